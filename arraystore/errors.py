@@ -1,0 +1,145 @@
+"""Every error that arraystore raises on purpose.
+
+The names and the tree are those that users of versioned array stores know.  Each message names the object,
+the cause and the remedy.  Errors pickle, so that they survive the way back from a worker process.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = [
+    "AlreadyExistsError",
+    "ArrayStoreError",
+    "ConflictError",
+    "FormatError",
+    "InvalidInputError",
+    "InvalidKeyError",
+    "NodeNotFoundError",
+    "NotFoundError",
+    "ObjectNotFoundError",
+    "ReadOnlyError",
+    "RefNotFoundError",
+    "RepositoryNotFoundError",
+    "SessionStateError",
+    "SnapshotNotFoundError",
+    "StorageError",
+    "UnsupportedStorageError",
+]
+
+
+class ArrayStoreError(Exception):
+    """Base class of all errors of this package."""
+
+    @property
+    def message(self) -> str:
+        """The text of the error."""
+        return str(self.args[0]) if self.args else ""
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class StorageError(ArrayStoreError):
+    """A request to the storage failed for good: retries, if it allows any, are used up."""
+
+
+class UnsupportedStorageError(StorageError):
+    """The storage lacks something that safety needs, an atomic put-if-absent for instance."""
+
+
+class NotFoundError(ArrayStoreError, KeyError):
+    """Something that was asked for by name does not exist."""
+
+
+class ObjectNotFoundError(NotFoundError, FileNotFoundError):
+    """There is no object of this key in the storage."""
+
+    def __init__(self, key: str, where: str = "") -> None:
+        super().__init__(f"no object {key!r}" + (f" in {where}" if where else ""))
+        self.key = key
+        self.where = where
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.key, self.where))
+
+
+class RepositoryNotFoundError(NotFoundError):
+    """There is no repository at this place."""
+
+
+class RefNotFoundError(NotFoundError):
+    """There is no such branch or tag."""
+
+
+class SnapshotNotFoundError(NotFoundError):
+    """There is no such snapshot in the history."""
+
+
+class NodeNotFoundError(NotFoundError):
+    """There is no such array or group in the snapshot."""
+
+
+class AlreadyExistsError(ArrayStoreError):
+    """Something of this name exists already."""
+
+
+class InvalidInputError(ArrayStoreError, ValueError):
+    """An argument cannot be used; nothing was changed."""
+
+
+class InvalidKeyError(InvalidInputError):
+    """A store key that no valid hierarchy can hold; nothing was changed."""
+
+
+class ReadOnlyError(ArrayStoreError, ValueError):
+    """A write through something that may only be read."""
+
+
+class SessionStateError(ArrayStoreError):
+    """The session cannot do this in the state that it is in."""
+
+
+class FormatError(ArrayStoreError):
+    """The bytes of an object are not what the format asks for.
+
+    Parameters
+    ----------
+    object_name
+        Key of the object in the storage, or a description where it has none.
+    reason
+        What is wrong with it.
+    """
+
+    def __init__(self, object_name: str, reason: str) -> None:
+        super().__init__(f"{object_name}: {reason}")
+        self.object_name = object_name
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.object_name, self.reason))
+
+
+class ConflictError(ArrayStoreError):
+    """The branch has moved since the session was opened; nothing was committed.
+
+    Parameters
+    ----------
+    expected_parent
+        Snapshot that the session is based on.
+    actual_parent
+        Snapshot that the branch is at now.
+    """
+
+    def __init__(self, expected_parent: str | None, actual_parent: str | None, branch: str = "") -> None:
+        of_branch = f" of branch {branch!r}" if branch else ""
+        super().__init__(
+            f"the tip{of_branch} is snapshot {actual_parent}, but this session is based on {expected_parent}: "
+            "somebody committed in between. Nothing was committed; open a new session on the branch and write again."
+        )
+        self.expected_parent = expected_parent
+        self.actual_parent = actual_parent
+        self.branch = branch
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.expected_parent, self.actual_parent, self.branch))

@@ -1,0 +1,145 @@
+"""What a storage has to offer: a small set of operations on immutable objects.
+
+Everything above this floor reaches the world through :class:`Storage` only.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from arraystore.runtime import run
+
+__all__ = ["ByteRange", "BytesLike", "DeleteFailure", "ObjectInfo", "Storage"]
+
+BytesLike = bytes | bytearray | memoryview
+"""What a storage takes and gives: any contiguous run of bytes."""
+
+ByteRange = tuple[int, int]
+"""First byte, and the byte after the last: half open, both not negative."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """What a listing or :meth:`Storage.head` tells about an object."""
+
+    key: str
+    size: int
+    """Bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteFailure:
+    """An object that :meth:`Storage.delete` could not delete, and why."""
+
+    key: str
+    reason: str
+
+
+class Storage(abc.ABC):
+    """Objects under string keys, each written once.
+
+    Keys are relative to the storage's own prefix, with ``/`` between their parts and no part empty, ``.`` or ``..``.
+    Every method may be called from any thread and any event loop.  The asynchronous methods are the full interface;
+    those that end in ``_sync`` serve the path of chunk data, where an event loop would cost more than the request.
+
+    Raises
+    ------
+    StorageError
+        By every method, when the backend fails for good after the retries that its settings allow.
+    """
+
+    cheap_probes: ClassVar[bool] = False
+    """Whether asking for a missing key costs next to nothing (memory, local directory), so that searching by
+    probing beats a listing."""
+
+    @property
+    @abc.abstractmethod
+    def location(self) -> str:
+        """Where this is, as a URL without secrets; equal locations hold the same objects."""
+
+    @abc.abstractmethod
+    async def get(self, key: str) -> BytesLike:
+        """Return a whole object.
+
+        Raises
+        ------
+        ObjectNotFoundError
+            If there is none.
+        """
+
+    @abc.abstractmethod
+    async def get_ranges(self, key: str, ranges: Sequence[ByteRange]) -> list[BytesLike]:
+        """Return several byte ranges of one object, in the order asked for; neighbours travel in one request.
+
+        A range that reaches past the end of the object is a `StorageError`: references are exact.
+        """
+
+    @abc.abstractmethod
+    async def put(self, key: str, data: BytesLike) -> None:
+        """Write an object, atomically: seen whole or not at all.
+
+        It is visible on return, and durable after the next `sync`.  The caller may reuse `data` after return.
+        """
+
+    @abc.abstractmethod
+    async def put_if_absent(self, key: str, data: BytesLike) -> bool:
+        """Write an object unless one of this key exists; atomic among all processes and machines.
+
+        Visible and durable on return.
+
+        Returns
+        -------
+        bool
+            True if this call wrote it.  After a lost acknowledgement a retry may find the caller's own object:
+            where the bytes there equal `data`, the answer is True too.
+        """
+
+    @abc.abstractmethod
+    def list(self, prefix: str, start_after: str = "") -> AsyncIterator[list[ObjectInfo]]:
+        """List objects in ascending (code point) order of their keys, page by page.
+
+        Parameters
+        ----------
+        prefix
+            Listed are keys that start with this text; it need not end at a ``/``.
+        start_after
+            Only keys greater than this one.
+        """
+
+    @abc.abstractmethod
+    async def head(self, key: str) -> ObjectInfo:
+        """Tell about one object without reading it.
+
+        Raises
+        ------
+        ObjectNotFoundError
+            If there is none.
+        """
+
+    @abc.abstractmethod
+    async def delete(self, keys: Sequence[str]) -> list[DeleteFailure]:
+        """Delete objects, in batches where the backend can; a key that does not exist is no failure."""
+
+    async def sync(self) -> None:
+        """Return once every earlier `put` through this object, in this process, is durable."""
+
+    # The path of chunk data, without an event loop of the caller's.
+
+    def get_sync(self, key: str) -> BytesLike:
+        """Like `get`."""
+        return run(_whole(self, key))
+
+    def get_range_sync(self, key: str, start: int, stop: int) -> BytesLike:
+        """One range, like `get_ranges`."""
+        return run(self.get_ranges(key, [(start, stop)]))[0]
+
+    def put_sync(self, key: str, data: BytesLike) -> None:
+        """Like `put`."""
+        run(self.put(key, data))
+
+
+async def _whole(storage: Storage, key: str) -> BytesLike:
+    return await storage.get(key)
