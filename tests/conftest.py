@@ -1,0 +1,77 @@
+"""What all tests share: S3 servers, Hypothesis profiles, and a working directory outside the checkout."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import hypothesis.configuration
+import pytest
+
+from tests import s3server
+from tests.s3server import S3Server
+
+_open_run = contextlib.ExitStack()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="search longer: more Hypothesis examples, seeds and rounds")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # the one process that outlives the others of a run
+        _open_run.enter_context(s3server.open_run())
+    hypothesis.configuration.set_hypothesis_home_dir(Path(os.environ[s3server.RUN_DIRECTORY]) / "hypothesis")
+    _load_hypothesis_profile(config)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        _open_run.close()
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    minio = "found" if s3server.find_minio() else f"not found, its tests are skipped ({_HOW_TO_GET_MINIO})"
+    return [f"S3 servers: SeaweedFS; MinIO {minio}"]
+
+
+_HOW_TO_GET_MINIO = "put `minio` on PATH, name it in ARRAYSTORE_MINIO, or build it with ARRAYSTORE_BUILD_MINIO=1 and Go"
+
+
+def _load_hypothesis_profile(config: pytest.Config) -> None:
+    """Choose `ci`, the same few examples in each run, unless --long or HYPOTHESIS_PROFILE asks for another."""
+    common = {"deadline": None, "print_blob": True, "database": None}
+    hypothesis.settings.register_profile("ci", derandomize=True, max_examples=50, **common)
+    hypothesis.settings.register_profile("long", max_examples=2000, **common)
+    default = "long" if config.getoption("--long") else "ci"
+    hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", default))
+
+
+@pytest.fixture(scope="session")
+def long_run(pytestconfig: pytest.Config) -> bool:
+    """Whether --long was given: tests with seeds or rounds of their own take more of them."""
+    return bool(pytestconfig.getoption("--long"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _outside_the_checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Work in a temporary directory, so that what a library drops into the current one stays out of the checkout."""
+    with contextlib.chdir(tmp_path_factory.mktemp("cwd")):
+        yield
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> S3Server:
+    """The run's SeaweedFS server."""
+    return s3server.shared_server(s3server.SEAWEEDFS)
+
+
+@pytest.fixture(scope="session")
+def minio_server() -> S3Server:
+    """The run's MinIO server; where there is no MinIO the test is skipped, and the header of the run says so."""
+    if s3server.find_minio() is None:
+        pytest.skip(f"there is no MinIO: {_HOW_TO_GET_MINIO}")
+    return s3server.shared_server(s3server.MINIO)
