@@ -1,0 +1,124 @@
+"""Boxes of chunk-grid coordinates, and the numbering of the cells in them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore.errors import FormatError
+
+__all__ = ["MAX_DIMENSIONS", "MAX_VOLUME", "Box", "bounding_box"]
+
+MAX_DIMENSIONS = 64
+"""numpy's own limit."""
+
+MAX_VOLUME = (1 << 63) - 1
+"""Cells are numbered with 63 bits."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """The cells from `low` (inclusive) to `high` (exclusive); without dimensions it has one cell.
+
+    Parameters
+    ----------
+    low, high
+        One bound a dimension.
+    """
+
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Number of cells along each dimension."""
+        return tuple([h - l for l, h in zip(self.low, self.high, strict=True)])
+
+    @cached_property
+    def volume(self) -> int:
+        """Number of cells."""
+        return math.prod(self.shape)
+
+    @cached_property
+    def strides(self) -> tuple[int, ...]:
+        """Cells between neighbours along each dimension, in row-major order."""
+        strides: list[int] = []
+        step = 1
+        for size in reversed(self.shape):
+            strides.append(step)
+            step *= size
+        return tuple(reversed(strides))
+
+    def contains(self, coords: tuple[int, ...]) -> bool:
+        """Tell whether a cell is in the box."""
+        for c, l, h in zip(coords, self.low, self.high, strict=True):
+            if not l <= c < h:
+                return False
+        return True
+
+    def number(self, coords: tuple[int, ...]) -> int:
+        """Return the number of a cell that is in the box."""
+        total = 0
+        for c, l, s in zip(coords, self.low, self.strides, strict=True):
+            total += (c - l) * s
+        return total
+
+    def numbers(self, coords: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the numbers of many cells, shape (n, d) to (n,)."""
+        if not self.low:
+            return np.zeros(len(coords), dtype=np.int64)
+        return (coords - np.array(self.low, dtype=np.int64)) @ np.array(self.strides, dtype=np.int64)
+
+    def coords(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the coordinates of many cells, shape (n,) to (n, d)."""
+        out = np.empty((len(numbers), len(self.low)), dtype=np.int64)
+        rest = numbers
+        for axis, stride in enumerate(self.strides):
+            out[:, axis], rest = np.divmod(rest, stride)
+            out[:, axis] += self.low[axis]
+        return out
+
+    def shifted(self, shift: tuple[int, ...]) -> Box:
+        """Return the box moved by a vector."""
+        return Box(
+            tuple([l + s for l, s in zip(self.low, shift, strict=True)]),
+            tuple([h + s for h, s in zip(self.high, shift, strict=True)]),
+        )
+
+    def intersects(self, other: Box) -> bool:
+        """Tell whether two boxes share a cell."""
+        return all(
+            l < oh and ol < h for l, h, ol, oh in zip(self.low, self.high, other.low, other.high, strict=True)
+        )
+
+    def to_wire(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return what goes into a body."""
+        return (self.low, self.high)
+
+    @classmethod
+    def from_wire(cls, name: str, value: Any) -> Box:
+        """Read what `to_wire` gave; raises `FormatError`."""
+        if type(value) is not tuple or len(value) != 2:
+            raise FormatError(name, "a box is a list of two lists")
+        low, high = value
+        if type(low) is not tuple or type(high) is not tuple or len(low) != len(high) or len(low) > MAX_DIMENSIONS:
+            raise FormatError(name, "a box has as many lower bounds as upper ones, at most 64")
+        for l, h in zip(low, high, strict=True):
+            if type(l) is not int or type(h) is not int or not 0 <= l < h <= MAX_VOLUME:
+                raise FormatError(name, f"bounds {l!r} and {h!r} of a box are not in order")
+        box = cls(low, high)
+        if box.volume > MAX_VOLUME:
+            raise FormatError(name, "a box has more cells than can be numbered")
+        return box
+
+
+def bounding_box(coords: npt.NDArray[np.int64]) -> Box:
+    """Return the smallest box around cells, shape (n, d) with n > 0."""
+    low = coords.min(axis=0)
+    high = coords.max(axis=0) + 1
+    return Box(tuple(low.tolist()), tuple(high.tolist()))

@@ -1,0 +1,127 @@
+"""History pages: the snapshots of 64 records (or of 64 pages), so that old ones are found in a few requests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from arraystore.errors import FormatError
+from arraystore.format.columns import decode_column, encode_column
+from arraystore.format.envelope import Kind, decode_object, encode_object, pack_body, read_tuple, unpack_body
+from arraystore.format.ids import ID_BYTES
+from arraystore.format.layer import read_id
+from arraystore.format.record import LONG_SKIP
+
+__all__ = ["HistoryPage", "SnapshotRow", "decode_history", "encode_history", "history_key", "page_span"]
+
+MAX_ROWS = 1 << 20
+_NONE = bytes(ID_BYTES)
+
+
+@dataclass(frozen=True)
+class SnapshotRow:
+    """A snapshot in a history.
+
+    Parameters
+    ----------
+    sequence
+        Number of the record that made it.
+    id, parent
+        Of the snapshot and of the one before it.
+    time
+        When it was committed, microseconds since 1970, by the writer's clock.
+    note
+        Message and metadata, encoded.
+    """
+
+    sequence: int
+    id: bytes
+    parent: bytes | None
+    time: int
+    note: bytes
+
+
+@dataclass(frozen=True)
+class HistoryPage:
+    """Snapshots of a range of records, oldest first, and the checkpoints among them.
+
+    Parameters
+    ----------
+    branch, level, index
+        What it covers; see `page_span`.
+    rows
+        The snapshots.
+    checkpoints
+        Number of a record and id of its checkpoint.
+    """
+
+    branch: str
+    level: int
+    index: int
+    rows: tuple[SnapshotRow, ...]
+    checkpoints: tuple[tuple[int, bytes], ...]
+
+
+def page_span(level: int, index: int) -> tuple[int, int]:
+    """Return the first and the last record that a page covers."""
+    size = LONG_SKIP**level
+    return size * index + 1, size * (index + 1)
+
+
+def history_key(branch_name: str, level: int, index: int) -> str:
+    """Return the key of a page; `branch_name` is in its form for keys."""
+    return f"history/{branch_name}/{level}/{index:012d}"
+
+
+def encode_history(page: HistoryPage) -> bytes:
+    """Return the object for a page."""
+    rows = page.rows
+    body = (
+        page.branch,
+        page.level,
+        page.index,
+        len(rows),
+        encode_column(np.array([row.sequence for row in rows], dtype=np.int64)),
+        b"".join(row.id for row in rows),
+        b"".join(row.parent or _NONE for row in rows),
+        encode_column(np.array([row.time for row in rows], dtype=np.int64)),
+        encode_column(np.array([len(row.note) for row in rows], dtype=np.int64)),
+        b"".join(row.note for row in rows),
+        page.checkpoints,
+    )
+    return encode_object(Kind.HISTORY, pack_body(body))
+
+
+def decode_history(name: str, data: bytes | bytearray | memoryview, branch: str, level: int, index: int) -> HistoryPage:
+    """Read a page and check that it is the one that its key promises; raises `FormatError`."""
+    body = unpack_body(name, decode_object(name, Kind.HISTORY, data))
+    found_branch, found_level, found_index, count, sequences, ids, parents, times, lengths, notes, checkpoints = (
+        read_tuple(name, body, str, int, int, int, bytes, bytes, bytes, bytes, bytes, bytes, tuple)
+    )
+    if (found_branch, found_level, found_index) != (branch, level, index):
+        raise FormatError(name, f"holds page {found_level}/{found_index} of branch {found_branch[:80]!r}")
+    if not 0 <= count <= MAX_ROWS or len(ids) != count * ID_BYTES or len(parents) != count * ID_BYTES:
+        raise FormatError(name, "columns have different lengths")
+    sequence_list = decode_column(f"{name}: numbers", sequences, count).tolist()
+    time_list = decode_column(f"{name}: times", times, count).tolist()
+    sizes = decode_column(f"{name}: notes", lengths, count, len(notes))
+    ends = np.cumsum(sizes)
+    if (int(ends[-1]) if count else 0) != len(notes):
+        raise FormatError(name, "lengths do not add up")
+    rows: list[SnapshotRow] = []
+    for i, (end, size) in enumerate(zip(ends.tolist(), sizes.tolist(), strict=True)):
+        at = slice(i * ID_BYTES, (i + 1) * ID_BYTES)
+        parent = parents[at]
+        rows.append(
+            SnapshotRow(
+                sequence_list[i], ids[at], None if parent == _NONE else parent, time_list[i], notes[end - size : end]
+            )
+        )
+    return HistoryPage(branch, level, index, tuple(rows), tuple([_read_checkpoint(name, c) for c in checkpoints]))
+
+
+def _read_checkpoint(name: str, value: Any) -> tuple[int, bytes]:
+    sequence, identifier = read_tuple(name, value, int, bytes)
+    return sequence, read_id(name, identifier)

@@ -1,0 +1,105 @@
+"""Identifiers: 12 bytes, a 6-byte time in milliseconds and 6 random bytes, shown as 20 Crockford base32 characters.
+
+Both forms sort by time, so a listing of objects is a listing in order of time.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+
+from arraystore.errors import InvalidInputError
+
+__all__ = ["ID_BYTES", "ID_CHARS", "IdSource", "id_from_text", "id_time", "id_to_text"]
+
+ID_BYTES = 12
+ID_CHARS = 20
+
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_VALUES = {character: value for value, character in enumerate(_ALPHABET)}
+_PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]  # ten bits at a time: half the steps
+_MAX_TIME = (1 << 48) - 1
+_RANDOM_BYTES = 6
+
+
+def id_to_text(identifier: bytes) -> str:
+    """Write an identifier in Crockford base32, most significant character first.
+
+    The 96 bits stand at the low end of 100, as in ULID: the first character is ``0`` or ``1``.
+    """
+    number = int.from_bytes(identifier, "big")
+    return "".join([_PAIRS[(number >> shift) & 1023] for shift in range(90, -1, -10)])
+
+
+def id_from_text(text: str) -> bytes:
+    """Read what `id_to_text` writes, and only that.
+
+    Raises
+    ------
+    InvalidInputError
+        If the text is no identifier.
+    """
+    if not isinstance(text, str) or len(text) != ID_CHARS:
+        raise InvalidInputError(f"{text!r} is no id: an id has {ID_CHARS} characters of Crockford's base32")
+    number = 0
+    for character in text:
+        value = _VALUES.get(character)
+        if value is None:
+            raise InvalidInputError(f"{text!r} is no id: {character!r} is not a character of Crockford's base32")
+        number = number << 5 | value
+    if number >> 96:
+        raise InvalidInputError(f"{text!r} is no id: it is larger than 96 bits")
+    return number.to_bytes(ID_BYTES, "big")
+
+
+def id_time(identifier: bytes) -> int:
+    """Return the time in an identifier, in milliseconds since 1970."""
+    return int.from_bytes(identifier[:6], "big")
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class IdSource:
+    """Makes identifiers; those of one source strictly increase.
+
+    Parameters
+    ----------
+    clock_ms
+        Returns milliseconds since 1970.
+    random_bytes
+        Returns that many random bytes.
+    """
+
+    def __init__(
+        self, clock_ms: Callable[[], int] = _now_ms, random_bytes: Callable[[int], bytes] = os.urandom
+    ) -> None:
+        self._clock_ms = clock_ms
+        self._random_bytes = random_bytes
+        self._last = b""
+        self._lock = threading.Lock()
+
+    def __call__(self) -> bytes:
+        """Return a new identifier."""
+        with self._lock:
+            now = min(max(self._clock_ms(), 0), _MAX_TIME)
+            identifier = now.to_bytes(6, "big") + self._random_bytes(_RANDOM_BYTES)
+            if identifier <= self._last:  # the same millisecond, or a clock set back: go on just after the last one
+                later = max(now, id_time(self._last))
+                identifier = later.to_bytes(6, "big") + self._random_bytes(_RANDOM_BYTES)
+                while identifier <= self._last:
+                    later += 1
+                    identifier = later.to_bytes(6, "big") + self._random_bytes(_RANDOM_BYTES)
+            self._last = identifier
+            return identifier
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"_clock_ms": self._clock_ms, "_random_bytes": self._random_bytes}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        self._last = b""
+        self._lock = threading.Lock()

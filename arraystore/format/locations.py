@@ -1,0 +1,196 @@
+"""Where virtual chunks are: a columnar table of URLs, each a shared prefix and a suffix of its own, with checksums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore.errors import FormatError
+from arraystore.format.columns import decode_column, encode_column
+from arraystore.format.envelope import read_tuple
+
+__all__ = ["NO_LOCATIONS", "Locations", "concat_locations", "locations_from_urls"]
+
+MAX_LOCATIONS = 1 << 20
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Locations:
+    """URLs of virtual chunks.
+
+    Parameters
+    ----------
+    prefixes
+        Text that URLs start with, each once.
+    prefix
+        Per location, the index of its prefix.
+    suffix_ends
+        Per location, where its suffix ends in `suffixes`; it starts where the one before ends.
+    suffixes
+        All suffixes, UTF-8, one after the other.
+    etag_ends, etags
+        The same for entity tags; an empty one is none.
+    modified
+        Per location, the latest time of modification allowed, in seconds since 1970; 0 is no limit.
+    """
+
+    prefixes: tuple[str, ...]
+    prefix: Int64s
+    suffix_ends: Int64s
+    suffixes: bytes
+    etag_ends: Int64s
+    etags: bytes
+    modified: Int64s
+
+    def __len__(self) -> int:
+        return len(self.prefix)
+
+    def url(self, i: int) -> str:
+        """Return the URL of location `i`."""
+        start = int(self.suffix_ends[i - 1]) if i else 0
+        suffix = self.suffixes[start : int(self.suffix_ends[i])].decode()
+        return self.prefixes[int(self.prefix[i])] + suffix
+
+    def etag(self, i: int) -> str | None:
+        """Return the entity tag that the object must have, None for any."""
+        start = int(self.etag_ends[i - 1]) if i else 0
+        return self.etags[start : int(self.etag_ends[i])].decode() or None
+
+    def not_modified_after(self, i: int) -> int | None:
+        """Return the latest time of modification in seconds since 1970, None for any."""
+        return int(self.modified[i]) or None
+
+    def select(self, keep: Int64s) -> Locations:
+        """Return only these locations, in the order given."""
+        if len(keep) == len(self) and bool((keep == np.arange(len(self))).all()):
+            return self
+        suffix_ends, suffixes = _select_texts(self.suffix_ends, self.suffixes, keep)
+        etag_ends, etags = _select_texts(self.etag_ends, self.etags, keep)
+        return Locations(self.prefixes, self.prefix[keep], suffix_ends, suffixes, etag_ends, etags, self.modified[keep])
+
+    def to_wire(self) -> tuple[Any, ...]:
+        """Return what goes into a body."""
+        return (
+            len(self),
+            self.prefixes,
+            encode_column(self.prefix),
+            encode_column(np.diff(self.suffix_ends, prepend=np.int64(0))),
+            self.suffixes,
+            encode_column(np.diff(self.etag_ends, prepend=np.int64(0))),
+            self.etags,
+            encode_column(self.modified),
+        )
+
+    @classmethod
+    def from_wire(cls, name: str, value: Any) -> Locations:
+        """Read what `to_wire` gave; raises `FormatError`."""
+        count, prefixes, prefix, suffix_lengths, suffixes, etag_lengths, etags, modified = read_tuple(
+            name, value, int, tuple, bytes, bytes, bytes, bytes, bytes, bytes
+        )
+        if not 0 < count <= MAX_LOCATIONS or not prefixes or not all(type(p) is str for p in prefixes):
+            raise FormatError(name, "the table of virtual locations has a wrong size")
+        table = cls(
+            prefixes,
+            decode_column(f"{name}: prefixes", prefix, count, len(prefixes) - 1),
+            np.cumsum(decode_column(f"{name}: suffixes", suffix_lengths, count, len(suffixes))),
+            suffixes,
+            np.cumsum(decode_column(f"{name}: etags", etag_lengths, count, len(etags))),
+            etags,
+            decode_column(f"{name}: times", modified, count),
+        )
+        if int(table.suffix_ends[-1]) != len(suffixes) or int(table.etag_ends[-1]) != len(etags):
+            raise FormatError(name, "the texts of virtual locations do not add up")
+        for blob, ends in ((suffixes, table.suffix_ends), (etags, table.etag_ends)):
+            _check_utf8(name, blob, ends)
+        return table
+
+
+def _check_utf8(name: str, blob: bytes, ends: Int64s) -> None:
+    try:
+        blob.decode()
+    except UnicodeDecodeError:
+        raise FormatError(name, "a virtual location is not UTF-8") from None
+    inside = ends[ends < len(blob)]
+    if inside.size and bool(((np.frombuffer(blob, dtype=np.uint8)[inside] & 0xC0) == 0x80).any()):
+        raise FormatError(name, "a virtual location ends within a character")
+
+
+def _select_texts(ends: Int64s, blob: bytes, keep: Int64s) -> tuple[Int64s, bytes]:
+    lengths = np.diff(ends, prepend=np.int64(0))
+    starts = ends - lengths
+    new_lengths = lengths[keep]
+    new_ends: Int64s = np.cumsum(new_lengths)
+    total = int(new_ends[-1]) if len(keep) else 0
+    # gather all bytes at once: for each byte of the result, its place in the blob
+    places = np.repeat(starts[keep] - (new_ends - new_lengths), new_lengths) + np.arange(total)
+    return new_ends, np.frombuffer(blob, dtype=np.uint8)[places].tobytes()
+
+
+def _empty() -> Int64s:
+    return np.empty(0, dtype=np.int64)
+
+
+NO_LOCATIONS = Locations((), _empty(), _empty(), b"", _empty(), b"", _empty())
+"""The empty table."""
+
+
+def locations_from_urls(
+    urls: Sequence[str], etags: Sequence[str | None] | None = None, modified: npt.ArrayLike | None = None
+) -> Locations:
+    """Build a table; prefixes are the URLs up to their last slash.
+
+    Parameters
+    ----------
+    urls
+        One a location.
+    etags
+        Entity tag of each, None for none.
+    modified
+        Latest time of modification of each, seconds since 1970, 0 for none.
+    """
+    if not urls:
+        return NO_LOCATIONS
+    known: dict[str, int] = {}
+    prefix = np.empty(len(urls), dtype=np.int64)
+    suffixes: list[bytes] = []
+    for i, url in enumerate(urls):
+        cut = url.rfind("/") + 1
+        prefix[i] = known.setdefault(url[:cut], len(known))
+        suffixes.append(url[cut:].encode())
+    tags = [(tag or "").encode() for tag in etags] if etags is not None else []
+    count = len(urls)
+    return Locations(
+        tuple(known),
+        prefix,
+        np.cumsum(np.fromiter(map(len, suffixes), np.int64, count)),
+        b"".join(suffixes),
+        np.cumsum(np.fromiter(map(len, tags), np.int64, count)) if tags else np.zeros(count, dtype=np.int64),
+        b"".join(tags),
+        np.zeros(count, dtype=np.int64) if modified is None else np.asarray(modified, dtype=np.int64),
+    )
+
+
+def concat_locations(tables: Sequence[Locations]) -> Locations:
+    """Return all locations of several tables, in order."""
+    tables = [table for table in tables if len(table)]
+    if len(tables) < 2:
+        return tables[0] if tables else NO_LOCATIONS
+    known: dict[str, int] = {}
+    prefix: list[Int64s] = []
+    for table in tables:
+        renumbered = np.array([known.setdefault(p, len(known)) for p in table.prefixes], dtype=np.int64)
+        prefix.append(renumbered[table.prefix])
+    return Locations(
+        tuple(known),
+        np.concatenate(prefix),
+        np.cumsum(np.concatenate([np.diff(t.suffix_ends, prepend=np.int64(0)) for t in tables])),
+        b"".join(t.suffixes for t in tables),
+        np.cumsum(np.concatenate([np.diff(t.etag_ends, prepend=np.int64(0)) for t in tables])),
+        b"".join(t.etags for t in tables),
+        np.concatenate([t.modified for t in tables]),
+    )

@@ -1,0 +1,243 @@
+"""Manifests: immutable, columnar tables of chunk references of one array.
+
+A manifest covers a box of chunk-grid coordinates.  The cells of the box are numbered in row-major order; `index`
+holds the numbers of the cells that the manifest speaks of, or is None where it speaks of all of them.  Look-ups and
+unions are numpy operations on whole columns; there is no Python object per reference.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore.errors import FormatError
+from arraystore.format.box import Box
+from arraystore.format.columns import decode_column, encode_column, narrow
+from arraystore.format.envelope import Kind, decode_object, encode_object, pack_body, read_tuple, unpack_body
+from arraystore.format.ids import ID_BYTES, id_to_text
+from arraystore.format.locations import NO_LOCATIONS, Locations
+
+__all__ = ["MAX_REFERENCES", "Manifest", "decode_manifest", "encode_manifest"]
+
+MAX_REFERENCES = 1 << 20
+"""Most references that a reader accepts in one manifest; it bounds what a hostile one can cost."""
+
+_MAX_BITMAP = MAX_REFERENCES * 64
+_DENSE, _BITMAP, _INDEX = 0, 1, 2
+
+Int64s = npt.NDArray[np.int64]
+Column = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Manifest:
+    """References of one array within a box.
+
+    Parameters
+    ----------
+    box
+        What it covers, in chunk-grid coordinates (before the shift of its layer).
+    index
+        Numbers of the cells that it speaks of, ascending; None for every cell of the box.
+    source
+        Per reference: a pack (``< len(packs)``), then a virtual location, then `inline_source`, then
+        `deleted_source`.
+    offset, length
+        Per reference, bytes in the pack, in the object at the location, or in `inline`.
+    packs
+        Ids of the packs, 12 bytes each, one after the other.
+    locations
+        The virtual locations.
+    inline
+        Bytes of the inlined chunks.
+    """
+
+    box: Box
+    index: Int64s | None
+    source: Column
+    offset: Column
+    length: Column
+    packs: bytes = b""
+    locations: Locations = NO_LOCATIONS
+    inline: bytes = b""
+
+    @property
+    def count(self) -> int:
+        """Number of references, those that say "deleted" included."""
+        return len(self.source)
+
+    @cached_property
+    def pack_count(self) -> int:
+        """Number of packs."""
+        return len(self.packs) // ID_BYTES
+
+    @cached_property
+    def inline_source(self) -> int:
+        """Value of `source` that means inlined."""
+        return self.pack_count + len(self.locations)
+
+    @cached_property
+    def deleted_source(self) -> int:
+        """Value of `source` that means deleted."""
+        return self.inline_source + 1
+
+    @cached_property
+    def pack_keys(self) -> list[str]:
+        """Storage keys of the packs."""
+        return ["chunks/" + id_to_text(self.pack_id(i)) for i in range(self.pack_count)]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that the columns take."""
+        index = 0 if self.index is None else self.index.nbytes
+        texts = len(self.locations.suffixes) + len(self.locations.etags) + 32 * len(self.locations)
+        return index + self.source.nbytes + self.offset.nbytes + self.length.nbytes + len(self.inline) + texts
+
+    def pack_id(self, i: int) -> bytes:
+        """Return the id of pack `i`."""
+        return self.packs[i * ID_BYTES : (i + 1) * ID_BYTES]
+
+    def find(self, coords: tuple[int, ...]) -> int:
+        """Return the position of a cell's reference, -1 if the manifest does not speak of it."""
+        box = self.box
+        total = 0
+        for c, l, h, s in zip(coords, box.low, box.high, box.strides, strict=True):
+            if c < l or c >= h:
+                return -1
+            total += (c - l) * s
+        if self.index is None:
+            return total
+        at = int(self.index.searchsorted(total))
+        return at if at < len(self.index) and self.index[at] == total else -1
+
+    def numbers(self) -> Int64s:
+        """Return the numbers of all cells that it speaks of, ascending."""
+        return np.arange(self.box.volume, dtype=np.int64) if self.index is None else self.index
+
+    @cached_property
+    def has_deletions(self) -> bool:
+        """Whether a reference says "deleted"."""
+        return bool((self.source == self.deleted_source).any())
+
+
+def _encode_presence(box: Box, index: Int64s | None, count: int) -> tuple[int, bytes]:
+    if index is None or count == box.volume:
+        return _DENSE, b""
+    if box.volume <= min(count * 16, _MAX_BITMAP):
+        bits = np.zeros(box.volume, dtype=bool)
+        bits[index] = True
+        return _BITMAP, np.packbits(bits).tobytes()
+    return _INDEX, encode_column(index)
+
+
+def _decode_presence(name: str, box: Box, count: int, presence: int, data: bytes) -> Int64s | None:
+    if presence == _DENSE:
+        if count != box.volume or data:
+            raise FormatError(name, f"{count} references do not fill a box of {box.volume}")
+        return None
+    if presence == _BITMAP:
+        if box.volume > _MAX_BITMAP or len(data) != (box.volume + 7) // 8:
+            raise FormatError(name, "bitmap does not fit the box")
+        index: Int64s = np.flatnonzero(np.unpackbits(np.frombuffer(data, dtype=np.uint8))).astype(np.int64)
+        if len(index) != count or (count and int(index[-1]) >= box.volume):
+            raise FormatError(name, "bitmap does not hold the number of references announced")
+        return index
+    if presence == _INDEX:
+        index = decode_column(f"{name}: index", data, count, box.volume - 1)
+        if count > 1 and int(np.diff(index).min()) <= 0:
+            raise FormatError(name, "index is not ascending")
+        return index
+    raise FormatError(name, f"unknown presence {presence}")
+
+
+def _encode_offsets(source: Int64s, offset: Int64s, length: Int64s) -> bytes:
+    """Encode what an offset differs from the end of the reference before it, where that is in the same source."""
+    expected = np.zeros_like(offset)
+    same = source[1:] == source[:-1]
+    expected[1:] = np.where(same, offset[:-1] + length[:-1], 0)
+    residual = offset - expected
+    return encode_column(((residual << 1) ^ (residual >> 63)).view(np.uint64) & np.uint64((1 << 63) - 1))
+
+
+def _decode_offsets(name: str, column: Any, source: Int64s, length: Int64s) -> Int64s:
+    zigzag = decode_column(f"{name}: offsets", column, len(source))
+    residual = (zigzag >> 1) ^ -(zigzag & 1)
+    starts = np.ones(len(source), dtype=bool)
+    starts[1:] = source[1:] != source[:-1]
+    steps = residual.copy()
+    steps[1:] += np.where(starts[1:], 0, length[:-1])
+    sums = np.cumsum(steps)
+    before = sums - steps
+    offset: Int64s = sums - before[np.maximum.accumulate(np.where(starts, np.arange(len(source)), 0))]
+    if len(offset) and (int(offset.min()) < 0 or int((offset + length).min()) < 0):
+        raise FormatError(name, "a reference has a negative offset")
+    return offset
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """Return the object for a manifest.
+
+    Raises
+    ------
+    FormatError
+        If it holds more than a reader accepts.
+    """
+    count = manifest.count
+    if not 0 < count <= MAX_REFERENCES:
+        raise FormatError("new manifest", f"{count} references; a manifest holds 1 to {MAX_REFERENCES}")
+    source = manifest.source.astype(np.int64)
+    length = manifest.length.astype(np.int64)
+    presence, data = _encode_presence(manifest.box, manifest.index, count)
+    body = (
+        manifest.box.to_wire(),
+        count,
+        presence,
+        data,
+        manifest.packs,
+        encode_column(source),
+        _encode_offsets(source, manifest.offset.astype(np.int64), length),
+        encode_column(length),
+        manifest.locations.to_wire() if len(manifest.locations) else None,
+        manifest.inline,
+    )
+    return encode_object(Kind.MANIFEST, pack_body(body))
+
+
+def decode_manifest(name: str, data: bytes | bytearray | memoryview) -> Manifest:
+    """Read a manifest.
+
+    Parameters
+    ----------
+    name
+        Key of the object, for errors.
+    data
+        The whole object.
+
+    Raises
+    ------
+    FormatError
+        If anything at all is wrong with it.
+    """
+    body = unpack_body(name, decode_object(name, Kind.MANIFEST, data))
+    wire_box, count, presence, present, packs, sources, offsets, lengths, wire_locations, inline = read_tuple(
+        name, body, tuple, int, int, bytes, bytes, bytes, bytes, bytes, (tuple, type(None)), bytes
+    )
+    box = Box.from_wire(name, wire_box)
+    if not 0 < count <= min(MAX_REFERENCES, box.volume):
+        raise FormatError(name, f"{count} references in a box of {box.volume}; at most {MAX_REFERENCES} are allowed")
+    if len(packs) % ID_BYTES:
+        raise FormatError(name, "the table of packs holds a part of an id")
+    locations = NO_LOCATIONS if wire_locations is None else Locations.from_wire(name, wire_locations)
+    deleted = len(packs) // ID_BYTES + len(locations) + 1
+    index = _decode_presence(name, box, count, presence, present)
+    source = decode_column(f"{name}: sources", sources, count, deleted)
+    length = decode_column(f"{name}: lengths", lengths, count)
+    offset = _decode_offsets(name, offsets, source, length)
+    inlined = source == deleted - 1
+    if bool(inlined.any()) and int((offset[inlined] + length[inlined]).max()) > len(inline):
+        raise FormatError(name, "an inlined chunk reaches past the bytes that there are")
+    return Manifest(box, index, narrow(source), narrow(offset), narrow(length), packs, locations, inline)

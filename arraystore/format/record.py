@@ -1,0 +1,318 @@
+"""Commit records: the entries of a branch log.
+
+A record holds its own *body* (a few hundred bytes), *attachments* (what is too large for a body and small enough to
+save a request), and the bodies of its predecessors, byte for byte, back to the last multiple of 8, or of 64 where
+its own number is a multiple of 8.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Any
+
+from arraystore.errors import FormatError
+from arraystore.format.envelope import Kind, decode_object, encode_object, pack_body, read_tuple, unpack_body
+from arraystore.format.ids import ID_BYTES
+from arraystore.format.layer import Layer, read_id
+from arraystore.format.transaction import TransactionLog, read_log
+
+__all__ = [
+    "MAX_ATTACHED",
+    "MAX_BODY",
+    "MAX_LOG_IN_BODY",
+    "MAX_MANIFEST_IN_BODY",
+    "MAX_MESSAGE",
+    "MAX_METADATA",
+    "MAX_NOTE_IN_BODY",
+    "Birth",
+    "Body",
+    "Commit",
+    "EntryKind",
+    "Origin",
+    "Record",
+    "Replacement",
+    "Rewrite",
+    "Transaction",
+    "decode_body",
+    "decode_note",
+    "decode_record",
+    "encode_body",
+    "encode_note",
+    "encode_record",
+    "first_carried",
+    "record_key",
+]
+
+SHORT_SKIP = 8
+LONG_SKIP = 64
+
+MAX_BODY = 16 * 1024
+"""A body is repeated about eight times by its successors; 63 of the largest fit a record four times over."""
+
+MAX_MANIFEST_IN_BODY = 160
+"""A manifest of one small chunk travels in the body; a larger one is attached, which is not repeated."""
+
+MAX_LOG_IN_BODY = 320
+"""Change logs above this are attached.  With it a commit of one chunk stays below 4 KiB, all repetitions counted."""
+
+MAX_NOTE_IN_BODY = 256
+"""Message and metadata above this are attached."""
+
+MAX_ATTACHED = 256 * 1024
+"""All attachments of a record together: what still travels as fast as a small object (20 ms a MiB to S3)."""
+
+MAX_MESSAGE = 64 * 1024
+MAX_METADATA = 64 * 1024
+
+
+class EntryKind(enum.IntEnum):
+    """What an entry of a branch log is."""
+
+    BIRTH = 0
+    COMMIT = 1
+    REWRITE = 2
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a branch that was not the first one starts: a snapshot in another log, and its checkpoint."""
+
+    branch: str
+    sequence: int
+    checkpoint: bytes
+
+
+@dataclass(frozen=True)
+class Birth:
+    """First entry of a branch: its first snapshot, empty or another branch's."""
+
+    snapshot: bytes
+    parent: bytes | None
+    time: int
+    """Microseconds since 1970, by the writer's clock."""
+    origin: Origin | None = None
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """One commit of a user.
+
+    Parameters
+    ----------
+    id
+        Of the snapshot that it makes.
+    parent
+        Of the snapshot before it on the branch.
+    time
+        Microseconds since 1970, by the writer's clock; never compared for safety.
+    isolation
+        0 snapshot, 1 serializable.
+    note
+        Encoded message and metadata, or the number of the attachment that holds them.
+    log
+        The changes, or the number of the attachment, or the id of the object in ``transactions/`` that holds them.
+    """
+
+    id: bytes
+    parent: bytes
+    time: int
+    isolation: int
+    note: bytes | int
+    log: TransactionLog | int | bytes
+
+
+@dataclass(frozen=True)
+class Commit:
+    """Entry that makes one or more transactions visible."""
+
+    transactions: tuple[Transaction, ...]
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """Layers of one array that are replaced by others with the same content."""
+
+    node: bytes
+    removed: tuple[bytes, ...]
+    """Ids of the layers, which are neighbours, oldest first."""
+    added: tuple[Layer, ...]
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """Entry that re-points layers and changes no data; not a snapshot, not shown in history."""
+
+    replacements: tuple[Replacement, ...]
+
+
+Body = Birth | Commit | Rewrite
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record as stored.
+
+    Parameters
+    ----------
+    branch, sequence
+        Where it stands; repeated inside, so that a misplaced object is noticed.
+    body
+        Its own entry, encoded.
+    attachments
+        What its own body refers to by number.
+    previous
+        Encoded bodies of the records before it, in order.
+    """
+
+    branch: str
+    sequence: int
+    body: bytes
+    attachments: tuple[bytes, ...] = ()
+    previous: tuple[bytes, ...] = field(default=())
+
+    def bodies(self) -> dict[int, bytes]:
+        """Return its own and the carried bodies by number."""
+        first = self.sequence - len(self.previous)
+        found = {first + i: body for i, body in enumerate(self.previous)}
+        found[self.sequence] = self.body
+        return found
+
+
+def record_key(branch_prefix: str, sequence: int) -> str:
+    """Return the key of a record; numbers have twelve digits, so keys sort as the numbers do."""
+    return f"{branch_prefix}{sequence:012d}"
+
+
+def first_carried(sequence: int) -> int:
+    """Return the number of the oldest record whose body record `sequence` carries (its own if none)."""
+    if sequence <= 0:
+        return sequence
+    skip = LONG_SKIP if sequence % SHORT_SKIP == 0 else SHORT_SKIP
+    return (sequence - 1) // skip * skip + 1
+
+
+def encode_record(record: Record) -> bytes:
+    """Return the object for a record."""
+    if len(record.body) > MAX_BODY:
+        raise FormatError("new commit record", f"a body of {len(record.body)} bytes; {MAX_BODY} are allowed")
+    if sum(map(len, record.attachments)) > 4 * MAX_ATTACHED:
+        raise FormatError("new commit record", "attachments are too large")
+    body = (record.branch, record.sequence, record.body, record.attachments, record.previous)
+    return encode_object(Kind.RECORD, pack_body(body))
+
+
+def decode_record(name: str, data: bytes | bytearray | memoryview, branch: str, sequence: int) -> Record:
+    """Read a record and check that it is the one that its key promises; raises `FormatError`."""
+    body = unpack_body(name, decode_object(name, Kind.RECORD, data))
+    found_branch, found_sequence, own, attachments, previous = read_tuple(name, body, str, int, bytes, tuple, tuple)
+    if (found_branch, found_sequence) != (branch, sequence):
+        raise FormatError(name, f"holds record {found_sequence} of branch {found_branch[:80]!r}")
+    if len(previous) != sequence - first_carried(sequence):
+        raise FormatError(name, f"carries {len(previous)} bodies")
+    for part in (own, *previous):
+        if type(part) is not bytes or len(part) > MAX_BODY:
+            raise FormatError(name, "a body is no bytes or too large")
+    if not all(type(part) is bytes for part in attachments):
+        raise FormatError(name, "an attachment is no bytes")
+    return Record(branch, sequence, own, attachments, previous)
+
+
+def encode_note(message: str, metadata: dict[str, Any]) -> bytes:
+    """Encode message and metadata of a commit."""
+    return pack_body((message, metadata or None))
+
+
+def decode_note(name: str, note: bytes) -> tuple[str, dict[str, Any]]:
+    """Read what `encode_note` gave; raises `FormatError`."""
+    message, metadata = read_tuple(name, unpack_body(name, note), str, (dict, type(None)))
+    return message, _lists(metadata or {})
+
+
+def _lists(value: Any) -> Any:
+    """Turn msgpack's tuples back into the lists of JSON."""
+    if isinstance(value, dict):
+        return {key: _lists(item) for key, item in value.items()}
+    return [_lists(item) for item in value] if isinstance(value, tuple) else value
+
+
+def encode_body(sequence: int, body: Body, branch: str) -> bytes:
+    """Encode the entry of a record."""
+    record = (branch, sequence)
+    content: Any
+    if isinstance(body, Birth):
+        origin = body.origin
+        kind = EntryKind.BIRTH
+        content = (
+            body.snapshot,
+            body.parent,
+            body.time,
+            None if origin is None else (origin.branch, origin.sequence, origin.checkpoint),
+        )
+    elif isinstance(body, Commit):
+        kind = EntryKind.COMMIT
+        content = tuple(
+            (
+                t.id,
+                t.parent,
+                t.time,
+                t.isolation,
+                t.note,
+                t.log.to_wire(record) if isinstance(t.log, TransactionLog) else t.log,
+            )
+            for t in body.transactions
+        )
+    else:
+        kind = EntryKind.REWRITE
+        content = tuple((r.node, r.removed, tuple(a.to_wire(record) for a in r.added)) for r in body.replacements)
+    return pack_body((sequence, int(kind), content))
+
+
+def decode_body(name: str, data: bytes, branch: str, sequence: int) -> Body:
+    """Read the entry of a record; raises `FormatError`."""
+    number, kind, content = read_tuple(name, unpack_body(name, data), int, int, tuple)
+    if number != sequence:
+        raise FormatError(name, f"body {number} stands where {sequence} should")
+    record = (branch, sequence)
+    if kind == EntryKind.BIRTH:
+        return _read_birth(name, content)
+    if kind == EntryKind.COMMIT and content:
+        return Commit(tuple([_read_transaction(name, item, record) for item in content]))
+    if kind == EntryKind.REWRITE and content:
+        return Rewrite(tuple([_read_replacement(name, item, record) for item in content]))
+    raise FormatError(name, f"unknown or empty entry of kind {kind}")
+
+
+def _read_birth(name: str, value: Any) -> Birth:
+    snapshot, parent, time, wire = read_tuple(name, value, bytes, (bytes, type(None)), int, (tuple, type(None)))
+    origin = None
+    if wire is not None:
+        branch, sequence, checkpoint = read_tuple(name, wire, str, int, bytes)
+        origin = Origin(branch, sequence, read_id(name, checkpoint))
+    if parent is not None:
+        read_id(name, parent)
+    return Birth(read_id(name, snapshot), parent, time, origin)
+
+
+def _read_transaction(name: str, value: Any, record: tuple[str, int]) -> Transaction:
+    identifier, parent, time, isolation, note, log = read_tuple(
+        name, value, bytes, bytes, int, int, (bytes, int), (tuple, bytes, int)
+    )
+    if isolation not in (0, 1):
+        raise FormatError(name, f"unknown isolation {isolation}")
+    if type(log) is bytes and len(log) != ID_BYTES:
+        raise FormatError(name, "expected the id of a transaction log")
+    if type(log) is tuple:
+        log = read_log(name, log, record)
+    return Transaction(read_id(name, identifier), read_id(name, parent), time, isolation, note, log)
+
+
+def _read_replacement(name: str, value: Any, record: tuple[str, int]) -> Replacement:
+    node, removed, added = read_tuple(name, value, bytes, tuple, tuple)
+    if not removed:
+        raise FormatError(name, "a rewrite that replaces nothing")
+    return Replacement(
+        read_id(name, node),
+        tuple([read_id(name, item) for item in removed]),
+        tuple([Layer.from_wire(name, item, record) for item in added]),
+    )

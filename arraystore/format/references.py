@@ -1,0 +1,220 @@
+"""Sets of references while they are worked on: gathered, laid over each other, cut into manifests.
+
+Here, unlike in a manifest, sources are numbered so that tables can grow: packs from 0, virtual locations from
+`VIRTUAL`, and two negative values for inlined and deleted chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore.format.box import Box, bounding_box
+from arraystore.format.columns import narrow
+from arraystore.format.ids import ID_BYTES
+from arraystore.format.locations import NO_LOCATIONS, Locations, concat_locations
+from arraystore.format.manifest import Manifest
+
+__all__ = ["DELETED", "INLINE", "REFERENCES_PER_MANIFEST", "VIRTUAL", "References", "overlay", "to_manifests"]
+
+INLINE = -1
+DELETED = -2
+VIRTUAL = 1 << 40
+
+REFERENCES_PER_MANIFEST = 1 << 16
+"""Manifests are cut at this many references: some 200 kB to fetch for the first chunk that is read."""
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class References:
+    """References of one array, at most one a cell.
+
+    Parameters
+    ----------
+    coords
+        Chunk-grid coordinates, shape (n, d), in row-major order.
+    source, offset, length
+        As in a manifest, but with the numbering of this module.
+    packs
+        Ids of the packs.
+    locations
+        Virtual locations.
+    inline
+        Bytes of inlined chunks.
+    """
+
+    coords: Int64s
+    source: Int64s
+    offset: Int64s
+    length: Int64s
+    packs: tuple[bytes, ...] = ()
+    locations: Locations = NO_LOCATIONS
+    inline: bytes = b""
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def take(self, keep: npt.NDArray[np.bool_] | Int64s) -> References:
+        """Return some of the references, by mask or position; the tables stay as they are."""
+        return replace(
+            self, coords=self.coords[keep], source=self.source[keep], offset=self.offset[keep], length=self.length[keep]
+        )
+
+    @classmethod
+    def from_manifest(cls, manifest: Manifest, shift: tuple[int, ...] | None = None) -> References:
+        """Expand a manifest, moved by the shift of its layer."""
+        coords = manifest.box.coords(manifest.numbers())
+        if shift is not None and any(shift):
+            coords = coords + np.array(shift, dtype=np.int64)
+        source = manifest.source.astype(np.int64)
+        packs = manifest.pack_count
+        if len(manifest.locations) or manifest.inline or manifest.has_deletions:
+            virtual = (source >= packs) & (source < manifest.inline_source)
+            inlined = source == manifest.inline_source
+            deleted = source == manifest.deleted_source
+            source[virtual] += VIRTUAL - packs
+            source[inlined] = INLINE
+            source[deleted] = DELETED
+        return cls(
+            coords,
+            source,
+            manifest.offset.astype(np.int64),
+            manifest.length.astype(np.int64),
+            tuple(manifest.pack_id(i) for i in range(packs)),
+            manifest.locations,
+            manifest.inline,
+        )
+
+
+def _joined(parts: Sequence[References]) -> References:
+    """Put sets one after the other, with one numbering of sources."""
+    packs: dict[bytes, int] = {}
+    sources: list[Int64s] = []
+    offsets: list[Int64s] = []
+    locations = 0
+    inlined = 0
+    for part in parts:
+        numbers = np.array([packs.setdefault(pack, len(packs)) for pack in part.packs], dtype=np.int64)
+        source = part.source.copy()
+        native = (source >= 0) & (source < VIRTUAL)
+        source[native] = numbers[source[native]]
+        source[part.source >= VIRTUAL] += locations
+        offset = part.offset
+        if inlined and part.inline:
+            offset = np.where(part.source == INLINE, offset + inlined, offset)
+        locations += len(part.locations)
+        inlined += len(part.inline)
+        sources.append(source)
+        offsets.append(offset)
+    return References(
+        np.concatenate([part.coords for part in parts]),
+        np.concatenate(sources),
+        np.concatenate(offsets),
+        np.concatenate([part.length for part in parts]),
+        tuple(packs),
+        concat_locations([part.locations for part in parts]),
+        b"".join(part.inline for part in parts),
+    )
+
+
+def overlay(parts: Sequence[References], *, keep_deleted: bool) -> References:
+    """Lay sets over each other; where two speak of the same cell, the later one counts.
+
+    Parameters
+    ----------
+    parts
+        Oldest first, at least one.
+    keep_deleted
+        Whether deletions stay: yes where something older may lie below, no where nothing does.
+    """
+    joined = _joined(parts) if len(parts) > 1 else parts[0]
+    if not len(joined):
+        return joined
+    numbers = bounding_box(joined.coords).numbers(joined.coords)
+    order = np.argsort(numbers, kind="stable")
+    ordered = numbers[order]
+    last = np.ones(len(ordered), dtype=bool)
+    last[:-1] = ordered[1:] != ordered[:-1]
+    result = joined.take(order[last])
+    if not keep_deleted:
+        result = result.take(result.source != DELETED)
+    return result
+
+
+def _tile_shape(grid: tuple[int, ...], limit: int) -> tuple[int, ...]:
+    """Whole trailing dimensions as long as they fit, a part of the next one, single steps of those before."""
+    shape = [1] * len(grid)
+    room = limit
+    for axis in range(len(grid) - 1, -1, -1):
+        shape[axis] = max(1, min(grid[axis], room))
+        room //= shape[axis]
+        if shape[axis] < grid[axis]:
+            break
+    return tuple(shape)
+
+
+def to_manifests(references: References, limit: int = REFERENCES_PER_MANIFEST) -> list[Manifest]:
+    """Cut a set into manifests of bounded size along the grid, each with only the sources that it uses.
+
+    Tiles stand at fixed places of the grid, so that later writes to the same place fold together.
+    """
+    if not len(references):
+        return []
+    box = bounding_box(references.coords)
+    if len(references) <= limit:
+        return [_manifest(references, box)]
+    shape = _tile_shape(box.high, limit)
+    tiles = references.coords // np.array(shape, dtype=np.int64)
+    numbers = bounding_box(tiles).numbers(tiles)
+    order = np.argsort(numbers, kind="stable")
+    cuts = np.flatnonzero(np.diff(numbers[order])) + 1
+    parts = [references.take(part) for part in np.split(order, cuts)]
+    return [_manifest(part, bounding_box(part.coords)) for part in parts]
+
+
+def _manifest(references: References, box: Box) -> Manifest:
+    numbers = box.numbers(references.coords)
+    source = references.source
+    native = (source >= 0) & (source < VIRTUAL)
+    virtual = source >= VIRTUAL
+    used_packs, pack_of = np.unique(source[native], return_inverse=True)
+    used_locations, location_of = np.unique(source[virtual] - VIRTUAL, return_inverse=True)
+    compact = np.empty(len(source), dtype=np.int64)
+    compact[native] = pack_of
+    compact[virtual] = len(used_packs) + location_of
+    inline_source = len(used_packs) + len(used_locations)
+    inlined = source == INLINE
+    compact[inlined] = inline_source
+    compact[source == DELETED] = inline_source + 1
+    offset, blob = _gather_inline(references, inlined)
+    packs = b"".join(references.packs[i] for i in used_packs.tolist())
+    assert len(packs) == len(used_packs) * ID_BYTES
+    return Manifest(
+        box,
+        None if len(numbers) == box.volume else numbers,
+        narrow(compact),
+        narrow(offset),
+        narrow(references.length),
+        packs,
+        references.locations.select(used_locations) if len(used_locations) else NO_LOCATIONS,
+        blob,
+    )
+
+
+def _gather_inline(references: References, inlined: npt.NDArray[np.bool_]) -> tuple[Int64s, bytes]:
+    """Keep only the inlined bytes that are used, in the order of the cells."""
+    offset = references.offset.copy()
+    offset[references.source == DELETED] = 0
+    if not bool(inlined.any()):
+        return offset, b""
+    lengths = references.length[inlined]
+    ends = np.cumsum(lengths)
+    starts = ends - lengths
+    places = np.repeat(references.offset[inlined] - starts, lengths) + np.arange(int(ends[-1]))
+    offset[inlined] = starts
+    return offset, np.frombuffer(references.inline, dtype=np.uint8)[places].tobytes()

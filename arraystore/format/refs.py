@@ -1,0 +1,165 @@
+"""Small objects: the repository itself, tags, hints, and the names of branches and tags in keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, unquote
+
+from arraystore.errors import FormatError, InvalidInputError
+from arraystore.format.envelope import Kind, decode_object, encode_object, pack_body, read_tuple, unpack_body
+from arraystore.format.layer import read_id
+
+__all__ = [
+    "REPOSITORY_KEY",
+    "Hint",
+    "RepositoryInfo",
+    "Tag",
+    "branch_prefix",
+    "decode_hint",
+    "decode_repository",
+    "decode_tag",
+    "encode_hint",
+    "encode_repository",
+    "encode_tag",
+    "hint_key",
+    "name_from_key",
+    "name_in_key",
+    "tag_key",
+]
+
+REPOSITORY_KEY = "repo"
+_LONGEST_NAME = 200
+
+
+def name_in_key(name: str) -> str:
+    """Return the form of a branch's or tag's name that stands in keys: one path part, percent-encoded.
+
+    Raises
+    ------
+    InvalidInputError
+        If the name is empty, no text, or too long for a file name.
+    """
+    if not isinstance(name, str) or not name:
+        raise InvalidInputError("a branch or tag needs a name that is not empty")
+    if any(ord(character) < 32 or ord(character) == 127 for character in name):
+        raise InvalidInputError(f"the name {name!r} contains control characters")
+    try:
+        encoded = quote(name, safe="")
+    except UnicodeEncodeError:
+        raise InvalidInputError(f"the name {name!r} is not valid unicode") from None
+    if encoded.startswith("."):
+        encoded = "%2E" + encoded[1:]
+    if len(encoded) > _LONGEST_NAME:
+        raise InvalidInputError(f"the name {name[:40]!r}… is too long: {len(encoded)} of {_LONGEST_NAME} bytes")
+    return encoded
+
+
+def name_from_key(part: str) -> str:
+    """Undo `name_in_key`."""
+    return unquote(part)
+
+
+def branch_prefix(branch: str) -> str:
+    """Return what the keys of a branch's records start with."""
+    return f"refs/branch/{name_in_key(branch)}/"
+
+
+def tag_key(tag: str) -> str:
+    """Return the key of a tag."""
+    return f"refs/tag/{name_in_key(tag)}"
+
+
+def hint_key(branch: str) -> str:
+    """Return the key of a branch's hint."""
+    return f"hints/{name_in_key(branch)}"
+
+
+@dataclass(frozen=True)
+class RepositoryInfo:
+    """What the object ``repo`` says: that there is a repository, which one, and how it was configured at first."""
+
+    id: bytes
+    time: int
+    config: dict[str, Any]
+
+
+def encode_repository(info: RepositoryInfo) -> bytes:
+    """Return the object ``repo``."""
+    return encode_object(Kind.REPOSITORY, pack_body((info.id, info.time, info.config)))
+
+
+def decode_repository(name: str, data: bytes | bytearray | memoryview) -> RepositoryInfo:
+    """Read the object ``repo``; raises `FormatError`."""
+    identifier, time, config = read_tuple(
+        name, unpack_body(name, decode_object(name, Kind.REPOSITORY, data)), bytes, int, dict
+    )
+    return RepositoryInfo(read_id(name, identifier), time, config)
+
+
+@dataclass(frozen=True)
+class Hint:
+    """Where to start looking for the tip of a branch; may be stale or missing.
+
+    Parameters
+    ----------
+    sequence
+        Number of a record that exists.
+    checkpoint
+        Id of the checkpoint of that record.
+    """
+
+    sequence: int
+    checkpoint: bytes
+
+
+def encode_hint(hint: Hint) -> bytes:
+    """Return the object for a hint."""
+    return encode_object(Kind.HINT, pack_body((hint.sequence, hint.checkpoint)))
+
+
+def decode_hint(name: str, data: bytes | bytearray | memoryview) -> Hint:
+    """Read a hint; raises `FormatError`."""
+    sequence, checkpoint = read_tuple(name, unpack_body(name, decode_object(name, Kind.HINT, data)), int, bytes)
+    if sequence < 0:
+        raise FormatError(name, "a negative number of a record")
+    return Hint(sequence, read_id(name, checkpoint))
+
+
+@dataclass(frozen=True)
+class Tag:
+    """A name for one snapshot, for ever.
+
+    Parameters
+    ----------
+    name
+        Of the tag.
+    snapshot
+        What it names.
+    branch, sequence
+        Record that made the snapshot.
+    checkpoint
+        Id of a checkpoint of exactly this snapshot.
+    time
+        When it was made, microseconds since 1970.
+    """
+
+    name: str
+    snapshot: bytes
+    branch: str
+    sequence: int
+    checkpoint: bytes
+    time: int
+
+
+def encode_tag(tag: Tag) -> bytes:
+    """Return the object for a tag."""
+    body = (tag.name, tag.snapshot, tag.branch, tag.sequence, tag.checkpoint, tag.time)
+    return encode_object(Kind.TAG, pack_body(body))
+
+
+def decode_tag(name: str, data: bytes | bytearray | memoryview) -> Tag:
+    """Read a tag; raises `FormatError`."""
+    body = unpack_body(name, decode_object(name, Kind.TAG, data))
+    tag, snapshot, branch, sequence, checkpoint, time = read_tuple(name, body, str, bytes, str, int, bytes, int)
+    return Tag(tag, read_id(name, snapshot), branch, sequence, read_id(name, checkpoint), time)

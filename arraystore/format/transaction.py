@@ -1,0 +1,181 @@
+"""Transaction logs: what one commit changed, enough to rebuild the snapshot and to detect conflicts exactly."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore.errors import FormatError
+from arraystore.format.box import Box
+from arraystore.format.envelope import Kind, decode_object, encode_object, pack_body, read_tuple, unpack_body
+from arraystore.format.layer import Layer, read_id
+from arraystore.format.manifest import _decode_presence, _encode_presence
+from arraystore.format.node import NodeKind, check_path
+
+__all__ = [
+    "ChunkChange",
+    "NodeChange",
+    "Operation",
+    "Presence",
+    "TransactionLog",
+    "decode_transaction",
+    "encode_transaction",
+    "read_log",
+]
+
+_DOCUMENT_NAMES = frozenset({"zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"})
+
+
+class Operation(enum.IntEnum):
+    """What happened to a node."""
+
+    CREATED = 0
+    UPDATED = 1
+    DELETED = 2
+    MOVED = 3
+
+
+@dataclass(frozen=True)
+class NodeChange:
+    """A change of one node.
+
+    Parameters
+    ----------
+    operation
+        What happened.
+    id
+        Of the node.
+    path
+        Where it is (before a move).
+    kind
+        What it is.
+    documents
+        CREATED: all of them.  UPDATED: those that changed, None for removed.
+    target
+        MOVED: the new path.
+    """
+
+    operation: Operation
+    id: bytes
+    path: str
+    kind: NodeKind
+    documents: dict[str, bytes | None]
+    target: str | None = None
+
+    def to_wire(self) -> tuple[Any, ...]:
+        """Return what goes into a body."""
+        return (int(self.operation), self.id, self.path, int(self.kind), self.documents or None, self.target)
+
+    @classmethod
+    def from_wire(cls, name: str, value: Any) -> NodeChange:
+        """Read what `to_wire` gave; raises `FormatError`."""
+        operation, identifier, path, kind, documents, target = read_tuple(
+            name, value, int, bytes, str, int, (dict, type(None)), (str, type(None))
+        )
+        try:
+            operation, kind = Operation(operation), NodeKind(kind)
+        except ValueError as error:
+            raise FormatError(name, str(error)) from None
+        documents = documents or {}
+        if not _DOCUMENT_NAMES.issuperset(documents):
+            raise FormatError(name, f"unknown metadata documents {sorted(documents)[:8]}")
+        removable = operation == Operation.UPDATED
+        for document in documents.values():
+            if type(document) is not bytes and not (document is None and removable):
+                raise FormatError(name, "a metadata document is no bytes")
+        if (target is not None) != (operation == Operation.MOVED):
+            raise FormatError(name, "only a move has a target")
+        if target is not None:
+            check_path(name, target, kind)
+        return cls(operation, read_id(name, identifier), check_path(name, path, kind), kind, documents, target)
+
+
+@dataclass(frozen=True)
+class Presence:
+    """Which cells of a box a layer speaks of; compact, exact."""
+
+    box: Box
+    count: int
+    kind: int
+    data: bytes
+
+    @classmethod
+    def of(cls, box: Box, index: npt.NDArray[np.int64] | None, count: int) -> Presence:
+        """Encode the numbers of cells (None for all)."""
+        return cls(box, count, *_encode_presence(box, index, count))
+
+    def numbers(self, name: str) -> npt.NDArray[np.int64]:
+        """Return the numbers of the cells, ascending; raises `FormatError`."""
+        index = _decode_presence(name, self.box, self.count, self.kind, self.data)
+        return np.arange(self.box.volume, dtype=np.int64) if index is None else index
+
+
+@dataclass(frozen=True)
+class ChunkChange:
+    """Chunks of one array that a transaction wrote or deleted: one layer.
+
+    Parameters
+    ----------
+    node
+        Id of the array.
+    layer
+        The layer that it put on top.
+    presence
+        Which cells: kind and data of a `Presence`; None where the layer is dense or its manifest is inline and
+        tells itself.
+    """
+
+    node: bytes
+    layer: Layer
+    presence: tuple[int, bytes] | None = None
+
+    def to_wire(self, record: tuple[str, int] | None) -> tuple[Any, ...]:
+        """Return what goes into a body."""
+        return (self.node, self.layer.to_wire(record), self.presence)
+
+    @classmethod
+    def from_wire(cls, name: str, value: Any, record: tuple[str, int] | None) -> ChunkChange:
+        """Read what `to_wire` gave; raises `FormatError`."""
+        node, wire, presence = read_tuple(name, value, bytes, tuple, (tuple, type(None)))
+        layer = Layer.from_wire(name, wire, record)
+        if presence is not None:
+            read_tuple(name, presence, int, bytes)
+            _decode_presence(name, layer.box, layer.count, *presence)
+        elif layer.inline is None and not layer.dense:
+            raise FormatError(name, "a sparse layer does not tell its cells")
+        return cls(read_id(name, node), layer, presence)
+
+
+@dataclass(frozen=True)
+class TransactionLog:
+    """What one transaction changed; nodes in the order in which the changes apply."""
+
+    nodes: tuple[NodeChange, ...] = ()
+    chunks: tuple[ChunkChange, ...] = ()
+
+    def to_wire(self, record: tuple[str, int] | None = None) -> tuple[Any, ...]:
+        """Return what goes into a body; `record` is the one that it is written for."""
+        return (tuple(n.to_wire() for n in self.nodes), tuple(c.to_wire(record) for c in self.chunks))
+
+
+def read_log(name: str, value: Any, record: tuple[str, int] | None = None) -> TransactionLog:
+    """Read what `TransactionLog.to_wire` gave; raises `FormatError`."""
+    nodes, chunks = read_tuple(name, value, tuple, tuple)
+    return TransactionLog(
+        tuple([NodeChange.from_wire(name, node) for node in nodes]),
+        tuple([ChunkChange.from_wire(name, chunk, record) for chunk in chunks]),
+    )
+
+
+def encode_transaction(log: TransactionLog) -> bytes:
+    """Return the object for a log that is too large for a commit record."""
+    return encode_object(Kind.TRANSACTION, pack_body(log.to_wire()))
+
+
+def decode_transaction(name: str, data: bytes | bytearray | memoryview) -> TransactionLog:
+    """Read an object of ``transactions/``; raises `FormatError`."""
+    return read_log(name, unpack_body(name, decode_object(name, Kind.TRANSACTION, data)))
