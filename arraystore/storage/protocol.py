@@ -8,7 +8,6 @@ from __future__ import annotations
 import abc
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from arraystore.runtime import run
 
@@ -51,7 +50,7 @@ class Storage(abc.ABC):
         By every method, when the backend fails for good after the retries that its settings allow.
     """
 
-    cheap_probes: ClassVar[bool] = False
+    cheap_probes: bool = False
     """Whether asking for a missing key costs next to nothing (memory, local directory), so that searching by
     probing beats a listing."""
 
@@ -98,18 +97,6 @@ class Storage(abc.ABC):
         """
 
     @abc.abstractmethod
-    def list(self, prefix: str, start_after: str = "") -> AsyncIterator[list[ObjectInfo]]:
-        """List objects in ascending (code point) order of their keys, page by page.
-
-        Parameters
-        ----------
-        prefix
-            Listed are keys that start with this text; it need not end at a ``/``.
-        start_after
-            Only keys greater than this one.
-        """
-
-    @abc.abstractmethod
     async def head(self, key: str) -> ObjectInfo:
         """Tell about one object without reading it.
 
@@ -123,7 +110,19 @@ class Storage(abc.ABC):
     async def delete(self, keys: Sequence[str]) -> list[DeleteFailure]:
         """Delete objects, in batches where the backend can; a key that does not exist is no failure."""
 
-    async def sync(self) -> None:
+    @abc.abstractmethod
+    def list(self, prefix: str, start_after: str = "") -> AsyncIterator[list[ObjectInfo]]:
+        """List objects in ascending (code point) order of their keys, page by page.
+
+        Parameters
+        ----------
+        prefix
+            Listed are keys that start with this text; it need not end at a ``/``.
+        start_after
+            Only keys greater than this one.
+        """
+
+    async def sync(self) -> None:  # noqa: B027 - object stores are durable as they are
         """Return once every earlier `put` through this object, in this process, is durable."""
 
     # The path of chunk data, without an event loop of the caller's.

@@ -1,0 +1,57 @@
+"""Which keys a storage takes: the same ones on every backend, so that a repository can move between them."""
+
+from __future__ import annotations
+
+import re
+
+from arraystore.errors import InvalidInputError, InvalidKeyError
+
+__all__ = ["MAX_KEY_BYTES", "check_key", "check_range"]
+
+MAX_KEY_BYTES = 1024
+"""What S3, GCS and Azure take at most, the storage's own prefix included."""
+
+# A part that is empty, '.' or '..', a control character, or a backslash (a separator to some backends).
+_UNSAFE = re.compile(r"(?:\A|/)\.{0,2}(?:/|\Z)|[\x00-\x1f\x7f\\]")
+
+
+def check_key(key: str) -> None:
+    """Refuse a key that some backend would read as another key, or as a path outside the storage.
+
+    Raises
+    ------
+    InvalidKeyError
+        If the key is empty or absolute, has an empty part or one that is ``.`` or ``..``, a backslash, a control
+        character, a lone surrogate, or more than 1024 bytes in UTF-8.
+    """
+    if _UNSAFE.search(key):
+        raise InvalidKeyError(
+            f"the object key {key!r} cannot be used: no part between slashes may be empty, '.' or '..', "
+            "and no backslash or control character is allowed"
+        )
+    if not key.isascii() or len(key) > MAX_KEY_BYTES:
+        _check_encoding(key)
+
+
+def _check_encoding(key: str) -> None:
+    try:
+        size = len(key.encode())
+    except UnicodeEncodeError:
+        raise InvalidKeyError(f"the object key {key!r} cannot be used: it is not valid Unicode") from None
+    if size > MAX_KEY_BYTES:
+        raise InvalidKeyError(
+            f"the object key {key[:64]!r}… cannot be used: it has {size} bytes, and {MAX_KEY_BYTES} is the most that "
+            "object stores take; use shorter names"
+        )
+
+
+def check_range(key: str, start: int, stop: int) -> None:
+    """Refuse a range that is not half open and ascending.
+
+    Raises
+    ------
+    InvalidInputError
+        If `start` is negative or greater than `stop`.
+    """
+    if not 0 <= start <= stop:
+        raise InvalidInputError(f"bytes {start}..{stop} of {key!r}: a range needs 0 <= start <= stop")

@@ -1,0 +1,380 @@
+"""A storage in a directory of a local or network filesystem, safe for concurrent commits of many processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import itertools
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NoReturn
+
+from arraystore.errors import ObjectNotFoundError, StorageError, UnsupportedStorageError
+from arraystore.storage.forking import renew_locks_after_fork
+from arraystore.storage.keys import check_key, check_range
+from arraystore.storage.local_files import fsync_entries, fsync_path, link_exclusively, remove_leftovers, write_file
+from arraystore.storage.local_handles import Handle, HandleCache
+from arraystore.storage.local_listing import walk
+from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage
+
+__all__ = ["LocalStorage"]
+
+_PAGE = 1000
+_TEMPORARY = ".tmp"
+_OPEN_FILES = 64
+# Up to here a read or a write that is not fsynced takes less time than a hop to a thread and back.
+_INLINE_BYTES = 256 * 1024
+_SYNC_THREADS = 8
+# What fsync answers when data did not reach the disk.
+_WRITE_BACK_ERRORS = frozenset({errno.EIO, errno.ENOSPC, errno.EDQUOT})
+_MISSING = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+
+_REMEDIES = {
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "free some of the quota",
+    errno.EACCES: "check the permissions of the directory",
+    errno.EPERM: "check the permissions of the directory",
+    errno.EROFS: "mount the filesystem for writing, or open the repository for reading only",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "raise the system's limit of open files",
+    errno.ENAMETOOLONG: "use shorter names",
+    errno.EXDEV: "keep the whole directory on one filesystem",
+    errno.ENOTDIR: "a file stands where a directory is needed: use another name or another directory",
+    errno.EISDIR: "a directory stands where a file is needed: use another name or another directory",
+}
+
+
+class LocalStorage(Storage):
+    """Each object a file below a directory, its key the relative path.
+
+    Files appear whole, by a rename or, in `put_if_absent`, by a hard link, which fails if the name is taken.
+    Temporary files live in ``.tmp`` below the directory and are never listed.
+
+    Parameters
+    ----------
+    path
+        The directory; made when the first object is written.
+    fsync
+        Whether `put_if_absent` and `sync` wait until the data has reached the disk.  False keeps everything atomic,
+        but a power cut can then undo, or cut short, what was acknowledged.
+    """
+
+    cheap_probes = True
+
+    def __init__(self, path: str | os.PathLike[str], *, fsync: bool = True) -> None:
+        if not hasattr(os, "pread"):
+            raise UnsupportedStorageError("local storage needs a POSIX system; use an object store on this one")
+        # The real path, so that equal locations are the same directory.
+        self._root = os.path.realpath(os.fspath(path))
+        self._fsync = fsync
+        self._temporary = f"{self._root}/{_TEMPORARY}"
+        self._handles = HandleCache(_OPEN_FILES)
+        self._handle = self._handles.get
+        self._unsynced: dict[str, None] = {}
+        self._lost: set[str] = set()
+        # Directories whose own entries, all the way up, are known to be durable.
+        self._durable_directories: set[str] = set()
+        self._swept = False
+        self.renew_locks()
+        renew_locks_after_fork(self)
+
+    def renew_locks(self) -> None:
+        """Replace all locks, in a forked child."""
+        self._lock = threading.Lock()
+        self._sync_lock = threading.Lock()
+        self._handles.renew_locks()
+
+    @property
+    def location(self) -> str:
+        """The directory as a ``file://`` URL."""
+        return Path(self._root).as_uri()
+
+    @property
+    def path(self) -> str:
+        """The directory, absolute and without symbolic links."""
+        return self._root
+
+    def __repr__(self) -> str:
+        return f"LocalStorage({self._root!r}{'' if self._fsync else ', fsync=False'})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_local_storage, (self._root, self._fsync))
+
+    # Reading
+
+    def get_sync(self, key: str) -> BytesLike:
+        """Like `get`."""
+        handle, size = self._open(key)
+        return self._read(handle, key, 0, size)
+
+    def get_range_sync(self, key: str, start: int, stop: int) -> BytesLike:
+        """One range, like `get_ranges`."""
+        handle = self._handle(key)
+        # A file without a name is one that was deleted or replaced, perhaps by another process.
+        if handle is None or not os.fstat(handle.fd).st_nlink:
+            handle = self._open_to_keep(key)
+        handle.used = True
+        if 0 <= start < stop:
+            data = os.pread(handle.fd, stop - start, start)
+            if len(data) == stop - start:
+                return data
+        check_range(key, start, stop)
+        return self._read(handle, key, start, stop)
+
+    async def get(self, key: str) -> BytesLike:
+        """Return a whole object."""
+        handle, size = self._open(key)
+        if size <= _INLINE_BYTES:
+            return self._read(handle, key, 0, size)
+        return await asyncio.to_thread(self._read, handle, key, 0, size)
+
+    async def get_ranges(self, key: str, ranges: Sequence[ByteRange]) -> list[BytesLike]:
+        """Return several byte ranges of one object."""
+        if sum(stop - start for start, stop in ranges) <= _INLINE_BYTES:
+            return self._ranges(key, ranges)
+        return await asyncio.to_thread(self._ranges, key, ranges)
+
+    def _ranges(self, key: str, ranges: Sequence[ByteRange]) -> list[BytesLike]:
+        return [self.get_range_sync(key, start, stop) for start, stop in ranges]
+
+    def _open(self, key: str) -> tuple[Handle, int]:
+        check_key(key)
+        try:
+            handle = Handle(os.open(f"{self._root}/{key}", os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)))
+            status = os.fstat(handle.fd)
+        except _MISSING:
+            raise ObjectNotFoundError(key, self.location) from None
+        except OSError as error:
+            self._fail("read", key, error)
+        if status.st_mode & 0o170000 == 0o040000:
+            raise ObjectNotFoundError(key, self.location)
+        return handle, status.st_size
+
+    def _open_to_keep(self, key: str) -> Handle:
+        self._handles.drop(key)
+        handle, _ = self._open(key)
+        self._handles.add(key, handle)
+        return handle
+
+    def _read(self, handle: Handle, key: str, start: int, stop: int) -> BytesLike:
+        """Exactly these bytes; one system call returns 2 GiB at most."""
+        parts: list[bytes] = []
+        position = start
+        while position < stop:
+            try:
+                part = os.pread(handle.fd, stop - position, position)
+            except OSError as error:
+                self._fail("read", key, error)
+            if not part:
+                raise StorageError(
+                    f"{self.location}: bytes {start}..{stop} of {key!r} were asked for, but the object has {position} "
+                    "bytes: it is not the object that the reference was made for, or it was cut short"
+                    if position > start
+                    else f"{self.location}: bytes {start}..{stop} of {key!r} lie beyond the end of the object: "
+                    "it is not the object that the reference was made for, or it was cut short"
+                )
+            parts.append(part)
+            position += len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    # Writing
+
+    def put_sync(self, key: str, data: BytesLike) -> None:
+        """Like `put`."""
+        self._check_writable(key)
+        path = f"{self._root}/{key}"
+        try:
+            temporary = self._write(data, fsync=False)
+            try:
+                self._into_place(os.rename, temporary, path)
+            except BaseException:
+                os.unlink(temporary)
+                raise
+        except OSError as error:
+            self._fail("write", key, error)
+        self._handles.drop(key)
+        if self._fsync:
+            with self._lock:
+                self._unsynced[path] = None
+                self._lost.discard(path)
+
+    async def put(self, key: str, data: BytesLike) -> None:
+        """Write an object, atomically; durable after the next `sync`."""
+        if len(data) <= _INLINE_BYTES:
+            self.put_sync(key, data)
+        else:
+            await asyncio.to_thread(self.put_sync, key, data)
+
+    async def put_if_absent(self, key: str, data: BytesLike) -> bool:
+        """Write an object unless one of this key exists; durable on return."""
+        if self._fsync or len(data) > _INLINE_BYTES:
+            return await asyncio.to_thread(self._put_if_absent, key, data)
+        return self._put_if_absent(key, data)
+
+    def _put_if_absent(self, key: str, data: BytesLike) -> bool:
+        self._check_writable(key)
+        path = f"{self._root}/{key}"
+        try:
+            written = self._link(path, data)
+            while not written:
+                found = self._found(key, path)
+                if found is not None:
+                    written = found == data
+                    break
+                written = self._link(path, data)  # what was there has been deleted since
+            if self._fsync:
+                self._make_entry_durable(path)
+        except OSError as error:
+            self._fail("write", key, error)
+        return written
+
+    def _link(self, path: str, data: BytesLike) -> bool:
+        if os.path.lexists(path):
+            return False
+        temporary = self._write(data, fsync=self._fsync)
+        try:
+            self._into_place(link_exclusively, temporary, path)
+            return True
+        except FileExistsError:
+            return False
+        finally:
+            _unlink_if_there(temporary)
+
+    def _found(self, key: str, path: str) -> BytesLike | None:
+        try:
+            return self.get_sync(key)
+        except ObjectNotFoundError:
+            if os.path.isdir(path):
+                raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), path) from None
+            return None
+
+    def _write(self, data: BytesLike, *, fsync: bool) -> str:
+        if not self._swept:
+            self._swept = True
+            remove_leftovers(self._temporary)
+        return write_file(self._temporary, data, fsync=fsync)
+
+    def _into_place(self, move: Callable[[str, str], None], temporary: str, path: str) -> None:
+        try:
+            move(temporary, path)
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            move(temporary, path)
+
+    def _check_writable(self, key: str) -> None:
+        check_key(key)
+        if key.partition("/")[0] == _TEMPORARY:
+            raise StorageError(f"{self.location}: the object key {key!r} starts with {_TEMPORARY!r}, which is reserved")
+
+    # Durability
+
+    async def sync(self) -> None:
+        """Return once every earlier `put` through this object, in this process, is on disk."""
+        if self._fsync:
+            await asyncio.to_thread(self._sync)
+
+    def _sync(self) -> None:
+        with self._sync_lock:  # also waits for what another sync has taken on
+            with self._lock:
+                paths = list(self._unsynced)
+                self._unsynced = {}
+            try:
+                _each(self._sync_file, paths)
+                _each(self._make_entry_durable, _one_per_directory(paths))
+            except OSError as error:
+                self._not_synced(paths, error)
+                self._fail("sync", str(error.filename or ""), error)
+            if self._lost:
+                lost = os.path.relpath(min(self._lost), self._root)
+                raise StorageError(
+                    f"{self.location}: {len(self._lost)} objects, {lost!r} among them, could not be made durable by an "
+                    "earlier sync; check the disk and write them again"
+                )
+
+    def _not_synced(self, paths: Sequence[str], error: OSError) -> None:
+        """Remember for later syncs that these are not durable."""
+        with self._lock:
+            if error.errno in _WRITE_BACK_ERRORS:
+                # The kernel reports a failed write-back once; a file lost then must not pass for durable later.
+                self._lost.update(paths)
+            else:
+                self._unsynced.update(dict.fromkeys(paths))
+
+    def _sync_file(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):  # deleted since: nothing is left to be made durable
+            fsync_path(path)
+
+    def _make_entry_durable(self, path: str) -> None:
+        """Fsync the directory of a file, and once per directory those above it: they may be new, too."""
+        directory = os.path.dirname(path)
+        fsync_entries(directory, ancestors=directory not in self._durable_directories)
+        self._durable_directories.add(directory)
+
+    # Listing and deleting
+
+    async def head(self, key: str) -> ObjectInfo:
+        """Tell about one object."""
+        _, size = self._open(key)
+        return ObjectInfo(key, size)
+
+    async def delete(self, keys: Sequence[str]) -> list[DeleteFailure]:
+        """Delete files; directories stay."""
+        for key in keys:
+            check_key(key)
+        return await asyncio.to_thread(self._delete, keys)
+
+    def _delete(self, keys: Sequence[str]) -> list[DeleteFailure]:
+        failures: list[DeleteFailure] = []
+        for key in keys:
+            self._handles.drop(key)
+            try:
+                os.unlink(f"{self._root}/{key}")
+            except _MISSING:
+                continue
+            except OSError as error:
+                failures.append(DeleteFailure(key, str(error)))
+        return failures
+
+    def _next_page(self, found: Iterator[ObjectInfo], prefix: str) -> list[ObjectInfo]:
+        try:
+            return list(itertools.islice(found, _PAGE))
+        except OSError as error:
+            self._fail("list", prefix, error)
+
+    async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[list[ObjectInfo]]:
+        """List objects in order of their keys."""
+        found = walk(self._root, prefix, start_after, _TEMPORARY)
+        while page := await asyncio.to_thread(self._next_page, found, prefix):
+            yield page
+
+    def _fail(self, action: str, key: str, error: OSError) -> NoReturn:
+        remedy = _REMEDIES.get(error.errno or 0, "check the disk and the filesystem")
+        raise StorageError(f"{self.location}: cannot {action} {key!r}: {error.strerror or error}; {remedy}") from error
+
+
+def _local_storage(path: str, fsync: bool) -> LocalStorage:
+    return LocalStorage(path, fsync=fsync)
+
+
+def _unlink_if_there(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):  # it was renamed to its final name
+        os.unlink(path)
+
+
+def _one_per_directory(paths: Sequence[str]) -> list[str]:
+    return list({os.path.dirname(path): path for path in paths}.values())
+
+
+def _each(action: Callable[[str], None], paths: Sequence[str]) -> None:
+    """Call `action` for all paths, several at once: a journal commits them together."""
+    if len(paths) < 2:
+        for path in paths:
+            action(path)
+        return
+    with ThreadPoolExecutor(min(_SYNC_THREADS, len(paths)), thread_name_prefix="arraystore-fsync") as threads:
+        for future in [threads.submit(action, path) for path in paths]:
+            future.result()

@@ -1,0 +1,153 @@
+"""Writing files so that they appear whole, at most once where asked, and survive a power cut once synced."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable
+from functools import cache
+
+from arraystore.errors import UnsupportedStorageError
+
+__all__ = ["fsync_entries", "fsync_path", "link_exclusively", "remove_leftovers", "write_file"]
+
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+# What filesystems without hard links answer to link(2).
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL})
+_AT_FDCWD = -100
+_RENAME_NOREPLACE = 1
+# A writer that is alive needs minutes for one file, not days.
+_LEFTOVER_SECONDS = 2 * 24 * 3600
+
+
+def write_file(directory: str, data: bytes | bytearray | memoryview, *, fsync: bool) -> str:
+    """Write a new file of a random name in `directory` and return its path."""
+    path = f"{directory}/{secrets.token_hex(12)}"
+    try:
+        fd = os.open(path, _FLAGS, 0o666)
+    except FileNotFoundError:
+        os.makedirs(directory, exist_ok=True)
+        fd = os.open(path, _FLAGS, 0o666)
+    try:
+        try:
+            _write_all(fd, data)
+            if fsync:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+    except BaseException:
+        os.unlink(path)
+        raise
+    return path
+
+
+def _write_all(fd: int, data: bytes | bytearray | memoryview) -> None:
+    written = os.write(fd, data)
+    if written == len(data):
+        return
+    rest = memoryview(data)[written:]
+    while rest:
+        rest = rest[os.write(fd, rest) :]
+
+
+def fsync_path(path: str) -> None:
+    """Make a file's content, or a directory's entries, durable."""
+    fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def fsync_entries(directory: str, *, ancestors: bool) -> None:
+    """Make a directory's entries durable and, if asked, those of the directories above it up to the mount point."""
+    _fsync_directory(directory)
+    above = directory
+    if not ancestors:
+        return
+    while not os.path.ismount(above):
+        above = os.path.dirname(above)
+        if not os.access(above, os.R_OK):
+            return  # not ours: it was there before
+        _fsync_directory(above)
+
+
+def _fsync_directory(path: str) -> None:
+    try:
+        fsync_path(path)
+    except OSError as error:
+        # Some network filesystems know no fsync of directories: there, entries are durable or nothing helps.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+
+
+def link_exclusively(temporary: str, final: str) -> None:
+    """Give a file its final name, in one step and only if the name is free; `temporary` may remain.
+
+    Raises
+    ------
+    FileExistsError
+        If the name is taken.
+    UnsupportedStorageError
+        If the filesystem can neither link nor rename without replacing.
+    """
+    try:
+        os.link(temporary, final)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        _rename_exclusively(temporary, final)
+
+
+def _rename_exclusively(temporary: str, final: str) -> None:
+    rename = _renameat2()
+    if rename is None:
+        raise _not_exclusive(final)
+    code = rename(os.fsencode(temporary), os.fsencode(final))
+    if code in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+        raise _not_exclusive(final)
+    if code:
+        raise OSError(code, os.strerror(code), temporary, None, final)
+
+
+@cache
+def _renameat2() -> Callable[[bytes, bytes], int] | None:
+    """The system call as a function that returns an error number, where the C library has it."""
+    if not sys.platform.startswith("linux"):
+        return None
+    function = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if function is None:
+        return None
+    function.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
+    function.restype = ctypes.c_int
+
+    def rename(old: bytes, new: bytes) -> int:
+        return 0 if function(_AT_FDCWD, old, _AT_FDCWD, new, _RENAME_NOREPLACE) == 0 else ctypes.get_errno()
+
+    return rename
+
+
+def _not_exclusive(path: str) -> UnsupportedStorageError:
+    return UnsupportedStorageError(
+        f"the filesystem of {path!r} has neither hard links nor a rename that does not replace, so concurrent commits "
+        "would not be safe on it; put the repository on another filesystem or an object store"
+    )
+
+
+def remove_leftovers(directory: str) -> None:
+    """Remove temporary files that crashed writers left behind days ago."""
+    try:
+        entries = list(os.scandir(directory))
+    except FileNotFoundError:
+        return
+    oldest = time.time() - _LEFTOVER_SECONDS
+    for entry in entries:
+        try:
+            if entry.stat(follow_symlinks=False).st_mtime < oldest:
+                os.unlink(entry.path)
+        except FileNotFoundError:
+            continue  # another process was quicker

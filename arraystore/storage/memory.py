@@ -1,0 +1,173 @@
+"""A storage in the memory of this process, for tests and for scratch data."""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+import weakref
+from bisect import bisect_left, bisect_right
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from arraystore.errors import ObjectNotFoundError, StorageError
+from arraystore.storage.forking import renew_locks_after_fork
+from arraystore.storage.keys import check_key, check_range
+from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage
+
+__all__ = ["MemoryStorage"]
+
+_PAGE = 1000
+# Above this a view is cheaper than a copy of the bytes.
+_VIEW_FROM = 32 * 1024
+
+_alive: weakref.WeakValueDictionary[str, MemoryStorage] = weakref.WeakValueDictionary()
+
+
+class MemoryStorage(Storage):
+    """Objects in a dictionary; gone with the last reference to the storage.
+
+    Two instances share nothing.  Pickling gives back the same storage within one process; in another process, a
+    forked one included, unpickling is an error, since what is written there could never be seen here.
+
+    Parameters
+    ----------
+    name
+        Shows in `location`; a random one by default.
+    """
+
+    cheap_probes = True
+
+    def __init__(self, name: str | None = None) -> None:
+        self._id = uuid.uuid4().hex
+        self._name = name if name is not None else self._id
+        self._objects: dict[str, bytes] = {}
+        # Keys in order, plus those that came since: sorting two runs together is linear.  After a delete: nothing.
+        self._ordered: list[str] | None = []
+        self._unordered: list[str] = []
+        self._lock = threading.Lock()
+        _alive[self._id] = self
+        renew_locks_after_fork(self)
+
+    def renew_locks(self) -> None:
+        """Replace the lock, in a forked child."""
+        self._lock = threading.Lock()
+
+    @property
+    def location(self) -> str:
+        """``memory://`` and the name; the process is part of where this is, yet cannot be told in a URL."""
+        return f"memory://{self._name}"
+
+    def __repr__(self) -> str:
+        return f"MemoryStorage({self._name!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_same_storage, (self._id, os.getpid(), self.location))
+
+    def _object(self, key: str) -> bytes:
+        data = self._objects.get(key)
+        if data is None:
+            check_key(key)
+            raise ObjectNotFoundError(key, self.location)
+        return data
+
+    def get_sync(self, key: str) -> BytesLike:
+        """Like `get`."""
+        return self._object(key)
+
+    def get_range_sync(self, key: str, start: int, stop: int) -> BytesLike:
+        """One range, like `get_ranges`."""
+        data = self._object(key)
+        check_range(key, start, stop)
+        if stop > len(data):
+            raise StorageError(
+                f"{self.location}: bytes {start}..{stop} of {key!r} were asked for, but the object has {len(data)} "
+                "bytes: it is not the object that the reference was made for"
+            )
+        return data[start:stop] if stop - start < _VIEW_FROM else memoryview(data)[start:stop]
+
+    def put_sync(self, key: str, data: BytesLike) -> None:
+        """Like `put`."""
+        check_key(key)
+        copy = bytes(data)
+        with self._lock:
+            if key not in self._objects:
+                self._unordered.append(key)
+            self._objects[key] = copy
+
+    async def get(self, key: str) -> BytesLike:
+        """Return a whole object."""
+        return self._object(key)
+
+    async def get_ranges(self, key: str, ranges: Sequence[ByteRange]) -> list[BytesLike]:
+        """Return several byte ranges of one object."""
+        return [self.get_range_sync(key, start, stop) for start, stop in ranges]
+
+    async def put(self, key: str, data: BytesLike) -> None:
+        """Write a copy of `data`."""
+        self.put_sync(key, data)
+
+    async def put_if_absent(self, key: str, data: BytesLike) -> bool:
+        """Write a copy of `data` unless there is an object of this key."""
+        check_key(key)
+        copy = bytes(data)
+        with self._lock:
+            found = self._objects.get(key)
+            if found is None:
+                self._objects[key] = copy
+                self._unordered.append(key)
+        return found is None or found == copy
+
+    async def head(self, key: str) -> ObjectInfo:
+        """Tell about one object."""
+        return ObjectInfo(key, len(self._object(key)))
+
+    async def delete(self, keys: Sequence[str]) -> list[DeleteFailure]:
+        """Delete objects."""
+        for key in keys:
+            check_key(key)
+        with self._lock:
+            for key in keys:
+                if self._objects.pop(key, None) is not None:
+                    self._ordered = None
+        return []
+
+    def _keys(self) -> list[str]:
+        """All keys in order; never changed in place, so it may be read without the lock."""
+        with self._lock:
+            ordered = self._ordered
+            if ordered is None:
+                ordered = sorted(self._objects)
+            elif self._unordered:
+                ordered = sorted(ordered + sorted(self._unordered))
+            self._ordered = ordered
+            self._unordered = []
+            return ordered
+
+    async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[list[ObjectInfo]]:
+        """List objects in order of their keys."""
+        keys = self._keys()
+        position = max(bisect_left(keys, prefix), bisect_right(keys, start_after))
+        page: list[ObjectInfo] = []
+        for index in range(position, len(keys)):
+            key = keys[index]
+            if not key.startswith(prefix):
+                break
+            data = self._objects.get(key)
+            if data is not None:
+                page.append(ObjectInfo(key, len(data)))
+            if len(page) == _PAGE:
+                yield page
+                page = []
+        if page:
+            yield page
+
+
+def _same_storage(storage_id: str, pid: int, location: str) -> MemoryStorage:
+    storage = _alive.get(storage_id) if os.getpid() == pid else None
+    if storage is None:
+        raise StorageError(
+            f"{location} lives in the memory of another process, or is gone, and cannot be reached from here; "
+            "use local_filesystem_storage or an object store for work in several processes"
+        )
+    return storage
