@@ -1,0 +1,70 @@
+# `make help` lists what there is.  Every target makes its own virtual environment in .venv: nothing is assumed but
+# make, a Python >= 3.11 (tools/find_python.sh finds it) and, for Spark, a Java >= 17 (tools/find_java.sh).
+
+VENV := .venv
+BIN := $(VENV)/bin
+# The demonstration writes there.
+DEMO_OUTPUT := demo
+PYTEST_ARGS ?= -n auto --dist loadgroup
+BENCH_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test bench lint format docs examples clean distclean java
+
+help: ## List the targets
+	@echo "usage: make TARGET"
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "variables: PYTHON=/path/to/python  PYTEST_ARGS='$(PYTEST_ARGS)'  BENCH_ARGS='--quick'"
+
+demo: $(VENV)/.with-demo java ## Ingest real climate model output with Spark, verify it, plot it
+	@JAVA_HOME="$$(tools/find_java.sh)" $(BIN)/python examples/demo.py
+
+test: $(VENV)/.with-dev java ## Run the whole test suite
+	@JAVA_HOME="$$(tools/find_java.sh)" $(BIN)/python -m pytest $(PYTEST_ARGS)
+
+bench: $(VENV)/.with-bench ## Measure against the peers and renew docs/benchmarks.md
+	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+lint: $(VENV)/.with-dev ## Check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+format: $(VENV)/.with-dev ## Format the code
+	$(BIN)/ruff check --fix --select I .
+	$(BIN)/ruff format .
+
+docs: $(VENV)/.with-docs ## Build the documentation into site/, strictly
+	$(BIN)/mkdocs build --strict
+
+examples: $(VENV)/.with-dev java ## Run the code of README.md and docs/, and every example
+	@export JAVA_HOME="$$(tools/find_java.sh)" && $(BIN)/python tools/run_doc_blocks.py && \
+	for example in $$(grep -l '^if __name__ == "__main__":' examples/*.py); do \
+	    echo "== $$example"; $(BIN)/python "$$example" || exit 1; \
+	done
+
+clean: ## Remove what builds, tests and the demonstration leave
+	rm -rf build dist site $(DEMO_OUTPUT) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	rm -rf spark-warehouse metastore_db derby.log
+	find arraystore benchmarks examples tests tools -type d -name __pycache__ -prune -exec rm -rf {} +
+
+distclean: clean ## Remove the virtual environment too
+	rm -rf $(VENV)
+
+java:
+	@tools/find_java.sh >/dev/null
+
+# One stamp for each set of extras, so that a second call starts at once.
+
+$(VENV)/.with-%: $(VENV)/.created pyproject.toml
+	@echo "Installing arraystore[$*] into $(VENV) (the first time takes a minute or two) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$*]" || { \
+	    echo "The installation failed: the lines above say why.  It needs access to a Python package index;" \
+	         "behind a proxy or a mirror, configure pip (PIP_INDEX_URL, PIP_PROXY, PIP_CERT)." >&2; exit 1; }
+	@touch $@
+
+$(VENV)/.created:
+	@python="$$(tools/find_python.sh)" && echo "Making $(VENV) with $$("$$python" --version)" && \
+	"$$python" -m venv $(VENV)
+	@touch $@
