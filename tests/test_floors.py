@@ -1,0 +1,95 @@
+"""The house keeps its order: imports only go down, `format` does no input or output, files stay readable."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "arraystore"
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+FLOORS = (
+    {"cli"},
+    {"dask", "ingest", "spark", "virtual", "xarray"},
+    {"__init__"},
+    {"repository", "session", "store"},
+    {"commit", "maintenance"},
+    {"format"},
+    {"storage"},
+    {"errors", "runtime"},
+)
+"""From the top down.  Modules of one floor may import each other."""
+
+NO_PLACE_IN_FORMAT = {"asyncio", "fsspec", "io", "obstore", "os", "pathlib", "random", "socket", "tempfile", "time"}
+LONGEST_FILE = 600
+
+
+def floor_of(part: str) -> int:
+    for number, parts in enumerate(FLOORS):
+        if part in parts:
+            return number
+    raise AssertionError(f"arraystore.{part} has no floor: add it to FLOORS, and to the table in CONTRIBUTING.md")
+
+
+def part_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported_by(tree: ast.AST) -> Iterator[str]:
+    """Yield the dotted names of all modules that a file imports, within functions too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            # `from arraystore import session` names a module with its last part.
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def violations(part: str, source: str) -> list[str]:
+    """Tell which imports of a file go up, or bring what `format` does without."""
+    found = []
+    for name in imported_by(ast.parse(source)):
+        top, _, rest = name.partition(".")
+        if top == "arraystore":
+            first = rest.partition(".")[0]
+            target = first if any(first in parts for parts in FLOORS) else _part_or_package(first)
+            if floor_of(target) < floor_of(part):
+                found.append(f"{part} imports {name}, which is above it")
+        elif part == "format" and top in NO_PLACE_IN_FORMAT:
+            found.append(f"format imports {name}, but turns bytes into values and does nothing else")
+    return found
+
+
+def _part_or_package(name: str) -> str:
+    """Tell a module without a floor from something that the package itself offers, such as `Repository`."""
+    return name if (PACKAGE / name).is_dir() or (PACKAGE / f"{name}.py").exists() else "__init__"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_imports_only_go_down(path: Path) -> None:
+    assert violations(part_of(path), path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    ("part", "source"),
+    [
+        ("storage", "from arraystore.format import ids"),
+        ("storage", "def f():\n    import arraystore.commit.log"),
+        ("format", "from arraystore import session"),
+        ("session", "from arraystore import Repository"),
+        ("session", "import arraystore"),
+        ("spark", "from arraystore.cli import main"),
+        ("format", "import os"),
+        ("format", "from pathlib import Path"),
+    ],
+)
+def test_an_import_that_goes_up_is_noticed(part: str, source: str) -> None:
+    assert len(violations(part, source)) == 1
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_a_file_can_be_read_in_one_sitting(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST_FILE
