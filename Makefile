@@ -36,7 +36,7 @@ format: $(VENV)/.with-dev ## Format the code
 	$(BIN)/ruff format .
 
 docs: $(VENV)/.with-docs ## Build the documentation into site/, strictly
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 examples: $(VENV)/.with-dev java ## Run the code of README.md and docs/, and every example
 	@export JAVA_HOME="$$(tools/find_java.sh)" && $(BIN)/python tools/run_doc_blocks.py && \
