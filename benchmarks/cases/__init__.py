@@ -1,0 +1,23 @@
+"""The cases by name, in the order of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from benchmarks.cases import chunks, history, objects, references, requests
+from benchmarks.results import CaseResult
+from benchmarks.setup import Setup
+
+__all__ = ["CASES", "NEED_LOCAL", "NEED_SERVER"]
+
+CASES: dict[str, Callable[[Setup], CaseResult]] = {
+    "requests": requests.run,
+    "large": references.run_commit,
+    "history": history.run,
+    "objects": objects.run,
+    "references": references.run_bulk,
+    "chunks": chunks.run,
+}
+
+NEED_SERVER = frozenset({"requests"})
+NEED_LOCAL = frozenset({"large", "history", "objects", "references"})
