@@ -1,0 +1,449 @@
+"""Functions that make a storage, under the names that users of versioned array stores know."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from arraystore.errors import InvalidInputError
+from arraystore.storage.credentials import (
+    AnyCredentials,
+    GcsBearerCredential,
+    HeldCredentials,
+    S3StaticCredentials,
+    fetch,
+)
+from arraystore.storage.keys import check_key
+from arraystore.storage.local import LocalStorage
+from arraystore.storage.memory import MemoryStorage
+from arraystore.storage.objectstore import ObstoreStorage
+from arraystore.storage.obstore_config import ObstoreConfig
+from arraystore.storage.secret import Secret
+from arraystore.storage.settings import StorageSettings
+
+__all__ = [
+    "azure_storage",
+    "gcs_storage",
+    "in_memory_storage",
+    "local_filesystem_storage",
+    "r2_storage",
+    "s3_storage",
+]
+
+
+def in_memory_storage() -> MemoryStorage:
+    """Make a storage in the memory of this process; each call makes another one."""
+    return MemoryStorage()
+
+
+def local_filesystem_storage(path: str | os.PathLike[str], *, fsync: bool = True) -> LocalStorage:
+    """Make a storage in a directory; safe for concurrent commits of many processes.
+
+    Parameters
+    ----------
+    path
+        The directory; made when the first object is written.
+    fsync
+        Whether an acknowledged commit survives a power cut.  False is for scratch data.
+    """
+    return LocalStorage(path, fsync=fsync)
+
+
+def s3_storage(
+    *,
+    bucket: str,
+    prefix: str | None = None,
+    region: str | None = None,
+    endpoint_url: str | None = None,
+    allow_http: bool = False,
+    access_key_id: str | None = None,
+    secret_access_key: str | None = None,
+    session_token: str | None = None,
+    expires_after: datetime | None = None,
+    anonymous: bool | None = None,
+    from_env: bool | None = None,
+    get_credentials: Callable[[], Any] | None = None,
+    scatter_initial_credentials: bool = False,
+    force_path_style: bool = False,
+    network_stream_timeout_seconds: int | None = None,
+    requester_pays: bool = False,
+    checksum_algorithm: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    pickle_credentials: bool = False,
+    settings: StorageSettings | None = None,
+) -> ObstoreStorage:
+    """Make a storage on S3 or on a service that speaks its protocol.
+
+    The service must honour ``If-None-Match: *`` on PUT, as S3, MinIO, SeaweedFS, Ceph and R2 do.
+
+    Parameters
+    ----------
+    bucket, prefix
+        Where the repository lives.
+    region
+        Of the bucket; from the environment by default.
+    endpoint_url
+        Of a service other than AWS.
+    allow_http
+        Whether the endpoint may be unencrypted.
+    access_key_id, secret_access_key, session_token, expires_after
+        Fixed credentials.
+    anonymous
+        Whether to send unsigned requests.
+    from_env
+        Whether to take credentials from the environment, which is also the default.
+    get_credentials
+        Callable without arguments that returns `S3StaticCredentials`, called again before these expire.  It must pickle
+        if the storage is to.
+    scatter_initial_credentials
+        Whether to call `get_credentials` now and to keep, and pickle, what it returns.
+    force_path_style
+        Whether to put the bucket into the path even with AWS; always so with an `endpoint_url`.
+    network_stream_timeout_seconds
+        Longest pause while bytes come in; 0 for none.  In place of ``settings.timeouts.read``.
+    requester_pays
+        Whether to accept the cost of reading from somebody's bucket.
+    checksum_algorithm
+        ``"SHA256"`` or ``"CRC64NVME"``: checksums that the service verifies on upload.
+    headers
+        Sent with every request, unsigned; so none that starts with ``x-amz-``.
+    pickle_credentials
+        Whether pickles of the storage may contain fixed credentials.
+    settings
+        Time limits, retries, concurrency.
+    """
+    keys = _s3_keys(access_key_id, secret_access_key, session_token, expires_after)
+    _check_sources(keys is not None, anonymous, from_env, get_credentials)
+    _check_endpoint(endpoint_url, allow_http)
+    options: dict[str, str | bool] = {
+        "virtual_hosted_style_request": endpoint_url is None and not force_path_style and "." not in bucket,
+        "conditional_put": "etag",
+    }
+    if region is not None:
+        options["region"] = region
+    if endpoint_url is not None:
+        options["endpoint"] = endpoint_url.rstrip("/")
+    if anonymous:
+        options["skip_signature"] = True
+    if requester_pays:
+        options["request_payer"] = True
+    if checksum_algorithm is not None:
+        options["checksum_algorithm"] = checksum_algorithm
+    return _obstore(
+        "s3",
+        bucket,
+        prefix,
+        f"s3://{bucket}",
+        endpoint_url=endpoint_url,
+        options=options,
+        credentials=keys,
+        get_credentials=get_credentials,
+        scatter_initial_credentials=scatter_initial_credentials,
+        headers=headers,
+        allow_http=allow_http,
+        pickle_credentials=pickle_credentials,
+        settings=_with_stream_timeout(settings, network_stream_timeout_seconds),
+    )
+
+
+def r2_storage(
+    *,
+    bucket: str,
+    prefix: str | None = None,
+    account_id: str | None = None,
+    endpoint_url: str | None = None,
+    region: str | None = None,
+    allow_http: bool = False,
+    access_key_id: str | None = None,
+    secret_access_key: str | None = None,
+    session_token: str | None = None,
+    expires_after: datetime | None = None,
+    anonymous: bool | None = None,
+    from_env: bool | None = None,
+    get_credentials: Callable[[], Any] | None = None,
+    scatter_initial_credentials: bool = False,
+    network_stream_timeout_seconds: int | None = None,
+    pickle_credentials: bool = False,
+    settings: StorageSettings | None = None,
+) -> ObstoreStorage:
+    """Make a storage on Cloudflare R2.
+
+    Parameters
+    ----------
+    bucket, prefix
+        Where the repository lives.
+    account_id
+        Of the account that owns the bucket.
+    endpoint_url
+        In place of the one that `account_id` gives.
+    region
+        ``"auto"`` by default.
+    **others
+        As for `s3_storage`.
+    """
+    if (account_id is None) == (endpoint_url is None):
+        raise InvalidInputError("r2_storage needs either account_id or endpoint_url")
+    return s3_storage(
+        bucket=bucket,
+        prefix=prefix,
+        region=region or "auto",
+        endpoint_url=endpoint_url or f"https://{account_id}.r2.cloudflarestorage.com",
+        allow_http=allow_http,
+        access_key_id=access_key_id,
+        secret_access_key=secret_access_key,
+        session_token=session_token,
+        expires_after=expires_after,
+        anonymous=anonymous,
+        from_env=from_env,
+        get_credentials=get_credentials,
+        scatter_initial_credentials=scatter_initial_credentials,
+        force_path_style=True,
+        network_stream_timeout_seconds=network_stream_timeout_seconds,
+        pickle_credentials=pickle_credentials,
+        settings=settings,
+    )
+
+
+def gcs_storage(
+    *,
+    bucket: str,
+    prefix: str | None = None,
+    service_account_file: str | None = None,
+    service_account_key: str | None = None,
+    application_credentials: str | None = None,
+    bearer_token: str | None = None,
+    anonymous: bool | None = None,
+    from_env: bool | None = None,
+    config: Mapping[str, str] | None = None,
+    get_credentials: Callable[[], Any] | None = None,
+    scatter_initial_credentials: bool = False,
+    headers: Mapping[str, str] | None = None,
+    allow_http: bool = False,
+    pickle_credentials: bool = False,
+    settings: StorageSettings | None = None,
+) -> ObstoreStorage:
+    """Make a storage on Google Cloud Storage.
+
+    Parameters
+    ----------
+    bucket, prefix
+        Where the repository lives.
+    service_account_file
+        Path of a service account file, which must exist in every process that uses the storage.
+    service_account_key
+        The content of such a file.
+    application_credentials
+        Path of an application credentials file.
+    bearer_token
+        A token that is valid as long as the storage is used.
+    anonymous
+        Whether to send unsigned requests.
+    from_env
+        Whether to take credentials from the environment, which is also the default.
+    config
+        Further settings of the client, such as ``base_url``; treated as secrets.
+    get_credentials
+        Callable without arguments that returns `GcsBearerCredential`, called again before it expires.
+    scatter_initial_credentials, headers, pickle_credentials, settings
+        As for `s3_storage`.
+    allow_http
+        Whether an endpoint of `config` may be unencrypted.
+    """
+    secret_options = dict(config or {})
+    if service_account_key is not None:
+        secret_options["service_account_key"] = service_account_key
+    fixed = [service_account_file, service_account_key, application_credentials, bearer_token]
+    given = sum(value is not None for value in fixed)
+    if given > 1:
+        raise InvalidInputError("gcs_storage: give only one kind of credentials")
+    _check_sources(bool(given), anonymous, from_env, get_credentials)
+    options: dict[str, str | bool] = {"skip_signature": True} if anonymous else {}
+    if service_account_file is not None:
+        options["service_account"] = os.fspath(service_account_file)
+    if application_credentials is not None:
+        options["application_credentials"] = os.fspath(application_credentials)
+    return _obstore(
+        "gcs",
+        bucket,
+        prefix,
+        f"gs://{bucket}",
+        options=options,
+        secret_options=secret_options,
+        credentials=None if bearer_token is None else GcsBearerCredential(bearer_token),
+        get_credentials=get_credentials,
+        scatter_initial_credentials=scatter_initial_credentials,
+        headers=headers,
+        allow_http=allow_http,
+        pickle_credentials=pickle_credentials,
+        settings=settings,
+    )
+
+
+def azure_storage(
+    *,
+    account: str,
+    container: str,
+    prefix: str | None = None,
+    access_key: str | None = None,
+    sas_token: str | None = None,
+    bearer_token: str | None = None,
+    from_env: bool | None = None,
+    anonymous: bool | None = None,
+    config: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+    allow_http: bool = False,
+    pickle_credentials: bool = False,
+    settings: StorageSettings | None = None,
+) -> ObstoreStorage:
+    """Make a storage on Azure Blob Storage, in an account without a hierarchical namespace.
+
+    Parameters
+    ----------
+    account, container, prefix
+        Where the repository lives.
+    access_key, sas_token, bearer_token
+        Fixed credentials, one of them.
+    from_env
+        Whether to take credentials from the environment, which is also the default.
+    anonymous
+        Whether to send unsigned requests.
+    config
+        Further settings of the client, such as ``endpoint``; treated as secrets.
+    headers, pickle_credentials, settings
+        As for `s3_storage`.
+    allow_http
+        Whether an endpoint of `config` may be unencrypted.
+    """
+    secret_options = dict(config or {})
+    fixed = {"account_key": access_key, "sas_key": sas_token, "token": bearer_token}
+    given = {name: value for name, value in fixed.items() if value is not None}
+    if len(given) > 1:
+        raise InvalidInputError("azure_storage: give only one of access_key, sas_token and bearer_token")
+    _check_sources(bool(given), anonymous, from_env, None)
+    options: dict[str, str | bool] = {"account_name": account}
+    if anonymous:
+        options["skip_signature"] = True
+    return _obstore(
+        "azure",
+        container,
+        prefix,
+        f"az://{account}/{container}",
+        options=options,
+        secret_options=secret_options | given,
+        headers=headers,
+        allow_http=allow_http,
+        pickle_credentials=pickle_credentials,
+        settings=settings,
+    )
+
+
+def _obstore(
+    kind: Literal["s3", "gcs", "azure"],
+    bucket: str,
+    prefix: str | None,
+    location: str,
+    *,
+    options: Mapping[str, str | bool],
+    endpoint_url: str | None = None,
+    secret_options: Mapping[str, str] | None = None,
+    credentials: AnyCredentials | None = None,
+    get_credentials: Callable[[], Any] | None = None,
+    scatter_initial_credentials: bool = False,
+    headers: Mapping[str, str] | None,
+    allow_http: bool,
+    pickle_credentials: bool,
+    settings: StorageSettings | None,
+) -> ObstoreStorage:
+    if not bucket or "/" in bucket:
+        raise InvalidInputError(f"{bucket!r} is no name of a bucket; a path below it is given as prefix")
+    clean = (prefix or "").strip("/")
+    if clean:
+        check_key(clean)
+        location += f"/{clean}"
+    if endpoint_url is not None:
+        location += f"?endpoint_url={endpoint_url.rstrip('/')}"
+    if scatter_initial_credentials:
+        if get_credentials is None:
+            raise InvalidInputError("scatter_initial_credentials needs get_credentials")
+        credentials = fetch(get_credentials)
+    return ObstoreStorage(
+        ObstoreConfig(
+            kind=kind,
+            bucket=bucket,
+            prefix=clean,
+            location=location,
+            options=tuple(options.items()),
+            secret_options=_secrets(secret_options),
+            credentials=None if credentials is None else HeldCredentials.hold(credentials),
+            get_credentials=get_credentials,
+            headers=_secrets(_checked_headers(headers)),
+            allow_http=allow_http,
+            pickle_credentials=pickle_credentials or scatter_initial_credentials,
+            settings=settings or StorageSettings(),
+        )
+    )
+
+
+def _secrets(values: Mapping[str, str] | None) -> tuple[tuple[str, Secret], ...]:
+    return tuple((name, Secret(value)) for name, value in (values or {}).items())
+
+
+def _s3_keys(
+    access_key_id: str | None, secret_access_key: str | None, session_token: str | None, expires_after: datetime | None
+) -> S3StaticCredentials | None:
+    if access_key_id is None and secret_access_key is None:
+        if session_token is not None or expires_after is not None:
+            raise InvalidInputError("session_token and expires_after go with access_key_id and secret_access_key")
+        return None
+    if access_key_id is None or secret_access_key is None:
+        raise InvalidInputError("access_key_id and secret_access_key go together: give both or none")
+    return S3StaticCredentials(access_key_id, secret_access_key, session_token, expires_after)
+
+
+def _check_sources(fixed: bool, anonymous: bool | None, from_env: bool | None, get_credentials: Any) -> None:
+    given = [
+        name
+        for name, there in {
+            "fixed credentials": fixed,
+            "anonymous": anonymous,
+            "from_env": from_env,
+            "get_credentials": get_credentials is not None,
+        }.items()
+        if there
+    ]
+    if len(given) > 1:
+        raise InvalidInputError(f"credentials have one source, not several: choose between {' and '.join(given)}")
+
+
+def _check_endpoint(endpoint_url: str | None, allow_http: bool) -> None:
+    if endpoint_url is None:
+        return
+    parts = urlsplit(endpoint_url)
+    if "@" in parts.netloc:
+        raise InvalidInputError(
+            "the endpoint_url contains credentials: give them as access_key_id and secret_access_key"
+        )
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise InvalidInputError(f"endpoint_url={endpoint_url!r}: it has to start with https:// or http://")
+    if parts.scheme == "http" and not allow_http:
+        raise InvalidInputError(f"endpoint_url={endpoint_url!r} is unencrypted: use https, or allow_http=True")
+
+
+def _checked_headers(headers: Mapping[str, str] | None) -> Mapping[str, str] | None:
+    for name in headers or {}:
+        if name.lower().startswith("x-amz-"):
+            raise InvalidInputError(
+                f"the header {name!r} would have to be signed, and extra headers are not: leave it out"
+            )
+    return headers
+
+
+def _with_stream_timeout(settings: StorageSettings | None, seconds: int | None) -> StorageSettings | None:
+    if seconds is None:
+        return settings
+    given = settings or StorageSettings()
+    return replace(given, timeouts=replace(given.timeouts, read=seconds or None))

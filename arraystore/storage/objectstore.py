@@ -1,0 +1,358 @@
+"""A storage on S3, Google Cloud Storage or Azure, through obstore."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import threading
+import time
+import weakref
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from arraystore.errors import ObjectNotFoundError, StorageError, UnsupportedStorageError
+from arraystore.storage import obstore_module as native
+from arraystore.storage.forking import renew_locks_after_fork
+from arraystore.storage.keys import check_key, check_range
+from arraystore.storage.listing_order import Reorder, beyond, safe_offset
+from arraystore.storage.obstore_config import Client, ObstoreConfig, build_client
+from arraystore.storage.obstore_errors import Verdict, first_line, judge, remedy
+from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage
+
+__all__ = ["ObstoreStorage"]
+
+T = TypeVar("T")
+
+_PAGE = 1000
+_DELETE_BATCH = 1000
+_SINGLE_DELETES = 16
+
+_random = random.Random()
+
+
+class ObstoreStorage(Storage):
+    """Objects in a bucket, below a prefix.
+
+    The client is built at the first request, and anew in a forked child.  Requests that fail for a passing reason are
+    repeated as the settings say.
+
+    Parameters
+    ----------
+    config
+        Where and how; the constructor functions such as `s3_storage` make one.
+    """
+
+    def __init__(self, config: ObstoreConfig) -> None:
+        self._config = config
+        self._prefix = config.prefix + "/" if config.prefix else ""
+        self._settings = config.settings
+        self._built: Client | None = None
+        self._slots: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._lock = threading.Lock()
+        renew_locks_after_fork(self)
+
+    def renew_locks(self) -> None:
+        """Replace the lock, in a forked child."""
+        self._lock = threading.Lock()
+
+    @property
+    def location(self) -> str:
+        """URL of bucket and prefix, with the endpoint where that is not the provider's own."""
+        return self._config.location
+
+    @property
+    def config(self) -> ObstoreConfig:
+        """The configuration."""
+        return self._config
+
+    def __repr__(self) -> str:
+        return f"ObstoreStorage({self.location!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (ObstoreStorage, (self._config,))
+
+    def _client(self) -> Client:
+        client = self._built
+        if client is not None and client.generation == native.generation:
+            return client
+        with self._lock:
+            client = self._built
+            if client is None or client.generation != native.generation:
+                if client is not None:
+                    native.bury(client)
+                client = self._built = build_client(self._config)
+            return client
+
+    # Attempts
+
+    async def _attempt(self, action: str, key: str, request: Callable[[Client], Awaitable[T]]) -> T:
+        """Make a request, again where that can help, and turn errors into those of this package."""
+        client = self._client()
+        patience = _Patience(self, client)
+        while True:
+            try:
+                async with self._slot():
+                    return await request(client)
+            except Exception as error:  # noqa: BLE001 - every error is judged
+                delay = patience.after(error, action, key)
+            await asyncio.sleep(delay)
+
+    def _attempt_sync(self, action: str, key: str, request: Callable[[Client], T]) -> T:
+        client = self._client()
+        patience = _Patience(self, client)
+        while True:
+            try:
+                return request(client)
+            except Exception as error:  # noqa: BLE001 - every error is judged
+                delay = patience.after(error, action, key)
+            time.sleep(delay)
+
+    def _slot(self) -> asyncio.Semaphore:
+        loop = asyncio.get_running_loop()
+        slot = self._slots.get(loop)
+        if slot is None:
+            slot = self._slots.setdefault(loop, asyncio.Semaphore(self._settings.concurrency.max_requests))
+        return slot
+
+    def _path(self, key: str) -> str:
+        check_key(key)
+        return self._prefix + key
+
+    # Reading
+
+    async def get(self, key: str) -> BytesLike:
+        """Return a whole object."""
+        path = self._path(key)
+
+        async def request(client: Client) -> BytesLike:
+            result = await client.module.get_async(client.store, path)
+            return memoryview(await result.bytes_async())
+
+        return await self._attempt("read", key, request)
+
+    def get_sync(self, key: str) -> BytesLike:
+        """Like `get`."""
+        path = self._path(key)
+        return self._attempt_sync("read", key, lambda client: memoryview(client.module.get(client.store, path).bytes()))
+
+    async def get_ranges(self, key: str, ranges: Sequence[ByteRange]) -> list[BytesLike]:
+        """Return several byte ranges of one object; the client merges neighbours into one request."""
+        path = self._path(key)
+        wanted = [index for index, (start, stop) in enumerate(ranges) if _not_empty(key, start, stop)]
+        found: list[BytesLike] = [b""] * len(ranges)
+        if not wanted:
+            return found
+        starts = [ranges[index][0] for index in wanted]
+        ends = [ranges[index][1] for index in wanted]
+
+        async def request(client: Client) -> Any:
+            if len(wanted) == 1:
+                return [await client.module.get_range_async(client.store, path, start=starts[0], end=ends[0])]
+            return await client.module.get_ranges_async(client.store, path, starts=starts, ends=ends)
+
+        for index, data in zip(wanted, await self._attempt("read", key, request), strict=True):
+            found[index] = self._exactly(key, ranges[index], data)
+        return found
+
+    def get_range_sync(self, key: str, start: int, stop: int) -> BytesLike:
+        """One range, like `get_ranges`."""
+        path = self._path(key)
+        if not _not_empty(key, start, stop):
+            return b""
+        data = self._attempt_sync(
+            "read", key, lambda client: client.module.get_range(client.store, path, start=start, end=stop)
+        )
+        return self._exactly(key, (start, stop), data)
+
+    def _exactly(self, key: str, wanted: ByteRange, data: Any) -> BytesLike:
+        view = memoryview(data)
+        if len(view) != wanted[1] - wanted[0]:
+            raise StorageError(
+                f"{self.location}: bytes {wanted[0]}..{wanted[1]} of {key!r} were asked for, but the object ends at "
+                f"{wanted[0] + len(view)}: it is not the object that the reference was made for"
+            )
+        return view
+
+    async def head(self, key: str) -> ObjectInfo:
+        """Tell about one object."""
+        path = self._path(key)
+        meta = await self._attempt("look up", key, lambda client: client.module.head_async(client.store, path))
+        return ObjectInfo(key, int(meta["size"]))
+
+    # Writing
+
+    def _put_options(self, data: BytesLike) -> dict[str, Any]:
+        large = len(data) > self._settings.minimum_size_for_multipart_upload
+        return {
+            "use_multipart": large,
+            "chunk_size": self._settings.multipart_part_size,
+            "max_concurrency": self._settings.concurrency.max_parts,
+        }
+
+    async def put(self, key: str, data: BytesLike) -> None:
+        """Write an object; durable on return."""
+        path = self._path(key)
+        options = self._put_options(data)
+        await self._attempt("write", key, lambda client: client.module.put_async(client.store, path, data, **options))
+
+    def put_sync(self, key: str, data: BytesLike) -> None:
+        """Like `put`."""
+        path = self._path(key)
+        options = self._put_options(data)
+        self._attempt_sync("write", key, lambda client: client.module.put(client.store, path, data, **options))
+
+    async def put_if_absent(self, key: str, data: BytesLike) -> bool:
+        """Write an object unless one of this key exists."""
+        path = self._path(key)
+
+        async def request(client: Client) -> bool:
+            try:
+                await client.module.put_async(client.store, path, data, mode="create", use_multipart=False)
+                return True
+            except client.module.exceptions.AlreadyExistsError:
+                # Taken, by somebody else or by an attempt of ours whose answer was lost; or two writers met (409),
+                # and it may be that neither has written.
+                result = await client.module.get_async(client.store, path)
+                return bool(memoryview(await result.bytes_async()) == memoryview(data))
+
+        client = self._client()
+        patience = _Patience(self, client)
+        while True:
+            try:
+                async with self._slot():
+                    return await request(client)
+            except FileNotFoundError as error:
+                delay = patience.after_conflict(error, key)
+            except Exception as error:  # noqa: BLE001 - every error is judged
+                delay = patience.after(error, "write", key)
+            await asyncio.sleep(delay)
+
+    async def delete(self, keys: Sequence[str]) -> list[DeleteFailure]:
+        """Delete objects, in batches where the backend has that."""
+        for key in keys:
+            check_key(key)
+        failures: list[DeleteFailure] = []
+        for position in range(0, len(keys), _DELETE_BATCH):
+            failures += await self._delete_batch(keys[position : position + _DELETE_BATCH])
+        return failures
+
+    async def _delete_batch(self, keys: Sequence[str]) -> list[DeleteFailure]:
+        client = self._client()
+        try:
+            async with self._slot():
+                await client.module.delete_async(client.store, [self._prefix + key for key in keys])
+            return []
+        except Exception:  # noqa: BLE001 - each key is tried again, and its error told
+            # The batch does not say which of them failed, nor whether one was merely missing: each by itself tells.
+            turns = asyncio.Semaphore(_SINGLE_DELETES)
+            results = await asyncio.gather(*[self._delete_one(key, turns) for key in keys])
+            return [failure for failure in results if failure is not None]
+
+    async def _delete_one(self, key: str, turns: asyncio.Semaphore) -> DeleteFailure | None:
+        path = self._prefix + key
+        async with turns:
+            try:
+                await self._attempt("delete", key, lambda client: client.module.delete_async(client.store, path))
+            except ObjectNotFoundError:
+                return None
+            except StorageError as error:
+                return DeleteFailure(key, error.message)
+        return None
+
+    # Listing
+
+    async def _pages(self, directory: str, offset: str) -> AsyncGenerator[Sequence[ObjectInfo], None]:
+        """What is below a directory, in the order of the backend, page by page."""
+        client = self._client()
+        cut = len(self._prefix)
+        path = (self._prefix + directory).rstrip("/") or None
+        patience = _Patience(self, client)
+        while True:
+            stream = client.module.list(
+                client.store, path, offset=self._prefix + offset if offset else None, chunk_size=_PAGE
+            )
+            try:
+                async for page in stream:
+                    found = [ObjectInfo(str(meta["path"])[cut:], int(meta["size"])) for meta in page]
+                    if found:
+                        offset = found[-1].key
+                        yield found
+                return
+            except Exception as error:  # noqa: BLE001 - every error is judged
+                delay = patience.after(error, "list", directory)
+            await asyncio.sleep(delay)
+
+    async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[list[ObjectInfo]]:
+        """List objects in order of their keys."""
+        # The client's prefixes end at a slash: list the directory, start close to the name, stop after it.
+        directory = prefix[: prefix.rfind("/") + 1]
+        order = Reorder(directory)
+        async with contextlib.aclosing(self._pages(directory, safe_offset(prefix, start_after))) as pages:
+            async for page in pages:
+                try:
+                    ready = [info for given in page for info in order.add(given)]
+                except ValueError as error:
+                    raise self._disordered(error) from error
+                wanted = [info for info in ready if info.key.startswith(prefix) and info.key > start_after]
+                if wanted:
+                    yield wanted
+                if beyond(page[-1].key, prefix):
+                    break
+        wanted = [info for info in order.rest() if info.key.startswith(prefix) and info.key > start_after]
+        if wanted:
+            yield wanted
+
+    def _disordered(self, error: ValueError) -> UnsupportedStorageError:
+        return UnsupportedStorageError(
+            f"{self.location}: this backend does not list keys in order ({error}), as directory buckets do not; use a "
+            "general purpose bucket"
+        )
+
+
+class _Patience:
+    """How one request has fared so far, and how long to wait before the next attempt."""
+
+    def __init__(self, storage: ObstoreStorage, client: Client) -> None:
+        self._location = storage.location
+        self._retries = storage.config.settings.retries
+        self._exceptions = client.module.exceptions
+        self._started = time.monotonic()
+        self._failures = 0
+
+    def _pause(self) -> float | None:
+        self._failures += 1
+        return self._retries.pause(self._failures, time.monotonic() - self._started, _random)
+
+    def after(self, error: Exception, action: str, key: str) -> float:
+        """Seconds to wait, or the error that the caller gets."""
+        verdict = judge(error, self._exceptions)
+        if verdict is Verdict.MISSING and action != "write":
+            raise ObjectNotFoundError(key, self._location) from None
+        if verdict is Verdict.PASSING:
+            delay = self._pause()
+            if delay is not None:
+                return delay
+        # Without the client's error as the cause: its text holds whole URLs, signatures included.
+        raise StorageError(
+            f"{self._location}: cannot {action} {key!r}: {first_line(error)}; {remedy(error, self._exceptions)}"
+        ) from None
+
+    def after_conflict(self, error: Exception, key: str) -> float:
+        """The same, when a conditional write lost and nothing was found to have won."""
+        if judge(error, self._exceptions) is not Verdict.MISSING:
+            return self.after(error, "write", key)
+        delay = self._pause()
+        if delay is None:
+            raise StorageError(
+                f"{self._location}: cannot write {key!r}: it was reported to exist {self._failures} times, yet is not "
+                "there; try again later"
+            ) from None
+        return delay
+
+
+def _not_empty(key: str, start: int, stop: int) -> bool:
+    check_range(key, start, stop)
+    return start < stop

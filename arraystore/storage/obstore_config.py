@@ -1,0 +1,156 @@
+"""What it takes to build an object store client: a value that pickles and never shows a secret."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any, Literal
+
+from arraystore.errors import StorageError
+from arraystore.storage import obstore_module as native
+from arraystore.storage.credentials import CredentialProvider, HeldCredentials
+from arraystore.storage.secret import Secret
+from arraystore.storage.settings import StorageSettings
+
+__all__ = ["Client", "ObstoreConfig", "build_client"]
+
+
+@dataclass(frozen=True, slots=True)
+class ObstoreConfig:
+    """Configuration of a storage on S3, Google Cloud Storage or Azure.
+
+    Parameters
+    ----------
+    kind
+        Which of them.
+    bucket
+        Bucket or container.
+    prefix
+        What all keys start with in the bucket, without slashes at the ends; may be empty.
+    location
+        The storage's URL, without secrets.
+    options
+        Settings of the client that are no secrets.
+    secret_options
+        Settings of the client that are, or may be.
+    credentials
+        Fixed credentials, or the first ones of `get_credentials`.
+    get_credentials
+        Returns credentials when they are needed.
+    headers
+        Sent with every request.
+    allow_http
+        Whether the endpoint may be unencrypted.
+    pickle_credentials
+        Whether pickles may contain the secrets.
+    settings
+        Time limits, retries, concurrency.
+    """
+
+    kind: Literal["s3", "gcs", "azure"]
+    bucket: str
+    prefix: str
+    location: str
+    options: tuple[tuple[str, str | bool], ...] = ()
+    secret_options: tuple[tuple[str, Secret], ...] = ()
+    credentials: HeldCredentials | None = None
+    get_credentials: Callable[[], Any] | None = None
+    headers: tuple[tuple[str, Secret], ...] = ()
+    allow_http: bool = False
+    pickle_credentials: bool = False
+    settings: StorageSettings = field(default_factory=StorageSettings)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if not self.pickle_credentials and (self.secret_options or self.headers or self.credentials):
+            raise StorageError(
+                f"{self.location}: this storage holds credentials, and they are not pickled unasked; give it "
+                "get_credentials or from_env=True, so that each process finds its own, or create it with "
+                "pickle_credentials=True to send them along"
+            )
+        revealed = {
+            "secret_options": [(name, secret.reveal()) for name, secret in self.secret_options],
+            "headers": [(name, secret.reveal()) for name, secret in self.headers],
+            "credentials": None if self.credentials is None else self.credentials.reveal(),
+        }
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in revealed}
+        return (_with_secrets, (plain, revealed))
+
+
+def _with_secrets(plain: dict[str, Any], revealed: dict[str, Any]) -> ObstoreConfig:
+    credentials = revealed["credentials"]
+    return replace(
+        ObstoreConfig(**plain),
+        secret_options=tuple((name, Secret(text)) for name, text in revealed["secret_options"]),
+        headers=tuple((name, Secret(text)) for name, text in revealed["headers"]),
+        credentials=None if credentials is None else HeldCredentials.hold(credentials),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A client that works in this process."""
+
+    module: Any
+    """The native module: its functions take `store`."""
+    store: Any
+    generation: int
+
+
+def build_client(config: ObstoreConfig) -> Client:
+    """Build the client of `config`.
+
+    Raises
+    ------
+    StorageError
+        If the client does not take the configuration.
+    """
+    module = native.obstore_module()
+    classes = {"s3": "S3Store", "gcs": "GCSStore", "azure": "AzureStore"}
+    options: dict[str, Any] = dict(config.options)
+    options.update((name, secret.reveal()) for name, secret in config.secret_options)
+    arguments: dict[str, Any] = {
+        "config": options,
+        "client_options": _client_options(config),
+        "retry_config": _retry_config(config.settings),
+    }
+    if config.get_credentials is not None or config.credentials is not None:
+        held = config.credentials
+        arguments["credential_provider"] = CredentialProvider(
+            config.get_credentials, None if held is None else held.reveal()
+        )
+    try:
+        store = getattr(module._store, classes[config.kind])(config.bucket, **arguments)
+    except Exception as error:  # noqa: BLE001 - the client's own error repeats the options, secrets included
+        raise StorageError(
+            f"{config.location}: the client does not take this configuration ({type(error).__name__}); check the names "
+            f"and values of {sorted(options)} and of the credentials"
+        ) from None
+    return Client(module, store, native.generation)
+
+
+def _client_options(config: ObstoreConfig) -> dict[str, Any]:
+    timeouts = config.settings.timeouts
+    options: dict[str, Any] = {
+        "allow_http": config.allow_http,
+        "connect_timeout": timedelta(seconds=timeouts.connect),
+        "timeout": timedelta(seconds=timeouts.request),
+    }
+    if timeouts.read is not None:
+        options["read_timeout"] = timedelta(seconds=timeouts.read)
+    if config.headers:
+        options["default_headers"] = {name: secret.reveal() for name, secret in config.headers}
+    return options
+
+
+def _retry_config(settings: StorageSettings) -> dict[str, Any]:
+    retries = settings.retries
+    return {
+        "max_retries": retries.max_tries - 1,
+        "retry_timeout": timedelta(seconds=retries.total),
+        "backoff": {
+            "init_backoff": timedelta(seconds=retries.initial_backoff),
+            "max_backoff": timedelta(seconds=retries.max_backoff),
+            "base": 2,
+        },
+    }
