@@ -19,6 +19,8 @@ from benchmarks.timing import Samples, Stopwatch, interleaved, note
 __all__ = ["ChunkLoad", "make_data", "run", "run_once"]
 
 _LARGEST_INLINE = 65_535  # icechunk's threshold is a 16-bit number
+_INLINED = "chunks inlined"
+_UNIT = "µs/chunk"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ def _peers(chunk_bytes: int) -> list[_Contender]:
         ("icechunk, chunk cache", cached, (many_one,)),
     ]
     if chunk_bytes <= _LARGEST_INLINE:
-        ways.append(("icechunk, chunks inlined", inlined, (FUSED, many_one)))
+        ways.append((f"icechunk, {_INLINED}", inlined, (FUSED, many_one)))
     return [
         _Contender(f"{label} / {pipeline.label}", system, pipeline)
         for label, system, pipelines in ways
@@ -114,30 +116,50 @@ def _contenders(setup: Setup, chunk_bytes: int) -> list[_Contender]:
 
 def _bars(setup: Setup, load: ChunkLoad, where: str, found: dict[str, Samples]) -> list[Bar]:
     """The promises for one size of chunks on one file system."""
-    bars: list[Bar] = []
     size = f"{load.chunk_bytes // 1024} KiB chunks, {where}"
-    ours = setup.ours.name
-    peers = [label for label in found if label.startswith("icechunk")]
+    bars: list[Bar] = []
     for part in ("write", "write+commit", "read"):
-        fused = min(found[f"{ours} / {pipeline.label}"].median(part) for pipeline in (FUSED, FUSED_ONE)) * 1e6
-        default = found[f"{ours} / default"].median(part) * 1e6
-        best = min(peers, key=lambda label: found[label].median(part))
-        best_peer = found[best].median(part) * 1e6
-        unit = "µs/chunk"
         if load.chunk_bytes < 1 << 20:
-            bars.append(
-                at_least(f"{part}, {size}, fused", fused, best_peer, 3.0, unit, peer_label=f"best of all: {best}")
-            )
-            peer_default = found["icechunk / default"].median(part) * 1e6
-            bars.append(at_least(f"{part}, {size}, default pipeline", default, peer_default, 1.2, unit))
-            continue
-        factor = 1.5 if part == "read" else 1.0
-        bars.append(at_least(f"{part}, {size}", fused, best_peer, factor, unit, peer_label=f"best of all: {best}"))
-        zarr_best = (
-            min(found[f"zarr / {pipeline.label}"].median(part) for pipeline in (DEFAULT, FUSED, FUSED_ONE)) * 1e6
-        )
-        bars.append(at_least(f"{part}, {size}", fused, zarr_best, 0.9, unit, peer_label="plain zarr, best pipeline"))
+            bars += _small_bars(setup.ours.name, part, size, found)
+        else:
+            bars += _large_bars(setup.ours.name, part, size, found)
     return bars
+
+
+def _best(found: dict[str, Samples], labels: list[str], part: str) -> tuple[str, float]:
+    """The quickest of some contenders and its figure."""
+    label = min(labels, key=lambda one: found[one].median(part))
+    return label, found[label].median(part) * 1e6
+
+
+def _fused(name: str, part: str, found: dict[str, Samples]) -> float:
+    return _best(found, [f"{name} / {pipeline.label}" for pipeline in (FUSED, FUSED_ONE)], part)[1]
+
+
+def _small_bars(ours: str, part: str, size: str, found: dict[str, Samples]) -> list[Bar]:
+    peers = [label for label in found if label.startswith("icechunk")]
+    inlined = [label for label in peers if _INLINED in label]
+    objects, best = _best(found, [label for label in peers if label not in inlined], part)
+    fused, default = _fused(ours, part, found), found[f"{ours} / default"].median(part) * 1e6
+    bars = [at_least(f"{part}, {size}, fused", fused, best, 3.0, _UNIT, peer_label=objects)]
+    if inlined:
+        label, best = _best(found, inlined, part)
+        what = f"{part}, {size}, fused, against inlining"
+        bars.append(at_least(what, fused, best, 3.0, _UNIT, peer_label=label))
+    peer_default = found["icechunk / default"].median(part) * 1e6
+    bars.append(at_least(f"{part}, {size}, default pipeline", default, peer_default, 1.2, _UNIT))
+    return bars
+
+
+def _large_bars(ours: str, part: str, size: str, found: dict[str, Samples]) -> list[Bar]:
+    fused = _fused(ours, part, found)
+    peer, best = _best(found, [label for label in found if label.startswith("icechunk")], part)
+    plain, plain_best = _best(found, [label for label in found if label.startswith("zarr")], part)
+    factor = 1.5 if part == "read" else 1.0
+    return [
+        at_least(f"{part}, {size}", fused, best, factor, _UNIT, peer_label=peer),
+        at_least(f"{part}, {size}, against plain zarr", fused, plain_best, 0.9, _UNIT, peer_label=plain),
+    ]
 
 
 def _table(load: ChunkLoad, where: str, found: dict[str, Samples]) -> Table:

@@ -14,13 +14,13 @@ from benchmarks.setup import Setup
 from benchmarks.systems import IcechunkSystem, System
 from benchmarks.timing import note
 
-__all__ = ["run"]
+__all__ = ["Point", "extrapolated", "run", "stored"]
 
 _CHUNKS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class _Point:
+class Point:
     commits: int
     size: int
     objects: int
@@ -33,10 +33,10 @@ def stored(directory: Path) -> tuple[int, int]:
     return sum(sizes), len(sizes)
 
 
-def _commit_many(system: System, place: Place, stops: list[int]) -> list[_Point]:
+def _commit_many(system: System, place: Place, stops: list[int]) -> list[Point]:
     """Commit one tiny chunk after another, looking at the directory at each stop."""
     handle = system.create(place)
-    points: list[_Point] = []
+    points: list[Point] = []
     started = time.perf_counter()
     for number in range(stops[-1]):
         writer = system.writer(handle)
@@ -47,17 +47,17 @@ def _commit_many(system: System, place: Place, stops: list[int]) -> list[_Point]
         zarr.open_array(writer.store, path="data", mode="r+")[number % _CHUNKS] = number + 1
         writer.commit()
         if number + 1 in stops:
-            points.append(_Point(number + 1, *stored(place.directory), time.perf_counter() - started))
+            points.append(Point(number + 1, *stored(place.directory), time.perf_counter() - started))
     return points
 
 
-def _measure(system: System, places: PlaceMaker, stops: list[int]) -> list[_Point]:
+def _measure(system: System, places: PlaceMaker, stops: list[int]) -> list[Point]:
     note(f"history: {stops[-1]} commits by {system.name}")
     with places.fresh() as place:
         return _commit_many(system, place, stops)
 
 
-def _extrapolated(points: list[_Point], commits: int) -> float:
+def extrapolated(points: list[Point], commits: int) -> float:
     """Bytes at `commits`, from a square law through the last two points and nothing at the start."""
     first, second = points[-2], points[-1]
     x, y = (first.commits, first.size), (second.commits, second.size)
@@ -66,7 +66,7 @@ def _extrapolated(points: list[_Point], commits: int) -> float:
     return square * commits**2 + linear * commits
 
 
-def _rows(name: str, points: list[_Point]) -> list[list[str]]:
+def _rows(name: str, points: list[Point]) -> list[list[str]]:
     return [
         [
             name,
@@ -86,7 +86,7 @@ def run(setup: Setup) -> CaseResult:
     many, some = setup.scaled(10_000, 128), setup.scaled(1000, 40)
     ours = _measure(setup.ours, setup.main_place, sorted({some, many // 2, many}))
     peer = _measure(IcechunkSystem(), setup.main_place, [some // 2, some])
-    expected = _extrapolated(peer, many)
+    expected = extrapolated(peer, many)
     last, half = ours[-1], ours[-2]
     growth = (last.size - half.size) / (last.commits - half.commits) / (half.size / half.commits)
     per_commit = last.size / last.commits
