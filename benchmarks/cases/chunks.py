@@ -176,7 +176,7 @@ def _table(load: ChunkLoad, where: str, found: dict[str, Samples]) -> Table:
 def run(setup: Setup) -> CaseResult:
     """Every size of chunks on every place."""
     result = CaseResult("chunks", "Writing and reading chunks through zarr")
-    loads = [ChunkLoad(4096, setup.scaled(4000, 64)), ChunkLoad(65536, setup.scaled(1000, 16))]
+    loads = [ChunkLoad(4096, setup.scaled(2000, 64)), ChunkLoad(65536, setup.scaled(1000, 16))]
     loads.append(ChunkLoad(1 << 20, setup.scaled(64, 4)))
     for where, places in setup.places.items():
         for load in loads:

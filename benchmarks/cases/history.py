@@ -84,8 +84,8 @@ def run(setup: Setup) -> CaseResult:
     """Ten thousand commits by us, a thousand by the peer."""
     result = CaseResult("history", "Storage after many small commits")
     many, some = setup.scaled(10_000, 128), setup.scaled(1000, 40)
-    ours = _measure(setup.ours, setup.main_place, sorted({some, many // 2, many}))
-    peer = _measure(IcechunkSystem(), setup.main_place, [some // 2, some])
+    ours = _measure(setup.ours, setup.quickest_place, sorted({some, many // 2, many}))
+    peer = _measure(IcechunkSystem(), setup.quickest_place, [some // 2, some])
     expected = extrapolated(peer, many)
     last, half = ours[-1], ours[-2]
     growth = (last.size - half.size) / (last.commits - half.commits) / (half.size / half.commits)

@@ -56,11 +56,11 @@ def run(setup: Setup) -> CaseResult:
     in_memory: dict[str, float] = {}
     for system in (setup.ours, IcechunkSystem()):
         note(f"objects: {chunks} chunks of 4 KiB by {system.name}")
-        with setup.main_place.fresh() as place:
+        with setup.quickest_place.fresh() as place:
             _fill(system, place, chunks, 4096)
             size, objects[system.name] = stored(place.directory)
         note(f"objects: {references} native references by {system.name}")
-        with setup.main_place.fresh() as large, setup.main_place.fresh() as tiny:
+        with setup.quickest_place.fresh() as large, setup.quickest_place.fresh() as tiny:
             _fill(system, large, references, _SMALL_CHUNK)
             _fill(system, tiny, 2, _SMALL_CHUNK)
             on_disk[system.name] = stored(large.directory / "manifests")[0] / references

@@ -23,9 +23,9 @@ from benchmarks.subject import make_references
 from benchmarks.systems import IcechunkSystem, System
 from benchmarks.timing import Samples, Stopwatch, interleaved, note
 
-__all__ = ["run_bulk", "run_commit"]
+__all__ = ["CHUNK", "prepare", "run_bulk", "run_commit"]
 
-_CHUNK = 1 << 20
+CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +71,12 @@ def _bulk_row(label: str, samples: Samples) -> list[str]:
     return [label, *map(human, parts), human(samples.median("bytes") / 2**20), human(samples.median("disk"))]
 
 
-def _prepare(system: System, place: Place, count: int) -> Any:
+def prepare(system: System, place: Place, count: int) -> Any:
     """An array of `count` chunks of 1 MiB, all of them virtual references."""
     handle = system.create(place)
     writer = system.writer(handle)
     store: Any = writer.store
-    zarr.create_array(store, name="data", shape=(count * _CHUNK,), chunks=(_CHUNK,), dtype="uint8", compressors=None)
+    zarr.create_array(store, name="data", shape=(count * CHUNK,), chunks=(CHUNK,), dtype="uint8", compressors=None)
     locations, offsets, lengths = make_references(count, max(1, count // 1000))
     store.set_virtual_refs_arr("data", (count,), locations, offsets, lengths, validate_containers=False)
     writer.commit()
@@ -87,13 +87,13 @@ def _commit_one(system: System, handle: Any, count: int, numbers: Any) -> Stopwa
     """Overwrite one chunk, never the same one twice, and commit."""
     watch = Stopwatch()
     number = int(numbers.integers(count))
-    value = numbers.integers(1, 256, size=_CHUNK, dtype=np.uint8)
+    value = numbers.integers(1, 256, size=CHUNK, dtype=np.uint8)
     watch.start()
     writer = system.writer(handle)
     array = zarr.open_array(writer.store, path="data", mode="r+")
     watch.stop("open")
     watch.start()
-    array[number * _CHUNK : (number + 1) * _CHUNK] = value
+    array[number * CHUNK : (number + 1) * CHUNK] = value
     watch.stop("write")
     watch.start()
     writer.commit()
@@ -108,7 +108,7 @@ def _commit_runs(setup: Setup, counts: list[int], stack: ExitStack) -> dict[str,
     for count in counts:
         for system in contenders:
             place = stack.enter_context(setup.main_place.fresh())
-            handle = _prepare(system, place, count)
+            handle = prepare(system, place, count)
             numbers = np.random.default_rng(count)
             runs[f"{system.name} / {count:,}"] = partial(_commit_one, system, handle, count, numbers)
     return runs

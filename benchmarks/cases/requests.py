@@ -11,6 +11,7 @@ from functools import partial
 import numpy as np
 import zarr
 
+from benchmarks.cases.references import CHUNK, prepare
 from benchmarks.places import Place, S3Server
 from benchmarks.results import Bar, CaseResult, Table
 from benchmarks.setup import Setup
@@ -72,6 +73,23 @@ def _commit(system: System, server: S3Server, chunk_bytes: int) -> _Count:
 
         def write_and_commit() -> None:
             array[elements : 2 * elements] = np.arange(7, elements + 7, dtype="uint32")
+            writer.commit()
+
+        time.sleep(_SETTLE)
+        return _count(wire, write_and_commit)
+
+
+def _commit_large(system: System, server: S3Server, references: int) -> _Count:
+    """One chunk of 1 MiB by a session that is open, into an array of many virtual references."""
+    place = _place(server)
+    prepare(system, place, references)
+    with counted(server, _DELAY) as wire:
+        writer = system.writer(system.open(Place("s3", server=wire.server, prefix=place.prefix), None))
+        array = zarr.open_array(writer.store, path="data", mode="r+")
+        value = np.arange(CHUNK, dtype="uint32").astype("uint8") | 1
+
+        def write_and_commit() -> None:
+            array[5 * CHUNK : 6 * CHUNK] = value
             writer.commit()
 
         time.sleep(_SETTLE)
@@ -146,8 +164,10 @@ def run(setup: Setup) -> CaseResult:
         _bar("commit of one tiny chunk: requests in all", mine.requests, 1, "request", str(theirs.requests))
     )
     both("write and commit one chunk of 4 KiB", lambda system: _commit(system, server, 4096))
-    mine, theirs = both("write and commit one chunk of 1 MiB", lambda system: _commit(system, server, 1 << 20))
-    result.bars.append(_bar("write and commit one chunk of 1 MiB: PUTs", mine.puts, 3, "PUT", str(theirs.puts)))
+    references = setup.scaled(1_000_000, 5_000)
+    what = f"write and commit one chunk of 1 MiB into {references:,} references"
+    mine, theirs = both(what, lambda system: _commit_large(system, server, references))
+    result.bars.append(_bar(f"{what}: PUTs", mine.puts, 3, "PUT", str(theirs.puts)))
 
     arrays = setup.scaled(1000, 20)
     commits, peer_commits = setup.scaled(10_000, 70), setup.scaled(1000, 20)
