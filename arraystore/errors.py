@@ -15,6 +15,7 @@ __all__ = [
     "FormatError",
     "InvalidInputError",
     "InvalidKeyError",
+    "MergeConflictError",
     "NodeNotFoundError",
     "NotFoundError",
     "ObjectNotFoundError",
@@ -143,3 +144,25 @@ class ConflictError(ArrayStoreError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (self.expected_parent, self.actual_parent, self.branch))
+
+
+class MergeConflictError(ArrayStoreError):
+    """Forks of one session changed the same thing; nothing was merged.
+
+    Parameters
+    ----------
+    message
+        What collided.
+    path
+        Path of the array or group.
+    chunks
+        Grid coordinates of the chunks that more than one wrote, at most a hundred of them.
+    """
+
+    def __init__(self, message: str, path: str = "", chunks: tuple[tuple[int, ...], ...] = ()) -> None:
+        super().__init__(message)
+        self.path = path
+        self.chunks = chunks
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.message, self.path, self.chunks))

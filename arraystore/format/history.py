@@ -65,9 +65,9 @@ class HistoryPage:
 
 
 def page_span(level: int, index: int) -> tuple[int, int]:
-    """Return the first and the last record that a page covers."""
+    """Return the first and the last record that a page covers; record 0 is in the first page."""
     size = LONG_SKIP**level
-    return size * index + 1, size * (index + 1)
+    return size * index + (1 if index else 0), size * (index + 1)
 
 
 def history_key(branch_name: str, level: int, index: int) -> str:

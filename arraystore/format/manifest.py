@@ -90,6 +90,15 @@ class Manifest:
         """Storage keys of the packs."""
         return ["chunks/" + id_to_text(self.pack_id(i)) for i in range(self.pack_count)]
 
+    @cached_property
+    def extents(self) -> Int64s:
+        """Per pack, how many of its bytes are known to exist: the end of its last chunk here."""
+        ends = np.zeros(self.pack_count, dtype=np.int64)
+        native = self.source < self.pack_count
+        reach = self.offset.astype(np.int64)[native] + self.length.astype(np.int64)[native]
+        np.maximum.at(ends, self.source[native], reach)
+        return ends
+
     @property
     def nbytes(self) -> int:
         """Bytes of memory that the columns take."""

@@ -134,8 +134,12 @@ class Replacement:
     """Layers of one array that are replaced by others with the same content."""
 
     node: bytes
-    removed: tuple[bytes, ...]
-    """Ids of the layers, which are neighbours, oldest first."""
+    first: bytes
+    """Id of the oldest layer that is replaced."""
+    last: bytes
+    """Id of the newest one; all between them are replaced too."""
+    count: int
+    """How many they are."""
     added: tuple[Layer, ...]
 
 
@@ -264,7 +268,9 @@ def encode_body(sequence: int, body: Body, branch: str) -> bytes:
         )
     else:
         kind = EntryKind.REWRITE
-        content = tuple((r.node, r.removed, tuple(a.to_wire(record) for a in r.added)) for r in body.replacements)
+        content = tuple(
+            (r.node, r.first, r.last, r.count, tuple(a.to_wire(record) for a in r.added)) for r in body.replacements
+        )
     return pack_body((sequence, int(kind), content))
 
 
@@ -308,11 +314,13 @@ def _read_transaction(name: str, value: Any, record: tuple[str, int]) -> Transac
 
 
 def _read_replacement(name: str, value: Any, record: tuple[str, int]) -> Replacement:
-    node, removed, added = read_tuple(name, value, bytes, tuple, tuple)
-    if not removed:
+    node, first, last, count, added = read_tuple(name, value, bytes, bytes, bytes, int, tuple)
+    if count < 1:
         raise FormatError(name, "a rewrite that replaces nothing")
     return Replacement(
         read_id(name, node),
-        tuple([read_id(name, item) for item in removed]),
+        read_id(name, first),
+        read_id(name, last),
+        count,
         tuple([Layer.from_wire(name, item, record) for item in added]),
     )

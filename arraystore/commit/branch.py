@@ -1,0 +1,168 @@
+"""What a branch's tip, or any record of it, looks like: loading snapshots from checkpoints and logs."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+
+from arraystore.commit.log import BranchLog, Span
+from arraystore.commit.state import CheckpointRef, State, StateBuilder, empty_state, state_from_checkpoint
+from arraystore.errors import FormatError, ObjectNotFoundError
+from arraystore.format.record import LONG_SKIP, Birth, Body, Commit, encode_note
+from arraystore.format.refs import Hint
+from arraystore.format.snapshot import checkpoint_key, decode_checkpoint
+from arraystore.storage.protocol import Storage
+
+__all__ = ["INITIAL_MESSAGE", "Tip", "advance", "load_checkpoint", "load_tip", "refresh", "window_start"]
+
+INITIAL_MESSAGE = "Repository initialized"
+
+
+@dataclass(frozen=True)
+class Tip:
+    """A record as far as it is known in memory: its snapshot, and what a successor has to carry.
+
+    Parameters
+    ----------
+    state
+        The snapshot.
+    bodies
+        Encoded bodies of the records since the last multiple of 64, this one included; may reach further back.
+    """
+
+    state: State
+    bodies: dict[int, bytes]
+
+    @property
+    def sequence(self) -> int:
+        """Number of the record."""
+        return self.state.sequence
+
+    def followed_by(self, state: State, body: bytes) -> Tip:
+        """Return the tip after one more record."""
+        start = window_start(state.sequence)
+        bodies = {number: kept for number, kept in self.bodies.items() if number >= start}
+        bodies[state.sequence] = body
+        return Tip(state, bodies)
+
+
+def window_start(sequence: int) -> int:
+    """Return the oldest record whose body a successor of `sequence` may have to carry."""
+    return max(0, sequence) // LONG_SKIP * LONG_SKIP + 1
+
+
+async def load_checkpoint(storage: Storage, identifier: bytes) -> State:
+    """Read a checkpoint.
+
+    Raises
+    ------
+    ObjectNotFoundError, FormatError
+        If it is missing or damaged.
+    """
+    key = checkpoint_key(identifier)
+    return state_from_checkpoint(decode_checkpoint(key, await storage.get(key)), identifier)
+
+
+async def load_tip(log: BranchLog, hint: Hint | None = None, *, at: int | None = None) -> Tip:
+    """Load the newest record of a branch, or an older one: two rounds of requests after the hint.
+
+    Parameters
+    ----------
+    log
+        The branch.
+    hint
+        A record and its checkpoint, believed to exist.
+    at
+        Number of the record wanted; None for the newest.
+
+    Raises
+    ------
+    RefNotFoundError
+        If there is no such branch.
+    """
+    sequence = at if at is not None else await log.tip(None if hint is None else hint.sequence)
+    start = None
+    if hint is not None and hint.sequence <= sequence:
+        start = CheckpointRef(hint.sequence, hint.checkpoint)
+    return await _load(log, start, sequence)
+
+
+async def _load(log: BranchLog, start: CheckpointRef | None, sequence: int) -> Tip:
+    first = 0 if start is None else min(window_start(sequence), start.sequence + 1)
+    span_read = log.span(first, sequence)
+    if start is None:
+        return await _replay(log, None, await span_read)
+    span, state = await asyncio.gather(span_read, _checkpoint_or_none(log.storage, start))
+    if state is None or (state.branch, state.sequence) != (log.branch, start.sequence):
+        return await _load(log, None, sequence)  # the hint was wrong: replay from the beginning
+    return await _replay(log, state, span)
+
+
+async def _checkpoint_or_none(storage: Storage, at: CheckpointRef) -> State | None:
+    try:
+        return await load_checkpoint(storage, at.id)
+    except (ObjectNotFoundError, FormatError):
+        return None
+
+
+async def advance(log: BranchLog, tip: Tip, sequence: int) -> tuple[Tip, list[tuple[int, Body]]]:
+    """Follow a log from a known record to a newer one.
+
+    Returns
+    -------
+    Tip
+        At `sequence`.
+    list
+        Number and entry of each record in between.
+    """
+    if sequence <= tip.sequence:
+        return tip, []
+    span = await log.span(tip.sequence + 1, sequence)
+    moved = await _replay(log, tip.state, span)
+    start = window_start(sequence)
+    kept = {number: body for number, body in tip.bodies.items() if number >= start}
+    entries = [(number, log.decode(number, body)) for number, body in span.bodies.items()]
+    return replace(moved, bodies={**kept, **moved.bodies}), entries
+
+
+async def refresh(log: BranchLog, tip: Tip) -> Tip:
+    """Follow a log to its newest record; one request where nothing is new."""
+    moved, _ = await advance(log, tip, await log.newer(tip.sequence))
+    return moved
+
+
+async def _replay(log: BranchLog, state: State | None, span: Span) -> Tip:
+    """Apply the records of a span that are newer than a state."""
+    after = -1 if state is None else state.sequence
+    entries = [(number, log.decode(number, body)) for number, body in span.bodies.items() if number > after]
+    commits = {number: entry for number, entry in entries if isinstance(entry, Commit)}
+    resolved = dict(
+        zip(
+            commits,
+            await asyncio.gather(*(log.resolve(number, entry, span.records) for number, entry in commits.items())),
+            strict=True,
+        )
+    )
+    builder = None if state is None else StateBuilder(state)
+    for number, entry in entries:
+        if isinstance(entry, Birth):
+            builder = StateBuilder(await _born(log, number, entry))
+        elif builder is None:
+            raise FormatError(log.key(number), "the log does not start with the birth of its branch")
+        elif isinstance(entry, Commit):
+            builder.commit(number, resolved[number])
+        else:
+            builder.rewrite(number, entry.replacements)
+    if builder is None:
+        raise FormatError(log.key(0), "the log is empty")
+    return Tip(builder.build(), span.bodies)
+
+
+async def _born(log: BranchLog, sequence: int, birth: Birth) -> State:
+    if birth.origin is None:
+        note = encode_note(INITIAL_MESSAGE, {})
+        return empty_state(log.branch, sequence, birth.snapshot, birth.parent, birth.time, note)
+    origin = await load_checkpoint(log.storage, birth.origin.checkpoint)
+    if origin.snapshot != birth.snapshot:
+        raise FormatError(log.key(sequence), "the checkpoint that the branch starts from is another snapshot's")
+    return replace(origin, branch=log.branch, sequence=sequence, pages=(), checkpoint=None)

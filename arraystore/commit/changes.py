@@ -1,0 +1,221 @@
+"""Change sets: what a session or a fork has changed and not committed.
+
+Nodes are kept as they are now, over the snapshot that the session is based on; what changed is worked out at commit.
+Chunks are kept per node id in a `ChunkTable`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore.commit.chunktable import ChunkTable, Entry
+from arraystore.commit.packs import PackWriter
+from arraystore.commit.state import State
+from arraystore.format.locations import Locations, concat_locations
+from arraystore.format.node import Node, NodeKind, node_key
+from arraystore.format.references import DELETED, INLINE, VIRTUAL, References
+from arraystore.format.transaction import NodeChange, Operation
+from arraystore.format.zarr_metadata import array_info
+
+__all__ = ["ArrayChanges", "ChangeSet"]
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass
+class ArrayChanges:
+    """Chunk changes of one array or file.
+
+    Parameters
+    ----------
+    table
+        References written.
+    visible
+        Cells of the base snapshot beyond this grid do not count: the array was smaller in between.
+    """
+
+    table: ChunkTable
+    visible: tuple[int, ...] | None = None
+
+    def hides(self, coords: tuple[int, ...]) -> bool:
+        """Tell whether the base's chunk of a cell was cut off by a shrink."""
+        return self.visible is not None and any(c >= v for c, v in zip(coords, self.visible, strict=True))
+
+
+class ChangeSet:
+    """Changes over a base snapshot.
+
+    Parameters
+    ----------
+    base
+        The snapshot.
+    packs
+        Where chunk bytes go.
+    """
+
+    def __init__(self, base: State, packs: PackWriter) -> None:
+        self.base = base
+        self.packs = packs
+        self.lock = threading.RLock()
+        self.nodes: dict[str, Node | None] = {}
+        self.arrays: dict[bytes, ArrayChanges] = {}
+        self.inline = bytearray()
+        self.has_files = any(key.startswith("\0") for key in base.nodes)
+        self._locations: list[Locations] = []
+        self._location_count = 0
+
+    # -- nodes ----------------------------------------------------------------------------------------------
+
+    def node(self, key: str) -> Node | None:
+        """Return a node as it is now."""
+        if key in self.nodes:
+            return self.nodes[key]
+        return self.base.nodes.get(key)
+
+    def put_node(self, node: Node) -> None:
+        """Set a node."""
+        with self.lock:
+            if node.kind == NodeKind.FILE:
+                self.has_files = True
+            self._clip(node)
+            self.nodes[node.key] = node
+
+    def remove_node(self, node: Node) -> None:
+        """Remove a node and its chunks."""
+        with self.lock:
+            self.arrays.pop(node.id, None)
+            if node.key in self.base.nodes:
+                self.nodes[node.key] = None
+            else:
+                self.nodes.pop(node.key, None)
+
+    def all_nodes(self) -> Iterator[Node]:
+        """Iterate over all nodes as they are now."""
+        with self.lock:
+            overlay = dict(self.nodes)
+        for key, node in self.base.nodes.items():
+            if key not in overlay:
+                yield node
+        for changed in overlay.values():
+            if changed is not None:
+                yield changed
+
+    def _clip(self, node: Node) -> None:
+        """Cut off what a shrunk grid no longer holds."""
+        before = self.node(node.key)
+        if node.kind != NodeKind.ARRAY or before is None or before.id != node.id:
+            return
+        grid, old = array_info(node.documents).grid, array_info(before.documents).grid
+        if grid == old:
+            return
+        changes = self.array(node)
+        changes.table.fit(grid)
+        if any(new < had for new, had in zip(grid, old, strict=True)):
+            visible = changes.visible or old
+            changes.visible = tuple(min(v, g) for v, g in zip(visible, grid, strict=True))
+            coords, _ = changes.table.columns()
+            changes.table.drop((coords < np.array(grid, dtype=np.int64)).all(axis=1))
+
+    def node_changes(self) -> list[NodeChange]:
+        """Return what changed, in an order in which it can be applied: deletions, creations, updates."""
+        deleted: list[NodeChange] = []
+        created: list[NodeChange] = []
+        updated: list[NodeChange] = []
+        for key, node in sorted(self.nodes.items()):
+            before = self.base.nodes.get(key)
+            if before is not None and (node is None or node.id != before.id):
+                deleted.append(NodeChange(Operation.DELETED, before.id, before.path, before.kind, {}))
+            if node is None:
+                continue
+            if before is None or before.id != node.id:
+                documents: dict[str, bytes | None] = dict(node.documents)
+                created.append(NodeChange(Operation.CREATED, node.id, node.path, node.kind, documents))
+            elif node.documents != before.documents:
+                documents = {n: d for n, d in node.documents.items() if before.documents.get(n) != d}
+                documents.update(dict.fromkeys(before.documents.keys() - node.documents.keys()))
+                updated.append(NodeChange(Operation.UPDATED, node.id, node.path, node.kind, documents))
+        return [*reversed(deleted), *created, *updated]
+
+    # -- chunks ---------------------------------------------------------------------------------------------
+
+    def array(self, node: Node) -> ArrayChanges:
+        """Return the chunk changes of a node, made on first use."""
+        with self.lock:
+            found = self.arrays.get(node.id)
+            if found is None:
+                grid = () if node.kind == NodeKind.FILE else array_info(node.documents).grid
+                found = self.arrays[node.id] = ArrayChanges(ChunkTable(grid))
+            return found
+
+    def put_inline(self, data: memoryview) -> Entry:
+        """Keep the bytes of a tiny chunk."""
+        with self.lock:
+            offset = len(self.inline)
+            self.inline += data
+            return INLINE, offset, len(data)
+
+    def put_locations(self, locations: Locations) -> int:
+        """Keep virtual locations; returns the source of the first one."""
+        with self.lock:
+            first = VIRTUAL + self._location_count
+            self._locations.append(locations)
+            self._location_count += len(locations)
+            return first
+
+    def locations(self) -> Locations:
+        """Return all virtual locations of this change set."""
+        with self.lock:
+            if len(self._locations) > 1:
+                self._locations = [concat_locations(self._locations)]
+            return concat_locations(self._locations)
+
+    def references(self, node_id: bytes) -> References:
+        """Return the references written to one array."""
+        with self.lock:
+            coords, values = self.arrays[node_id].table.columns()
+            source, offset, length = values.T
+            return References(
+                coords, source, offset, length, tuple(self.packs.packs), self.locations(), bytes(self.inline)
+            )
+
+    def deletes(self, node: Node, coords: tuple[int, ...]) -> bool:
+        """Delete a chunk; returns whether anything may have changed."""
+        with self.lock:
+            changes = self.arrays.get(node.id)
+            below = any(layer.box.contains(coords) for layer in node.layers)
+            if changes is None and not below:
+                return False
+            changes = self.array(node)
+            number = changes.table.number(coords)
+            if below and not changes.hides(coords):
+                changes.table.put(number, (DELETED, 0, 0))
+            else:
+                changes.table.forget(number)
+            return True
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing at all has changed."""
+        with self.lock:
+            for key, node in self.nodes.items():
+                before = self.base.nodes.get(key)
+                if before is not node and (
+                    before is None or node is None or before.id != node.id or before.documents != node.documents
+                ):
+                    return False
+            return not any(a.table or a.visible is not None for a in self.arrays.values())
+
+
+def file_node(path: str, identifier: bytes) -> Node:
+    """Return a new file."""
+    return Node(identifier, path, NodeKind.FILE, {})
+
+
+def file_key(path: str) -> str:
+    """Return the key of a file in a snapshot."""
+    return node_key(path, NodeKind.FILE)

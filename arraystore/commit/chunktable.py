@@ -1,0 +1,160 @@
+"""What a session wrote to one array, by chunk: a small dictionary over sorted columns.
+
+New references go into a dictionary.  When it has grown, it becomes a sorted run of numpy columns, and runs of similar
+size are merged, as in an LSM tree; so a session of a million chunks costs 32 bytes each and finds any of them by
+binary search.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore.errors import InvalidInputError
+from arraystore.format.box import MAX_VOLUME, Box
+
+__all__ = ["ChunkTable", "Entry"]
+
+_SPILL = 1 << 14
+_HEADROOM_LIMIT = 1 << 60
+
+Entry = tuple[int, int, int]
+"""Source, offset, length; see `arraystore.format.references`."""
+
+Int64s = npt.NDArray[np.int64]
+
+
+class ChunkTable:
+    """References by chunk-grid coordinates; the newest of a cell counts.
+
+    Parameters
+    ----------
+    grid
+        Number of chunks along each dimension.
+    """
+
+    __slots__ = ("_box", "_recent", "_runs", "_strides")
+
+    def __init__(self, grid: tuple[int, ...]) -> None:
+        self._recent: dict[int, Entry] = {}
+        self._runs: list[tuple[Int64s, Int64s]] = []
+        self._renumber(grid)
+
+    def __len__(self) -> int:
+        """Upper bound of the number of cells: a cell may be in several runs."""
+        return len(self._recent) + sum(len(numbers) for numbers, _ in self._runs)
+
+    def __bool__(self) -> bool:
+        return bool(self._recent or self._runs)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Row-major strides of the numbering; `number` is their dot product with the coordinates."""
+        return self._strides
+
+    def _renumber(self, grid: tuple[int, ...]) -> None:
+        sides = [max(1, side) for side in grid]
+        roomy = [sides[0], *(2 * side for side in sides[1:])] if sides else []
+        if math.prod(roomy) <= _HEADROOM_LIMIT:  # room to grow without numbering anew
+            sides = roomy
+        if math.prod(sides) > MAX_VOLUME:
+            raise InvalidInputError(f"a grid of {grid} chunks is too large: more than 2**63 chunks")
+        box = Box((0,) * len(sides), tuple(sides))
+        if self:
+            old = self._box
+            self._spill()
+            self._runs = [(box.numbers(old.coords(numbers)), values) for numbers, values in self._runs]
+        self._box = box
+        self._strides = box.strides
+
+    def fit(self, grid: tuple[int, ...]) -> None:
+        """Make room for a grid that has grown."""
+        if any(side > room for side, room in zip(grid[1:], self._box.high[1:], strict=True)):
+            self._renumber(tuple(max(side, room) for side, room in zip(grid, self._box.high, strict=True)))
+
+    def number(self, coords: tuple[int, ...]) -> int:
+        """Return the number of a cell."""
+        total = 0
+        for c, s in zip(coords, self._strides, strict=True):
+            total += c * s
+        return total
+
+    def put(self, number: int, entry: Entry) -> None:
+        """Set the reference of a cell."""
+        recent = self._recent
+        recent[number] = entry
+        if len(recent) >= _SPILL:
+            self._spill()
+
+    def get(self, number: int) -> Entry | None:
+        """Return the reference of a cell, None if this table does not speak of it."""
+        entry = self._recent.get(number)
+        if entry is not None or not self._runs:
+            return entry
+        for numbers, values in reversed(self._runs):
+            at = int(numbers.searchsorted(number))
+            if at < len(numbers) and numbers[at] == number:
+                source, offset, length = values[at].tolist()
+                return source, offset, length
+        return None
+
+    def put_many(self, coords: Int64s, source: Int64s, offset: Int64s, length: Int64s) -> None:
+        """Set many references, shape (n, d) and (n,); where a cell comes twice, the last one counts."""
+        self._spill()
+        numbers = self._box.numbers(coords)
+        self._append_run(numbers, np.stack([source, offset, length], axis=1))
+
+    def _spill(self) -> None:
+        if not self._recent:
+            return
+        count = len(self._recent)
+        numbers = np.fromiter(self._recent.keys(), np.int64, count)
+        values = np.array(list(self._recent.values()), dtype=np.int64)
+        self._recent = {}
+        self._append_run(numbers, values)
+
+    def _append_run(self, numbers: Int64s, values: Int64s) -> None:
+        self._runs.append(_sorted(numbers, values))
+        while len(self._runs) > 1 and len(self._runs[-2][0]) < 2 * len(self._runs[-1][0]):
+            newer, older = self._runs.pop(), self._runs.pop()
+            self._runs.append(_sorted(np.concatenate([older[0], newer[0]]), np.concatenate([older[1], newer[1]])))
+
+    def columns(self) -> tuple[Int64s, Int64s]:
+        """Return coordinates (n, d), in row-major order, and values (n, 3) of every cell."""
+        self._spill()
+        while len(self._runs) > 1:
+            newer, older = self._runs.pop(), self._runs.pop()
+            self._runs.append(_sorted(np.concatenate([older[0], newer[0]]), np.concatenate([older[1], newer[1]])))
+        if not self._runs:
+            return np.empty((0, len(self._strides)), dtype=np.int64), np.empty((0, 3), dtype=np.int64)
+        numbers, values = self._runs[0]
+        return self._box.coords(numbers), values
+
+    def drop(self, keep: npt.NDArray[np.bool_]) -> None:
+        """Forget cells; `keep` is in the order of `columns`, which must have been called last."""
+        if self._runs:
+            numbers, values = self._runs[0]
+            self._runs = [(numbers[keep], values[keep])] if keep.any() else []
+
+    def forget(self, number: int) -> None:
+        """Forget one cell."""
+        self._recent.pop(number, None)
+        if self._runs and self.get(number) is not None:
+            self._runs = [(n[n != number], v[n != number]) for n, v in self._runs]
+            self._runs = [run for run in self._runs if len(run[0])]
+
+
+def _sorted(numbers: Int64s, values: Int64s) -> tuple[Int64s, Int64s]:
+    """Sort by number; of equal numbers the last one stays."""
+    if len(numbers) > 1:
+        steps = np.diff(numbers)
+        if int(steps.min()) > 0:
+            return numbers, values
+        order = np.argsort(numbers, kind="stable")
+        numbers = numbers[order]
+        last = np.ones(len(numbers), dtype=bool)
+        last[:-1] = numbers[1:] != numbers[:-1]
+        return numbers[last], values[order[last]]
+    return numbers, values

@@ -1,0 +1,39 @@
+"""What the protocol takes from the world besides storage: time, sleep, random numbers and new ids."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from arraystore.format.ids import IdSource
+
+__all__ = ["Environment"]
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Time and chance, replaceable by a simulation's.
+
+    Parameters
+    ----------
+    now_us
+        Microseconds since 1970; shown to people, never compared with another machine's.
+    sleep
+        Waits for some seconds.
+    random
+        A number in [0, 1), for jitter.
+    new_id
+        Makes ids.
+    """
+
+    now_us: Callable[[], int] = _now_us
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    random: Callable[[], float] = random.random
+    new_id: Callable[[], bytes] = field(default_factory=IdSource)

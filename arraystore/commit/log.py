@@ -1,0 +1,286 @@
+"""The log of a branch: finding its tip, reading spans of it, appending to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from arraystore.commit.environment import Environment
+from arraystore.errors import FormatError, ObjectNotFoundError, RefNotFoundError, StorageError
+from arraystore.format.record import (
+    Body,
+    Commit,
+    Record,
+    Transaction,
+    decode_body,
+    decode_record,
+    encode_record,
+    first_carried,
+    record_key,
+)
+from arraystore.format.refs import Hint, branch_prefix, decode_hint, hint_key
+from arraystore.format.transaction import TransactionLog, decode_transaction, read_log
+from arraystore.format.envelope import unpack_body
+from arraystore.format.ids import id_to_text
+from arraystore.storage.protocol import Storage
+
+__all__ = ["AppendUncertainError", "BranchLog", "Span", "carriers"]
+
+_APPEND_TRIES = 6
+_RECORDS_KEPT = 256
+
+
+class AppendUncertainError(StorageError):
+    """The storage failed while a record was on its way: nobody knows yet whether it arrived."""
+
+
+def carriers(first: int, last: int) -> list[int]:
+    """Return the records to read so that the bodies of `first` to `last` are all at hand: ≤ 2 + (last-first)/64."""
+    numbers: list[int] = []
+    at = last
+    while at >= first:
+        numbers.append(at)
+        at = first_carried(at) - 1
+    return numbers
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of a log.
+
+    Parameters
+    ----------
+    bodies
+        Encoded bodies by number, without gaps.
+    records
+        The records that were read for it, by number.
+    """
+
+    bodies: dict[int, bytes]
+    records: dict[int, Record]
+
+
+class BranchLog:
+    """One branch's log.
+
+    Parameters
+    ----------
+    storage
+        Where it is.
+    branch
+        Name of the branch.
+    environment
+        Time and chance.
+    """
+
+    def __init__(self, storage: Storage, branch: str, environment: Environment) -> None:
+        self.storage = storage
+        self.branch = branch
+        self.environment = environment
+        self.prefix = branch_prefix(branch)
+        self._recent: dict[int, Record] = {}
+
+    def key(self, sequence: int) -> str:
+        """Return the key of a record."""
+        return record_key(self.prefix, sequence)
+
+    async def read(self, sequence: int) -> Record:
+        """Read a record, which never changes, so it is read once.
+
+        Raises
+        ------
+        ObjectNotFoundError
+            If there is none.
+        """
+        record = self._recent.get(sequence)
+        if record is None:
+            key = self.key(sequence)
+            record = decode_record(key, await self.storage.get(key), self.branch, sequence)
+            self._remember(record)
+        return record
+
+    def _remember(self, record: Record) -> None:
+        if len(self._recent) >= _RECORDS_KEPT:
+            for old in list(self._recent)[: _RECORDS_KEPT // 2]:
+                self._recent.pop(old, None)
+        self._recent[record.sequence] = record
+
+    async def hint(self) -> Hint | None:
+        """Read the branch's hint; None where it is missing or unreadable, which costs time but no safety."""
+        key = hint_key(self.branch)
+        try:
+            return decode_hint(key, await self.storage.get(key))
+        except (ObjectNotFoundError, FormatError):
+            return None
+
+    async def exists(self, sequence: int) -> bool:
+        """Tell whether a record exists, without reading it."""
+        if sequence in self._recent:
+            return True
+        try:
+            await self.storage.head(self.key(sequence))
+        except ObjectNotFoundError:
+            return False
+        return True
+
+    async def tip(self, known: int | None) -> int:
+        """Find the number of the newest record.
+
+        Parameters
+        ----------
+        known
+            Number of a record that is believed to exist, None to start from nothing.
+
+        Raises
+        ------
+        RefNotFoundError
+            If the branch has no record.
+        """
+        if self.storage.cheap_probes:
+            found = await self._probe(known)
+        else:
+            found = await self._list_after(known)
+        if found is None and known is not None:
+            found = await self._list_after(None)  # the hint was wrong, or what it named was trimmed
+        if found is None:
+            raise RefNotFoundError(f"there is no branch {self.branch!r}")
+        return found
+
+    async def _list_after(self, known: int | None) -> int | None:
+        newest: int | None = None
+        start_after = "" if known is None else self.key(known)
+        async for page in self.storage.list(self.prefix, start_after):
+            for info in reversed(page):
+                text = info.key[len(self.prefix) :]
+                if len(text) == 12 and text.isdigit():
+                    newest = int(text)
+                    break
+        if newest is None and known is not None and await self.exists(known):
+            return known
+        return newest
+
+    async def _probe(self, known: int | None) -> int | None:
+        low = known or 0
+        if not await self.exists(low):
+            return None if known is not None else await self._list_after(None)
+        step = 1
+        while await self.exists(low + step):
+            low += step
+            step *= 2
+        high = low + step
+        while high - low > 1:
+            middle = (low + high) // 2
+            if await self.exists(middle):
+                low = middle
+            else:
+                high = middle
+        return low
+
+    async def newer(self, known: int) -> int:
+        """Return the number of the newest record, cheap where `known` still is it: one request for the next one."""
+        try:
+            await self.read(known + 1)
+        except ObjectNotFoundError:
+            return known
+        return await self.tip(known + 1)
+
+    async def span(self, first: int, last: int) -> Span:
+        """Read the bodies of some neighbouring records, in one parallel round of ≤ 2 + (last-first)/64 requests."""
+        records = await asyncio.gather(*(self.read(number) for number in carriers(first, last)))
+        bodies: dict[int, bytes] = {}
+        for record in records:
+            bodies.update(record.bodies())
+        return Span(
+            {number: bodies[number] for number in range(first, last + 1)},
+            {record.sequence: record for record in records},
+        )
+
+    def decode(self, sequence: int, body: bytes) -> Body:
+        """Decode the body of a record."""
+        return decode_body(self.key(sequence), body, self.branch, sequence)
+
+    async def resolve(
+        self, sequence: int, commit: Commit, records: dict[int, Record] | None = None
+    ) -> list[tuple[Transaction, TransactionLog, bytes]]:
+        """Fetch what the transactions of a commit keep outside of its body: logs and notes.
+
+        Parameters
+        ----------
+        sequence
+            Number of the record.
+        commit
+            Its entry.
+        records
+            Records that are at hand.
+        """
+        return [
+            (item, await self._log(sequence, item, records), await self.note(sequence, item, records))
+            for item in commit.transactions
+        ]
+
+    async def note(self, sequence: int, item: Transaction, records: dict[int, Record] | None = None) -> bytes:
+        """Return message and metadata of a transaction, encoded."""
+        return item.note if isinstance(item.note, bytes) else await self._attached(sequence, item.note, records)
+
+    async def _attached(self, sequence: int, index: int, records: dict[int, Record] | None) -> bytes:
+        record = (records or {}).get(sequence) or await self.read(sequence)
+        if not 0 <= index < len(record.attachments):
+            raise FormatError(self.key(sequence), f"has no attachment {index}")
+        return record.attachments[index]
+
+    async def _log(self, sequence: int, item: Transaction, records: dict[int, Record] | None) -> TransactionLog:
+        if isinstance(item.log, TransactionLog):
+            return item.log
+        if isinstance(item.log, bytes):
+            key = transaction_key(item.log)
+            return decode_transaction(key, await self.storage.get(key))
+        name = f"{self.key(sequence)}: change log"
+        attached = await self._attached(sequence, item.log, records)
+        return read_log(name, unpack_body(name, attached), (self.branch, sequence))
+
+    async def append(self, record: Record) -> bool:
+        """Write a record unless one of its number exists.
+
+        Returns
+        -------
+        bool
+            Whether the record of this number is this one.  Known for certain: what a storage leaves open after a
+            timeout is asked again until it answers.
+
+        Raises
+        ------
+        AppendUncertainError
+            If the storage fails for so long that it stays unknown.
+        """
+        key, data = self.key(record.sequence), encode_record(record)
+        failure: StorageError | None = None
+        for attempt in range(_APPEND_TRIES):
+            if attempt:
+                await self.environment.sleep(0.05 * 2**attempt * (0.5 + self.environment.random()))
+            try:
+                won = await self.storage.put_if_absent(key, data)
+            except StorageError as error:
+                failure = error
+                continue
+            if won:
+                self._remember(record)
+            return won
+        raise AppendUncertainError(
+            f"{key}: the storage failed {_APPEND_TRIES} times while this commit was written, so it is unknown whether "
+            f"it arrived ({failure}). Call commit again: it finds out first, and never commits twice."
+        ) from failure
+
+
+def transaction_key(identifier: bytes) -> str:
+    """Return the key of a transaction log."""
+    return "transactions/" + id_to_text(identifier)
+
+
+def previous_bodies(sequence: int, bodies: dict[int, bytes]) -> tuple[bytes, ...] | None:
+    """Return what record `sequence` has to carry, None if a body is not at hand."""
+    numbers: Iterable[int] = range(first_carried(sequence), sequence)
+    try:
+        return tuple([bodies[number] for number in numbers])
+    except KeyError:
+        return None

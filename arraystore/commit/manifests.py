@@ -1,0 +1,129 @@
+"""Manifests in memory: loaded once, kept as long as there is room."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import OrderedDict
+from concurrent.futures import Future
+
+from arraystore.errors import FormatError
+from arraystore.format.layer import Layer
+from arraystore.format.manifest import Manifest, decode_manifest
+from arraystore.format.record import decode_record, record_key
+from arraystore.format.refs import branch_prefix
+from arraystore.storage.protocol import Storage
+
+__all__ = ["ManifestCache"]
+
+MiB = 1 << 20
+
+
+class ManifestCache:
+    """Loads the manifests of layers; several callers that want the same one share one request.
+
+    Parameters
+    ----------
+    storage
+        Where manifests are.
+    room
+        Most bytes of decoded manifests that are kept.
+    """
+
+    def __init__(self, storage: Storage, room: int = 256 * MiB) -> None:
+        self.storage = storage
+        self.room = room
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[bytes, Manifest] = OrderedDict()
+        self._bytes = 0
+        self._loading: dict[bytes, Future[Manifest]] = {}
+
+    def get(self, layer: Layer) -> Manifest | None:
+        """Return a manifest that needs no request, None for any other."""
+        manifest = self._kept.get(layer.id)
+        if manifest is None and layer.inline is not None:
+            return self._keep(layer, decode_manifest(_name(layer), layer.inline))
+        return manifest
+
+    def load_sync(self, layer: Layer) -> Manifest:
+        """Return a manifest, loaded if need be."""
+        manifest = self.get(layer)
+        if manifest is not None:
+            return manifest
+        future, mine = self._claim(layer)
+        if not mine:
+            return future.result()
+        try:
+            data = self.storage.get_sync(_where(layer))
+            manifest = self._decode(layer, data)
+        except BaseException as error:
+            self._release(layer, future, error)
+            raise
+        self._release(layer, future, manifest)
+        return manifest
+
+    async def load(self, layer: Layer) -> Manifest:
+        """Return a manifest, loaded if need be."""
+        manifest = self.get(layer)
+        if manifest is not None:
+            return manifest
+        future, mine = self._claim(layer)
+        if not mine:
+            return await asyncio.wrap_future(future)
+        try:
+            data = await self.storage.get(_where(layer))
+            manifest = self._decode(layer, data)
+        except BaseException as error:
+            self._release(layer, future, error)
+            raise
+        self._release(layer, future, manifest)
+        return manifest
+
+    def _claim(self, layer: Layer) -> tuple[Future[Manifest], bool]:
+        with self._lock:
+            future = self._loading.get(layer.id)
+            if future is not None:
+                return future, False
+            future = self._loading[layer.id] = Future()
+            return future, True
+
+    def _release(self, layer: Layer, future: Future[Manifest], outcome: Manifest | BaseException) -> None:
+        with self._lock:
+            del self._loading[layer.id]
+        if isinstance(outcome, Manifest):
+            future.set_result(outcome)
+        elif isinstance(outcome, Exception):
+            future.set_exception(outcome)
+        else:
+            future.set_exception(RuntimeError("the load of a manifest was cancelled; read again"))
+
+    def _decode(self, layer: Layer, data: bytes | bytearray | memoryview) -> Manifest:
+        at = layer.attachment
+        if at is not None:
+            record = decode_record(_where(layer), data, at.branch, at.sequence)
+            if at.index >= len(record.attachments):
+                raise FormatError(_where(layer), f"has no attachment {at.index}")
+            data = record.attachments[at.index]
+        return self._keep(layer, decode_manifest(_name(layer), data))
+
+    def _keep(self, layer: Layer, manifest: Manifest) -> Manifest:
+        shape = tuple(manifest.box.shape)
+        if shape != layer.box.shape or manifest.count != layer.count:
+            raise FormatError(_name(layer), "the manifest is not the one that its layer describes")
+        with self._lock:
+            if layer.id not in self._kept:
+                self._kept[layer.id] = manifest
+                self._bytes += manifest.nbytes
+                while self._bytes > self.room and len(self._kept) > 1:
+                    _, dropped = self._kept.popitem(last=False)
+                    self._bytes -= dropped.nbytes
+        return manifest
+
+
+def _where(layer: Layer) -> str:
+    at = layer.attachment
+    return layer.key if at is None else record_key(branch_prefix(at.branch), at.sequence)
+
+
+def _name(layer: Layer) -> str:
+    return _where(layer) if layer.inline is None else "inlined manifest " + layer.key

@@ -1,0 +1,239 @@
+"""Packs: small chunks gathered into large objects and uploaded in the background.
+
+Chunks of `PackSettings.own_object` bytes and more become objects of their own.  Smaller ones are copied into a buffer
+that is uploaded when it is full, while the next one fills.  How much may wait for upload is bounded: a writer that is
+faster than the storage waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from typing import Any
+
+from arraystore.commit.environment import Environment
+from arraystore.format.ids import id_to_text
+from arraystore.runtime import submit
+from arraystore.storage.protocol import BytesLike, Storage
+
+__all__ = ["PackSettings", "PackWriter", "pack_key"]
+
+MiB = 1 << 20
+
+
+@dataclass(frozen=True)
+class PackSettings:
+    """How chunks are laid out in objects.
+
+    Parameters
+    ----------
+    inline
+        Chunks of at most this many bytes travel in the manifest.
+    own_object
+        Chunks of at least this many bytes become objects of their own.
+    target
+        Size of a pack.
+    in_flight
+        Most bytes that may wait for upload; then writers wait.
+    """
+
+    inline: int = 512
+    own_object: int = 1 * MiB
+    target: int = 8 * MiB
+    in_flight: int = 64 * MiB
+
+
+def pack_key(identifier: bytes) -> str:
+    """Return the key of a pack."""
+    return "chunks/" + id_to_text(identifier)
+
+
+class PackWriter:
+    """Takes chunks from any thread and makes packs of them.
+
+    Parameters
+    ----------
+    storage
+        Where packs go.
+    environment
+        Where ids come from.
+    settings
+        Sizes.
+    start
+        Starts an upload in the background.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        environment: Environment,
+        settings: PackSettings,
+        start: Callable[[Coroutine[Any, Any, None]], Future[None]] = submit,
+    ) -> None:
+        self.storage = storage
+        self.environment = environment
+        self.settings = settings
+        self.packs: list[bytes] = []
+        self._start = start
+        self._lock = threading.Lock()
+        self._open = -1
+        self._buffer = bytearray()
+        self._used = 0
+        self._pending: dict[int, memoryview] = {}
+        self._uploads: dict[int, Future[None]] = {}
+        self._waiting = 0
+        self._spare: list[bytearray] = []
+
+    # -- writing ----------------------------------------------------------------------------------------------
+
+    def add(self, data: memoryview) -> tuple[int, int, int]:
+        """Take a chunk; its bytes may change after return.
+
+        Returns
+        -------
+        tuple
+            Number of its pack, offset and length there.
+        """
+        size = len(data)
+        if size >= self.settings.own_object:
+            return self._add_object(data), 0, size
+        with self._lock:
+            if self._used + size > len(self._buffer):
+                self._seal()
+                self._open_buffer(size)
+            at = self._used
+            self._buffer[at : at + size] = data
+            self._used = at + size
+            where = self._open, at, size
+        if self._waiting > self.settings.in_flight:
+            self._wait_for_room()
+        return where
+
+    def replace(self, source: int, offset: int, length: int, data: memoryview) -> bool:
+        """Overwrite a chunk in place where it still stands in the open buffer and has the same size."""
+        if source != self._open or len(data) != length:
+            return False
+        with self._lock:
+            if source != self._open:
+                return False
+            self._buffer[offset : offset + length] = data
+        return True
+
+    async def add_async(self, data: memoryview) -> tuple[int, int, int]:
+        """Like `add`; large chunks are uploaded from where they are, while other tasks go on."""
+        if len(data) < self.settings.own_object:
+            if self._waiting > self.settings.in_flight:
+                await asyncio.to_thread(self._wait_for_room)
+            return self.add(data)
+        with self._lock:
+            source = self._new_pack()
+        await self.storage.put(pack_key(self.packs[source]), data)
+        return source, 0, len(data)
+
+    def _new_pack(self) -> int:
+        self.packs.append(self.environment.new_id())
+        return len(self.packs) - 1
+
+    def _add_object(self, data: memoryview) -> int:
+        with self._lock:
+            source = self._new_pack()
+        if self.storage.cheap_probes:  # nothing to gain from a copy and a thread
+            self.storage.put_sync(pack_key(self.packs[source]), data)
+            return source
+        self._upload(source, memoryview(bytes(data)), None)
+        if self._waiting > self.settings.in_flight:
+            self._wait_for_room()
+        return source
+
+    def _open_buffer(self, size: int) -> None:
+        if self._spare and size <= self.settings.target:
+            self._buffer = self._spare.pop()
+        else:
+            self._buffer = bytearray(max(self.settings.target, size))
+        self._used = 0
+        self._open = self._new_pack()
+
+    def _seal(self) -> None:
+        """Send the open buffer off; the lock is held."""
+        if self._used:
+            self._upload(self._open, memoryview(self._buffer)[: self._used], self._buffer, locked=True)
+        self._open = -1
+        self._buffer = bytearray()
+        self._used = 0
+
+    def _upload(self, source: int, view: memoryview, buffer: bytearray | None, *, locked: bool = False) -> None:
+        if not locked:
+            with self._lock:
+                self._upload(source, view, buffer, locked=True)
+            return
+        self._pending[source] = view
+        self._waiting += len(view)
+        future = self._start(self.storage.put(pack_key(self.packs[source]), view))
+        self._uploads[source] = future
+        future.add_done_callback(lambda done: self._uploaded(source, buffer, done))
+
+    def _uploaded(self, source: int, buffer: bytearray | None, done: Future[None]) -> None:
+        with self._lock:
+            view = self._pending[source]
+            self._waiting -= len(view)
+            if done.cancelled() or done.exception() is not None:
+                return  # `flush` reports it; until then the bytes stay readable
+            del self._pending[source], self._uploads[source]
+            view.release()
+            if buffer is not None and len(buffer) == self.settings.target and len(self._spare) < 2:
+                self._spare.append(buffer)
+
+    def _wait_for_room(self) -> None:
+        while self._waiting > self.settings.in_flight:
+            with self._lock:
+                running = [future for future in self._uploads.values() if not future.done()]
+            if not running:
+                return
+            wait(running, return_when="FIRST_COMPLETED")
+
+    # -- reading back, finishing --------------------------------------------------------------------------------
+
+    def read(self, source: int, start: int, stop: int) -> bytes | None:
+        """Return bytes of a pack that is not uploaded yet; None where the storage has it."""
+        with self._lock:
+            if source == self._open:
+                return bytes(memoryview(self._buffer)[start:stop])
+            view = self._pending.get(source)
+            return None if view is None else bytes(view[start:stop])
+
+    async def flush(self) -> None:
+        """Upload what is left and wait until everything is in the storage.
+
+        Raises
+        ------
+        StorageError
+            If an upload failed; the next `flush` tries it again.
+        """
+        with self._lock:
+            self._seal()
+            retries = [(source, f) for source, f in self._uploads.items() if f.done()]
+            for source, _ in retries:
+                view = self._pending[source]
+                del self._uploads[source]
+                self._upload(source, view, None, locked=True)
+            running = list(self._uploads.values())
+        if running:
+            results = await asyncio.gather(*map(asyncio.wrap_future, running), return_exceptions=True)
+            for result in results:
+                if isinstance(result, BaseException):
+                    raise result
+
+    def discard(self) -> None:
+        """Forget everything; packs that are on their way become garbage."""
+        with self._lock:
+            self._open, self._used, self._buffer = -1, 0, bytearray()
+            self.packs = []
+
+
+def as_bytes_view(data: BytesLike) -> memoryview:
+    """Return a flat view of bytes."""
+    view = memoryview(data)
+    return view if view.format == "B" and view.ndim == 1 else view.cast("B")

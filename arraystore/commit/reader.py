@@ -1,0 +1,164 @@
+"""Reading chunks: from the reference of a cell to its bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from arraystore.commit.blocks import BlockCache
+from arraystore.commit.manifests import ManifestCache
+from arraystore.errors import StorageError
+from arraystore.format.layer import Layer
+from arraystore.format.locations import Locations
+from arraystore.format.manifest import Manifest
+from arraystore.format.references import References, overlay
+from arraystore.storage.protocol import BytesLike, Storage
+
+__all__ = ["ChunkReader", "Found", "Window", "whole_chunk"]
+
+Window = Callable[[int], tuple[int, int]]
+"""From the length of a chunk to the first byte wanted and the byte after the last."""
+
+_READ_INLINE = 1 << 18
+"""Below this many bytes a local read is done before another thread could have begun it."""
+
+Found = tuple[Manifest, int]
+"""A manifest and the position of a reference in it."""
+
+
+def whole_chunk(length: int) -> tuple[int, int]:
+    """Want all of a chunk."""
+    return 0, length
+
+
+class ChunkReader:
+    """Finds and reads committed chunks.
+
+    Parameters
+    ----------
+    storage
+        Where packs are.
+    manifests
+        Where manifests come from.
+    virtual
+        Returns storage and key for the URL of a virtual chunk, or raises.
+    """
+
+    def __init__(
+        self, storage: Storage, manifests: ManifestCache, virtual: Callable[[str], tuple[Storage, str]]
+    ) -> None:
+        self.storage = storage
+        self.manifests = manifests
+        self.blocks = BlockCache(storage)
+        self._virtual = virtual
+
+    # -- look-up --------------------------------------------------------------------------------------------
+
+    def find_cached(self, layers: Sequence[Layer], coords: tuple[int, ...]) -> Found | None | bool:
+        """Look a cell up without any request.
+
+        Returns
+        -------
+        tuple, None or False
+            The reference; None if there is no chunk; False where a manifest would have to be loaded.
+        """
+        for layer in reversed(layers):
+            if layer.box.contains(coords):
+                manifest = self.manifests.get(layer)
+                if manifest is None:
+                    return False
+                at = manifest.find(coords if layer.shift is None else _unshifted(coords, layer.shift))
+                if at >= 0:
+                    return None if manifest.source[at] == manifest.deleted_source else (manifest, at)
+        return None
+
+    def find_sync(self, layers: Sequence[Layer], coords: tuple[int, ...]) -> Found | None:
+        """Look a cell up."""
+        while True:
+            found = self.find_cached(layers, coords)
+            if not isinstance(found, bool):
+                return found
+            for layer in reversed(layers):
+                if layer.box.contains(coords) and self.manifests.get(layer) is None:
+                    self.manifests.load_sync(layer)
+                    break
+
+    async def find(self, layers: Sequence[Layer], coords: tuple[int, ...]) -> Found | None:
+        """Look a cell up."""
+        while True:
+            found = self.find_cached(layers, coords)
+            if not isinstance(found, bool):
+                return found
+            for layer in reversed(layers):
+                if layer.box.contains(coords) and self.manifests.get(layer) is None:
+                    await self.manifests.load(layer)
+                    break
+
+    async def references(self, layers: Sequence[Layer]) -> list[References]:
+        """Return the references of layers, oldest first."""
+        return [References.from_manifest(await self.manifests.load(layer), layer.shift) for layer in layers]
+
+    async def present(self, layers: Sequence[Layer]) -> References | None:
+        """Return the references that count among layers, None if there are none."""
+        parts = await self.references(layers)
+        return overlay(parts, keep_deleted=False) if parts else None
+
+    # -- bytes ----------------------------------------------------------------------------------------------
+
+    def read_sync(self, found: Found, window: Window) -> BytesLike:
+        """Read a chunk, or a part of it."""
+        manifest, at = found
+        source = int(manifest.source[at])
+        offset = int(manifest.offset[at])
+        start, stop = window(int(manifest.length[at]))
+        if start >= stop:
+            return b""
+        if source < manifest.pack_count:
+            return self._native_sync(manifest, source, offset + start, offset + stop)
+        if source == manifest.inline_source:
+            return memoryview(manifest.inline)[offset + start : offset + stop]
+        storage, key = self.virtual_object(manifest.locations, source - manifest.pack_count)
+        return storage.get_range_sync(key, offset + start, offset + stop)
+
+    async def read(self, found: Found, window: Window) -> BytesLike:
+        """Read a chunk, or a part of it."""
+        manifest, at = found
+        source = int(manifest.source[at])
+        offset = int(manifest.offset[at])
+        start, stop = window(int(manifest.length[at]))
+        if start >= stop:
+            return b""
+        if source < manifest.pack_count:
+            return await self._native(manifest, source, offset + start, offset + stop)
+        if source == manifest.inline_source:
+            return memoryview(manifest.inline)[offset + start : offset + stop]
+        storage, key = self.virtual_object(manifest.locations, source - manifest.pack_count)
+        return (await storage.get_ranges(key, [(offset + start, offset + stop)]))[0]
+
+    def _native_sync(self, manifest: Manifest, source: int, start: int, stop: int) -> BytesLike:
+        key = manifest.pack_keys[source]
+        if self.storage.cheap_probes:
+            return self.storage.get_range_sync(key, start, stop)
+        return self.blocks.read_sync(key, start, stop, int(manifest.extents[source]))
+
+    async def _native(self, manifest: Manifest, source: int, start: int, stop: int) -> BytesLike:
+        key = manifest.pack_keys[source]
+        if not self.storage.cheap_probes:
+            return await self.blocks.read(key, start, stop, int(manifest.extents[source]))
+        if stop - start <= _READ_INLINE:
+            return self.storage.get_range_sync(key, start, stop)
+        return (await self.storage.get_ranges(key, [(start, stop)]))[0]
+
+    def virtual_object(self, table: Locations, location: int) -> tuple[Storage, str]:
+        """Return storage and key of a virtual chunk."""
+        url = table.url(location)
+        if table.etag(location) is not None or table.not_modified_after(location) is not None:
+            raise StorageError(
+                f"virtual chunk {url}: its reference carries a checksum, which this release cannot check; "
+                "write the reference without one"
+            )
+        return self._virtual(url)
+
+
+def _unshifted(coords: tuple[int, ...], shift: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple([c - s for c, s in zip(coords, shift, strict=True)])
+

@@ -1,0 +1,208 @@
+"""A snapshot in memory, and how the entries of a log change it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from arraystore.errors import FormatError
+from arraystore.format.layer import Layer
+from arraystore.format.node import Node, NodeKind, node_key
+from arraystore.format.record import Replacement, Transaction
+from arraystore.format.snapshot import Checkpoint, PageRef
+from arraystore.format.transaction import NodeChange, Operation, TransactionLog
+
+__all__ = ["CheckpointRef", "State", "StateBuilder", "empty_state", "replaced_layers", "state_from_checkpoint"]
+
+
+@dataclass(frozen=True)
+class CheckpointRef:
+    """A checkpoint that exists: number of its record, and its id."""
+
+    sequence: int
+    id: bytes
+
+
+@dataclass(frozen=True)
+class State:
+    """The snapshot that a branch has at a record; never changed, only followed by another.
+
+    Parameters
+    ----------
+    branch, sequence
+        The record.
+    snapshot, parent, time, note
+        The newest snapshot at that record; see `Checkpoint`.
+    nodes
+        All nodes by key.
+    keys
+        Key of each node by id.
+    pages
+        Directory of history pages, as of the checkpoint.
+    checkpoint
+        A checkpoint at or before this record, None where the log's start does.
+    """
+
+    branch: str
+    sequence: int
+    snapshot: bytes
+    parent: bytes | None
+    time: int
+    note: bytes
+    nodes: dict[str, Node]
+    keys: dict[bytes, str]
+    pages: tuple[PageRef, ...] = ()
+    checkpoint: CheckpointRef | None = None
+
+    def committed(self, sequence: int, transactions: Iterable[tuple[Transaction, TransactionLog, bytes]]) -> State:
+        """Return the state after one commit; see `StateBuilder.commit`."""
+        builder = StateBuilder(self)
+        builder.commit(sequence, transactions)
+        return builder.build()
+
+    def rewritten(self, sequence: int, replacements: Iterable[Replacement]) -> State:
+        """Return the state after one rewrite."""
+        builder = StateBuilder(self)
+        builder.rewrite(sequence, replacements)
+        return builder.build()
+
+    def to_checkpoint(self, pages: tuple[PageRef, ...]) -> Checkpoint:
+        """Return this state as a checkpoint."""
+        return Checkpoint(
+            self.branch,
+            self.sequence,
+            self.snapshot,
+            self.parent,
+            self.time,
+            self.note,
+            tuple(self.nodes.values()),
+            pages,
+        )
+
+
+class StateBuilder:
+    """Applies many entries of a log with one copy of the tables.
+
+    Parameters
+    ----------
+    state
+        What to start from; it is not changed.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._nodes = dict(state.nodes)
+        self._keys = dict(state.keys)
+
+    def commit(self, sequence: int, transactions: Iterable[tuple[Transaction, TransactionLog, bytes]]) -> None:
+        """Apply a commit.
+
+        Parameters
+        ----------
+        sequence
+            Number of its record.
+        transactions
+            Each with its log and its encoded note.
+        """
+        name = self._name(sequence)
+        nodes, keys = self._nodes, self._keys
+        for transaction, log, note in transactions:
+            for change in log.nodes:
+                _apply_node(nodes, keys, change, name)
+            for chunk in log.chunks:
+                key = keys.get(chunk.node)
+                if key is None:
+                    raise FormatError(name, "chunks of a node that does not exist")
+                nodes[key] = replace(nodes[key], layers=(*nodes[key].layers, chunk.layer))
+            self._state = replace(
+                self._state, snapshot=transaction.id, parent=transaction.parent, time=transaction.time, note=note
+            )
+        self._state = replace(self._state, sequence=sequence)
+
+    def rewrite(self, sequence: int, replacements: Iterable[Replacement]) -> None:
+        """Apply a rewrite."""
+        for item in replacements:
+            key = self._keys.get(item.node)
+            if key is None:
+                continue  # deleted since the rewrite was prepared
+            layers = replaced_layers(self._nodes[key].layers, item)
+            if layers is None:
+                raise FormatError(self._name(sequence), "a rewrite of layers that are not there")
+            self._nodes[key] = replace(self._nodes[key], layers=layers)
+        self._state = replace(self._state, sequence=sequence)
+
+    def build(self) -> State:
+        """Return the state reached."""
+        return replace(self._state, nodes=self._nodes, keys=self._keys)
+
+    def _name(self, sequence: int) -> str:
+        return f"record {sequence} of branch {self._state.branch!r}"
+
+
+def replaced_layers(layers: tuple[Layer, ...], item: Replacement) -> tuple[Layer, ...] | None:
+    """Return layers with a run of neighbours replaced; None if the run is not there."""
+    ids = [layer.id for layer in layers]
+    if item.first not in ids or item.last not in ids:
+        return None
+    at, end = ids.index(item.first), ids.index(item.last) + 1
+    if end - at != item.count:
+        return None
+    return layers[:at] + item.added + layers[end:]
+
+
+def empty_state(branch: str, sequence: int, snapshot: bytes, parent: bytes | None, time: int, note: bytes) -> State:
+    """Return a snapshot without nodes."""
+    return State(branch, sequence, snapshot, parent, time, note, {}, {})
+
+
+def state_from_checkpoint(checkpoint: Checkpoint, identifier: bytes) -> State:
+    """Return the state that a checkpoint holds."""
+    nodes = {node.key: node for node in checkpoint.nodes}
+    return State(
+        checkpoint.branch,
+        checkpoint.sequence,
+        checkpoint.snapshot,
+        checkpoint.parent,
+        checkpoint.time,
+        checkpoint.note,
+        nodes,
+        {node.id: key for key, node in nodes.items()},
+        checkpoint.pages,
+        CheckpointRef(checkpoint.sequence, identifier),
+    )
+
+
+def _apply_node(nodes: dict[str, Node], keys: dict[bytes, str], change: NodeChange, name: str) -> None:
+    if change.operation == Operation.CREATED:
+        documents = {name: document for name, document in change.documents.items() if document is not None}
+        node = Node(change.id, change.path, change.kind, documents)
+        if node.key in nodes or node.id in keys:
+            raise FormatError(name, f"creates {change.path!r}, which exists")
+        nodes[node.key] = node
+        keys[node.id] = node.key
+        return
+    key = keys.get(change.id)
+    if key is None:
+        raise FormatError(name, f"changes {change.path!r}, which does not exist")
+    if change.operation == Operation.DELETED:
+        del nodes[key], keys[change.id]
+    elif change.operation == Operation.UPDATED:
+        node = nodes[key]
+        merged = {**node.documents, **change.documents}
+        documents = {name: document for name, document in merged.items() if document is not None}
+        nodes[key] = replace(node, documents=documents, kind=change.kind)
+    elif change.target is not None:
+        _move(nodes, keys, nodes[key], change.target)
+
+
+def _move(nodes: dict[str, Node], keys: dict[bytes, str], node: Node, target: str) -> None:
+    below = node.path + "/"
+    moved = [node]
+    if node.kind == NodeKind.GROUP:
+        moved += [other for other in nodes.values() if other.path.startswith(below)]
+    for each in moved:
+        del nodes[each.key]
+    for each in moved:
+        renamed = replace(each, path=target + each.path[len(node.path) :])
+        nodes[node_key(renamed.path, renamed.kind)] = renamed
+        keys[renamed.id] = renamed.key

@@ -1,0 +1,246 @@
+"""What an array's metadata documents say about its chunks: grid and keys.
+
+Only what the store needs is read, and checked; the documents themselves are kept byte for byte.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from arraystore.errors import InvalidInputError
+
+__all__ = ["DOCUMENT_NAMES", "ArrayInfo", "array_info", "node_type", "parse_index"]
+
+DOCUMENT_NAMES = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
+
+_known: dict[str, int] = {}
+_KNOWN_LIMIT = 1 << 17
+
+
+def parse_index(text: str) -> int:
+    """Read a chunk index in its one canonical form: ASCII digits without leading zeros.
+
+    Raises
+    ------
+    ValueError
+        For anything else.
+    """
+    value = _known.get(text)
+    if value is None:
+        if not (text.isascii() and text.isdigit()) or (text[0] == "0" and text != "0") or len(text) > 19:
+            raise ValueError(f"{text[:40]!r} is no chunk index")
+        value = int(text)
+        if len(_known) < _KNOWN_LIMIT:
+            _known[text] = value
+    return value
+
+
+@dataclass(frozen=True)
+class ArrayInfo:
+    """Shape, chunk grid and chunk keys of an array.
+
+    Parameters
+    ----------
+    shape
+        In items.
+    grid
+        Number of chunks along each dimension.
+    encodings
+        How chunk keys are written: name (``default`` or ``v2``) and separator.  Two where an array has documents of
+        both zarr versions that disagree.
+    foreign
+        zarr's own object for an encoding that is neither of these two.
+    """
+
+    shape: tuple[int, ...]
+    grid: tuple[int, ...]
+    encodings: tuple[tuple[str, str], ...]
+    foreign: Any = None
+
+    @cached_property
+    def chunk_prefixes(self) -> tuple[str, ...]:
+        """What chunk keys start with, per encoding, relative to the array's path."""
+        return tuple("c" + separator if name == "default" else "" for name, separator in self.encodings)
+
+    def parse(self, key: str) -> tuple[int, ...] | None:
+        """Return the coordinates that a key (relative to the array) names; None if it is no chunk key.
+
+        The coordinates may be outside of the grid.
+        """
+        for name, separator in self.encodings:
+            rest = key
+            if name == "default":
+                if not self.grid:
+                    if key == "c":
+                        return ()
+                    continue
+                if not key.startswith("c" + separator):
+                    continue
+                rest = key[2:]
+            elif not self.grid:
+                if key == "0":
+                    return ()
+                continue
+            parts = rest.split(separator)
+            if len(parts) != len(self.grid):
+                continue
+            try:
+                return tuple([parse_index(part) for part in parts])
+            except ValueError:
+                continue
+        return self._parse_foreign(key) if self.foreign is not None else None
+
+    def _parse_foreign(self, key: str) -> tuple[int, ...] | None:
+        try:
+            coords = tuple(int(c) for c in self.foreign.decode_chunk_key(key))
+            same = len(coords) == len(self.grid) and self.foreign.encode_chunk_key(coords) == key
+        except (NotImplementedError, ValueError, TypeError, KeyError, IndexError):
+            return None
+        return coords if same and all(c >= 0 for c in coords) else None
+
+    def key(self, coords: tuple[int, ...]) -> str:
+        """Return the key of a chunk, relative to the array."""
+        if self.foreign is not None:
+            return str(self.foreign.encode_chunk_key(coords))
+        name, separator = self.encodings[0]
+        text = separator.join(map(str, coords))
+        if name == "default":
+            return "c" + separator + text if coords else "c"
+        return text if coords else "0"
+
+    def inside(self, coords: tuple[int, ...]) -> bool:
+        """Tell whether a chunk is in the grid."""
+        for c, side in zip(coords, self.grid, strict=True):
+            if c >= side:
+                return False
+        return True
+
+
+def _load(document: bytes) -> dict[str, Any] | None:
+    try:
+        value = json.loads(document)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def node_type(name: str, document: bytes) -> str | None:
+    """Return ``array`` or ``group`` for a document that makes a node, None for any other bytes."""
+    if name == ".zgroup":
+        value = _load(document)
+        return "group" if value is not None and value.get("zarr_format") == 2 else None
+    if name == ".zarray":
+        value = _load(document)
+        return "array" if value is not None and value.get("zarr_format") == 2 and _parsed_v2(value) else None
+    if name != "zarr.json":
+        return None
+    value = _load(document)
+    if value is None or value.get("zarr_format") != 3:
+        return None
+    if value.get("node_type") == "group":
+        return "group"
+    return "array" if value.get("node_type") == "array" and _parsed_v3(value) else None
+
+
+def array_info(documents: dict[str, bytes]) -> ArrayInfo:
+    """Read the documents of an array.
+
+    Raises
+    ------
+    InvalidInputError
+        If they do not describe one.
+    """
+    found: list[ArrayInfo] = []
+    if "zarr.json" in documents and (value := _load(documents["zarr.json"])) is not None:
+        info = _parsed_v3(value)
+        if info is not None:
+            found.append(info)
+    if ".zarray" in documents and (value := _load(documents[".zarray"])) is not None:
+        info = _parsed_v2(value)
+        if info is not None:
+            found.append(info)
+    if not found:
+        raise InvalidInputError("the metadata does not describe an array that this release can read")
+    first = found[0]
+    if len(found) == 2 and found[1].encodings != first.encodings:
+        return ArrayInfo(first.shape, first.grid, first.encodings + found[1].encodings, first.foreign)
+    return first
+
+
+def _sizes(value: Any) -> tuple[int, ...] | None:
+    if not isinstance(value, list) or len(value) > 64:
+        return None
+    if not all(type(item) is int and 0 <= item < 1 << 63 for item in value):
+        return None
+    return tuple(value)
+
+
+def _regular_grid(shape: tuple[int, ...], chunks: Any) -> tuple[int, ...] | None:
+    sizes = _sizes(chunks)
+    if sizes is None or len(sizes) != len(shape) or 0 in sizes:
+        # zarr writes chunk sides of 0 for empty dimensions
+        if sizes is None or len(sizes) != len(shape):
+            return None
+    return tuple([0 if c == 0 else -(-s // c) for s, c in zip(shape, sizes, strict=True)])
+
+
+def _parsed_v2(value: dict[str, Any]) -> ArrayInfo | None:
+    shape = _sizes(value.get("shape"))
+    separator = value.get("dimension_separator", ".")
+    if shape is None or separator not in (".", "/"):
+        return None
+    grid = _regular_grid(shape, value.get("chunks"))
+    return None if grid is None else ArrayInfo(shape, grid, (("v2", separator),))
+
+
+def _parsed_v3(value: dict[str, Any]) -> ArrayInfo | None:
+    shape = _sizes(value.get("shape"))
+    grid_document = value.get("chunk_grid")
+    if shape is None or not isinstance(grid_document, dict):
+        return None
+    if grid_document.get("name") == "regular":
+        configuration = grid_document.get("configuration")
+        grid = _regular_grid(shape, configuration.get("chunk_shape") if isinstance(configuration, dict) else None)
+    else:
+        grid = _grid_by_zarr(value)
+    if grid is None or len(grid) != len(shape):
+        return None
+    encoding = value.get("chunk_key_encoding")
+    if isinstance(encoding, str):
+        encoding = {"name": encoding}
+    if not isinstance(encoding, dict):
+        return None
+    name = encoding.get("name")
+    configuration = encoding.get("configuration") or {}
+    if name in ("default", "v2") and isinstance(configuration, dict):
+        separator = configuration.get("separator", "/" if name == "default" else ".")
+        return ArrayInfo(shape, grid, ((name, separator),)) if separator in (".", "/") else None
+    foreign = _encoding_by_zarr(encoding)
+    return None if foreign is None else ArrayInfo(shape, grid, (), foreign)
+
+
+def _grid_by_zarr(value: dict[str, Any]) -> tuple[int, ...] | None:
+    """Ask zarr about a grid of a kind that only its newer releases know."""
+    try:
+        from zarr.core.chunk_grids import ChunkGrid
+        from zarr.core.metadata import ArrayV3Metadata
+
+        metadata = ArrayV3Metadata.from_dict(dict(value))
+        grid = ChunkGrid.from_metadata(metadata).grid_shape  # type: ignore[attr-defined,unused-ignore]
+    except (ImportError, AttributeError, ValueError, TypeError, KeyError):
+        return None
+    return tuple(int(side) for side in grid)
+
+
+def _encoding_by_zarr(encoding: dict[str, Any]) -> Any:
+    try:
+        from zarr.core.chunk_key_encodings import ChunkKeyEncoding
+        from zarr.registry import get_chunk_key_encoding_class
+
+        found = get_chunk_key_encoding_class(encoding["name"]).from_dict(encoding)
+    except (ImportError, ValueError, TypeError, KeyError):
+        return None
+    return found if isinstance(found, ChunkKeyEncoding) else None

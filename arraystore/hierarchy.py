@@ -1,0 +1,463 @@
+"""A Zarr hierarchy as keys and values: a snapshot, and a change set over it.
+
+Keys are metadata documents, chunks of arrays, or files (any other valid key).  Everything that needs no request is
+synchronous; what may need one comes as a synchronous and an asynchronous twin.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from arraystore.commit.changes import ArrayChanges, ChangeSet, file_key, file_node
+from arraystore.commit.chunktable import Entry
+from arraystore.commit.packs import pack_key
+from arraystore.commit.reader import ChunkReader, Window, whole_chunk
+from arraystore.commit.state import State
+from arraystore.errors import InvalidInputError, InvalidKeyError, ReadOnlyError
+from arraystore.format.node import MAX_PATH, Node, NodeKind
+from arraystore.format.references import DELETED, INLINE, VIRTUAL
+from arraystore.format.zarr_metadata import DOCUMENT_NAMES, ArrayInfo, array_info, node_type, parse_index
+from arraystore.storage.protocol import BytesLike
+
+__all__ = ["ArrayHandle", "Hierarchy", "check_key", "join", "split_document"]
+
+_MAKES_NODE = ("zarr.json", ".zarray", ".zgroup")
+
+
+def check_key(key: Any) -> str:
+    """Check that a key can be in a hierarchy.
+
+    Raises
+    ------
+    InvalidKeyError
+        If it is no text, empty, absolute, too long, or has a part that is empty, ``.`` or ``..``.
+    """
+    if not isinstance(key, str):
+        raise InvalidKeyError(f"a key is text, not {type(key).__name__}")
+    if not key or len(key) > MAX_PATH or "\0" in key:
+        raise InvalidKeyError(f"{key[:80]!r} is no key: it is empty, too long or contains NUL")
+    for part in key.split("/"):
+        if part in ("", ".", ".."):
+            raise InvalidKeyError(f"{key[:80]!r} is no key: it is absolute, or has an empty part, '.' or '..'")
+    return key
+
+
+def join(path: str, name: str) -> str:
+    """Return the key of a name below a path."""
+    return f"{path}/{name}" if path else name
+
+
+def split_document(key: str) -> tuple[str, str] | None:
+    """Return path and name if a key is that of a metadata document."""
+    path, _, name = key.rpartition("/")
+    return (path, name) if name in DOCUMENT_NAMES else None
+
+
+@dataclass(eq=False)
+class ArrayHandle:
+    """An array or file, ready for chunk access.
+
+    Parameters
+    ----------
+    node
+        The node.
+    info
+        Its grid and keys; None for a file.
+    prefix, separator
+        What its chunk keys start with, and what stands between coordinates; only for the usual encodings.
+    changes
+        Chunks written in this session, None as long as there are none.
+    """
+
+    node: Node
+    info: ArrayInfo | None
+    prefix: str
+    separator: str
+    changes: ArrayChanges | None
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """Number of chunks along each dimension."""
+        return () if self.info is None else self.info.grid
+
+
+class Hierarchy:
+    """Keys and values of a snapshot with changes.
+
+    Parameters
+    ----------
+    state
+        The snapshot.
+    reader
+        Reads its chunks.
+    changes
+        What has changed; None if nothing may.
+    """
+
+    def __init__(self, state: State, reader: ChunkReader, changes: ChangeSet | None) -> None:
+        self.state = state
+        self.reader = reader
+        self.changes = changes
+        self._has_files = changes.has_files if changes else any(key.startswith("\0") for key in state.nodes)
+        self._handles: dict[str, ArrayHandle] = {}
+        self._last: ArrayHandle | None = None
+
+    # -- finding --------------------------------------------------------------------------------------------
+
+    def node(self, key: str) -> Node | None:
+        """Return a node by its key in the snapshot."""
+        return self.state.nodes.get(key) if self.changes is None else self.changes.node(key)
+
+    def handle(self, node: Node) -> ArrayHandle:
+        """Return the handle of an array or file."""
+        found = self._handles.get(node.key)
+        if found is None or found.node is not node:
+            info = None if node.kind == NodeKind.FILE else array_info(node.documents)
+            prefix, separator = "", ""
+            if info is not None and len(info.encodings) == 1 and info.grid:
+                prefix = (node.path + "/" if node.path else "") + info.chunk_prefixes[0]
+                separator = info.encodings[0][1]
+            changes = None if self.changes is None else self.changes.arrays.get(node.id)
+            found = self._handles[node.key] = ArrayHandle(node, info, prefix, separator, changes)
+        return found
+
+    def forget(self) -> None:
+        """Forget handles, after nodes have changed."""
+        self._handles.clear()
+        self._last = None
+
+    def chunk(self, key: str) -> tuple[ArrayHandle, tuple[int, ...]] | None:
+        """Return array and coordinates if a key is that of a chunk or file; coordinates may be outside of the grid."""
+        last = self._last
+        if last is not None and not self._files and key.startswith(last.prefix):
+            parts = key[len(last.prefix) :].split(last.separator)
+            if len(parts) == len(last.grid):
+                try:
+                    return last, tuple([parse_index(part) for part in parts])
+                except ValueError:
+                    pass
+        return self._find_chunk(key)
+
+    @property
+    def _files(self) -> bool:
+        return self._has_files if self.changes is None else self.changes.has_files
+
+    def _find_chunk(self, key: str) -> tuple[ArrayHandle, tuple[int, ...]] | None:
+        if self._files:
+            file = self.node(file_key(key))
+            if file is not None:
+                return self.handle(file), ()
+        cut = len(key)
+        while cut >= 0:
+            cut = key.rfind("/", 0, cut) if cut else -1
+            path = key[:cut] if cut >= 0 else ""
+            node = self.node(path)
+            if node is not None and node.kind == NodeKind.ARRAY:
+                handle = self.handle(node)
+                assert handle.info is not None
+                coords = handle.info.parse(key[cut + 1 :] if cut >= 0 else key)
+                if coords is None:
+                    return None
+                if handle.separator:
+                    self._last = handle
+                return handle, coords
+        return None
+
+    # -- reading --------------------------------------------------------------------------------------------
+
+    def document(self, key: str) -> bytes | None:
+        """Return a metadata document of a node."""
+        found = split_document(key)
+        if found is None:
+            return None
+        node = self.node(found[0])
+        return None if node is None else node.documents.get(found[1])
+
+    def _changed(self, handle: ArrayHandle, coords: tuple[int, ...]) -> Entry | None | bool:
+        """Return what this session did to a chunk: an entry, None for removed, False for nothing."""
+        changes = handle.changes
+        if changes is None:
+            return False
+        entry = changes.table.get(changes.table.number(coords))
+        if entry is not None:
+            return None if entry[0] == DELETED else entry
+        return None if changes.hides(coords) else False
+
+    def get_sync(self, key: str, window: Window = whole_chunk) -> BytesLike | None:
+        """Return a value, or the part of it that a window wants; None if there is none."""
+        found = self.chunk(key)
+        if found is None:
+            return self._document_part(key, window)
+        handle, coords = found
+        if handle.info is not None and not handle.info.inside(coords):
+            return None
+        entry = self._changed(handle, coords)
+        if isinstance(entry, tuple):
+            return self._read_entry_sync(entry, window)
+        if entry is None:
+            return None
+        place = self.reader.find_sync(handle.node.layers, coords)
+        return None if place is None else self.reader.read_sync(place, window)
+
+    async def get(self, key: str, window: Window = whole_chunk) -> BytesLike | None:
+        """Return a value, or the part of it that a window wants; None if there is none."""
+        found = self.chunk(key)
+        if found is None:
+            return self._document_part(key, window)
+        handle, coords = found
+        if handle.info is not None and not handle.info.inside(coords):
+            return None
+        entry = self._changed(handle, coords)
+        if isinstance(entry, tuple):
+            return await self._read_entry(entry, window)
+        if entry is None:
+            return None
+        place = self.reader.find_cached(handle.node.layers, coords)
+        if isinstance(place, bool):
+            place = await self.reader.find(handle.node.layers, coords)
+        return None if place is None else await self.reader.read(place, window)
+
+    def _document_part(self, key: str, window: Window) -> BytesLike | None:
+        document = self.document(key)
+        if document is None:
+            return None
+        start, stop = window(len(document))
+        return document[start:stop]
+
+    def _entry_at_hand(self, entry: Entry, start: int, stop: int) -> BytesLike | None:
+        """Return bytes of a chunk of this session that are in memory."""
+        assert self.changes is not None
+        source, offset, _ = entry
+        if start >= stop:
+            return b""
+        if source == INLINE:
+            return bytes(memoryview(self.changes.inline)[offset + start : offset + stop])
+        return self.changes.packs.read(source, offset + start, offset + stop) if source < VIRTUAL else None
+
+    def _entry_object(self, entry: Entry) -> tuple[Any, str]:
+        assert self.changes is not None
+        source = entry[0]
+        if source < VIRTUAL:
+            return self.reader.storage, pack_key(self.changes.packs.packs[source])
+        return self.reader.virtual_object(self.changes.locations(), source - VIRTUAL)
+
+    def _read_entry_sync(self, entry: Entry, window: Window) -> BytesLike:
+        start, stop = window(entry[2])
+        data = self._entry_at_hand(entry, start, stop)
+        if data is not None:
+            return data
+        storage, key = self._entry_object(entry)
+        part: BytesLike = storage.get_range_sync(key, entry[1] + start, entry[1] + stop)
+        return part
+
+    async def _read_entry(self, entry: Entry, window: Window) -> BytesLike:
+        start, stop = window(entry[2])
+        data = self._entry_at_hand(entry, start, stop)
+        if data is not None:
+            return data
+        storage, key = self._entry_object(entry)
+        parts: list[BytesLike] = await storage.get_ranges(key, [(entry[1] + start, entry[1] + stop)])
+        return parts[0]
+
+    async def length(self, key: str) -> int | None:
+        """Return the length of a value without reading it; None if there is none."""
+        found = self.chunk(key)
+        if found is None:
+            document = self.document(key)
+            return None if document is None else len(document)
+        handle, coords = found
+        if handle.info is not None and not handle.info.inside(coords):
+            return None
+        entry = self._changed(handle, coords)
+        if not isinstance(entry, bool):
+            return None if entry is None else entry[2]
+        place = await self.reader.find(handle.node.layers, coords)
+        return None if place is None else int(place[0].length[place[1]])
+
+    # -- writing --------------------------------------------------------------------------------------------
+
+    def writable(self) -> ChangeSet:
+        """Return the change set; raises `ReadOnlyError` where there is none."""
+        if self.changes is None:
+            raise ReadOnlyError("the session is read-only: open a writable one to change something")
+        return self.changes
+
+    def _target(self, key: str) -> tuple[ArrayHandle, tuple[int, ...]]:
+        """Return where a value that is no document goes; a new file where no array wants the key."""
+        found = self.chunk(key)
+        if found is None:
+            changes = self.writable()
+            with changes.lock:
+                check_key(key)
+                file = changes.node(file_key(key))
+                if file is None:
+                    file = file_node(key, changes.packs.environment.new_id())
+                    changes.put_node(file)
+                return self.handle(file), ()
+        handle, coords = found
+        if handle.info is not None and not handle.info.inside(coords):
+            raise InvalidKeyError(
+                f"{key!r}: chunk {coords} is outside of the grid {handle.info.grid} of array {handle.node.path!r}"
+            )
+        return found
+
+    def _record(self, handle: ArrayHandle, coords: tuple[int, ...], entry: Entry) -> None:
+        changes = self.writable()
+        with changes.lock:
+            if handle.changes is None:
+                handle.changes = changes.array(handle.node)
+            table = handle.changes.table
+            table.put(table.number(coords), entry)
+
+    def set_sync(self, key: str, data: memoryview) -> None:
+        """Set a value."""
+        changes = self.writable()
+        if self._set_document(key, data):
+            return
+        handle, coords = self._target(key)
+        if not self._set_small(handle, coords, data):
+            self._record(handle, coords, changes.packs.add(data))
+
+    async def set(self, key: str, data: memoryview) -> None:
+        """Set a value; large chunks are uploaded while other tasks go on."""
+        changes = self.writable()
+        if self._set_document(key, data):
+            return
+        handle, coords = self._target(key)
+        if not self._set_small(handle, coords, data):
+            self._record(handle, coords, await changes.packs.add_async(data))
+
+    def _set_small(self, handle: ArrayHandle, coords: tuple[int, ...], data: memoryview) -> bool:
+        """Inline a tiny chunk, or overwrite one that waits in the open pack."""
+        changes = self.writable()
+        if len(data) <= changes.packs.settings.inline:
+            self._record(handle, coords, changes.put_inline(data))
+            return True
+        written = handle.changes
+        if written is None:
+            return False
+        entry = written.table.get(written.table.number(coords))
+        return entry is not None and entry[0] >= 0 and changes.packs.replace(*entry, data)
+
+    def _set_document(self, key: str, data: memoryview) -> bool:
+        """Set a metadata document; False if the key or the bytes are none."""
+        found = split_document(key)
+        if found is None:
+            return False
+        path, name = found
+        check_key(key)
+        changes = self.writable()
+        document = bytes(data)
+        with changes.lock:
+            node = changes.node(path)
+            if name in _MAKES_NODE:
+                made = node_type(name, document)
+                if made is None:
+                    if node is not None and name in node.documents:
+                        raise InvalidInputError(
+                            f"{key!r}: these bytes are no metadata that this release can read, and would make "
+                            f"{node.kind.name.lower()} {path!r} unreadable; delete it first"
+                        )
+                    return False
+                kind = NodeKind.ARRAY if made == "array" else NodeKind.GROUP
+                self._make_node(changes, path, name, kind, document, node)
+            elif node is None:
+                return False  # kept as a file until its node exists
+            else:
+                changes.put_node(replace(node, documents={**node.documents, name: document}))
+            self._drop_file(changes, key)
+            self.forget()
+        return True
+
+    def _make_node(
+        self, changes: ChangeSet, path: str, name: str, kind: NodeKind, document: bytes, node: Node | None
+    ) -> None:
+        self._check_place(changes, path, kind, node)
+        if node is not None and node.kind == kind:
+            changes.put_node(replace(node, documents={**node.documents, name: document}))
+            return
+        if node is not None:
+            changes.remove_node(node)
+        documents = {name: document}
+        for other in (".zattrs", ".zmetadata"):
+            early = join(path, other)  # zarr may write attributes before the node that they belong to
+            if self._files and changes.node(file_key(early)) is not None:
+                value = self.get_sync(early)
+                if value is not None:
+                    documents[other] = bytes(value)
+                self._drop_file(changes, early)
+        changes.put_node(Node(changes.packs.environment.new_id(), path, kind, documents))
+
+    def _check_place(self, changes: ChangeSet, path: str, kind: NodeKind, node: Node | None) -> None:
+        if node is not None and node.kind == kind:
+            return
+        above = path
+        while above:
+            above = above.rpartition("/")[0]
+            parent = changes.node(above)
+            if parent is not None and parent.kind == NodeKind.ARRAY:
+                raise InvalidKeyError(f"{path!r} cannot be a node: {above!r} above it is an array")
+        if kind == NodeKind.ARRAY:
+            below = path + "/" if path else ""
+            for other in changes.all_nodes():
+                if other.kind != NodeKind.FILE and other.path != path and other.path.startswith(below):
+                    raise InvalidKeyError(f"{path!r} cannot be an array: node {other.path!r} is below it")
+
+    def _drop_file(self, changes: ChangeSet, path: str) -> None:
+        if self._files:
+            file = changes.node(file_key(path))
+            if file is not None:
+                changes.remove_node(file)
+
+    def delete(self, key: str) -> None:
+        """Delete a value; nothing happens if there is none."""
+        changes = self.writable()
+        with changes.lock:
+            document = split_document(key)
+            node = None if document is None else changes.node(document[0])
+            if document is not None and node is not None and document[1] in node.documents:
+                self._delete_document(changes, node, document[1])
+                self.forget()
+                return
+            found = self.chunk(key)
+            if found is None:
+                return
+            handle, coords = found
+            if handle.info is None:
+                changes.remove_node(handle.node)
+                self.forget()
+            elif handle.info.inside(coords):
+                changes.deletes(handle.node, coords)
+                handle.changes = changes.arrays.get(handle.node.id)
+
+    def _delete_document(self, changes: ChangeSet, node: Node, name: str) -> None:
+        rest = {n: document for n, document in node.documents.items() if n != name}
+        if any(n in _MAKES_NODE for n in rest):
+            changes.put_node(replace(node, documents=rest))
+            return
+        changes.remove_node(node)
+        for n, document in rest.items():  # attributes without a node are files
+            self.set_sync(join(node.path, n), memoryview(document))
+
+    def delete_prefix(self, prefix: str) -> list[Node]:
+        """Delete all nodes and files at or below a path.
+
+        Returns
+        -------
+        list of Node
+            Arrays above the path, of which chunks may have to go.
+        """
+        changes = self.writable()
+        path = prefix.strip("/")
+        below = path + "/" if path else ""
+        above: list[Node] = []
+        with changes.lock:
+            for node in list(changes.all_nodes()):
+                is_file = node.kind == NodeKind.FILE
+                if node.path.startswith(below) or (node.path == path and not is_file):
+                    changes.remove_node(node)
+                elif node.kind == NodeKind.ARRAY and below.startswith(node.path + "/" if node.path else ""):
+                    above.append(node)
+            self.forget()
+        return above

@@ -1,0 +1,123 @@
+"""Writing checkpoints, history pages and hints.
+
+All of them are functions of the log: whoever finds one missing can write it, and writing one twice does no harm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from arraystore.commit.branch import Tip, load_tip
+from arraystore.commit.history import read_page, rows_of_records
+from arraystore.commit.log import BranchLog
+from arraystore.commit.prepare import upload
+from arraystore.commit.state import CheckpointRef, State
+from arraystore.format.history import HistoryPage, SnapshotRow, encode_history, history_key, page_span
+from arraystore.format.record import LONG_SKIP
+from arraystore.format.refs import Hint, encode_hint, hint_key, name_in_key
+from arraystore.format.snapshot import PageRef, checkpoint_key, encode_checkpoint
+
+__all__ = ["checkpoint_due", "write_checkpoint", "write_periodic"]
+
+
+def checkpoint_due(tip: Tip) -> bool:
+    """Tell whether the last multiple of 64 has no checkpoint that is known of."""
+    known = tip.state.checkpoint
+    target = tip.sequence // LONG_SKIP * LONG_SKIP
+    return target > 0 and (known is None or known.sequence < target)
+
+
+async def write_checkpoint(log: BranchLog, state: State) -> CheckpointRef:
+    """Write a checkpoint of a state, and the hint that leads to it."""
+    identifier = log.environment.new_id()
+    await upload(log.storage, [(checkpoint_key(identifier), encode_checkpoint(state.to_checkpoint(state.pages)))])
+    await log.storage.put(hint_key(log.branch), encode_hint(Hint(state.sequence, identifier)))
+    return CheckpointRef(state.sequence, identifier)
+
+
+async def write_periodic(log: BranchLog, tip: Tip) -> State | None:
+    """Write what the last multiple of 64 asks for: its checkpoint, its history page, the hint.
+
+    Returns
+    -------
+    State or None
+        The state of that record with its new checkpoint and pages; None if nothing was due.
+    """
+    if not checkpoint_due(tip):
+        return None
+    target = tip.sequence // LONG_SKIP * LONG_SKIP
+    known = tip.state.checkpoint
+    if tip.sequence == target:
+        state = tip.state
+    else:
+        hint = None if known is None else Hint(known.sequence, known.id)
+        state = (await load_tip(log, hint, at=target)).state
+    identifier = log.environment.new_id()
+    pages = await _new_pages(log, state, identifier)
+    directory = _directory(state.pages, [_ref(page) for page in pages])
+    state = replace(state, pages=directory, checkpoint=CheckpointRef(target, identifier))
+    await upload(log.storage, [(checkpoint_key(identifier), encode_checkpoint(state.to_checkpoint(directory)))])
+    for page in pages:
+        key = history_key(name_in_key(log.branch), page.level, page.index)
+        await log.storage.put_if_absent(key, encode_history(page))
+    await log.storage.put(hint_key(log.branch), encode_hint(Hint(target, identifier)))
+    return state
+
+
+async def _new_pages(log: BranchLog, state: State, identifier: bytes) -> list[HistoryPage]:
+    """Make the pages up to a state that its directory does not have."""
+    pages: list[HistoryPage] = []
+    covered = page_span(state.pages[-1].level, state.pages[-1].index)[1] if state.pages else 0
+    before = state.checkpoint
+    for index in range(covered // LONG_SKIP, state.sequence // LONG_SKIP):
+        first, last = page_span(1, index)
+        rows, _ = await rows_of_records(log, first, last)
+        checkpoints: list[tuple[int, bytes]] = []
+        if before is not None and before.sequence <= last:
+            checkpoints.append((before.sequence, before.id))
+        if last == state.sequence:
+            checkpoints.append((last, identifier))
+        pages.append(HistoryPage(log.branch, 1, index, tuple(rows), tuple(checkpoints)))
+    refs = list(state.pages)
+    by_ref = {}
+    for page in list(pages):
+        ref = _ref(page)
+        by_ref[ref] = page
+        refs.append(ref)
+        level = 1
+        while (refs[-1].index + 1) % LONG_SKIP == 0:
+            merged = await _merge(log, [r for r in refs if r.level == level][-LONG_SKIP:], by_ref)
+            pages.append(merged)
+            refs = [*refs[:-LONG_SKIP], _ref(merged)]
+            by_ref[refs[-1]] = merged
+            level += 1
+    return pages
+
+
+async def _merge(log: BranchLog, refs: list[PageRef], at_hand: dict[PageRef, HistoryPage]) -> HistoryPage:
+    rows: list[SnapshotRow] = []
+    checkpoints: dict[int, bytes] = {}
+    for ref in refs:
+        page = at_hand.get(ref) or await read_page(log, ref)
+        rows += page.rows
+        checkpoints.update(page.checkpoints)
+    last = refs[-1]
+    return HistoryPage(
+        log.branch, last.level + 1, last.index // LONG_SKIP, tuple(rows), tuple(sorted(checkpoints.items()))
+    )
+
+
+def _ref(page: HistoryPage) -> PageRef:
+    ids = [row.id for row in page.rows]
+    nothing = bytes(12)
+    return PageRef(page.level, page.index, min(ids, default=nothing), max(ids, default=nothing))
+
+
+def _directory(old: tuple[PageRef, ...], new: list[PageRef]) -> tuple[PageRef, ...]:
+    """Put new pages behind old ones; a page of a higher level takes the place of those that it merges."""
+    directory = list(old)
+    for ref in new:
+        first, _ = page_span(ref.level, ref.index)
+        directory = [kept for kept in directory if page_span(kept.level, kept.index)[0] < first]
+        directory.append(ref)
+    return tuple(directory)

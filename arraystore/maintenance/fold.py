@@ -1,0 +1,96 @@
+"""Folding: many small layers of an array become one, through a rewrite record that changes no data.
+
+Layers are folded by size, as in an LSM tree: a run of the newest layers grows backwards over any layer that is not
+much larger than what it has gathered.  So an array of n references has O(log n) layers, and each reference is
+rewritten O(log n) times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from arraystore.commit.branch import Tip, refresh
+from arraystore.commit.committer import append_entry
+from arraystore.commit.log import BranchLog
+from arraystore.commit.prepare import upload
+from arraystore.commit.reader import ChunkReader
+from arraystore.commit.state import State, replaced_layers
+from arraystore.format.ids import id_to_text
+from arraystore.format.layer import Layer
+from arraystore.format.manifest import encode_manifest
+from arraystore.format.node import Node
+from arraystore.format.record import MAX_MANIFEST_IN_BODY, Replacement, Rewrite
+from arraystore.format.references import REFERENCES_PER_MANIFEST, overlay, to_manifests
+
+__all__ = ["fold", "foldable"]
+
+_SHORTEST_RUN = 8
+"""Fewer layers than this are looked through faster than they are rewritten."""
+
+_LARGEST_LAYER = REFERENCES_PER_MANIFEST // 2
+"""Layers above this are full tiles, or nearly; folding them would rewrite much and gain little."""
+
+_MOST_ARRAYS = 64
+"""Arrays in one rewrite record: 64 × 100 bytes stay a small body."""
+
+_TRIES = 5
+
+
+def foldable(layers: tuple[Layer, ...]) -> tuple[int, int] | None:
+    """Return the run of layers (first, past the last) that is worth folding, None if there is none."""
+    total = 0
+    at = len(layers)
+    while at and layers[at - 1].count <= _LARGEST_LAYER and (not total or layers[at - 1].count <= 2 * total):
+        at -= 1
+        total += layers[at].count
+    return (at, len(layers)) if len(layers) - at >= _SHORTEST_RUN else None
+
+
+async def fold(log: BranchLog, tip: Tip, reader: ChunkReader) -> Tip:
+    """Fold what is worth it, and append the record that says so.
+
+    Returns
+    -------
+    Tip
+        The tip afterwards; the one given if there was nothing to do, or others were faster every time.
+    """
+    nodes = [node for node in tip.state.nodes.values() if foldable(node.layers)]
+    if not nodes:
+        return tip
+    objects: list[tuple[str, bytes]] = []
+    replacements = [await _folded(log, reader, node, objects) for node in nodes[:_MOST_ARRAYS]]
+    await upload(log.storage, objects)
+    for _ in range(_TRIES):
+        replacements = [item for item in replacements if _fits(tip.state, item)]
+        if not replacements:
+            return tip
+        body = await append_entry(log, tip, Rewrite(tuple(replacements)))
+        if body is not None:
+            sequence = tip.sequence + 1
+            return tip.followed_by(tip.state.rewritten(sequence, replacements), body)
+        tip = await refresh(log, tip)
+    return tip
+
+
+def _fits(state: State, item: Replacement) -> bool:
+    key = state.keys.get(item.node)
+    return key is not None and replaced_layers(state.nodes[key].layers, item) is not None
+
+
+async def _folded(log: BranchLog, reader: ChunkReader, node: Node, objects: list[tuple[str, bytes]]) -> Replacement:
+    run = foldable(node.layers)
+    assert run is not None
+    first, end = run
+    folded = node.layers[first:end]
+    merged = overlay(await reader.references(folded), keep_deleted=first > 0)
+    added: list[Layer] = []
+    for manifest in to_manifests(merged):
+        identifier = log.environment.new_id()
+        encoded = encode_manifest(manifest)
+        layer = Layer(identifier, manifest.box, manifest.count, manifest.has_deletions)
+        if len(encoded) <= MAX_MANIFEST_IN_BODY:
+            layer = replace(layer, inline=encoded)
+        else:
+            objects.append(("manifests/" + id_to_text(identifier), encoded))
+        added.append(layer)
+    return Replacement(node.id, folded[0].id, folded[-1].id, len(folded), tuple(added))
