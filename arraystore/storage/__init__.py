@@ -10,7 +10,11 @@ from arraystore.storage.constructors import (
     r2_storage,
     s3_storage,
 )
+from arraystore.storage.counting import CountingStorage, Counts
 from arraystore.storage.credentials import GcsBearerCredential, S3StaticCredentials
+from arraystore.storage.faults import Fault, FaultyStorage, InjectedFaultError
+from arraystore.storage.filesystem import FsspecStorage
+from arraystore.storage.latency import Latency, LatencyStorage
 from arraystore.storage.local import LocalStorage
 from arraystore.storage.memory import MemoryStorage
 from arraystore.storage.objectstore import ObstoreStorage
@@ -21,12 +25,22 @@ from arraystore.storage.settings import (
     StorageSettings,
     StorageTimeoutSettings,
 )
+from arraystore.storage.urls import fsspec_storage, storage_from_url
+from arraystore.storage.wrapper import WrapperStorage
 
 __all__ = [
     "ByteRange",
     "BytesLike",
+    "CountingStorage",
+    "Counts",
     "DeleteFailure",
+    "Fault",
+    "FaultyStorage",
+    "FsspecStorage",
     "GcsBearerCredential",
+    "InjectedFaultError",
+    "Latency",
+    "LatencyStorage",
     "LocalStorage",
     "MemoryStorage",
     "ObjectInfo",
@@ -37,10 +51,13 @@ __all__ = [
     "StorageRetriesSettings",
     "StorageSettings",
     "StorageTimeoutSettings",
+    "WrapperStorage",
     "azure_storage",
+    "fsspec_storage",
     "gcs_storage",
     "in_memory_storage",
     "local_filesystem_storage",
     "r2_storage",
     "s3_storage",
+    "storage_from_url",
 ]

@@ -15,7 +15,7 @@ from arraystore.storage.forking import renew_locks_after_fork
 from arraystore.storage.keys import check_key, check_range
 from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage
 
-__all__ = ["MemoryStorage"]
+__all__ = ["MemoryStorage", "named_memory_storage"]
 
 _PAGE = 1000
 # Above this a view is cheaper than a copy of the bytes.
@@ -161,6 +161,15 @@ class MemoryStorage(Storage):
                 page = []
         if page:
             yield page
+
+
+_named: dict[str, MemoryStorage] = {}
+
+
+def named_memory_storage(name: str) -> MemoryStorage:
+    """Return the storage of this name, which lives as long as the process."""
+    storage = _named.get(name)
+    return storage if storage is not None else _named.setdefault(name, MemoryStorage(name))
 
 
 def _same_storage(storage_id: str, pid: int, location: str) -> MemoryStorage:

@@ -1,0 +1,163 @@
+"""Counting requests and bytes: how tests and benchmarks measure without a clock."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from arraystore.storage.forking import renew_locks_after_fork
+from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage
+from arraystore.storage.wrapper import WrapperStorage
+
+__all__ = ["CountingStorage", "Counts"]
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What was asked of a storage; the difference of two is what was asked in between.
+
+    Parameters
+    ----------
+    requests
+        Number of calls by operation: get, get_ranges, put, put_if_absent, head, delete, list (pages), sync.  The
+        synchronous twins count as their operation.
+    bytes_read, bytes_written
+        Payload; a conditional write counts whether it won or lost.
+    """
+
+    requests: Mapping[str, int] = field(default_factory=dict)
+    bytes_read: int = 0
+    bytes_written: int = 0
+
+    @property
+    def total(self) -> int:
+        """All calls but `sync`, which is no request to an object store."""
+        return sum(count for operation, count in self.requests.items() if operation != "sync")
+
+    def __getitem__(self, operation: str) -> int:
+        return self.requests.get(operation, 0)
+
+    def __sub__(self, earlier: Counts) -> Counts:
+        requests = {name: count - earlier[name] for name, count in self.requests.items() if count != earlier[name]}
+        return Counts(requests, self.bytes_read - earlier.bytes_read, self.bytes_written - earlier.bytes_written)
+
+
+class CountingStorage(WrapperStorage):
+    """Counts what passes through and keeps a log of it.
+
+    A call counts when it is made, whether it succeeds or not.  Counts start from zero on the other side of a pickle.
+
+    Parameters
+    ----------
+    inner
+        The storage that does the work.
+    """
+
+    def __init__(self, inner: Storage) -> None:
+        super().__init__(inner)
+        self._requests: Counter[str] = Counter()
+        self._read = 0
+        self._written = 0
+        self._log: list[tuple[str, str]] = []
+        self.renew_locks()
+        renew_locks_after_fork(self)
+
+    def renew_locks(self) -> None:
+        """Replace the lock, in a forked child."""
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (CountingStorage, (self._inner,))
+
+    @property
+    def counts(self) -> Counts:
+        """What was counted so far; does not change any more."""
+        with self._lock:
+            return Counts(dict(self._requests), self._read, self._written)
+
+    @property
+    def log(self) -> tuple[tuple[str, str], ...]:
+        """Operation and key of every call, in order; for a listing its prefix, for a delete each key."""
+        with self._lock:
+            return tuple(self._log)
+
+    def reset(self) -> None:
+        """Start again from zero, with an empty log."""
+        with self._lock:
+            self._requests.clear()
+            self._log.clear()
+            self._read = self._written = 0
+
+    def _count(self, operation: str, *keys: str, written: int = 0) -> None:
+        with self._lock:
+            self._requests[operation] += 1
+            self._written += written
+            self._log.extend((operation, key) for key in keys)
+
+    def _counted(self, data: BytesLike) -> BytesLike:
+        with self._lock:
+            self._read += len(data)
+        return data
+
+    async def get(self, key: str) -> BytesLike:
+        """Return a whole object."""
+        self._count("get", key)
+        return self._counted(await super().get(key))
+
+    async def get_ranges(self, key: str, ranges: Sequence[ByteRange]) -> list[BytesLike]:
+        """Return several byte ranges of one object; one request."""
+        self._count("get_ranges", key)
+        return [self._counted(data) for data in await super().get_ranges(key, ranges)]
+
+    async def put(self, key: str, data: BytesLike) -> None:
+        """Write an object."""
+        self._count("put", key, written=len(data))
+        await super().put(key, data)
+
+    async def put_if_absent(self, key: str, data: BytesLike) -> bool:
+        """Write an object unless one of this key exists."""
+        self._count("put_if_absent", key, written=len(data))
+        return await super().put_if_absent(key, data)
+
+    async def head(self, key: str) -> ObjectInfo:
+        """Tell about one object."""
+        self._count("head", key)
+        return await super().head(key)
+
+    async def delete(self, keys: Sequence[str]) -> list[DeleteFailure]:
+        """Delete objects; one request."""
+        self._count("delete", *keys)
+        return await super().delete(keys)
+
+    async def sync(self) -> None:
+        """Return once every earlier `put` is durable."""
+        self._count("sync", "")
+        await super().sync()
+
+    def get_sync(self, key: str) -> BytesLike:
+        """Like `get`."""
+        self._count("get", key)
+        return self._counted(super().get_sync(key))
+
+    def get_range_sync(self, key: str, start: int, stop: int) -> BytesLike:
+        """One range, like `get_ranges`."""
+        self._count("get_ranges", key)
+        return self._counted(super().get_range_sync(key, start, stop))
+
+    def put_sync(self, key: str, data: BytesLike) -> None:
+        """Like `put`."""
+        self._count("put", key, written=len(data))
+        super().put_sync(key, data)
+
+    async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[list[ObjectInfo]]:
+        """List objects; each page a request, and an empty listing one."""
+        self._count("list", prefix)
+        first = True
+        async for page in self._inner.list(prefix, start_after):
+            if not first:
+                self._count("list", prefix)
+            first = False
+            yield page

@@ -1,0 +1,385 @@
+"""A storage on any filesystem that fsspec knows."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import inspect
+import os
+import random
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, NoReturn
+
+from arraystore.errors import ObjectNotFoundError, StorageError, UnsupportedStorageError
+from arraystore.storage.coalescing import merge_ranges
+from arraystore.storage.forking import renew_locks_after_fork
+from arraystore.storage.keys import check_key, check_range
+from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage
+from arraystore.storage.settings import StorageRetriesSettings
+
+__all__ = ["FsspecStorage", "holds_credentials"]
+
+_PAGE = 1000
+# Reading across this many unwanted bytes takes less time than another request.
+_GAP = 512 * 1024
+_DELETES = 16
+_MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+# Two writers met, or the service asks for patience.
+_PASSING = frozenset({errno.EBUSY, errno.EAGAIN, errno.ETIMEDOUT})
+_SECRET_NAMES = ("secret", "password", "passwd", "token", "key", "credential", "sas", "connection_string", "auth")
+_NOT_SECRET = frozenset({"keyfile", "key_filename", "known_hosts", "anon", "default_block_size"})
+
+# In one process every MemoryFileSystem is the same dictionary.
+_memory_lock = threading.Lock()
+
+
+def _renew_memory_lock() -> None:
+    global _memory_lock
+    _memory_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_memory_lock)
+_random = random.Random()
+
+
+def holds_credentials(options: Mapping[str, Any]) -> bool:
+    """Whether options for a filesystem contain what looks like a secret."""
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            if holds_credentials(value):
+                return True
+        elif (
+            isinstance(value, str | bytes)
+            and name.lower() not in _NOT_SECRET
+            and any(part in name.lower() for part in _SECRET_NAMES)
+        ):
+            return True
+    return False
+
+
+class FsspecStorage(Storage):
+    """Objects as files of an fsspec filesystem, below a path.
+
+    Every filesystem can be read.  Commits need an atomic put-if-absent, which only some offer: s3fs, gcsfs, adlfs and
+    fsspec's memory filesystem; elsewhere `put_if_absent` is an `UnsupportedStorageError`.
+
+    Parameters
+    ----------
+    protocol
+        fsspec's name of the filesystem.
+    path
+        Below this, in the filesystem's own form.
+    options
+        For the filesystem's constructor.
+    location
+        URL without secrets.
+    pickle_credentials
+        Whether pickles may contain options that look like secrets.
+    retries
+        For conditional writes that meet another; all other requests are repeated as the filesystem does it.
+    """
+
+    def __init__(
+        self,
+        protocol: str,
+        path: str,
+        options: Mapping[str, Any],
+        location: str,
+        *,
+        pickle_credentials: bool = False,
+        retries: StorageRetriesSettings | None = None,
+    ) -> None:
+        self._protocol = protocol
+        self._root = path.rstrip("/")
+        self._options = dict(options)
+        self._location = location
+        self._pickle_credentials = pickle_credentials
+        self._retries = retries or StorageRetriesSettings()
+        self._made: tuple[int, Any] | None = None
+        self._lock = threading.Lock()
+        renew_locks_after_fork(self)
+
+    def renew_locks(self) -> None:
+        """Replace the lock, in a forked child."""
+        self._lock = threading.Lock()
+
+    @property
+    def location(self) -> str:
+        """The filesystem's URL, without secrets."""
+        return self._location
+
+    def __repr__(self) -> str:
+        return f"FsspecStorage({self._location!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if not self._pickle_credentials and holds_credentials(self._options):
+            raise StorageError(
+                f"{self._location}: this storage holds credentials, and they are not pickled unasked; configure the "
+                "filesystem through the environment, so that each process finds its own, or create the storage with "
+                "pickle_credentials=True to send them along"
+            )
+        state = (self._protocol, self._root, self._options, self._location, self._pickle_credentials, self._retries)
+        return (_fsspec_storage, state)
+
+    @property
+    def _fs(self) -> Any:
+        """The filesystem, made anew in a forked child: its event loop does not survive a fork."""
+        made, pid = self._made, os.getpid()
+        if made is not None and made[0] == pid:
+            return made[1]
+        with self._lock:
+            if self._made is None or self._made[0] != pid:
+                try:
+                    import fsspec
+
+                    # A cached listing would hide what other processes write.
+                    options = {"use_listings_cache": False, "skip_instance_cache": True} | self._options
+                    fs = fsspec.filesystem(self._protocol, **options)
+                except (ImportError, ValueError, TypeError) as error:
+                    raise StorageError(
+                        f"{self._location}: the filesystem {self._protocol!r} cannot be used: {error}; install the "
+                        "package that brings it, and check the options"
+                    ) from error
+                self._made = (pid, fs)
+            return self._made[1]
+
+    def _call(self, name: str, *arguments: Any, **options: Any) -> Any:
+        """Call a method of the filesystem and wait."""
+        fs = self._fs
+        if not fs.async_impl:
+            return getattr(fs, name)(*arguments, **options)
+        call = getattr(fs, f"_{name}")(*arguments, **options)
+        return asyncio.run_coroutine_threadsafe(call, fs.loop).result()
+
+    async def _call_async(self, name: str, *arguments: Any, **options: Any) -> Any:
+        """The same from any event loop; an asynchronous filesystem has a loop, and a thread, of its own."""
+        fs = self._fs
+        if not fs.async_impl:
+            return await asyncio.to_thread(getattr(fs, name), *arguments, **options)
+        call = getattr(fs, f"_{name}")(*arguments, **options)
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, fs.loop))
+
+    def _path(self, key: str) -> str:
+        check_key(key)
+        return f"{self._root}/{key}"
+
+    def _fail(self, action: str, key: str, error: Exception) -> NoReturn:
+        if isinstance(error, _MISSING) and action in ("read", "look up", "delete"):
+            raise ObjectNotFoundError(key, self._location) from None
+        detail = str(error).partition("?")[0]  # a query can hold a signature
+        raise StorageError(
+            f"{self._location}: cannot {action} {key!r}: {type(error).__name__}: {detail}; check the credentials, the "
+            "path and the options of the filesystem"
+        ) from None
+
+    # Reading
+
+    async def get(self, key: str) -> BytesLike:
+        """Return a whole object."""
+        path = self._path(key)
+        try:
+            return _bytes(await self._call_async("cat_file", path))
+        except Exception as error:  # noqa: BLE001 - filesystems raise what they like
+            self._fail("read", key, error)
+
+    def get_sync(self, key: str) -> BytesLike:
+        """Like `get`."""
+        path = self._path(key)
+        try:
+            return _bytes(self._call("cat_file", path))
+        except Exception as error:  # noqa: BLE001 - filesystems raise what they like
+            self._fail("read", key, error)
+
+    async def get_ranges(self, key: str, ranges: Sequence[ByteRange]) -> list[BytesLike]:
+        """Return several byte ranges of one object; neighbours travel in one request."""
+        path = self._path(key)
+        for start, stop in ranges:
+            check_range(key, start, stop)
+        merged = merge_ranges(ranges, _GAP)
+        try:
+            parts = await asyncio.gather(
+                *[self._call_async("cat_file", path, start=start, end=stop) for start, stop in merged]
+            )
+        except Exception as error:  # noqa: BLE001 - filesystems raise what they like
+            self._fail("read", key, error)
+        starts = [start for start, _ in merged]
+        found: list[BytesLike] = []
+        for start, stop in ranges:
+            index = bisect_right(starts, start) - 1
+            found.append(self._cut(key, start, stop, parts[index], starts[index]) if start < stop else b"")
+        return found
+
+    def get_range_sync(self, key: str, start: int, stop: int) -> BytesLike:
+        """One range, like `get_ranges`."""
+        path = self._path(key)
+        check_range(key, start, stop)
+        if start == stop:
+            return b""
+        try:
+            part = self._call("cat_file", path, start=start, end=stop)
+        except Exception as error:  # noqa: BLE001 - filesystems raise what they like
+            self._fail("read", key, error)
+        return self._cut(key, start, stop, part, start)
+
+    def _cut(self, key: str, start: int, stop: int, part: Any, offset: int) -> BytesLike:
+        view = memoryview(part)[start - offset : stop - offset]
+        if len(view) != stop - start:
+            raise StorageError(
+                f"{self._location}: bytes {start}..{stop} of {key!r} were asked for, but the object ends at "
+                f"{offset + len(part)}: it is not the object that the reference was made for"
+            )
+        return view
+
+    async def head(self, key: str) -> ObjectInfo:
+        """Tell about one object."""
+        path = self._path(key)
+        try:
+            info = await self._call_async("info", path)
+        except Exception as error:  # noqa: BLE001 - filesystems raise what they like
+            self._fail("look up", key, error)
+        if info["type"] != "file":
+            raise ObjectNotFoundError(key, self._location)
+        return ObjectInfo(key, int(info["size"]))
+
+    # Writing
+
+    async def put(self, key: str, data: BytesLike) -> None:
+        """Write an object; as atomic and as durable as the filesystem makes it."""
+        path = self._path(key)
+        try:
+            await self._call_async("pipe_file", path, bytes(data))
+        except Exception as error:  # noqa: BLE001 - filesystems raise what they like
+            self._fail("write", key, error)
+
+    def put_sync(self, key: str, data: BytesLike) -> None:
+        """Like `put`."""
+        path = self._path(key)
+        try:
+            self._call("pipe_file", path, bytes(data))
+        except Exception as error:  # noqa: BLE001 - filesystems raise what they like
+            self._fail("write", key, error)
+
+    async def put_if_absent(self, key: str, data: BytesLike) -> bool:
+        """Write an object unless one of this key exists.
+
+        Raises
+        ------
+        UnsupportedStorageError
+            If the filesystem has no atomic way to do this.
+        """
+        path = self._path(key)
+        payload = bytes(data)
+        if self._packages() == {"fsspec.implementations.memory"}:
+            return self._put_in_memory(path, payload)
+        option = self._exclusive_option()
+        failures, started = 0, time.monotonic()
+        while True:
+            try:
+                await self._call_async("pipe_file", path, payload, **option)
+                return True
+            except Exception as error:  # noqa: BLE001 - each filesystem has its own for "exists"; what is there decides
+                found = await self._found(key)
+                if found is not None:
+                    return found == payload
+                failures += 1
+                delay = self._retries.pause(failures, time.monotonic() - started, _random)
+                if delay is None or not _passing(error):
+                    self._fail("write", key, error)
+            await asyncio.sleep(delay)
+
+    async def _found(self, key: str) -> BytesLike | None:
+        try:
+            return await self.get(key)
+        except ObjectNotFoundError:
+            return None
+
+    def _put_in_memory(self, path: str, payload: bytes) -> bool:
+        fs = self._fs
+        with _memory_lock:
+            try:
+                found = fs.cat_file(path)
+            except FileNotFoundError:
+                fs.pipe_file(path, payload)
+                return True
+        return bool(found == payload)
+
+    def _packages(self) -> set[str]:
+        """Modules of the filesystem's classes, fsspec's general ones apart."""
+        general = ("fsspec.spec", "fsspec.asyn", "builtins")
+        return {cls.__module__ for cls in type(self._fs).__mro__ if cls.__module__ not in general}
+
+    def _exclusive_option(self) -> dict[str, Any]:
+        """What makes the filesystem's `pipe_file` a conditional request, decided by the service."""
+        fs = self._fs
+        packages = {module.partition(".")[0] for module in self._packages()}
+        if packages & {"s3fs", "gcsfs"} and "mode" in inspect.signature(fs._pipe_file).parameters:
+            return {"mode": "create"}
+        if "adlfs" in packages and "overwrite" in inspect.signature(fs._pipe_file).parameters:
+            return {"overwrite": False}
+        raise UnsupportedStorageError(
+            f"{self._location}: the filesystem {type(fs).__name__} has no atomic put-if-absent, so commits would not "
+            "be safe on it; use s3_storage, gcs_storage, azure_storage or local_filesystem_storage, or with fsspec a "
+            "recent s3fs, gcsfs or adlfs"
+        )
+
+    async def delete(self, keys: Sequence[str]) -> list[DeleteFailure]:
+        """Delete files, one by one."""
+        for key in keys:
+            check_key(key)
+        turns = asyncio.Semaphore(_DELETES)
+        results = await asyncio.gather(*[self._delete_one(key, turns) for key in keys])
+        return [failure for failure in results if failure is not None]
+
+    async def _delete_one(self, key: str, turns: asyncio.Semaphore) -> DeleteFailure | None:
+        async with turns:
+            try:
+                await self._call_async("rm_file", self._path(key))
+            except _MISSING:
+                return None
+            except Exception as error:  # noqa: BLE001 - whatever it is, the caller learns of it
+                return DeleteFailure(key, f"{type(error).__name__}: {str(error).partition('?')[0]}")
+        return None
+
+    async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[list[ObjectInfo]]:
+        """List objects in order of their keys; the filesystem lists the whole directory first."""
+        directory = prefix.rpartition("/")[0]
+        path = f"{self._root}/{directory}" if directory else self._root
+        try:
+            found = await self._call_async("find", path, detail=True)
+        except FileNotFoundError:
+            return
+        except Exception as error:  # noqa: BLE001 - filesystems raise what they like
+            self._fail("list", prefix, error)
+        cut = len(self._fs._strip_protocol(self._root).rstrip("/")) + 1
+        sizes = {
+            name[cut:]: int(info["size"])
+            for name, info in found.items()
+            if info["type"] == "file" and name.startswith(prefix, cut) and name[cut:] > start_after
+        }
+        infos = [ObjectInfo(key, sizes[key]) for key in sorted(sizes)]
+        for position in range(0, len(infos), _PAGE):
+            yield infos[position : position + _PAGE]
+
+
+def _fsspec_storage(
+    protocol: str,
+    path: str,
+    options: Mapping[str, Any],
+    location: str,
+    pickle_credentials: bool,
+    retries: StorageRetriesSettings,
+) -> FsspecStorage:
+    return FsspecStorage(protocol, path, options, location, pickle_credentials=pickle_credentials, retries=retries)
+
+
+def _passing(error: Exception) -> bool:
+    if isinstance(error, FileExistsError | TimeoutError | ConnectionError):
+        return True
+    return type(error).__name__ == "ResourceExistsError" or getattr(error, "errno", None) in _PASSING
+
+
+def _bytes(data: Any) -> BytesLike:
+    return data if isinstance(data, bytes | bytearray | memoryview) else bytes(data)

@@ -1,0 +1,179 @@
+"""Storages from URLs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from arraystore.errors import InvalidInputError
+from arraystore.storage.constructors import azure_storage, gcs_storage, local_filesystem_storage, s3_storage
+from arraystore.storage.filesystem import FsspecStorage
+from arraystore.storage.local import LocalStorage
+from arraystore.storage.memory import named_memory_storage
+from arraystore.storage.protocol import Storage
+from arraystore.storage.settings import StorageSettings
+
+__all__ = ["fsspec_storage", "storage_from_url"]
+
+_TEXT = frozenset({"region", "endpoint_url", "checksum_algorithm"})
+_FLAGS = frozenset({"allow_http", "anonymous", "from_env", "force_path_style", "requester_pays", "fsync"})
+
+
+def storage_from_url(url: str | os.PathLike[str], **options: Any) -> Storage:
+    """Make a storage from a URL or a path.
+
+    ======================================  ==================================================
+    ``s3://bucket/prefix?region=…``         `s3_storage`
+    ``gs://bucket/prefix``                  `gcs_storage`
+    ``az://account/container/prefix``       `azure_storage`
+    ``file:///path``, ``/path``, ``path``   `local_filesystem_storage`
+    ``memory://name``                       in memory; the same name is the same storage
+    any other scheme                        `fsspec_storage`
+    ======================================  ==================================================
+
+    Parameters
+    ----------
+    url
+        May set ``region``, ``endpoint_url``, ``allow_http``, ``anonymous``, ``from_env``, ``force_path_style``,
+        ``requester_pays``, ``checksum_algorithm`` and, for directories, ``fsync``, in its query.  Credentials have no
+        place in a URL: URLs end up in logs.
+    **options
+        For the function that makes the storage; they override the query.
+
+    Raises
+    ------
+    InvalidInputError
+        If the URL contains credentials or something that is not understood.
+    """
+    text = os.fspath(url)
+    if "://" not in text:
+        return local_filesystem_storage(text, **options)
+    parts = urlsplit(text)
+    _refuse_credentials(parts)
+    maker = _MAKERS.get(parts.scheme)
+    if maker is None:
+        return fsspec_storage(text, **options)
+    return maker(parts, _query(parts) | options)
+
+
+def _s3(parts: SplitResult, options: dict[str, Any]) -> Storage:
+    return s3_storage(bucket=parts.netloc, prefix=_path(parts), **options)
+
+
+def _gcs(parts: SplitResult, options: dict[str, Any]) -> Storage:
+    return gcs_storage(bucket=parts.netloc, prefix=_path(parts), **options)
+
+
+def _azure(parts: SplitResult, options: dict[str, Any]) -> Storage:
+    container, _, prefix = _path(parts).partition("/")
+    if not container:
+        raise InvalidInputError("an Azure URL names account and container: az://account/container/prefix")
+    return azure_storage(account=parts.netloc, container=container, prefix=prefix, **options)
+
+
+def _local(parts: SplitResult, options: dict[str, Any]) -> Storage:
+    if parts.netloc not in ("", "localhost"):
+        raise InvalidInputError(f"a file URL has three slashes before the path, not a host {parts.netloc!r}")
+    return local_filesystem_storage(unquote(parts.path), **options)
+
+
+def _memory(parts: SplitResult, options: dict[str, Any]) -> Storage:
+    if options:
+        raise InvalidInputError(f"a storage in memory takes no options, and these were given: {sorted(options)}")
+    return named_memory_storage(parts.netloc + parts.path)
+
+
+_MAKERS: Mapping[str, Callable[[SplitResult, dict[str, Any]], Storage]] = {
+    "s3": _s3,
+    "s3a": _s3,
+    "gs": _gcs,
+    "gcs": _gcs,
+    "az": _azure,
+    "azure": _azure,
+    "file": _local,
+    "local": _local,
+    "memory": _memory,
+}
+
+
+def _path(parts: SplitResult) -> str:
+    return unquote(parts.path).strip("/")
+
+
+def _query(parts: SplitResult) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        if name in _TEXT:
+            options[name] = value
+        elif name in _FLAGS:
+            options[name] = _flag(name, value)
+        else:
+            # Without the value, and without the URL: either may hold a secret.
+            raise InvalidInputError(
+                f"the {parts.scheme} URL sets {name!r} in its query, which is not among {sorted(_TEXT | _FLAGS)}; give "
+                "anything else, credentials above all, as an argument"
+            )
+    return options
+
+
+def _flag(name: str, value: str) -> bool:
+    flags = {"true": True, "1": True, "yes": True, "": True, "false": False, "0": False, "no": False}
+    try:
+        return flags[value.lower()]
+    except KeyError:
+        raise InvalidInputError(f"{name} in the query of a URL is either true or false") from None
+
+
+def _refuse_credentials(parts: SplitResult) -> None:
+    if ":" in parts.netloc.rpartition("@")[0]:
+        raise InvalidInputError(
+            f"the {parts.scheme} URL contains a password: URLs end up in logs, so give credentials as arguments"
+        )
+
+
+def fsspec_storage(
+    url: str, *, pickle_credentials: bool = False, settings: StorageSettings | None = None, **options: Any
+) -> FsspecStorage | LocalStorage:
+    """Make a storage on any filesystem that fsspec knows.
+
+    Every one of them can be read.  Commits need s3fs, gcsfs, adlfs or fsspec's memory filesystem; local directories
+    become a `local_filesystem_storage`.
+
+    Parameters
+    ----------
+    url
+        As fsspec takes it, such as ``sftp://host/path``.
+    pickle_credentials
+        Whether pickles of the storage may contain options that look like secrets.
+    settings
+        Of these, the retries.
+    **options
+        For the filesystem.
+    """
+    protocol, _, path = url.rpartition("://")
+    protocol = protocol or "file"
+    _refuse_credentials(urlsplit(url))
+    if protocol in ("file", "local"):
+        return local_filesystem_storage(path, fsync=bool(options.pop("fsync", True)))
+    if "::" in url:
+        raise InvalidInputError("chained fsspec URLs are not supported: name the filesystem that holds the objects")
+    clean = path.rstrip("/")
+    endpoint = options.get("endpoint_url") or (options.get("client_kwargs") or {}).get("endpoint_url")
+    location = f"{protocol}://{clean.partition('?')[0]}" + (
+        f"?endpoint_url={endpoint}" if endpoint and "@" not in endpoint else ""
+    )
+    return FsspecStorage(
+        protocol,
+        _root(protocol, clean, url),
+        options,
+        location,
+        pickle_credentials=pickle_credentials,
+        retries=None if settings is None else settings.retries,
+    )
+
+
+def _root(protocol: str, path: str, url: str) -> str:
+    """What keys are appended to: the whole URL where the filesystem's paths are URLs."""
+    return url.rstrip("/") if protocol in ("http", "https") else path

@@ -1,0 +1,81 @@
+"""A storage that passes everything on to another one: what counting, latency and faults build on."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage
+
+__all__ = ["WrapperStorage"]
+
+
+class WrapperStorage(Storage):
+    """Delegates every method, the synchronous ones to the synchronous ones.
+
+    Parameters
+    ----------
+    inner
+        The storage that does the work.
+    """
+
+    def __init__(self, inner: Storage) -> None:
+        self._inner = inner
+        self.cheap_probes = inner.cheap_probes
+
+    @property
+    def inner(self) -> Storage:
+        """The storage that does the work."""
+        return self._inner
+
+    @property
+    def location(self) -> str:
+        """That of the inner storage."""
+        return self._inner.location
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._inner!r})"
+
+    async def get(self, key: str) -> BytesLike:
+        """Return a whole object."""
+        return await self._inner.get(key)
+
+    async def get_ranges(self, key: str, ranges: Sequence[ByteRange]) -> list[BytesLike]:
+        """Return several byte ranges of one object."""
+        return await self._inner.get_ranges(key, ranges)
+
+    async def put(self, key: str, data: BytesLike) -> None:
+        """Write an object."""
+        await self._inner.put(key, data)
+
+    async def put_if_absent(self, key: str, data: BytesLike) -> bool:
+        """Write an object unless one of this key exists."""
+        return await self._inner.put_if_absent(key, data)
+
+    async def head(self, key: str) -> ObjectInfo:
+        """Tell about one object."""
+        return await self._inner.head(key)
+
+    async def delete(self, keys: Sequence[str]) -> list[DeleteFailure]:
+        """Delete objects."""
+        return await self._inner.delete(keys)
+
+    async def sync(self) -> None:
+        """Return once every earlier `put` is durable."""
+        await self._inner.sync()
+
+    def get_sync(self, key: str) -> BytesLike:
+        """Like `get`."""
+        return self._inner.get_sync(key)
+
+    def get_range_sync(self, key: str, start: int, stop: int) -> BytesLike:
+        """One range, like `get_ranges`."""
+        return self._inner.get_range_sync(key, start, stop)
+
+    def put_sync(self, key: str, data: BytesLike) -> None:
+        """Like `put`."""
+        self._inner.put_sync(key, data)
+
+    async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[list[ObjectInfo]]:
+        """List objects in order of their keys."""
+        async for page in self._inner.list(prefix, start_after):
+            yield page
