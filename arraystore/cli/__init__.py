@@ -1,0 +1,5 @@
+"""The command ``arraystore``."""
+
+from arraystore.cli.main import main
+
+__all__ = ["main"]

@@ -1,0 +1,160 @@
+"""The vocabulary of planning: what sources and groups hold, and which part goes where.
+
+Everything here is a plain value: it pickles small, and travels to executors as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+__all__ = ["ArrayPlan", "Box", "GroupInfo", "Origin", "Piece", "Recode", "Region", "SourceInfo", "Variable"]
+
+Box = tuple[tuple[int, int], ...]
+"""A half-open interval for each dimension."""
+
+STRING_BYTES = 16
+"""What an element of text counts for when work is shared out; its true size is known only once it is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A variable of a source, or an array of the group: everything but its values."""
+
+    name: str
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    """In native byte order; ``object`` stands for text of any length."""
+    attrs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """As stored, without any decoding; an array's ``_FillValue`` is among them."""
+    chunks: tuple[int, ...] | None = None
+    """Chunks that whoever wrote it has chosen; of a sharded array its shards.  None: not chunked."""
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return STRING_BYTES if self.dtype.kind == "O" else self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return math.prod(self.shape) * self.itemsize
+
+    def axis(self, dim: str | None) -> int | None:
+        """Position of a dimension, or None if the variable does not have it."""
+        return self.dims.index(dim) if dim is not None and dim in self.dims else None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceInfo:
+    """A source as it was found when the plan was made."""
+
+    path: str
+    engine: str
+    """Engine of xarray that opened it; executors use the same."""
+    group: str | None
+    attrs: Mapping[str, Any]
+    variables: Mapping[str, Variable]
+
+    @property
+    def name(self) -> str:
+        """Last part of the path, which is safe to show: no credentials stand in it."""
+        return self.path.split("?", 1)[0].rstrip("/").rsplit("/", 1)[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupInfo:
+    """The group that is to take the sources, as it is before; empty if there is none yet."""
+
+    path: str
+    """From the root: begins with a slash."""
+    exists: bool
+    arrays: Mapping[str, Variable] = field(default_factory=dict[str, Variable])
+
+
+@dataclass(frozen=True, slots=True)
+class Recode:
+    """Values of one time unit and epoch turned into another: ``new = (old * numerator + offset) / denominator``."""
+
+    numerator: int
+    offset: int
+    denominator: int
+    microseconds: int
+    """One of the new units."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where along the append dimension a source's values go: its first element lands at `start`."""
+
+    source: int
+    start: int
+    length: int
+    recode: Recode | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Part of a region that comes from one source: the same extent in coordinates of source and target."""
+
+    source: int
+    take: Box
+    put: Box
+    """Relative to the region."""
+    recode: Recode | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A box of whole chunks of one array, and the pieces that fill it."""
+
+    array: str
+    box: Box
+    pieces: tuple[Piece, ...]
+    nbytes: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extent of the box."""
+        return tuple(stop - start for start, stop in self.box)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayPlan:
+    """What happens to one array."""
+
+    variable: Variable
+    """The array as it will be."""
+    start: int
+    """Where along the append dimension the new values begin; 0 for a new array."""
+    axis: int | None
+    """The append dimension's position; None if the array does not have it."""
+    is_new: bool
+    on_driver: bool
+    """Small enough that the driver writes it, with the metadata."""
+    origins: tuple[Origin, ...]
+
+    @property
+    def name(self) -> str:
+        """Name of the array within its group."""
+        return self.variable.name
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """Chunk shape: the unit that no two tasks may share."""
+        return self.variable.chunks or self.variable.shape
+
+    @property
+    def box(self) -> Box:
+        """The part of the array that is written."""
+        return tuple((self.start if axis == self.axis else 0, size) for axis, size in enumerate(self.variable.shape))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are written, before compression."""
+        return math.prod(stop - start for start, stop in self.box) * self.variable.itemsize

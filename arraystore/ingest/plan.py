@@ -1,0 +1,323 @@
+"""Turning what sources and group hold into a plan: which arrays grow or appear, and who writes which region.
+
+Planning is pure: it reads no values, and the same input gives the same plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from arraystore.errors import InvalidInputError
+from arraystore.ingest.checks import check_alignment, check_fits, check_same_names, clock_recodes
+from arraystore.ingest.chunks import choose_chunks
+from arraystore.ingest.errors import TargetExistsError, VariableMismatchError
+from arraystore.ingest.model import ArrayPlan, GroupInfo, Origin, Recode, Region, SourceInfo, Variable
+from arraystore.ingest.regions import deal, region_bytes, regions_of
+
+__all__ = ["IngestPlan", "Unchanged", "plan_ingest"]
+
+DRIVER_LINE_BYTES = 2**20
+"""Variables of at most one dimension are written by the driver up to this size: coordinates, scalars."""
+DRIVER_BYTES = 16 * 2**10
+"""And anything smaller than this, such as the bounds of a coordinate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """A variable that does not grow: its values in `source` must equal those that are kept."""
+
+    name: str
+    source: int
+    kept_in: int | None
+    """The source whose values are kept; None: the group's array."""
+    recode: Recode | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IngestPlan:
+    """Everything that an ingest will do."""
+
+    group: GroupInfo
+    sources: tuple[SourceInfo, ...]
+    append_dim: str | None
+    arrays: tuple[ArrayPlan, ...]
+    unchanged: tuple[Unchanged, ...]
+    tasks: tuple[tuple[Region, ...], ...]
+    group_attrs: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that will be written, before compression."""
+        return sum(array.nbytes for array in self.arrays)
+
+    @property
+    def region_count(self) -> int:
+        """Regions that executors write."""
+        return sum(len(task) for task in self.tasks)
+
+    @property
+    def appends(self) -> bool:
+        """Whether arrays that exist already will grow."""
+        return any(not array.is_new for array in self.arrays)
+
+    def array(self, name: str) -> ArrayPlan:
+        """The plan of one array."""
+        return next(array for array in self.arrays if array.name == name)
+
+
+def plan_ingest(
+    sources: Sequence[SourceInfo],
+    group: GroupInfo,
+    *,
+    append_dim: str | None = None,
+    chunks: Mapping[str, int] | None = None,
+    tasks: int = 6,
+    skip: Sequence[str] = (),
+) -> IngestPlan:
+    """Plan the ingest of sources into a group.
+
+    Parameters
+    ----------
+    sources
+        In the order in which they follow each other along `append_dim`.
+    group
+        What is there already.
+    append_dim
+        Dimension along which sources are joined, and existing arrays grow.  Without it all arrays are new.
+    chunks
+        Chunk sizes of new arrays by dimension.
+    tasks
+        Largest number of tasks.
+    skip
+        Variables to leave out.
+
+    Raises
+    ------
+    VariableMismatchError
+        If a variable does not fit the array that is to take it, or the other sources.
+    AlignmentError
+        If an append would start inside a chunk.
+    TargetExistsError
+        If arrays of these names exist already.
+    """
+    if not sources:
+        raise InvalidInputError("there is no source to ingest; name at least one")
+    if tasks < 1:
+        raise InvalidInputError(f"tasks={tasks}: an ingest needs at least one task")
+    sources = _without(sources, skip)
+    wanted = dict(chunks or {})
+    _check_chunk_names(sources, wanted)
+    if append_dim is None:
+        arrays, unchanged = _plan_new(sources, group, wanted)
+    elif any(append_dim in array.dims for array in group.arrays.values()):
+        arrays, unchanged = _plan_append(sources, group, append_dim)
+    else:
+        arrays, unchanged = _plan_joined(sources, group, append_dim, wanted)
+    return IngestPlan(
+        group=group,
+        sources=tuple(sources),
+        append_dim=append_dim,
+        arrays=tuple(arrays),
+        unchanged=tuple(unchanged),
+        tasks=tuple(_share_out(arrays, tasks)),
+        group_attrs={} if group.arrays else dict(sources[0].attrs),
+        notes=tuple(_notes(arrays, append_dim, group, wanted)),
+    )
+
+
+def _without(sources: Sequence[SourceInfo], skip: Sequence[str]) -> list[SourceInfo]:
+    known = {name for source in sources for name in source.variables}
+    if unknown := sorted(set(skip) - known):
+        raise InvalidInputError(
+            f"no source has a variable {unknown[0]!r} to leave out; there are: {', '.join(sorted(known))}"
+        )
+    if not known - set(skip):
+        raise InvalidInputError("every variable of the sources is left out, so there is nothing to ingest")
+    return [
+        replace(source, variables={name: v for name, v in source.variables.items() if name not in skip})
+        for source in sources
+    ]
+
+
+def _check_chunk_names(sources: Sequence[SourceInfo], wanted: Mapping[str, int]) -> None:
+    dims = {dim for source in sources for variable in source.variables.values() for dim in variable.dims}
+    if unknown := sorted(set(wanted) - dims):
+        raise InvalidInputError(
+            f"chunks name the dimension {unknown[0]!r}, which no source has; there are: {', '.join(sorted(dims))}"
+        )
+
+
+def _plan_new(
+    sources: Sequence[SourceInfo], group: GroupInfo, wanted: Mapping[str, int]
+) -> tuple[list[ArrayPlan], list[Unchanged]]:
+    """Every variable of every source becomes a new array."""
+    first: dict[str, int] = {}
+    unchanged: list[Unchanged] = []
+    for index, source in enumerate(sources):
+        for name, variable in source.variables.items():
+            kept = first.setdefault(name, index)
+            if kept != index:
+                held = sources[kept]
+                check_fits(source, variable, held.variables[name], f"source {held.path!r}", None)
+                recode = clock_recodes(source, {name: held.variables[name]}).get(name)
+                unchanged.append(Unchanged(name, index, kept, recode))
+    _refuse_existing(first, group, "; or, to append to them, name the dimension (--append-dim)")
+    _check_sizes(sources, group)
+    arrays = [_new_array(sources[i].variables[name], wanted, None, [Origin(i, 0, 0)]) for name, i in first.items()]
+    return arrays, unchanged
+
+
+def _plan_joined(
+    sources: Sequence[SourceInfo], group: GroupInfo, dim: str, wanted: Mapping[str, int]
+) -> tuple[list[ArrayPlan], list[Unchanged]]:
+    """New arrays, joined from all sources along the dimension; the first source sets the pattern."""
+    pattern = sources[0].variables
+    lengths = [_length(source, dim) for source in sources]
+    _refuse_existing(pattern, group, f"; none of its arrays has the dimension {dim!r} to append along")
+    _check_sizes(sources[:1], group)
+    recodes = [_check_source(source, pattern, f"source {sources[0].path!r}", dim) for source in sources[1:]]
+    origins = _origins(lengths, 0, [{}, *recodes])
+    arrays = [
+        _new_array(_lengthened(variable, dim, sum(lengths)), wanted, dim, origins(name), lengths)
+        for name, variable in pattern.items()
+    ]
+    unchanged = [
+        Unchanged(name, index, 0, recodes[index - 1].get(name))
+        for index, source in enumerate(sources)
+        for name, variable in source.variables.items()
+        if index > 0 and dim not in variable.dims
+    ]
+    return arrays, unchanged
+
+
+def _plan_append(sources: Sequence[SourceInfo], group: GroupInfo, dim: str) -> tuple[list[ArrayPlan], list[Unchanged]]:
+    """Existing arrays grow along the dimension; everything else must be there already, and equal."""
+    owner = f"group {group.path!r}"
+    lengths = [_length(source, dim) for source in sources]
+    start = _common_end(group, dim)
+    recodes = [_check_source(source, group.arrays, owner, dim) for source in sources]
+    origins = _origins(lengths, start, recodes)
+    arrays: list[ArrayPlan] = []
+    for name in sources[0].variables:  # in the source's order; a group has none
+        array = group.arrays[name]
+        axis = array.axis(dim)
+        if axis is not None:
+            plan = _array_plan(_lengthened(array, dim, start + sum(lengths)), start, axis, False, origins(name))
+            if not plan.on_driver:
+                check_alignment(array, axis, dim)
+            arrays.append(plan)
+    unchanged = [
+        Unchanged(name, index, None, recodes[index].get(name))
+        for index, source in enumerate(sources)
+        for name, variable in source.variables.items()
+        if dim not in variable.dims
+    ]
+    return arrays, unchanged
+
+
+def _length(source: SourceInfo, dim: str) -> int:
+    sizes = {v.shape[v.dims.index(dim)] for v in source.variables.values() if dim in v.dims}
+    if not sizes:
+        dims = sorted({d for v in source.variables.values() for d in v.dims})
+        raise VariableMismatchError(
+            f"source {source.path!r} has nothing along {dim!r} to append; its dimensions are: "
+            f"{', '.join(dims) or 'none'}"
+        )
+    return sizes.pop()
+
+
+def _common_end(group: GroupInfo, dim: str) -> int:
+    sizes = {name: a.shape[a.dims.index(dim)] for name, a in group.arrays.items() if dim in a.dims}
+    if len(set(sizes.values())) > 1:
+        raise VariableMismatchError(
+            f"the arrays of group {group.path!r} are of different lengths along {dim!r} ({sizes}), so there is no one "
+            "place to append at; bring them to one length first"
+        )
+    return next(iter(sizes.values()))
+
+
+def _check_source(source: SourceInfo, arrays: Mapping[str, Variable], owner: str, dim: str) -> dict[str, Recode]:
+    check_same_names(source, arrays, owner, dim)
+    for name, variable in source.variables.items():
+        check_fits(source, variable, arrays[name], owner, dim)
+    return clock_recodes(source, arrays)
+
+
+def _refuse_existing(names: Mapping[str, Any], group: GroupInfo, remedy: str) -> None:
+    if taken := sorted(set(names) & set(group.arrays)):
+        raise TargetExistsError(
+            f"group {group.path!r} already has {', '.join(map(repr, taken))}; ingest into another group "
+            f"(--group){remedy}"
+        )
+
+
+def _check_sizes(sources: Sequence[SourceInfo], group: GroupInfo) -> None:
+    """A dimension has one size in a group, or no reader could make a dataset of it."""
+    sizes: dict[str, tuple[int, str]] = {}
+    held = [(array, f"group {group.path!r}") for array in group.arrays.values()]
+    held += [(v, f"source {source.path!r}") for source in sources for v in source.variables.values()]
+    for variable, owner in held:
+        for dim, size in zip(variable.dims, variable.shape, strict=True):
+            known, where = sizes.setdefault(dim, (size, owner))
+            if known != size:
+                raise VariableMismatchError(
+                    f"dimension {dim!r} has {size} elements in {owner} (variable {variable.name!r}), but "
+                    f"{known} in {where}; "
+                    "ingest them into different groups, or name the dimension to join them along (--append-dim)"
+                )
+
+
+def _origins(lengths: Sequence[int], start: int, recodes: Sequence[Mapping[str, Recode]]) -> Any:
+    starts = [start + sum(lengths[:index]) for index in range(len(lengths))]
+
+    def of(name: str) -> list[Origin]:
+        return [
+            Origin(index, at, length, recodes[index].get(name))
+            for index, (at, length) in enumerate(zip(starts, lengths, strict=True))
+        ]
+
+    return of
+
+
+def _lengthened(variable: Variable, dim: str, size: int) -> Variable:
+    shape = tuple(size if d == dim else n for d, n in zip(variable.dims, variable.shape, strict=True))
+    return replace(variable, shape=shape)
+
+
+def _new_array(
+    variable: Variable, wanted: Mapping[str, int], dim: str | None, origins: list[Origin], lengths: Sequence[int] = ()
+) -> ArrayPlan:
+    chunked = replace(variable, chunks=choose_chunks(variable, wanted, dim, lengths))
+    return _array_plan(chunked, 0, variable.axis(dim), True, origins)
+
+
+def _array_plan(variable: Variable, start: int, axis: int | None, is_new: bool, origins: list[Origin]) -> ArrayPlan:
+    plan = ArrayPlan(variable, start, axis, is_new, False, tuple(origins))
+    limit = DRIVER_LINE_BYTES if len(variable.dims) <= 1 else DRIVER_BYTES
+    return replace(plan, on_driver=plan.nbytes <= limit)
+
+
+def _share_out(arrays: Sequence[ArrayPlan], tasks: int) -> list[tuple[Region, ...]]:
+    shared = [array for array in arrays if not array.on_driver]
+    limit = region_bytes(sum(array.nbytes for array in shared), tasks)
+    regions = [region for array in shared for region in regions_of(array, limit)]
+    return deal(regions, tasks) if regions else []
+
+
+def _notes(
+    arrays: Sequence[ArrayPlan], append_dim: str | None, group: GroupInfo, wanted: Mapping[str, int]
+) -> list[str]:
+    notes: list[str] = []
+    if wanted and not any(array.is_new for array in arrays):
+        notes.append(f"the arrays of group {group.path!r} keep their chunks; those given are for new arrays only")
+    for array in arrays:
+        axis = array.axis
+        if axis is not None and not array.on_driver and array.variable.shape[axis] % array.chunks[axis]:
+            notes.append(
+                f"array {array.name!r} will end inside a chunk ({append_dim}={array.variable.shape[axis]}, chunks of "
+                f"{array.chunks[axis]}): nothing can be appended to it afterwards"
+            )
+    return notes

@@ -1,0 +1,79 @@
+"""Cutting what is to be written into regions of whole chunks, and dealing them out to tasks."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+from arraystore.ingest.model import ArrayPlan, Box, Origin, Piece, Region
+
+__all__ = ["cut", "deal", "regions_of"]
+
+LARGEST_REGION_BYTES = 32 * 2**20
+"""A region is held in memory as a whole, by each task that runs."""
+SMALLEST_REGION_BYTES = 256 * 2**10
+"""Below this, the overhead of a read and a write outweighs what finer sharing gains."""
+
+
+def region_bytes(total: int, tasks: int) -> int:
+    """How large regions may become: about four for each task, within sensible bounds."""
+    return max(SMALLEST_REGION_BYTES, min(LARGEST_REGION_BYTES, total // (4 * max(1, tasks))))
+
+
+def cut(box: Box, chunks: Sequence[int], itemsize: int, limit: int) -> Iterator[Box]:
+    """Cut a box along chunk boundaries into boxes of at most `limit` bytes, or one chunk if that is larger.
+
+    The box starts on a chunk boundary in every dimension.
+    """
+    step = list(chunks)
+    for axis in reversed(range(len(step))):
+        extent = box[axis][1] - box[axis][0]
+        others = math.prod(step) // step[axis] * itemsize
+        fitting = max(1, limit // max(1, others * step[axis]))
+        step[axis] = step[axis] * min(fitting, max(1, -(-extent // step[axis])))
+    ranges = [
+        [(low, min(low + size, stop)) for low in range(start, stop, size)]
+        for (start, stop), size in zip(box, step, strict=True)
+    ]
+    return itertools.product(*ranges)
+
+
+def regions_of(plan: ArrayPlan, limit: int) -> list[Region]:
+    """All regions of one array, in C order."""
+    itemsize = plan.variable.itemsize
+    return [
+        Region(plan.name, box, pieces_of(plan, box), math.prod(stop - start for start, stop in box) * itemsize)
+        for box in cut(plan.box, plan.chunks, itemsize, limit)
+    ]
+
+
+def pieces_of(plan: ArrayPlan, box: Box) -> tuple[Piece, ...]:
+    """Which parts of which sources fill a box."""
+    if plan.axis is None:
+        origin = plan.origins[0]
+        return (Piece(origin.source, box, tuple((0, stop - start) for start, stop in box), origin.recode),)
+    found = (_piece(origin, box, plan.axis) for origin in plan.origins)
+    return tuple(piece for piece in found if piece is not None)
+
+
+def _piece(origin: Origin, box: Box, axis: int) -> Piece | None:
+    start, stop = max(box[axis][0], origin.start), min(box[axis][1], origin.start + origin.length)
+    if start >= stop:
+        return None
+    take, put = list(box), [(0, high - low) for low, high in box]
+    take[axis] = (start - origin.start, stop - origin.start)
+    put[axis] = (start - box[axis][0], stop - box[axis][0])
+    return Piece(origin.source, tuple(take), tuple(put), origin.recode)
+
+
+def deal(regions: Sequence[Region], tasks: int) -> list[tuple[Region, ...]]:
+    """Deal regions into at most `tasks` runs of neighbours, of about the same number of bytes each."""
+    total = sum(region.nbytes for region in regions)
+    hands: list[list[Region]] = [[] for _ in range(max(1, min(tasks, len(regions))))]
+    done = 0
+    for region in regions:
+        middle = done + region.nbytes / 2
+        hands[min(len(hands) - 1, int(middle * len(hands) / max(1, total)))].append(region)
+        done += region.nbytes
+    return [tuple(hand) for hand in hands if hand]

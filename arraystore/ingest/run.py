@@ -1,0 +1,217 @@
+"""An ingest from end to end: look at sources and group, plan, check, write through Spark, commit once."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from arraystore.session import Session
+
+from arraystore import ConflictDetector, Repository
+from arraystore.errors import InvalidInputError
+from arraystore.ingest.model import GroupInfo
+from arraystore.ingest.plan import IngestPlan, plan_ingest
+from arraystore.ingest.regions import regions_of
+from arraystore.ingest.source import describe_source
+from arraystore.ingest.target import make_array, normal_group, open_target, read_group, require_group, resize_array
+from arraystore.ingest.transfer import RegionTransfer
+from arraystore.ingest.values import check_values
+from arraystore.spark import Progress, parallelism, run_tasks, start_session
+from arraystore.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["IngestReport", "PreparedIngest", "carry_out", "default_message", "ingest", "prepare"]
+
+TASKS_PER_SLOT = 3
+"""Few fat tasks: enough to even out slow ones, not so many that starting them is what takes the time."""
+
+
+@dataclass(frozen=True, slots=True)
+class IngestReport:
+    """What an ingest did."""
+
+    snapshot_id: str
+    plan: IngestPlan
+    message: str
+    seconds: float
+    retried: int
+    """Tasks whose first attempt failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedIngest:
+    """A checked plan, not yet carried out."""
+
+    plan: IngestPlan
+    storage: Storage
+    branch: str
+    session: Session | None
+    """None if the repository does not exist yet."""
+
+
+def prepare(
+    sources: Sequence[str | os.PathLike[str]],
+    storage: Storage,
+    *,
+    group: str = "",
+    branch: str = "main",
+    append_dim: str | None = None,
+    chunks: Mapping[str, int] | None = None,
+    tasks: int | None = None,
+    skip: Sequence[str] = (),
+    source_group: str | None = None,
+    master: str | None = None,
+) -> PreparedIngest:
+    """Plan an ingest and make every check that needs no task; changes nothing.
+
+    Parameters are those of `ingest`.
+    """
+    infos = [describe_source(_absolute(source), source_group) for source in sources]
+    session = _session(storage, branch)
+    path = normal_group(group)
+    target = GroupInfo(f"/{path}", False) if session is None else read_group(session.store, path)
+    planned = TASKS_PER_SLOT * parallelism(master) if tasks is None else tasks
+    plan = plan_ingest(infos, target, append_dim=append_dim, chunks=chunks, tasks=planned, skip=skip)
+    held = open_target(session.store, path) if session is not None and target.exists else None
+    remarks = check_values(plan, held)
+    return PreparedIngest(replace(plan, notes=(*plan.notes, *remarks)), storage, branch, session)
+
+
+def _absolute(source: str | os.PathLike[str]) -> str:
+    """Executors need not run in the driver's directory."""
+    text = os.fspath(source)
+    return text if "://" in text else os.path.abspath(text)
+
+
+def _session(storage: Storage, branch: str) -> Session | None:
+    if Repository.exists(storage):
+        return Repository.open(storage).writable_session(branch)
+    if branch != "main":
+        raise InvalidInputError(
+            f"there is no repository at {storage.location}, and a new one has no branch {branch!r} yet; use main"
+        )
+    return None
+
+
+def ingest(
+    sources: Sequence[str | os.PathLike[str]],
+    storage: Storage,
+    *,
+    group: str = "",
+    branch: str = "main",
+    append_dim: str | None = None,
+    chunks: Mapping[str, int] | None = None,
+    tasks: int | None = None,
+    skip: Sequence[str] = (),
+    source_group: str | None = None,
+    message: str | None = None,
+    spark: SparkSession | None = None,
+    master: str | None = None,
+    progress: Progress | None = None,
+) -> IngestReport:
+    """Copy NetCDF, HDF5 or Zarr sources into a repository, in one commit.
+
+    Parameters
+    ----------
+    sources
+        Paths, readable by every executor; Zarr groups may be URLs.
+    storage
+        Where the repository is; it is created if it does not exist.
+    group
+        Group that takes the variables.
+    append_dim
+        Dimension along which the sources follow each other, and along which existing arrays grow.
+    chunks
+        Chunk sizes of new arrays by dimension.
+    tasks
+        Largest number of tasks; by default three for each slot of the cluster.
+    skip
+        Variables to leave out.
+    source_group
+        Group within the sources.
+    message
+        Message of the commit.
+    spark
+        Session to use; by default the active one, or a new one at `master`.
+    progress
+        Called with the tasks done and their total.
+
+    Raises
+    ------
+    IngestError
+        If the sources cannot be read or do not fit; no task has started then.
+    TaskFailedError
+        If a task failed for good.
+    ConflictError
+        If somebody committed to the same arrays meanwhile.
+    """
+    prepared = prepare(
+        sources, storage, group=group, branch=branch, append_dim=append_dim, chunks=chunks, tasks=tasks, skip=skip,
+        source_group=source_group, master=master,
+    )  # fmt: skip
+    return carry_out(prepared, message=message, spark=spark, master=master, progress=progress)
+
+
+def carry_out(
+    prepared: PreparedIngest,
+    *,
+    message: str | None = None,
+    spark: SparkSession | None = None,
+    master: str | None = None,
+    progress: Progress | None = None,
+) -> IngestReport:
+    """Do what was planned."""
+    plan = prepared.plan
+    if plan.tasks and prepared.storage.location.startswith("memory"):
+        raise InvalidInputError(
+            "executors cannot reach a repository in this process's memory; use a directory or a bucket"
+        )
+    if plan.tasks and spark is None:
+        spark = start_session(master)  # first, so that a missing Java leaves nothing behind
+    began = time.perf_counter()
+    session = prepared.session or Repository.create(prepared.storage).writable_session(prepared.branch)
+    _prepare_group(plan, session)
+    retried = 0
+    if plan.tasks and spark is not None:
+        text = message or default_message(plan)
+        results = run_tasks(spark, session, plan.tasks, RegionTransfer.of(plan), description=text, progress=progress)
+        session.merge(*(result.changes for result in results))
+        retried = sum(result.attempt > 0 for result in results)
+    text = message or default_message(plan)
+    # Commits that touch other arrays do not make all this work void; those that touch the same ones do.
+    snapshot = session.commit(text, metadata=_metadata(plan), rebase_with=ConflictDetector())
+    return IngestReport(snapshot, plan, text, time.perf_counter() - began, retried)
+
+
+def _prepare_group(plan: IngestPlan, session: Session) -> None:
+    """Create and grow arrays, and write the small ones: tasks then find everything in place."""
+    group = require_group(session.store, plan.group.path, plan.group_attrs)
+    for array in plan.arrays:
+        (make_array if array.is_new else resize_array)(group, array)
+    small = [region for array in plan.arrays if array.on_driver for region in regions_of(array, array.nbytes)]
+    RegionTransfer.of(plan)(session, small)
+
+
+def default_message(plan: IngestPlan) -> str:
+    """What the history says if nobody says anything else."""
+    what = plan.sources[0].name if len(plan.sources) == 1 else f"{len(plan.sources)} sources"
+    if plan.appends:
+        return f"Append {what} to {plan.group.path} along {plan.append_dim}"
+    return f"Ingest {what} into {plan.group.path}"
+
+
+def _metadata(plan: IngestPlan) -> dict[str, Any]:
+    """What the snapshot tells about its making; names only, since a path or URL may hold a secret."""
+    return {
+        "ingest.sources": [source.name for source in plan.sources],
+        "ingest.group": plan.group.path,
+        "ingest.append_dim": plan.append_dim,
+        "ingest.arrays": [array.name for array in plan.arrays],
+        "ingest.bytes": plan.nbytes,
+        "ingest.tasks": len(plan.tasks),
+    }

@@ -1,0 +1,150 @@
+"""The group that takes the sources: reading what it holds, and preparing it before tasks write into it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import zarr
+from xarray.backends.zarr import FillValueCoder
+from zarr.abc.store import Store
+from zarr.core.dtype import VariableLengthUTF8  # pyright: ignore[reportPrivateImportUsage]
+
+from arraystore.errors import InvalidInputError
+from arraystore.ingest.model import ArrayPlan, GroupInfo, Variable
+from arraystore.ingest.source import plain_dtype
+
+__all__ = ["make_array", "normal_group", "open_target", "read_group", "require_group", "resize_array"]
+
+_DIMENSIONS_V2 = "_ARRAY_DIMENSIONS"
+_FILL = "_FillValue"
+
+
+def normal_group(path: str) -> str:
+    """Path of a group without slashes around it; the root is the empty path.
+
+    Raises
+    ------
+    InvalidInputError
+        If a part is empty, or ``.`` or ``..``.
+    """
+    path = path.strip().strip("/")
+    if path and any(part in ("", ".", "..") for part in path.split("/")):
+        raise InvalidInputError(f"group {path!r} is no path in a hierarchy; write it like ocean/daily")
+    return path
+
+
+def read_group(store: Store, path: str) -> GroupInfo:
+    """Tell which arrays a group holds; an empty answer if there is no such group."""
+    try:
+        group = zarr.open_group(store, path=path, mode="r")
+    except (FileNotFoundError, KeyError):
+        return GroupInfo(f"/{path}", False)
+    except zarr.errors.ContainsArrayError as error:
+        raise InvalidInputError(
+            f"{path!r} is an array of the repository, not a group; choose another group (--group)"
+        ) from error
+    return GroupInfo(f"/{path}", True, {name: describe_array(name, array) for name, array in group.arrays()})
+
+
+def describe_array(name: str, array: Any) -> Variable:
+    """Describe an array of the group in the terms in which sources are described."""
+    attrs = dict(array.attrs)
+    dtype = plain_dtype(array.dtype) if np.dtype(array.dtype).kind in "TO" else np.dtype(array.dtype).newbyteorder("=")
+    names = attrs.pop(_DIMENSIONS_V2, None) or getattr(array.metadata, "dimension_names", None)
+    dims = tuple(str(n) if n is not None else f"dim_{i}" for i, n in enumerate(names or (None,) * array.ndim))
+    if array.metadata.zarr_format == 2:
+        if array.fill_value is not None:
+            attrs.setdefault(_FILL, array.fill_value)
+    elif _FILL in attrs:
+        attrs[_FILL] = _decoded_fill(attrs[_FILL], dtype)
+    return Variable(name, dims, tuple(array.shape), dtype, attrs, tuple(array.shards or array.chunks))
+
+
+def _decoded_fill(value: Any, dtype: np.dtype[Any]) -> Any:
+    if dtype.kind == "O":
+        return value
+    decoded = FillValueCoder.decode(value, "bytes" if dtype.kind == "S" else dtype)
+    return np.array(decoded, dtype)[()]
+
+
+def _attributes(variable: Variable) -> dict[str, Any]:
+    """Attributes as JSON values; the fill value in the form in which xarray looks for it in Zarr v3."""
+    attrs = {key: json_value(value) for key, value in variable.attrs.items() if key != _FILL}
+    if _FILL in variable.attrs:
+        fill = np.asarray(variable.attrs[_FILL]).ravel()[0]
+        attrs[_FILL] = (
+            str(fill)
+            if variable.dtype.kind == "O"
+            else FillValueCoder.encode(_typed(fill, variable.dtype).item(), variable.dtype)
+        )
+    return attrs
+
+
+def json_value(value: Any) -> Any:
+    """An attribute's value as JSON can hold it."""
+    if isinstance(value, np.ndarray):
+        return [json_value(item) for item in value.tolist()]
+    if isinstance(value, np.generic):
+        return json_value(value.item())
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    if isinstance(value, Mapping):
+        return {str(k): json_value(v) for k, v in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    if isinstance(value, list | tuple):
+        return [json_value(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+    return value
+
+
+def _typed(fill: Any, dtype: np.dtype[Any]) -> Any:
+    return np.asarray(fill).astype(dtype)[()]
+
+
+def require_group(store: Store, path: str, attrs: Mapping[str, Any]) -> zarr.Group:
+    """Open the group, made with all its parents where missing; attributes that it has already stay."""
+    group = zarr.open_group(store, mode="a", zarr_format=3)
+    for part in filter(None, path.strip("/").split("/")):
+        group = group.require_group(part)
+    missing = {key: json_value(value) for key, value in attrs.items() if key not in group.attrs}
+    if missing:
+        group.update_attributes(missing)
+    return group
+
+
+def open_target(store: Store, path: str) -> zarr.Group:
+    """Open the group to write into its arrays."""
+    return zarr.open_group(store, path=path.strip("/"), mode="r+")
+
+
+def make_array(group: zarr.Group, plan: ArrayPlan) -> None:
+    """Create the array of a plan, without values."""
+    variable = plan.variable
+    fill = variable.attrs.get(_FILL)
+    options: dict[str, Any] = (
+        {} if fill is None else {"fill_value": _fill_value(np.asarray(fill).ravel()[0], variable.dtype)}
+    )
+    dtype: Any = VariableLengthUTF8() if variable.dtype.kind == "O" else variable.dtype
+    with warnings.catch_warnings():
+        # zarr warns that fixed-length bytes have no specification yet; they keep the values of a source unchanged.
+        warnings.simplefilter("ignore", zarr.errors.UnstableSpecificationWarning)
+        group.create_array(
+            variable.name,
+            shape=variable.shape,
+            chunks=tuple(max(1, size) for size in plan.chunks),
+            dtype=dtype,
+            attributes=_attributes(variable),
+            dimension_names=variable.dims,
+            **options,
+        )
+
+
+def _fill_value(fill: Any, dtype: np.dtype[Any]) -> Any:
+    return str(fill) if dtype.kind == "O" else _typed(fill, dtype)
+
+
+def resize_array(group: zarr.Group, plan: ArrayPlan) -> None:
+    """Grow an existing array to the shape of its plan."""
+    array: Any = group[plan.name]
+    array.resize(plan.variable.shape)

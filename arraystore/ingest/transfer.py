@@ -1,0 +1,150 @@
+"""Reading regions from sources and writing them into the group: what a task does, and the driver for small arrays."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+import numpy as np
+import xarray as xr
+import zarr
+from zarr.abc.store import Store
+
+from arraystore.errors import ArrayStoreError
+from arraystore.ingest.model import Box, Recode, Region, Variable
+from arraystore.ingest.plan import IngestPlan
+from arraystore.ingest.source import open_source, read_box, to_plain
+from arraystore.ingest.target import open_target
+from arraystore.ingest.times import recoded
+
+__all__ = ["RegionTransfer", "RegionTransferError", "Sources", "TransferReport", "box_text"]
+
+
+class RegionTransferError(ArrayStoreError):
+    """A region could not be read from its source, or not be written; names source, variable and region."""
+
+
+class HasStore(Protocol):
+    """A session, or a fork of one."""
+
+    @property
+    def store(self) -> Store: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedAs:
+    """How to open a source again, on another machine."""
+
+    path: str
+    engine: str
+    group: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TransferReport:
+    """What a task has written."""
+
+    regions: int
+    nbytes: int
+
+
+def box_text(dims: Sequence[str], box: Box) -> str:
+    """A box as a person would write it: ``time[0:60] lat[0:37]``."""
+    return " ".join(f"{dim}[{start}:{stop}]" for dim, (start, stop) in zip(dims, box, strict=True)) or "scalar"
+
+
+class Sources:
+    """Sources opened at first use, and closed together."""
+
+    def __init__(self, opened_as: Sequence[OpenedAs]) -> None:
+        self._opened_as = opened_as
+        self._open: dict[int, xr.Dataset] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stack.close()
+
+    def path(self, source: int) -> str:
+        """Where a source is."""
+        return self._opened_as[source].path
+
+    def read(self, source: int, variable: Variable, box: Box, recode: Recode | None) -> np.ndarray[Any, Any]:
+        """Read a box in the type and the time units of the array that takes it."""
+        if source not in self._open:
+            how = self._opened_as[source]
+            self._open[source] = self._stack.enter_context(open_source(how.path, how.engine, how.group))
+        values = to_plain(read_box(self._open[source], variable.name, box), variable.dtype)
+        expected = tuple(stop - start for start, stop in box)
+        if values.shape != expected:
+            raise ArrayStoreError(
+                f"the source has changed since the ingest was planned: got {values.shape}, not {expected}; start again"
+            )
+        if recode is None:
+            return values
+        what = f"variable {variable.name!r} of {self.path(source)!r}"
+        return recoded(what, values, recode, variable.attrs.get("_FillValue"))
+
+
+@dataclass(frozen=True, slots=True)
+class RegionTransfer:
+    """Copies regions from sources into a group; pickles small."""
+
+    sources: tuple[OpenedAs, ...]
+    group: str
+    variables: dict[str, Variable]
+
+    @classmethod
+    def of(cls, plan: IngestPlan) -> RegionTransfer:
+        """What the tasks of a plan need to know."""
+        sources = tuple(OpenedAs(source.path, source.engine, source.group) for source in plan.sources)
+        return cls(sources, plan.group.path, {array.name: array.variable for array in plan.arrays})
+
+    def __call__(self, session: HasStore, regions: Sequence[Region]) -> TransferReport:
+        """Copy the regions through a session or a fork.
+
+        Raises
+        ------
+        RegionTransferError
+            Naming the source, the variable and the region that failed.
+        """
+        with Sources(self.sources) as sources, warnings.catch_warnings():
+            warnings.simplefilter("ignore", zarr.errors.UnstableSpecificationWarning)
+            group = open_target(session.store, self.group)
+            arrays: dict[str, Any] = {}
+            for region in regions:
+                array = arrays.setdefault(region.array, None)
+                if array is None:
+                    array = arrays[region.array] = group[region.array]
+                self._copy(sources, array, region)
+        return TransferReport(len(regions), sum(region.nbytes for region in regions))
+
+    def _copy(self, sources: Sources, array: Any, region: Region) -> None:
+        variable = self.variables[region.array]
+        paths = ", ".join(dict.fromkeys(sources.path(piece.source) for piece in region.pieces))
+        try:
+            values = _assembled(sources, variable, region)
+            array[tuple(slice(start, stop) for start, stop in region.box)] = values
+        except Exception as error:  # whatever it is, it needs the place to be of use
+            cause = str(error) if isinstance(error, ArrayStoreError) else f"{type(error).__name__}: {error}"
+            raise RegionTransferError(
+                f"copying failed at source {paths!r}, variable {region.array!r}, region "
+                f"{box_text(variable.dims, region.box)}: {cause}"
+            ) from error
+
+
+def _assembled(sources: Sources, variable: Variable, region: Region) -> np.ndarray[Any, Any]:
+    parts: Iterator[tuple[Box, np.ndarray[Any, Any]]] = (
+        (piece.put, sources.read(piece.source, variable, piece.take, piece.recode)) for piece in region.pieces
+    )
+    if len(region.pieces) == 1:
+        return next(parts)[1]
+    values = np.empty(region.shape, variable.dtype)
+    for put, part in parts:
+        values[tuple(slice(start, stop) for start, stop in put)] = part
+    return values

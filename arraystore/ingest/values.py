@@ -1,0 +1,101 @@
+"""The checks of a plan that need values: what must be unchanged, and whether a coordinate goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import zarr
+
+from arraystore.ingest.errors import VariableMismatchError
+from arraystore.ingest.model import Box, Variable
+from arraystore.ingest.plan import IngestPlan, Unchanged
+from arraystore.ingest.regions import LARGEST_REGION_BYTES, cut
+from arraystore.ingest.source import to_plain
+from arraystore.ingest.transfer import RegionTransfer, Sources, box_text
+
+__all__ = ["check_values"]
+
+
+def check_values(plan: IngestPlan, target: zarr.Group | None) -> list[str]:
+    """Compare what must not differ, and look at the seams of the append coordinate.
+
+    Parameters
+    ----------
+    target
+        The group, if there is one.
+
+    Returns
+    -------
+    list of str
+        Remarks on what is allowed but unusual.
+
+    Raises
+    ------
+    VariableMismatchError
+        If a variable that does not grow has other values than those that are kept.
+    """
+    with Sources(RegionTransfer.of(plan).sources) as sources:
+        for item in plan.unchanged:
+            _compare(plan, sources, target, item)
+        return _seams(plan, sources, target)
+
+
+def _kept_variable(plan: IngestPlan, item: Unchanged) -> Variable:
+    return plan.group.arrays[item.name] if item.kept_in is None else plan.sources[item.kept_in].variables[item.name]
+
+
+def _compare(plan: IngestPlan, sources: Sources, target: zarr.Group | None, item: Unchanged) -> None:
+    kept = _kept_variable(plan, item)
+    for box in _blocks(kept):
+        ours = sources.read(item.source, kept, box, item.recode)
+        if item.kept_in is None:
+            theirs = _target_values(target, kept, box)
+        else:
+            theirs = sources.read(item.kept_in, kept, box, None)
+        if not _equal(ours, theirs):
+            owner = f"group {plan.group.path!r}" if item.kept_in is None else f"source {sources.path(item.kept_in)!r}"
+            raise VariableMismatchError(
+                f"variable {item.name!r} of {sources.path(item.source)!r} has other values than in {owner} (at "
+                f"{box_text(kept.dims, box)}), and without the dimension {plan.append_dim!r} it cannot have both; "
+                f"if the values that are kept will do, leave it out (--skip {item.name})"
+            )
+
+
+def _blocks(variable: Variable) -> Iterator[Box]:
+    whole = tuple((0, size) for size in variable.shape)
+    return cut(
+        whole, variable.chunks or tuple(max(1, n) for n in variable.shape), variable.itemsize, LARGEST_REGION_BYTES
+    )
+
+
+def _target_values(target: zarr.Group | None, variable: Variable, box: Box) -> np.ndarray[Any, Any]:
+    if target is None:
+        raise RuntimeError("a plan keeps the values of a group only if there is one")
+    values: Any = target[variable.name]
+    return to_plain(np.asarray(values[tuple(slice(start, stop) for start, stop in box)]), variable.dtype)
+
+
+def _equal(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
+    return bool(np.array_equal(a, b, equal_nan=a.dtype.kind in "fc"))
+
+
+def _seams(plan: IngestPlan, sources: Sources, target: zarr.Group | None) -> list[str]:
+    """Remark where the coordinate of the append dimension does not go on in its direction."""
+    array = next((a for a in plan.arrays if a.name == plan.append_dim and a.variable.dims == (plan.append_dim,)), None)
+    if array is None or array.variable.dtype.kind not in "iuf":
+        return []
+    remarks: list[str] = []
+    last = _target_values(target, array.variable, ((array.start - 1, array.start),))[0] if array.start else None
+    for origin in array.origins:
+        if origin.length == 0:
+            continue
+        values = sources.read(origin.source, array.variable, ((0, origin.length),), origin.recode)
+        if last is not None and not values[0] > last:
+            remarks.append(
+                f"coordinate {array.name!r} does not increase where {plan.sources[origin.source].name!r} begins: "
+                f"{values[0]} after {last}"
+            )
+        last = values[-1]
+    return remarks

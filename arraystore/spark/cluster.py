@@ -1,0 +1,138 @@
+"""Finding Spark: the session that runs already, or a quiet one of our own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from arraystore.spark.errors import SparkUnavailableError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["active_session", "parallelism", "start_session"]
+
+OLDEST_JAVA = 17
+_HOW_TO_GET_JAVA = (
+    f"Spark needs a Java runtime, version {OLDEST_JAVA} or newer: install one (apt install openjdk-17-jre-headless, "
+    "brew install openjdk@17), or point JAVA_HOME at it"
+)
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    # Halves the cost of a task: workers then talk over a socket file instead of TCP.
+    "spark.python.unix.domain.socket.enabled": "true",
+}
+
+
+def active_session() -> SparkSession | None:
+    """The Spark session that this process has already, if any."""
+    if "pyspark" not in sys.modules:
+        return None
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession()
+
+
+def parallelism(master: str | None = None) -> int:
+    """How many tasks run at once, as far as it is known before Spark starts."""
+    session = active_session()
+    if session is not None:
+        return session.sparkContext.defaultParallelism
+    found = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master or "local[*]")
+    if found is not None and found[1] is None:
+        return 1
+    if found is not None and found[1] != "*":
+        return int(found[1])
+    return os.cpu_count() or 1
+
+
+def start_session(master: str | None = None, name: str = "arraystore") -> SparkSession:
+    """Return the running Spark session, or start one.
+
+    A session that is started here is quiet: what the Java virtual machine has to say goes to a log file, whose
+    path stands in the error if it does not come up.
+
+    Parameters
+    ----------
+    master
+        As in Spark; `None` means ``local[*]``, or whatever Spark's own configuration says.
+
+    Raises
+    ------
+    SparkUnavailableError
+        If PySpark or Java is missing, or Spark does not start.
+    """
+    session = active_session()
+    if session is not None:
+        return session
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise SparkUnavailableError("PySpark is not installed: pip install 'arraystore[spark]'") from error
+    check_java()
+    # Executors must run this very Python: another one has other packages, or none.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name).config(map=dict(_SETTINGS))
+    if master is not None:
+        builder = builder.master(master)
+    elif "MASTER" not in os.environ and "PYSPARK_SUBMIT_ARGS" not in os.environ and "SPARK_HOME" not in os.environ:
+        builder = builder.master("local[*]")
+    if (master or "local").startswith("local"):
+        builder = builder.config(map={"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"})
+    log = tempfile.NamedTemporaryFile(prefix="arraystore-spark-", suffix=".log", delete=False)  # noqa: SIM115
+    try:
+        with log, _stderr_into(log.fileno()):
+            session = builder.getOrCreate()
+            session.sparkContext.setLogLevel("ERROR")
+            return session
+    except Exception as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise SparkUnavailableError(f"Spark did not start ({reason}); its own words are in {log.name}") from error
+
+
+@contextlib.contextmanager
+def _stderr_into(target: int) -> Iterator[None]:
+    """Point file descriptor 2 elsewhere, for processes that start meanwhile and keep it."""
+    sys.stderr.flush()
+    saved = os.dup(2)
+    try:
+        os.dup2(target, 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(saved, 2)
+        os.close(saved)
+
+
+def check_java() -> None:
+    """Check that there is a Java that Spark can use.
+
+    Raises
+    ------
+    SparkUnavailableError
+        Saying how to get one.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    if java is None or not os.path.exists(java):
+        where = f"JAVA_HOME={home} has no bin/java" if home else "there is no java on PATH"
+        raise SparkUnavailableError(f"{where}. {_HOW_TO_GET_JAVA}")
+    try:
+        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)  # noqa: S603 - fixed arguments
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SparkUnavailableError(f"{java} does not run ({error}). {_HOW_TO_GET_JAVA}") from error
+    found = re.search(r'version "(?:1\.)?(\d+)', told.stderr + told.stdout)
+    if found is None:
+        raise SparkUnavailableError(f"{java} does not tell its version. {_HOW_TO_GET_JAVA}")
+    if int(found[1]) < OLDEST_JAVA:
+        raise SparkUnavailableError(f"{java} is Java {found[1]}. {_HOW_TO_GET_JAVA}")
