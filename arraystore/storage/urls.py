@@ -50,8 +50,7 @@ def storage_from_url(url: str | os.PathLike[str], **options: Any) -> Storage:
     text = os.fspath(url)
     if "://" not in text:
         return local_filesystem_storage(text, **options)
-    parts = urlsplit(text)
-    _refuse_credentials(parts)
+    parts = _split(text)
     maker = _MAKERS.get(parts.scheme)
     if maker is None:
         return fsspec_storage(text, **options)
@@ -126,11 +125,16 @@ def _flag(name: str, value: str) -> bool:
         raise InvalidInputError(f"{name} in the query of a URL is either true or false") from None
 
 
-def _refuse_credentials(parts: SplitResult) -> None:
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise InvalidInputError(f"the URL cannot be understood: {type(error).__name__}; check its brackets") from None
     if ":" in parts.netloc.rpartition("@")[0]:
         raise InvalidInputError(
             f"the {parts.scheme} URL contains a password: URLs end up in logs, so give credentials as arguments"
         )
+    return parts
 
 
 def fsspec_storage(
@@ -154,7 +158,7 @@ def fsspec_storage(
     """
     protocol, _, path = url.rpartition("://")
     protocol = protocol or "file"
-    _refuse_credentials(urlsplit(url))
+    _split(url)
     if protocol in ("file", "local"):
         return local_filesystem_storage(path, fsync=bool(options.pop("fsync", True)))
     if "::" in url:
