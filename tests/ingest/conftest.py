@@ -86,7 +86,7 @@ def write_source(dataset: xr.Dataset, path: Path, kind: str = "netcdf4") -> Path
     elif kind == "hdf5":
         dataset.to_netcdf(path, engine="h5netcdf", encoding=_plain(dataset))
     else:
-        dataset.to_zarr(path, zarr_format=int(kind.removeprefix("zarr")), consolidated=False, encoding={})
+        dataset.to_zarr(path, zarr_format=int(kind.removeprefix("zarr")), consolidated=False, encoding=_plain(dataset))
     return path
 
 

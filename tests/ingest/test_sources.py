@@ -29,7 +29,7 @@ def test_every_format_is_described_alike(make_source: Make, kind: str) -> None:
     variables = describe_source(str(make_source("s", kind))).variables
     assert set(variables) == set(climate().variables)
     tas = variables["tas"]
-    assert (tas.dims, tas.shape, tas.dtype) == (("time", "y", "x"), (24, 40, 50), np.dtype("i2"))
+    assert (tas.dims, tas.shape, tas.dtype) == (("time", "y", "x"), (24, 45, 50), np.dtype("i2"))
     assert tas.attrs["_FillValue"] == -999
     assert tas.attrs["scale_factor"] == 0.01
     assert tas.attrs["coordinates"] == "lat lon height"
