@@ -328,6 +328,18 @@ class Hierarchy:
         if not self._set_small(handle, coords, data):
             self._record(handle, coords, await changes.packs.add_async(data))
 
+    def set_if_untouched(self, key: str, data: memoryview) -> None:
+        """Set a value that the snapshot does not have, unless this session has set it in between."""
+        changes = self.writable()
+        with changes.lock:
+            found = self.chunk(key)
+            if found is None:
+                there = self.document(key) is not None
+            else:
+                there = isinstance(self._changed(*found), tuple)
+            if not there:
+                self.set_sync(key, data)
+
     def _set_small(self, handle: ArrayHandle, coords: tuple[int, ...], data: memoryview) -> bool:
         """Inline a tiny chunk, or overwrite one that waits in the open pack."""
         changes = self.writable()

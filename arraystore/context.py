@@ -1,0 +1,185 @@
+"""What sessions of one repository share in a process: storage, caches, the branches as last seen, background work."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from arraystore.commit.branch import Tip, load_tip, refresh
+from arraystore.commit.environment import Environment
+from arraystore.commit.log import BranchLog
+from arraystore.commit.manifests import ManifestCache
+from arraystore.commit.reader import ChunkReader
+from arraystore.config import RepositoryConfig
+from arraystore.containers import VirtualContainers
+from arraystore.errors import ArrayStoreError
+from arraystore.format.refs import Hint
+from arraystore.maintenance.checkpoints import checkpoint_due, write_checkpoint, write_periodic
+from arraystore.maintenance.fold import fold
+from arraystore.runtime import submit
+from arraystore.storage.protocol import Storage
+
+__all__ = ["Context"]
+
+_logger = logging.getLogger("arraystore")
+_contexts: weakref.WeakSet[Context] = weakref.WeakSet()
+
+
+@dataclass(eq=False)
+class Context:
+    """Shared by a repository and its sessions; pickles as its first three fields.
+
+    Parameters
+    ----------
+    storage
+        Where the repository is.
+    config
+        Its configuration.
+    containers
+        Where its virtual chunks may be read from.
+    environment
+        Time and chance.
+    """
+
+    storage: Storage
+    config: RepositoryConfig
+    containers: VirtualContainers
+    environment: Environment = field(default_factory=Environment)
+    hints: dict[str, Hint] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.manifests = ManifestCache(self.storage, self.config.manifest_cache_bytes)
+        self.reader = ChunkReader(self.storage, self.manifests, self.containers.find)
+        self._tips: dict[str, Tip] = {}
+        self._logs: dict[str, BranchLog] = {}
+        self._work: set[Future[None]] = set()
+        self._lock = threading.Lock()
+        _contexts.add(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Context, (self.storage, self.config, self.containers))
+
+    def __repr__(self) -> str:
+        return f"Context({self.storage.location!r})"
+
+    def after_fork(self) -> None:
+        """Forget, in a forked child, what belongs to threads of the parent."""
+        self._lock = threading.Lock()
+        self._work = set()
+        self.manifests = ManifestCache(self.storage, self.config.manifest_cache_bytes)
+        self.reader = ChunkReader(self.storage, self.manifests, self.containers.find)
+
+    # -- branches -------------------------------------------------------------------------------------------
+
+    def log(self, branch: str) -> BranchLog:
+        """Return the log of a branch."""
+        with self._lock:
+            found = self._logs.get(branch)
+            if found is None:
+                found = self._logs[branch] = BranchLog(self.storage, branch, self.environment)
+            return found
+
+    async def tip(self, branch: str) -> Tip:
+        """Return the newest record of a branch: one request if it is the one last seen.
+
+        Raises
+        ------
+        RefNotFoundError
+            If there is no such branch.
+        """
+        log = self.log(branch)
+        known = self._tips.get(branch)
+        if known is not None:
+            tip = await refresh(log, known)
+        else:
+            hint = self.hints.pop(branch, None) or await log.hint()
+            tip = await load_tip(log, hint)
+        self.seen(tip)
+        return tip
+
+    def seen(self, tip: Tip) -> None:
+        """Remember a tip, if it is newer than the one that is known."""
+        with self._lock:
+            known = self._tips.get(tip.state.branch)
+            if known is None or known.sequence <= tip.sequence:
+                self._tips[tip.state.branch] = tip
+
+    def enrich(self, tip: Tip) -> None:
+        """Remember the checkpoint and the pages that a state of a branch has got."""
+        with self._lock:
+            known = self._tips.get(tip.state.branch)
+            found = tip.state.checkpoint
+            if known is None or found is None or found.sequence > known.sequence:
+                return
+            if known.state.checkpoint is None or known.state.checkpoint.sequence < found.sequence:
+                state = replace(known.state, checkpoint=found, pages=tip.state.pages)
+                self._tips[tip.state.branch] = Tip(state, known.bodies)
+
+    # -- background work ------------------------------------------------------------------------------------
+
+    def after_commit(self, tip: Tip, large: bool) -> None:
+        """Start what a commit leaves to do, off everyone's critical path.
+
+        Parameters
+        ----------
+        tip
+            The record that was committed.
+        large
+            Whether its change log is an object of its own, which readers should not have to replay.
+        """
+        if large or checkpoint_due(tip):
+            self.start(self._maintain(tip))
+
+    async def _maintain(self, tip: Tip) -> None:
+        log = self.log(tip.state.branch)
+        state = await write_periodic(log, tip)
+        if state is None:
+            known = tip.state.checkpoint
+            if known is None or known.sequence < tip.sequence:
+                reference = await write_checkpoint(log, tip.state)
+                self.enrich(Tip(replace(tip.state, checkpoint=reference), tip.bodies))
+            return
+        self.enrich(Tip(state, {}))
+        newest = self._tips.get(tip.state.branch, tip)
+        self.seen(await fold(log, newest, self.reader))
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something in the background; what fails there is tried again by a later commit."""
+        future = submit(_quietly(work))
+        with self._lock:
+            self._work.add(future)
+        future.add_done_callback(self._work.discard)
+
+    async def idle(self) -> None:
+        """Wait until nothing runs in the background."""
+        while True:
+            with self._lock:
+                running = [future for future in self._work if not future.done()]
+            if not running:
+                return
+            await asyncio.gather(*map(asyncio.wrap_future, running))
+
+
+async def _quietly(work: Coroutine[Any, Any, None]) -> None:
+    """Run maintenance: nothing depends on it, and whoever finds it undone does it."""
+    try:
+        await work
+    except ArrayStoreError as error:
+        _logger.warning("background maintenance failed, a later commit tries it again: %s", error)
+
+
+
+
+def _after_fork() -> None:
+    for context in list(_contexts):
+        context.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,89 @@
+"""What changed, for people: nodes and chunks by path."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore.commit.changes import ChangeSet
+from arraystore.format.node import NodeKind
+from arraystore.format.transaction import Operation
+
+__all__ = ["Diff", "status_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class Diff:
+    """Changes of a session, or between two snapshots.
+
+    Parameters
+    ----------
+    new_groups, new_arrays, deleted_groups, deleted_arrays, updated_groups, updated_arrays
+        Paths, with a slash in front; updated are those of which a metadata document changed.
+    updated_chunks
+        Per path of an array, the grid coordinates of chunks that were written or deleted, shape (n, d).
+    updated_files
+        Other keys that were written or deleted.
+    """
+
+    new_groups: set[str] = field(default_factory=set)
+    new_arrays: set[str] = field(default_factory=set)
+    deleted_groups: set[str] = field(default_factory=set)
+    deleted_arrays: set[str] = field(default_factory=set)
+    updated_groups: set[str] = field(default_factory=set)
+    updated_arrays: set[str] = field(default_factory=set)
+    updated_chunks: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
+    updated_files: set[str] = field(default_factory=set)
+
+    def is_empty(self) -> bool:
+        """Tell whether nothing changed."""
+        return not any(vars(self).values())
+
+    def _rows(self) -> list[tuple[str, list[str]]]:
+        rows = [(name.replace("_", " "), sorted(value)) for name, value in vars(self).items() if isinstance(value, set)]
+        chunks = [f"{path}: {len(coords)}" for path, coords in sorted(self.updated_chunks.items())]
+        return [(name, items) for name, items in [*rows, ("updated chunks", chunks)] if items]
+
+    def __repr__(self) -> str:
+        if self.is_empty():
+            return "no changes"
+        return "\n".join(f"{name}:\n" + "\n".join(f"    {item}" for item in items) for name, items in self._rows())
+
+    def __eq__(self, other: Any) -> bool:
+        if not isinstance(other, Diff):
+            return NotImplemented
+        mine, theirs = dict(vars(self)), dict(vars(other))
+        chunks, others = mine.pop("updated_chunks"), theirs.pop("updated_chunks")
+        same = chunks.keys() == others.keys() and all(np.array_equal(chunks[k], others[k]) for k in chunks)
+        return bool(mine == theirs and same)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+_NAMES = {Operation.CREATED: "new", Operation.DELETED: "deleted", Operation.UPDATED: "updated"}
+
+
+def status_of(changes: ChangeSet) -> Diff:
+    """Return what a change set holds."""
+    diff = Diff()
+    with changes.lock:
+        for change in changes.node_changes():
+            path = "/" + change.path
+            if change.kind == NodeKind.FILE:
+                diff.updated_files.add(path)
+                continue
+            kind = "arrays" if change.kind == NodeKind.ARRAY else "groups"
+            getattr(diff, f"{_NAMES[change.operation]}_{kind}").add(path)
+        for node in changes.all_nodes():
+            if node.id not in changes.arrays:
+                continue
+            if node.kind == NodeKind.FILE:
+                diff.updated_files.add("/" + node.path)
+                continue
+            coords, _ = changes.arrays[node.id].table.columns()
+            if len(coords):
+                diff.updated_chunks["/" + node.path] = coords
+    return diff

@@ -1,0 +1,145 @@
+"""Listing the keys of a hierarchy: documents, files, and chunks from their columns."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore.commit.prepare import final_references
+from arraystore.format.node import Node, NodeKind
+from arraystore.format.references import DELETED, References, overlay
+from arraystore.format.zarr_metadata import ArrayInfo, array_info
+from arraystore.hierarchy import Hierarchy, join
+
+__all__ = ["all_nodes", "list_dir", "list_prefix", "present_chunks", "prefix_size"]
+
+Int64s = npt.NDArray[np.int64]
+
+
+def all_nodes(hierarchy: Hierarchy) -> Iterator[Node]:
+    """Iterate over the nodes as they are now."""
+    if hierarchy.changes is None:
+        return iter(hierarchy.state.nodes.values())
+    return hierarchy.changes.all_nodes()
+
+
+async def present_chunks(hierarchy: Hierarchy, node: Node) -> References:
+    """Return the references of all chunks that an array or file has now."""
+    changes = hierarchy.changes
+    parts = await hierarchy.reader.references(node.layers)
+    if changes is not None and node.id in changes.arrays:
+        parts.append(await final_references(changes, hierarchy.reader, node))
+    ndim = 0 if node.kind == NodeKind.FILE else len(array_info(node.documents).grid)
+    parts = [part for part in parts if len(part)]
+    if not parts:
+        nothing = np.empty(0, dtype=np.int64)
+        return References(np.empty((0, ndim), dtype=np.int64), nothing, nothing, nothing)
+    present = overlay(parts, keep_deleted=False)
+    return present.take(present.source != DELETED)
+
+
+def _keys(info: ArrayInfo, coords: Int64s) -> Iterator[str]:
+    """Return the chunk keys of many chunks, relative to their array."""
+    if info.foreign is not None or not info.grid:
+        for row in coords.tolist():
+            yield info.key(tuple(row))
+        return
+    separator = info.encodings[0][1]
+    prefix = info.chunk_prefixes[0]
+    for row in coords.tolist():
+        yield prefix + separator.join(map(str, row))
+
+
+async def list_prefix(hierarchy: Hierarchy, prefix: str) -> AsyncIterator[str]:
+    """List all keys that start with a text."""
+    for node in list(all_nodes(hierarchy)):
+        below = join(node.path, "")
+        related = below.startswith(prefix) or prefix.startswith(below)
+        if node.kind == NodeKind.FILE:
+            if node.path.startswith(prefix):
+                yield node.path
+            continue
+        if not related:
+            continue
+        for name in node.documents:
+            key = join(node.path, name)
+            if key.startswith(prefix):
+                yield key
+        if node.kind == NodeKind.ARRAY and (node.layers or _written(hierarchy, node)):
+            present = await present_chunks(hierarchy, node)
+            for relative in _keys(array_info(node.documents), present.coords):
+                key = below + relative
+                if key.startswith(prefix):
+                    yield key
+
+
+def _written(hierarchy: Hierarchy, node: Node) -> bool:
+    return hierarchy.changes is not None and node.id in hierarchy.changes.arrays
+
+
+async def list_dir(hierarchy: Hierarchy, prefix: str) -> list[str]:
+    """List the names of keys and key prefixes right below a path."""
+    path = prefix.rstrip("/")
+    below = path + "/" if path else ""
+    names: dict[str, None] = {}
+    for node in list(all_nodes(hierarchy)):
+        if node.kind == NodeKind.FILE:
+            if node.path.startswith(below):
+                names[node.path[len(below) :].split("/", 1)[0]] = None
+            continue
+        if node.path == path:
+            names.update(dict.fromkeys(node.documents))
+        elif node.path.startswith(below):
+            names[node.path[len(below) :].split("/", 1)[0]] = None
+            continue
+        inside = path == node.path or path.startswith(join(node.path, ""))
+        if node.kind == NodeKind.ARRAY and inside and (node.layers or _written(hierarchy, node)):
+            relative = path[len(join(node.path, "")) :] if path != node.path else ""
+            names.update(dict.fromkeys(await _chunk_names(hierarchy, node, relative)))
+    return list(names)
+
+
+async def _chunk_names(hierarchy: Hierarchy, node: Node, relative: str) -> list[str]:
+    """Return the names right below a path that is `relative` to an array."""
+    info = array_info(node.documents)
+    coords = (await present_chunks(hierarchy, node)).coords
+    parts = relative.split("/") if relative else []
+    if info.foreign is not None or info.encodings[0][1] != "/" or not info.grid:
+        start = relative + "/" if relative else ""
+        return [key[len(start) :].split("/", 1)[0] for key in _keys(info, coords) if key.startswith(start)]
+    if info.encodings[0][0] == "default":
+        if not parts:
+            return ["c"] if len(coords) else []
+        if parts.pop(0) != "c":
+            return []
+    if len(parts) >= len(info.grid) or not all(part.isascii() and part.isdigit() for part in parts):
+        return []
+    for axis, part in enumerate(parts):
+        coords = coords[coords[:, axis] == int(part)]
+    return [str(value) for value in np.unique(coords[:, len(parts)]).tolist()]
+
+
+async def prefix_size(hierarchy: Hierarchy, prefix: str) -> int:
+    """Return how many bytes all values below a path have, without reading them."""
+    path = prefix.strip("/")
+    below = path + "/" if path else ""
+    total = 0
+    for node in list(all_nodes(hierarchy)):
+        if node.kind == NodeKind.FILE:
+            if node.path.startswith(below):
+                total += int((await present_chunks(hierarchy, node)).length.sum())
+            continue
+        within = node.path == path or node.path.startswith(below)
+        if within:
+            total += sum(map(len, node.documents.values()))
+        if node.kind == NodeKind.ARRAY:
+            start = join(node.path, "")
+            if within:
+                total += int((await present_chunks(hierarchy, node)).length.sum())
+            elif below.startswith(start):
+                present = await present_chunks(hierarchy, node)
+                keys = (start + key for key in _keys(array_info(node.documents), present.coords))
+                total += int(present.length[[key.startswith(below) for key in keys]].sum())
+    return total

@@ -1,0 +1,425 @@
+"""Sessions: one snapshot, and the changes that will make the next one."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore.commit.branch import Tip, load_tip
+from arraystore.commit.changes import ChangeSet
+from arraystore.commit.committer import commit
+from arraystore.commit.log import AppendUncertainError
+from arraystore.commit.packs import PackWriter
+from arraystore.commit.prepare import Prepared, check_note, prepare
+from arraystore.commit.state import State
+from arraystore.config import RepositoryConfig
+from arraystore.context import Context
+from arraystore.diff import Diff, status_of
+from arraystore.errors import NodeNotFoundError, ReadOnlyError, SessionStateError
+from arraystore.format.changes import encode_changes
+from arraystore.format.ids import id_to_text
+from arraystore.format.node import NodeKind
+from arraystore.format.refs import Hint
+from arraystore.forks import MergedChunks, apply_payloads, collect, decode_payload, provisional_log, with_log
+from arraystore.hierarchy import Hierarchy
+from arraystore.listing import present_chunks
+from arraystore.runtime import run
+from arraystore.store import ArrayStore
+
+__all__ = ["ForkSession", "Session"]
+
+_live: weakref.WeakValueDictionary[bytes, Session] = weakref.WeakValueDictionary()
+_states: dict[tuple[str, str, int, bytes], State] = {}
+_STATES_KEPT = 8
+
+
+class Session:
+    """One snapshot of a repository, and, in a writable session, changes over it.
+
+    Sessions come from `Repository.readonly_session` and `Repository.writable_session`.
+
+    Parameters
+    ----------
+    context
+        What sessions of the repository share.
+    tip
+        The record that the session is based on.
+    branch
+        Branch to commit to; None for a session that only reads.
+    """
+
+    def __init__(self, context: Context, tip: Tip, branch: str | None) -> None:
+        self.context = context
+        self._tip = tip
+        self._branch = branch
+        self._id = context.environment.new_id()
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._changes: ChangeSet | None = None
+        self._prepared: Prepared | None = None
+        self._uncertain = False
+        self._busy = False
+        self._merged = MergedChunks({})
+        self.default_metadata: dict[str, Any] = {}
+        if branch is not None:
+            self._changes = ChangeSet(tip.state, _pack_writer(context))
+            _live[self._id] = self
+        self.hierarchy = Hierarchy(tip.state, context.reader, self._changes)
+
+    # -- what it is -----------------------------------------------------------------------------------------
+
+    @property
+    def read_only(self) -> bool:
+        """Whether nothing can be written: opened so, or committed by now."""
+        return self._changes is None
+
+    @property
+    def snapshot_id(self) -> str:
+        """Id of the snapshot that the session is based on; after a commit, of the one that it made."""
+        return id_to_text(self._tip.state.snapshot)
+
+    @property
+    def branch(self) -> str | None:
+        """Branch that the session commits to, None if it only reads."""
+        return self._branch
+
+    @property
+    def config(self) -> RepositoryConfig:
+        """Configuration of the repository."""
+        return self.context.config
+
+    @property
+    def store(self) -> ArrayStore:
+        """The session as a Zarr store."""
+        return ArrayStore(self)
+
+    @property
+    def has_uncommitted_changes(self) -> bool:
+        """Whether there is something to commit."""
+        return self._changes is not None and not self._changes.empty
+
+    def describe(self) -> str:
+        """Return a short text that tells repository, branch and snapshot."""
+        place = f"{self.context.storage.location}@{self._branch or ''}{'/' if self._branch else ''}"
+        return place + self.snapshot_id
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.describe()}{' read-only' if self.read_only else ''}>"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Session):
+            return NotImplemented
+        if self is other:
+            return True
+        same_place = self.context.storage.location == other.context.storage.location
+        return same_place and self.read_only and other.read_only and self.snapshot_id == other.snapshot_id
+
+    def __hash__(self) -> int:
+        return hash((self.context.storage.location, self.snapshot_id))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = self._tip.state
+        place = (self.context, state.branch, state.sequence, _hint_of(state), state.snapshot)
+        if self._changes is None:
+            return _rebuild_reader, place
+        return _rebuild_writer, (self._id, *place, run(provisional_log(self._changes, self.context.reader)))
+
+    # -- changing -------------------------------------------------------------------------------------------
+
+    def check_writable(self, refusal: str = "the session is read-only") -> None:
+        """Check that something may be written now.
+
+        Raises
+        ------
+        ReadOnlyError
+            If the session is read-only.
+        SessionStateError
+            If it is being committed, or belongs to another process.
+        """
+        if self._changes is None:
+            raise ReadOnlyError(refusal)
+        if self._busy:
+            raise SessionStateError("the session is being committed; write before or after, not meanwhile")
+        if os.getpid() != self._pid:
+            raise SessionStateError(
+                "this writable session was opened in another process, which would never see what is written here: "
+                "take session.fork() there, and merge what its changes() returns"
+            )
+
+    def status(self) -> Diff:
+        """Return what is uncommitted."""
+        return Diff() if self._changes is None else status_of(self._changes)
+
+    def discard_changes(self) -> None:
+        """Forget everything uncommitted."""
+        self.check_writable()
+        self._changes = ChangeSet(self._tip.state, _pack_writer(self.context))
+        self._merged = MergedChunks({})
+        self._prepared = None
+        self.hierarchy = Hierarchy(self._tip.state, self.context.reader, self._changes)
+
+    def commit(self, message: str, metadata: dict[str, Any] | None = None, *, allow_empty: bool = False) -> str:
+        """Make everything that was written visible at once; the session is read-only afterwards.
+
+        Parameters
+        ----------
+        message
+            For the history.
+        metadata
+            JSON values for the history.
+        allow_empty
+            Whether a commit may change nothing.
+
+        Returns
+        -------
+        str
+            Id of the new snapshot.
+
+        Raises
+        ------
+        ConflictError
+            If somebody else has committed to the branch meanwhile; nothing was committed.
+        SessionStateError
+            If there is nothing to commit.
+        InvalidInputError
+            If message or metadata cannot be stored.
+        StorageError
+            If the storage failed.  Call commit again: it finds out first whether the commit had arrived.
+        """
+        return run(self.commit_async(message, metadata, allow_empty=allow_empty))
+
+    async def commit_async(
+        self, message: str, metadata: dict[str, Any] | None = None, *, allow_empty: bool = False
+    ) -> str:
+        """Asynchronous twin of `commit`."""
+        self.check_writable()
+        assert self._changes is not None
+        assert self._branch is not None
+        note = check_note(message, {**self.default_metadata, **(metadata or {})})
+        if self._changes.empty and not allow_empty and not self._uncertain:
+            raise SessionStateError("there is nothing to commit; pass allow_empty=True to commit all the same")
+        with self._lock:
+            if self._busy:
+                raise SessionStateError("the session is being committed already")
+            self._busy = True
+        try:
+            if self._prepared is None or not self._uncertain:
+                self._prepared = await prepare(self._changes, self.context.reader, self.context.environment, note)
+            log = self.context.log(self._branch)
+            try:
+                outcome = await commit(log, self._tip, self._prepared, self._uncertain)
+            except AppendUncertainError:
+                self._uncertain = True
+                raise
+            except BaseException:
+                self._uncertain = False
+                raise
+            return self._committed(outcome.tip, large=isinstance(self._prepared.log_place, bytes))
+        finally:
+            self._busy = False
+
+    def _committed(self, tip: Tip, *, large: bool) -> str:
+        self._tip = tip
+        self._changes = None
+        self._prepared = None
+        self.hierarchy = Hierarchy(tip.state, self.context.reader, None)
+        self.context.seen(tip)
+        self.context.after_commit(tip, large)
+        return self.snapshot_id
+
+    # -- forks ----------------------------------------------------------------------------------------------
+
+    def fork(self) -> ForkSession:
+        """Return a fork: a session that may be pickled, written to in any process, and merged back.
+
+        What is uncommitted here (arrays just created, for instance) travels along.
+        """
+        return run(self.fork_async())
+
+    async def fork_async(self) -> ForkSession:
+        """Asynchronous twin of `fork`."""
+        self.check_writable()
+        assert self._changes is not None
+        log = None if self._changes.empty else await provisional_log(self._changes, self.context.reader)
+        return ForkSession(self.context, self._tip, self._id, log)
+
+    def merge(self, *forks: ForkSession | bytes | Iterable[ForkSession | bytes]) -> None:
+        """Bring home what forks changed: all of it, or nothing.
+
+        Parameters
+        ----------
+        forks
+            Forks of this session, or what their `changes()` returned, or lists of these.
+
+        Raises
+        ------
+        MergeConflictError
+            If two forks changed the same chunk or node, or a fork is another session's.
+        FormatError
+            If a payload is damaged.
+        """
+        run(self.merge_async(*forks))
+
+    async def merge_async(self, *forks: ForkSession | bytes | Iterable[ForkSession | bytes]) -> None:
+        """Asynchronous twin of `merge`."""
+        self.check_writable()
+        assert self._changes is not None
+        payloads = []
+        for fork in _flat(forks):
+            data = await fork.changes_async() if isinstance(fork, ForkSession) else fork
+            payloads.append(decode_payload(data, self._id))
+        apply_payloads(self._changes, payloads, self._merged)
+        self.hierarchy.forget()
+
+    # -- looking --------------------------------------------------------------------------------------------
+
+    def chunk_coordinates(self, path: str) -> npt.NDArray[np.int64]:
+        """Return the grid coordinates of all chunks that an array has, shape (n, d), in row-major order.
+
+        Raises
+        ------
+        NodeNotFoundError
+            If there is no such array.
+        """
+        node = self.hierarchy.node(path.strip("/"))
+        if node is None or node.kind != NodeKind.ARRAY:
+            raise NodeNotFoundError(f"there is no array {path!r} in snapshot {self.snapshot_id}")
+        return run(present_chunks(self.hierarchy, node)).coords
+
+    def get_node_id(self, path: str) -> str:
+        """Return the id of a node, which stays the same when it is moved.
+
+        Raises
+        ------
+        NodeNotFoundError
+            If there is no such node.
+        """
+        node = self.hierarchy.node(path.strip("/"))
+        if node is None:
+            raise NodeNotFoundError(f"there is no node {path!r} in snapshot {self.snapshot_id}")
+        return id_to_text(node.id)
+
+
+class ForkSession(Session):
+    """A part of a session that may travel: written to in any process, never committed, merged back.
+
+    Comes from `Session.fork`.  Every copy that is unpickled is a fork of its own.
+    """
+
+    def __init__(self, context: Context, tip: Tip, session: bytes, log: bytes | None) -> None:
+        state = tip.state if log is None else with_log(tip.state, log)
+        super().__init__(context, Tip(state, {}), tip.state.branch)
+        self._origin = tip
+        self._session = session
+        self._log = log
+
+    @property
+    def branch(self) -> None:
+        """Forks are on no branch."""
+        return
+
+    def changes(self) -> bytes:
+        """Make what was written durable, and return the changes, compactly, for `Session.merge`."""
+        return run(self.changes_async())
+
+    async def changes_async(self) -> bytes:
+        """Asynchronous twin of `changes`."""
+        self.check_writable()
+        assert self._changes is not None
+        return encode_changes(await collect(self._changes, self.context.reader, self._session, self._id))
+
+    async def commit_async(
+        self, message: str, metadata: dict[str, Any] | None = None, *, allow_empty: bool = False
+    ) -> str:
+        """Refuse: forks are merged, and their session is committed."""
+        raise SessionStateError("a fork is not committed: merge it into its session, and commit that")
+
+    async def fork_async(self) -> ForkSession:
+        """Refuse: fork the session."""
+        raise SessionStateError("a fork is not forked: fork its session, or pickle the fork before writing to it")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.has_uncommitted_changes:
+            raise SessionStateError("this fork has been written to: send home what changes() returns, not the fork")
+        state = self._origin.state
+        place = (self.context, state.branch, state.sequence, _hint_of(state), state.snapshot)
+        return _rebuild_fork, (*place, self._session, self._log)
+
+
+def _pack_writer(context: Context) -> PackWriter:
+    return PackWriter(context.storage, context.environment, context.config.pack_settings())
+
+
+def _hint_of(state: State) -> tuple[int, bytes] | None:
+    return None if state.checkpoint is None else (state.checkpoint.sequence, state.checkpoint.id)
+
+
+def _flat(forks: Iterable[Any]) -> Iterable[Any]:
+    for fork in forks:
+        if isinstance(fork, bytes | ForkSession):
+            yield fork
+        elif isinstance(fork, bytearray | memoryview):
+            yield bytes(fork)
+        else:
+            yield from _flat(fork)
+
+
+def _load(context: Context, branch: str, sequence: int, hint: tuple[int, bytes] | None, snapshot: bytes) -> Tip:
+    """Load a pinned snapshot, once a process."""
+    key = (context.storage.location, branch, sequence, snapshot)
+    state = _states.get(key)
+    if state is None:
+        found = None if hint is None else Hint(*hint)
+        state = run(load_tip(context.log(branch), found, at=sequence)).state
+        if state.snapshot != snapshot:
+            raise SessionStateError(
+                f"record {sequence} of branch {branch!r} in {context.storage.location} is not the one that was pickled: "
+                "the repository there is another one by now"
+            )
+        while len(_states) >= _STATES_KEPT:
+            _states.pop(next(iter(_states)))
+        _states[key] = state
+    return Tip(state, {})
+
+
+def _rebuild_reader(
+    context: Context, branch: str, sequence: int, hint: tuple[int, bytes] | None, snapshot: bytes
+) -> Session:
+    return Session(context, _load(context, branch, sequence, hint, snapshot), None)
+
+
+def _rebuild_writer(
+    session: bytes,
+    context: Context,
+    branch: str,
+    sequence: int,
+    hint: tuple[int, bytes] | None,
+    snapshot: bytes,
+    log: bytes,
+) -> Session:
+    """In its own process it is the same session; elsewhere a copy that may be read, uncommitted changes included."""
+    live = _live.get(session)
+    if live is not None:
+        return live
+    tip = _load(context, branch, sequence, hint, snapshot)
+    return Session(context, Tip(with_log(tip.state, log), {}), None)
+
+
+def _rebuild_fork(
+    context: Context,
+    branch: str,
+    sequence: int,
+    hint: tuple[int, bytes] | None,
+    snapshot: bytes,
+    session: bytes,
+    log: bytes | None,
+) -> ForkSession:
+    return ForkSession(context, _load(context, branch, sequence, hint, snapshot), session, log)
+
+

@@ -1,0 +1,362 @@
+"""The Zarr store of a session."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
+from zarr.core.buffer import Buffer, BufferPrototype
+from zarr.core.buffer.core import default_buffer_prototype
+from zarr.core.sync import SyncMixin
+
+from arraystore.commit.reader import Window, whole_chunk
+from arraystore.errors import InvalidInputError, ReadOnlyError
+from arraystore.format.node import Node, NodeKind
+from arraystore.format.zarr_metadata import array_info
+from arraystore.hierarchy import check_key, join
+from arraystore.listing import list_dir, list_prefix, prefix_size
+from arraystore.virtual_refs import VirtualChunkSpec, write_virtual_references
+
+if TYPE_CHECKING:
+    from arraystore.session import Session
+
+__all__ = ["ArrayStore"]
+
+_WRITE_REFUSED = "store was opened in read-only mode and does not support writing"
+
+
+@lru_cache(maxsize=4096)
+def _window(byte_range: ByteRequest) -> Window:
+    """Return the window that a byte request opens on a value, clipped to it."""
+    if isinstance(byte_range, RangeByteRequest):
+        first, last = byte_range.start, byte_range.end
+        return lambda length: (min(first, length), min(last, length))
+    if isinstance(byte_range, OffsetByteRequest):
+        offset = byte_range.offset
+        return lambda length: (min(offset, length), length)
+    if isinstance(byte_range, SuffixByteRequest):
+        suffix = byte_range.suffix
+        return lambda length: (max(0, length - suffix), length)
+    raise ValueError(f"Unexpected byte_range, got {byte_range}")
+
+
+def _view(value: Buffer) -> memoryview:
+    """Return the bytes of a buffer, in host memory, without a copy where they are there already."""
+    view = memoryview(value.as_numpy_array())
+    return view if view.format == "B" else view.cast("B")
+
+
+class ArrayStore(Store, SyncMixin):
+    """A session as a Zarr store.
+
+    Hand it to `zarr.open`, xarray or dask.  It holds Zarr v3 and v2 hierarchies and has zarr's synchronous path
+    (`get_sync`, `set_sync`, `delete_sync`), which the fused codec pipeline uses.
+
+    Parameters
+    ----------
+    session
+        The session that it shows.
+    read_only
+        Whether writes through it are refused; always so for a session that is read-only.
+    """
+
+    supports_writes: bool = True
+    supports_deletes: bool = True
+    supports_listing: bool = True
+    supports_partial_writes: bool = False
+
+    def __init__(self, session: Session, *, read_only: bool = False) -> None:
+        super().__init__(read_only=read_only or session.read_only)
+        self._session = session
+        self._is_open = False
+
+    # -- identity -------------------------------------------------------------------------------------------
+
+    @property
+    def session(self) -> Session:
+        """The session that this store shows."""
+        return self._session
+
+    @property
+    def read_only(self) -> bool:
+        """Whether writes are refused."""
+        return self._read_only or self._session.read_only
+
+    def with_read_only(self, read_only: bool = False) -> ArrayStore:
+        """Return a store of the same session, writable or not.
+
+        Raises
+        ------
+        ReadOnlyError
+            If the session itself may not be written to.
+        """
+        if not read_only and self._session.read_only:
+            raise ReadOnlyError("the session is read-only, so no writable store can be made of it")
+        return type(self)(self._session, read_only=read_only)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ArrayStore) and self._session == other._session and self.read_only == other.read_only
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"ArrayStore({self._session!s}{', read_only=True' if self.read_only else ''})"
+
+    def __str__(self) -> str:
+        return f"arraystore://{self._session.describe()}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self._session, self._read_only)
+
+    def _check_writable(self) -> None:
+        if self._read_only:
+            raise ReadOnlyError(_WRITE_REFUSED)
+        self._session.check_writable(_WRITE_REFUSED)
+
+    # -- synchronous path -----------------------------------------------------------------------------------
+
+    def get_sync(
+        self, key: str, *, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
+        """Return a value, or a range of it; None if there is none."""
+        self._is_open = True
+        data = self._session.hierarchy.get_sync(key, whole_chunk if byte_range is None else _checked(byte_range))
+        if data is None:
+            return None
+        return (prototype or default_buffer_prototype()).buffer.from_bytes(data)
+
+    def set_sync(self, key: str, value: Buffer) -> None:
+        """Set a value."""
+        self._check_writable()
+        self._is_open = True
+        self._session.hierarchy.set_sync(key, _view(_buffer(value)))
+
+    def delete_sync(self, key: str) -> None:
+        """Delete a value; nothing happens if there is none."""
+        self._check_writable()
+        self._is_open = True
+        self._session.hierarchy.delete(key)
+
+    # -- asynchronous path ----------------------------------------------------------------------------------
+
+    async def get(
+        self, key: str, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
+        """Return a value, or a range of it; None if there is none."""
+        self._is_open = True
+        data = await self._session.hierarchy.get(key, whole_chunk if byte_range is None else _checked(byte_range))
+        if data is None:
+            return None
+        return (prototype or default_buffer_prototype()).buffer.from_bytes(data)
+
+    async def get_partial_values(
+        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
+    ) -> list[Buffer | None]:
+        """Return several values or ranges of values, in the order asked for."""
+        return list(await asyncio.gather(*(self.get(key, prototype, wanted) for key, wanted in key_ranges)))
+
+    async def _get_many(
+        self, requests: Iterable[tuple[str, BufferPrototype, ByteRequest | None]]
+    ) -> AsyncGenerator[tuple[str, Buffer | None], None]:
+        wanted = list(requests)
+        values = await asyncio.gather(*(self.get(*request) for request in wanted))
+        for (key, _, _), value in zip(wanted, values, strict=True):
+            yield key, value
+
+    async def exists(self, key: str) -> bool:
+        """Tell whether there is a value."""
+        return await self._session.hierarchy.length(key) is not None
+
+    async def set(self, key: str, value: Buffer) -> None:
+        """Set a value."""
+        self._check_writable()
+        self._is_open = True
+        await self._session.hierarchy.set(key, _view(_buffer(value)))
+
+    async def set_if_not_exists(self, key: str, value: Buffer) -> None:
+        """Set a value unless there is one."""
+        self._check_writable()
+        if not await self.exists(key):
+            self._session.hierarchy.set_if_untouched(key, _view(_buffer(value)))
+
+    async def delete(self, key: str) -> None:
+        """Delete a value; nothing happens if there is none."""
+        self.delete_sync(key)
+
+    async def delete_dir(self, prefix: str) -> None:
+        """Delete everything at or below a path."""
+        self._check_writable()
+        hierarchy = self._session.hierarchy
+        above = hierarchy.delete_prefix(prefix)
+        below = prefix.strip("/") + "/"
+        for node in above:
+            async for key in list_prefix(hierarchy, join(node.path, "")):
+                if key.startswith(below):
+                    hierarchy.delete(key)
+
+    async def clear(self) -> None:
+        """Delete everything."""
+        await self.delete_dir("")
+
+    # -- listing --------------------------------------------------------------------------------------------
+
+    async def list(self) -> AsyncIterator[str]:
+        """List all keys."""
+        async for key in list_prefix(self._session.hierarchy, ""):
+            yield key
+
+    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
+        """List all keys that start with a text."""
+        async for key in list_prefix(self._session.hierarchy, prefix):
+            yield key
+
+    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        """List the names of keys and key prefixes right below a path."""
+        for name in await list_dir(self._session.hierarchy, prefix):
+            yield name
+
+    async def getsize(self, key: str) -> int:
+        """Return the length of a value in bytes, without reading it.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is none.
+        """
+        length = await self._session.hierarchy.length(key)
+        if length is None:
+            raise FileNotFoundError(key)
+        return length
+
+    async def getsize_prefix(self, prefix: str) -> int:
+        """Return how many bytes all values below a path have, without reading them."""
+        return await prefix_size(self._session.hierarchy, prefix)
+
+    # -- virtual references ---------------------------------------------------------------------------------
+
+    def set_virtual_ref(
+        self, key: str, location: str, *, offset: int, length: int, validate_container: bool = True
+    ) -> None:
+        """Let a chunk key refer to bytes of an object elsewhere.
+
+        Parameters
+        ----------
+        key
+            Of the chunk.
+        location
+            URL of the object.
+        offset, length
+            Bytes of it.
+        validate_container
+            Whether the URL must be in a container opened to the repository.
+        """
+        check_key(key)
+        found = self._session.hierarchy.chunk(key)
+        if found is None or found[0].info is None:
+            raise InvalidInputError(f"{key!r} is no chunk of an array")
+        handle, coords = found
+        specs = [VirtualChunkSpec(coords, location, offset, length)]
+        if self.set_virtual_refs(handle.node.path, specs, validate_containers=validate_container):
+            raise InvalidInputError(f"{location} is in none of the containers opened to this repository")
+
+    def set_virtual_refs(
+        self, array_path: str, chunks: Sequence[VirtualChunkSpec], *, validate_containers: bool = True
+    ) -> list[tuple[int, ...]] | None:
+        """Let many chunks of an array refer to bytes elsewhere.
+
+        Returns
+        -------
+        list of tuple, or None
+            Chunks that were left out because no container holds their location; None if all were set.
+        """
+        node = self._array(array_path)
+        coords = np.array([chunk.index for chunk in chunks], dtype=np.int64)
+        return write_virtual_references(
+            self._session,
+            node,
+            coords.reshape(len(chunks), -1),
+            [chunk.location for chunk in chunks],
+            np.array([chunk.offset for chunk in chunks], dtype=np.int64),
+            np.array([chunk.length for chunk in chunks], dtype=np.int64),
+            validate_containers,
+        )
+
+    def set_virtual_refs_arr(
+        self,
+        array_path: str,
+        chunk_grid_shape: tuple[int, ...],
+        locations: Sequence[str],
+        offsets: npt.ArrayLike,
+        lengths: npt.ArrayLike,
+        *,
+        validate_containers: bool = True,
+        arr_offset: tuple[int, ...] | None = None,
+    ) -> list[tuple[int, ...]] | None:
+        """Let a whole box of chunks refer to bytes elsewhere, from columns in row-major order.
+
+        Parameters
+        ----------
+        array_path
+            Of the array.
+        chunk_grid_shape
+            Number of chunks along each dimension of the box.
+        locations
+            URL of each chunk; an empty one leaves the chunk as it is.
+        offsets, lengths
+            Bytes of the object, per chunk.
+        validate_containers
+            Whether URLs must be in a container opened to the repository.
+        arr_offset
+            Where the box starts; at the origin by default.
+
+        Returns
+        -------
+        list of tuple, or None
+            Chunks that were left out because no container holds their location; None if all were set.
+        """
+        node = self._array(array_path)
+        count = int(np.prod(chunk_grid_shape, dtype=np.int64))
+        if len(chunk_grid_shape) != len(array_info(node.documents).grid) or len(locations) != count:
+            raise InvalidInputError(
+                f"{len(locations)} locations do not fill a box of {chunk_grid_shape} chunks of array {array_path!r}"
+            )
+        coords = np.stack(np.unravel_index(np.arange(count), chunk_grid_shape), axis=1).astype(np.int64)
+        if arr_offset is not None:
+            coords += np.array(arr_offset, dtype=np.int64)
+        return write_virtual_references(
+            self._session,
+            node,
+            coords,
+            locations,
+            np.asarray(offsets).astype(np.int64),
+            np.asarray(lengths).astype(np.int64),
+            validate_containers,
+        )
+
+    def _array(self, path: str) -> Node:
+        self._check_writable()
+        node = self._session.hierarchy.node(path.strip("/"))
+        if node is None or node.kind != NodeKind.ARRAY:
+            raise InvalidInputError(f"there is no array {path!r}")
+        return node
+
+
+def _checked(byte_range: Any) -> Window:
+    if not isinstance(byte_range, RangeByteRequest | OffsetByteRequest | SuffixByteRequest):
+        raise ValueError(f"Unexpected byte_range, got {byte_range}")  # noqa: TRY004 - what zarr's stores raise
+    return _window(byte_range)
+
+
+def _buffer(value: Any) -> Buffer:
+    if not isinstance(value, Buffer):
+        raise TypeError(f"ArrayStore.set(): `value` must be a Buffer instance. Got an instance of {type(value)} instead.")
+    return value
+
+
+def _rebuild(cls: type[ArrayStore], session: Session, read_only: bool) -> ArrayStore:
+    return cls(session, read_only=read_only)
