@@ -51,14 +51,26 @@ async def test_a_large_object_survives_whole(storage: Storage) -> None:
 
 
 async def test_keys_may_hold_what_is_not_a_separator(storage: Storage) -> None:
-    keys = ["with space", "100%", "a+b&c=d", "dotted.name..", "é/ü/日本", "refs/branch/v1.0-rc~1", "(x)[y]{z}", "%41", "#?"]
+    keys = [
+        "with space",
+        "100%",
+        "a+b&c=d",
+        "dotted.name..",
+        "é/ü/日本",
+        "refs/branch/v1.0-rc~1",
+        "(x)[y]{z}",
+        "%41",
+        "#?",
+    ]
     for key in keys:
         await storage.put(key, key.encode())
     assert [bytes(await storage.get(key)).decode() for key in keys] == keys
     assert await listed(storage, "") == sorted(keys)
 
 
-@pytest.mark.parametrize("key", ["", "/a", "a/", "a//b", ".", "a/./b", "../a", "a/..", "a\0b", "a\\b", "a\nb", "x" * 1025])
+@pytest.mark.parametrize(
+    "key", ["", "/a", "a/", "a//b", ".", "a/./b", "../a", "a/..", "a\0b", "a\\b", "a\nb", "x" * 1025]
+)
 async def test_an_unsafe_key_is_refused(storage: Storage, key: str) -> None:
     for call in (storage.get(key), storage.put(key, b""), storage.put_if_absent(key, b""), storage.head(key)):
         with pytest.raises(InvalidKeyError):
@@ -157,7 +169,22 @@ async def test_listings_are_in_order_and_exact(storage: Storage) -> None:
     assert infos == [ObjectInfo(key, len(key.encode())) for key in sorted(TREE)]
     prefixes = ["a", "a-", "b", "b/", "b/c", "b/c/", "b/c-d/", "b/x/", "z/0", "z/", "nothing", "é", "a-b/"]
     for prefix in prefixes:
-        for start_after in ["", "a", "a-b", "a.b", "b", "b-", "b/", "b/c", "b/c-d/e", "b/c/d", "b/c/e", "z/0", "z/00", "zz"]:
+        for start_after in [
+            "",
+            "a",
+            "a-b",
+            "a.b",
+            "b",
+            "b-",
+            "b/",
+            "b/c",
+            "b/c-d/e",
+            "b/c/d",
+            "b/c/e",
+            "z/0",
+            "z/00",
+            "zz",
+        ]:
             expected = [key for key in sorted(TREE) if key.startswith(prefix) and key > start_after]
             assert await listed(storage, prefix, start_after) == expected, (prefix, start_after)
 

@@ -52,7 +52,7 @@ def _run(end: Connection, barrier: Any, function: Callable[..., Any], arguments:
     barrier.wait()
     try:
         end.send(function(*arguments))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the test sees it
         end.send(repr(error))
     end.close()
 

@@ -1,0 +1,254 @@
+"""How a storage on an object store meets errors, against a server that answers as it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from arraystore.errors import ObjectNotFoundError, StorageError
+from arraystore.storage import (
+    ObstoreStorage,
+    StorageRetriesSettings,
+    StorageSettings,
+    StorageTimeoutSettings,
+    s3_storage,
+)
+
+QUICK = StorageSettings(
+    timeouts=StorageTimeoutSettings(connect=5, request=1, read=1),
+    retries=StorageRetriesSettings(max_tries=4, initial_backoff=0.001, max_backoff=0.01, total=30),
+)
+
+Answer = tuple[int, bytes]
+HANG = (0, b"")
+"""Take the request, put it into effect, and never answer."""
+
+
+class ScriptedServer(ThreadingHTTPServer):
+    """Keeps objects in a dictionary, but first gives the answers of its script, one per request of a method."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.objects: dict[str, bytes] = {}
+        self.script: dict[str, list[Answer]] = {}
+        self.requests: list[str] = []
+        self.lock = threading.Lock()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: ScriptedServer
+
+    def _answer(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        server = self.server
+        with server.lock:
+            server.requests.append(self.command)
+            script = server.script.get(self.command, [])
+            told = script.pop(0) if script else None
+            status, data = told if told is not None and told != HANG else self._do(body)
+        if told == HANG:
+            time.sleep(1.5)  # longer than the client waits
+            self.close_connection = True
+            return
+        self.send_response(status)
+        self.send_header("content-length", str(len(data)))
+        self.send_header("last-modified", "Thu, 01 Jan 2026 00:00:00 GMT")
+        self.send_header("etag", '"x"')
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    def _do(self, body: bytes) -> Answer:
+        objects = self.server.objects
+        if self.command == "PUT":
+            if self.headers.get("if-none-match") == "*" and self.path in objects:
+                return 412, error("PreconditionFailed")
+            objects[self.path] = body
+            return 200, b""
+        return (200, objects[self.path]) if self.path in objects else (404, error("NoSuchKey"))
+
+    do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _answer  # noqa: N815 - the names that the base class calls
+
+    def log_message(self, *arguments: Any) -> None:
+        """Say nothing."""
+
+
+def error(code: str) -> bytes:
+    return f"<Error><Code>{code}</Code><Message>as told</Message></Error>".encode()
+
+
+CONFLICT = (409, error("ConditionalRequestConflict"))
+SLOW_DOWN = (503, error("SlowDown"))
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedServer]:
+    with ScriptedServer() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def scripted(server: ScriptedServer) -> ObstoreStorage:
+    return s3_storage(
+        bucket="bucket",
+        prefix="p",
+        region="us-east-1",
+        endpoint_url=f"http://127.0.0.1:{server.server_port}",
+        allow_http=True,
+        access_key_id="AKIAEXAMPLE",
+        secret_access_key="very-secret-text",
+        settings=QUICK,
+    )
+
+
+async def test_a_conflict_between_two_writers_is_tried_again(server: ScriptedServer, scripted: ObstoreStorage) -> None:
+    server.script["PUT"] = [CONFLICT, CONFLICT]
+    assert await scripted.put_if_absent("log/1", b"ours") is True
+    assert server.requests == ["PUT", "GET", "PUT", "GET", "PUT"]
+    assert server.objects == {"/bucket/p/log/1": b"ours"}
+
+
+async def test_a_conflict_that_the_other_writer_won_is_lost(server: ScriptedServer, scripted: ObstoreStorage) -> None:
+    server.script["PUT"] = [CONFLICT]
+    server.objects["/bucket/p/log/1"] = b"theirs"
+    assert await scripted.put_if_absent("log/1", b"ours") is False
+    assert server.requests == ["PUT", "GET"]
+
+
+async def test_a_conflict_that_never_ends_is_an_error(server: ScriptedServer, scripted: ObstoreStorage) -> None:
+    server.script["PUT"] = [CONFLICT] * 100
+    with pytest.raises(StorageError, match="try again later"):
+        await scripted.put_if_absent("log/1", b"ours")
+    assert server.requests.count("PUT") == QUICK.retries.max_tries
+
+
+async def test_a_lost_acknowledgement_is_found_out(server: ScriptedServer, scripted: ObstoreStorage) -> None:
+    server.script["PUT"] = [HANG]
+    assert await scripted.put_if_absent("log/1", b"ours") is True
+    assert server.requests == ["PUT", "PUT", "GET"]
+
+
+async def test_a_lost_refusal_is_found_out(server: ScriptedServer, scripted: ObstoreStorage) -> None:
+    server.objects["/bucket/p/log/1"] = b"theirs"
+    server.script["PUT"] = [HANG]
+    assert await scripted.put_if_absent("log/1", b"ours") is False
+
+
+async def test_server_errors_pass_when_they_do(server: ScriptedServer, scripted: ObstoreStorage) -> None:
+    server.script = {"PUT": [SLOW_DOWN, (500, b"")], "GET": [SLOW_DOWN, SLOW_DOWN], "HEAD": [(503, b"")]}
+    await scripted.put("a", b"data")
+    assert bytes(await scripted.get("a")) == b"data"
+    assert bytes(scripted.get_sync("a")) == b"data"
+    assert (await scripted.head("a")).size == 4
+    server.script = {"PUT": [SLOW_DOWN, SLOW_DOWN]}
+    assert await scripted.put_if_absent("b", b"data")
+
+
+async def test_server_errors_that_stay_are_reported(server: ScriptedServer, scripted: ObstoreStorage) -> None:
+    server.script = {"GET": [SLOW_DOWN] * 100}
+    with pytest.raises(StorageError, match="503") as caught:
+        await scripted.get("a")
+    assert server.requests.count("GET") == QUICK.retries.max_tries
+    assert scripted.location in str(caught.value)
+    assert "'a'" in str(caught.value)
+    assert "StorageSettings" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("answer", "remedy"),
+    [
+        ((403, error("SignatureDoesNotMatch")), "secret key"),
+        ((403, error("AccessDenied")), "policy"),
+        ((404, error("NoSuchBucket")), "create the bucket"),
+        ((301, b""), "region"),
+        ((400, error("AuthorizationHeaderMalformed")), "region"),
+    ],
+)
+async def test_final_errors_come_at_once_and_say_what_to_do(
+    server: ScriptedServer, scripted: ObstoreStorage, answer: Answer, remedy: str
+) -> None:
+    for method, call in {
+        "GET": lambda: scripted.get("a"),
+        "PUT": lambda: scripted.put_if_absent("a", b"data"),
+    }.items():
+        server.requests.clear()
+        server.script = {method: [answer]}
+        with pytest.raises(StorageError, match=remedy) as caught:
+            await call()
+        assert not isinstance(caught.value, ObjectNotFoundError)
+        assert server.requests == [method]
+        assert "very-secret-text" not in str(caught.value)
+
+
+async def test_what_could_not_be_deleted_is_named(server: ScriptedServer, scripted: ObstoreStorage) -> None:
+    server.script = {"POST": [(403, error("AccessDenied"))] * 100}
+    failures = await scripted.delete(["a", "b"])
+    assert [failure.key for failure in failures] == ["a", "b"]
+    assert all("delete" in failure.reason for failure in failures)
+
+
+async def test_an_unreachable_endpoint_is_reported(server: ScriptedServer) -> None:
+    storage = s3_storage(
+        bucket="b",
+        region="us-east-1",
+        endpoint_url="http://127.0.0.1:1",
+        allow_http=True,
+        anonymous=True,
+        settings=QUICK,
+    )
+    with pytest.raises(StorageError, match="check the endpoint"):
+        await storage.put_if_absent("a", b"")
+
+
+def test_requests_in_flight_are_bounded(server: ScriptedServer) -> None:
+    from dataclasses import replace
+
+    from arraystore.storage import StorageConcurrencySettings
+
+    storage = s3_storage(
+        bucket="b",
+        region="us-east-1",
+        endpoint_url=f"http://127.0.0.1:{server.server_port}",
+        allow_http=True,
+        anonymous=True,
+        settings=replace(QUICK, concurrency=StorageConcurrencySettings(max_requests=3)),
+    )
+    server.objects["/b/a"] = b"x"
+    most = 0
+
+    async def run() -> None:
+        nonlocal most
+        tasks = [asyncio.ensure_future(storage.get("a")) for _ in range(20)]
+        while not all(task.done() for task in tasks):
+            slot = storage._slot()
+            most = max(most, 3 - slot._value)
+            await asyncio.sleep(0)
+        assert [bytes(task.result()) for task in tasks] == [b"x"] * 20
+
+    asyncio.run(run())
+    assert most == 3
+
+
+def test_pauses_grow_within_their_bounds_and_end() -> None:
+    import random
+
+    settings = StorageRetriesSettings(max_tries=8, initial_backoff=0.1, max_backoff=1.0, total=60)
+    rng = random.Random(1)
+    pauses = [settings.pause(failures, 0.0, rng) for failures in range(1, 8)]
+    bounds = [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0]
+    assert all(pause is not None and bound / 10 <= pause <= bound for pause, bound in zip(pauses, bounds, strict=True))
+    assert settings.pause(8, 0.0, rng) is None
+    assert settings.pause(1, 60.0, rng) is None

@@ -1,0 +1,104 @@
+"""Storages from URLs, and what fsspec can and cannot do."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arraystore.errors import InvalidInputError, StorageError, UnsupportedStorageError
+from arraystore.storage import (
+    FsspecStorage,
+    LocalStorage,
+    MemoryStorage,
+    ObstoreStorage,
+    fsspec_storage,
+    r2_storage,
+    storage_from_url,
+)
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "location"),
+    [
+        ("s3://bucket/some/prefix/", ObstoreStorage, "s3://bucket/some/prefix"),
+        ("s3://bucket?region=eu-north-1&anonymous=true", ObstoreStorage, "s3://bucket"),
+        ("s3://b/p?endpoint_url=http://h:1&allow_http=true", ObstoreStorage, "s3://b/p?endpoint_url=http://h:1"),
+        ("gs://bucket/p", ObstoreStorage, "gs://bucket/p"),
+        ("az://account/container/p", ObstoreStorage, "az://account/container/p"),
+        ("memory://shared/name", MemoryStorage, "memory://shared/name"),
+        ("ftp://host/path", FsspecStorage, "ftp://host/path"),
+        ("http://host/path?x=1", FsspecStorage, "http://host/path"),
+    ],
+)
+def test_a_url_becomes_the_storage_of_its_scheme(url: str, kind: type[Any], location: str) -> None:
+    storage = storage_from_url(url)
+    assert isinstance(storage, kind)
+    assert storage.location == location
+
+
+def test_the_query_reaches_the_client() -> None:
+    storage = storage_from_url("s3://bucket/p?region=eu-north-1&anonymous=true&requester_pays=1", region="eu-west-1")
+    assert isinstance(storage, ObstoreStorage)
+    options = dict(storage.config.options)
+    assert options["region"] == "eu-west-1"
+    assert options["skip_signature"] is True
+    assert options["request_payer"] is True
+
+
+def test_paths_and_file_urls_are_directories(tmp_path: Path) -> None:
+    spaced = tmp_path / "with space"
+    for url in (spaced, str(spaced), spaced.as_uri()):
+        storage = storage_from_url(url)
+        assert isinstance(storage, LocalStorage)
+        assert storage.path == str(spaced)
+    assert storage_from_url(f"{tmp_path.as_uri()}?fsync=false").__reduce__()[1] == (str(tmp_path), False)
+
+
+def test_the_same_name_in_memory_is_the_same_storage() -> None:
+    storage_from_url("memory://one").put_sync("a", b"1")
+    assert storage_from_url("memory://one").get_sync("a") == b"1"
+    assert storage_from_url("memory://two") is not storage_from_url("memory://one")
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["s3:///prefix", "az://account", "file://host/path", "s3://b/../c", "s3://b?unknown=1", "s3://b?allow_http=maybe",
+     "memory://a?region=x", "simplecache::s3://b/p"],
+)  # fmt: skip
+def test_a_url_that_makes_no_sense_is_refused(url: str) -> None:
+    with pytest.raises(InvalidInputError):
+        storage_from_url(url)
+
+
+def test_r2_is_found_by_account() -> None:
+    storage = r2_storage(bucket="b", prefix="p", account_id="acc", from_env=True)
+    assert storage.location == "s3://b/p?endpoint_url=https://acc.r2.cloudflarestorage.com"
+    with pytest.raises(InvalidInputError):
+        r2_storage(bucket="b")
+
+
+async def test_a_filesystem_without_conditional_writes_can_be_read_but_not_committed_to(tmp_path: Path) -> None:
+    storage = FsspecStorage("file", str(tmp_path), {}, "file://as-fsspec-has-it")
+    (tmp_path / "a").write_bytes(b"0123")
+    assert bytes(await storage.get("a")) == b"0123"
+    assert bytes(storage.get_range_sync("a", 1, 3)) == b"12"
+    with pytest.raises(UnsupportedStorageError, match="local_filesystem_storage"):
+        await storage.put_if_absent("b", b"x")
+    assert not (tmp_path / "b").exists()
+
+
+def test_local_files_through_fsspec_are_local_storage(tmp_path: Path) -> None:
+    assert isinstance(fsspec_storage(f"file://{tmp_path}"), LocalStorage)
+
+
+async def test_a_filesystem_that_is_not_there_is_an_error_with_a_remedy() -> None:
+    with pytest.raises(StorageError, match="install the package"):
+        await storage_from_url("nosuchscheme://host/path").get("a")
+
+
+def test_a_filesystem_storage_without_secrets_pickles() -> None:
+    storage = fsspec_storage("memory://some/where")
+    assert repr(pickle.loads(pickle.dumps(storage))) == repr(storage) == "FsspecStorage('memory://some/where')"
