@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from arraystore.errors import ObjectNotFoundError, StorageError, UnsupportedStorageError
 from arraystore.storage.coalescing import merge_ranges
-from arraystore.storage.forking import renew_locks_after_fork
+from arraystore.storage.forking import bury, renew_locks_after_fork
 from arraystore.storage.keys import check_key, check_range
 from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage
 from arraystore.storage.settings import StorageRetriesSettings
@@ -103,8 +103,11 @@ class FsspecStorage(Storage):
         renew_locks_after_fork(self)
 
     def renew_locks(self) -> None:
-        """Replace the lock, in a forked child."""
+        """Replace the lock, and part with the parent's filesystem, in a forked child."""
         self._lock = threading.Lock()
+        if self._made is not None:
+            bury(self._made)
+            self._made = None
 
     @property
     def location(self) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import weakref
-from typing import Protocol
+from typing import Any, Protocol
 
-__all__ = ["HasLocks", "renew_locks_after_fork"]
+__all__ = ["HasLocks", "bury", "renew_locks_after_fork"]
 
 
 class HasLocks(Protocol):
@@ -14,6 +14,19 @@ class HasLocks(Protocol):
 
     def renew_locks(self) -> None:
         """Replace every lock of this object; called in a forked child before anything else runs there."""
+
+
+_buried: list[Any] = []
+
+
+def bury(inherited: Any) -> None:
+    """Keep something of the parent's from ever being dropped in this forked child.
+
+    A client that closes its connections in the child would take them from the event loop of the parent, whose epoll
+    instance the two share, and the parent would wait for an answer for ever; other destructors wait for threads that
+    a fork does not copy.
+    """
+    _buried.append(inherited)
 
 
 _holders: weakref.WeakSet[HasLocks] = weakref.WeakSet()

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from arraystore.errors import ObjectNotFoundError, StorageError, UnsupportedStorageError
 from arraystore.storage import obstore_module as native
-from arraystore.storage.forking import renew_locks_after_fork
+from arraystore.storage.forking import bury, renew_locks_after_fork
 from arraystore.storage.keys import check_key, check_range
 from arraystore.storage.listing_order import Reorder, beyond, safe_offset
 from arraystore.storage.obstore_config import Client, ObstoreConfig, build_client
@@ -55,8 +55,11 @@ class ObstoreStorage(Storage):
         renew_locks_after_fork(self)
 
     def renew_locks(self) -> None:
-        """Replace the lock, in a forked child."""
+        """Replace the lock, and part with the parent's client, in a forked child."""
         self._lock = threading.Lock()
+        if self._built is not None:
+            bury(self._built)
+            self._built = None
 
     @property
     def location(self) -> str:
@@ -81,8 +84,6 @@ class ObstoreStorage(Storage):
         with self._lock:
             client = self._built
             if client is None or client.generation != native.generation:
-                if client is not None:
-                    native.bury(client)
                 client = self._built = build_client(self._config)
             return client
 

@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from arraystore.errors import StorageError
+from arraystore.storage.forking import bury
 
 __all__ = ["generation", "obstore_module"]
 
@@ -26,8 +27,6 @@ _NAME = "_obstore"
 _lock = threading.Lock()
 _module: ModuleType | None = None
 _inherited = False
-# Nothing of the parent's module may be dropped in the child: its destructors would wait for the threads, too.
-_buried: list[Any] = []
 
 generation = 0
 """Raised by one in every forked child: a client made under another number must not be used."""
@@ -37,17 +36,12 @@ def _forget_after_fork() -> None:
     global _lock, _module, _inherited, generation
     _lock = threading.Lock()
     _inherited = _inherited or f"obstore.{_NAME}" in sys.modules
-    _buried.append(_module)
+    bury(_module)
     _module = None
     generation += 1
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)
-
-
-def bury(client: Any) -> None:
-    """Keep a client of another process from being dropped."""
-    _buried.append(client)
 
 
 def obstore_module() -> Any:

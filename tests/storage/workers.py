@@ -48,6 +48,7 @@ def _receive(end: Connection) -> Any:
 
 
 def _run(end: Connection, barrier: Any, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # a forked child inherits the handler of the test runner
     signal.alarm(PATIENCE)
     barrier.wait()
     try:
