@@ -78,12 +78,20 @@ def check_fits(source: SourceInfo, variable: Variable, array: Variable, owner: s
     for key in _MEANING:
         if key == "units" and is_time(variable.attrs) and is_time(array.attrs):
             continue
-        given, kept = variable.attrs.get(key), array.attrs.get(key)
+        given, kept = _meaning(variable, key), _meaning(array, key)
         if not same_attribute(given, kept):
             raise VariableMismatchError(
                 f"{what} has the attribute {key}={given!r}, but in {owner} it is {kept!r}: the same number would "
                 "mean something else; convert the source, or ingest it into another group"
             )
+
+
+def _meaning(variable: Variable, key: str) -> Any:
+    """An attribute's value; NaN as fill value says no more than none, for NaN is missing anyway, and is dropped."""
+    value = variable.attrs.get(key)
+    if key in ("_FillValue", "missing_value") and isinstance(value, float | np.floating) and np.isnan(value):
+        return None
+    return value
 
 
 def same_attribute(a: Any, b: Any) -> bool:

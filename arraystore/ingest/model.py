@@ -75,6 +75,7 @@ class GroupInfo:
     """From the root: begins with a slash."""
     exists: bool
     arrays: Mapping[str, Variable] = field(default_factory=dict[str, Variable])
+    zarr_format: int = 3
 
 
 @dataclass(frozen=True, slots=True)

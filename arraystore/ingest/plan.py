@@ -252,6 +252,11 @@ def _refuse_existing(names: Mapping[str, Any], group: GroupInfo, remedy: str) ->
             f"group {group.path!r} already has {', '.join(map(repr, taken))}; ingest into another group "
             f"(--group){remedy}"
         )
+    if group.zarr_format != 3:
+        raise InvalidInputError(
+            f"group {group.path!r} is of Zarr v{group.zarr_format}, and new arrays are of v3; ingest into "
+            "another group (--group)"
+        )
 
 
 def _check_sizes(sources: Sequence[SourceInfo], group: GroupInfo) -> None:

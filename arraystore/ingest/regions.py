@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
 from arraystore.ingest.model import ArrayPlan, Box, Origin, Piece, Region
@@ -53,7 +54,10 @@ def pieces_of(plan: ArrayPlan, box: Box) -> tuple[Piece, ...]:
     if plan.axis is None:
         origin = plan.origins[0]
         return (Piece(origin.source, box, tuple((0, stop - start) for start, stop in box), origin.recode),)
-    found = (_piece(origin, box, plan.axis) for origin in plan.origins)
+    start, stop = box[plan.axis]
+    first = bisect_right(plan.origins, start, key=lambda origin: origin.start) - 1
+    end = bisect_left(plan.origins, stop, key=lambda origin: origin.start)
+    found = (_piece(origin, box, plan.axis) for origin in plan.origins[max(0, first) : end])
     return tuple(piece for piece in found if piece is not None)
 
 

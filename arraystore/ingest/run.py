@@ -8,9 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from arraystore.session import Session
-
-from arraystore import ConflictDetector, Repository
+from arraystore import Repository
 from arraystore.errors import InvalidInputError
 from arraystore.ingest.model import GroupInfo
 from arraystore.ingest.plan import IngestPlan, plan_ingest
@@ -19,6 +17,7 @@ from arraystore.ingest.source import describe_source
 from arraystore.ingest.target import make_array, normal_group, open_target, read_group, require_group, resize_array
 from arraystore.ingest.transfer import RegionTransfer
 from arraystore.ingest.values import check_values
+from arraystore.session import Session
 from arraystore.spark import Progress, parallelism, run_tasks, start_session
 from arraystore.storage import Storage
 
@@ -84,7 +83,7 @@ def prepare(
 
 def _absolute(source: str | os.PathLike[str]) -> str:
     """Executors need not run in the driver's directory."""
-    text = os.fspath(source)
+    text = os.fspath(source).removeprefix("file://")
     return text if "://" in text else os.path.abspath(text)
 
 
@@ -148,7 +147,7 @@ def ingest(
     TaskFailedError
         If a task failed for good.
     ConflictError
-        If somebody committed to the same arrays meanwhile.
+        If somebody committed to the branch meanwhile.
     """
     prepared = prepare(
         sources, storage, group=group, branch=branch, append_dim=append_dim, chunks=chunks, tasks=tasks, skip=skip,
@@ -183,8 +182,7 @@ def carry_out(
         session.merge(*(result.changes for result in results))
         retried = sum(result.attempt > 0 for result in results)
     text = message or default_message(plan)
-    # Commits that touch other arrays do not make all this work void; those that touch the same ones do.
-    snapshot = session.commit(text, metadata=_metadata(plan), rebase_with=ConflictDetector())
+    snapshot = session.commit(text, metadata=_metadata(plan))
     return IngestReport(snapshot, plan, text, time.perf_counter() - began, retried)
 
 

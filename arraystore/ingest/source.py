@@ -51,7 +51,7 @@ def format_of(path: str) -> str:
         If it is none of the formats.
     """
     if "://" in path:
-        return "Zarr"
+        return "Zarr"  # whatever else is there, Zarr is what can be read in parts from afar
     if not os.path.exists(path):
         raise SourceNotFoundError(
             f"source {path!r} does not exist; check the path (it must be readable by every executor)"

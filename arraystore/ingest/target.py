@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import zarr
+import zarr.errors
 from xarray.backends.zarr import FillValueCoder
 from zarr.abc.store import Store
 from zarr.core.dtype import VariableLengthUTF8  # pyright: ignore[reportPrivateImportUsage]
@@ -46,7 +47,12 @@ def read_group(store: Store, path: str) -> GroupInfo:
         raise InvalidInputError(
             f"{path!r} is an array of the repository, not a group; choose another group (--group)"
         ) from error
-    return GroupInfo(f"/{path}", True, {name: describe_array(name, array) for name, array in group.arrays()})
+    return GroupInfo(
+        f"/{path}",
+        True,
+        {name: describe_array(name, array) for name, array in group.arrays()},
+        group.metadata.zarr_format,
+    )
 
 
 def describe_array(name: str, array: Any) -> Variable:
@@ -104,13 +110,22 @@ def _typed(fill: Any, dtype: np.dtype[Any]) -> Any:
 
 def require_group(store: Store, path: str, attrs: Mapping[str, Any]) -> zarr.Group:
     """Open the group, made with all its parents where missing; attributes that it has already stay."""
-    group = zarr.open_group(store, mode="a", zarr_format=3)
-    for part in filter(None, path.strip("/").split("/")):
-        group = group.require_group(part)
+    parts = [part for part in path.split("/") if part]
+    group = _existing_or_new(store, "")
+    for depth in range(len(parts)):
+        group = _existing_or_new(store, "/".join(parts[: depth + 1]))
     missing = {key: json_value(value) for key, value in attrs.items() if key not in group.attrs}
     if missing:
         group.update_attributes(missing)
     return group
+
+
+def _existing_or_new(store: Store, path: str) -> zarr.Group:
+    """Open a group of whatever format; make one of Zarr v3 where there is none."""
+    try:
+        return zarr.open_group(store, path=path, mode="r+")
+    except FileNotFoundError:
+        return zarr.create_group(store, path=path, zarr_format=3)
 
 
 def open_target(store: Store, path: str) -> zarr.Group:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 import numpy as np
 import xarray as xr
 import zarr
+import zarr.errors
 from zarr.abc.store import Store
 
 from arraystore.errors import ArrayStoreError
@@ -21,6 +22,10 @@ from arraystore.ingest.target import open_target
 from arraystore.ingest.times import recoded
 
 __all__ = ["RegionTransfer", "RegionTransferError", "Sources", "TransferReport", "box_text"]
+
+
+MOST_OPEN_SOURCES = 32
+"""An ingest may have thousands of sources, and a process not that many open files."""
 
 
 class RegionTransferError(ArrayStoreError):
@@ -57,18 +62,18 @@ def box_text(dims: Sequence[str], box: Box) -> str:
 
 
 class Sources:
-    """Sources opened at first use, and closed together."""
+    """Sources opened at first use; those used last stay open, a bounded number of them."""
 
     def __init__(self, opened_as: Sequence[OpenedAs]) -> None:
         self._opened_as = opened_as
-        self._open: dict[int, xr.Dataset] = {}
-        self._stack = ExitStack()
+        self._open: OrderedDict[int, xr.Dataset] = OrderedDict()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._stack.close()
+        while self._open:
+            self._open.popitem()[1].close()
 
     def path(self, source: int) -> str:
         """Where a source is."""
@@ -76,10 +81,7 @@ class Sources:
 
     def read(self, source: int, variable: Variable, box: Box, recode: Recode | None) -> np.ndarray[Any, Any]:
         """Read a box in the type and the time units of the array that takes it."""
-        if source not in self._open:
-            how = self._opened_as[source]
-            self._open[source] = self._stack.enter_context(open_source(how.path, how.engine, how.group))
-        values = to_plain(read_box(self._open[source], variable.name, box), variable.dtype)
+        values = to_plain(read_box(self._dataset(source), variable.name, box), variable.dtype)
         expected = tuple(stop - start for start, stop in box)
         if values.shape != expected:
             raise ArrayStoreError(
@@ -89,6 +91,15 @@ class Sources:
             return values
         what = f"variable {variable.name!r} of {self.path(source)!r}"
         return recoded(what, values, recode, variable.attrs.get("_FillValue"))
+
+    def _dataset(self, source: int) -> xr.Dataset:
+        if source not in self._open:
+            how = self._opened_as[source]
+            self._open[source] = open_source(how.path, how.engine, how.group)
+            if len(self._open) > MOST_OPEN_SOURCES:
+                self._open.popitem(last=False)[1].close()
+        self._open.move_to_end(source)
+        return self._open[source]
 
 
 @dataclass(frozen=True, slots=True)

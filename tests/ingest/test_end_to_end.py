@@ -11,6 +11,7 @@ import xarray as xr
 import zarr
 
 import arraystore
+from arraystore.errors import InvalidInputError
 from arraystore.ingest import IngestReport, TargetExistsError, VariableMismatchError, ingest
 from arraystore.storage import Storage
 from tests.ingest.conftest import Make, climate, history, ingested, raw, write_source
@@ -223,24 +224,41 @@ def test_an_ingest_does_not_replace_arrays(spark: SparkSession, storage: Storage
     assert len(history(storage)) == 1
 
 
-def test_a_commit_that_touches_other_arrays_does_not_make_an_ingest_void(
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"zarr_format": 2},
+        {"zarr_format": 3},
+        {"zarr_format": 3, "encoding": {"wind": {"chunks": (2, 45, 50), "shards": (12, 45, 50)}}},
+    ],
+    ids=["v2", "v3", "sharded"],
+)
+def test_arrays_that_somebody_else_made_grow_as_well(
+    spark: SparkSession, storage: Storage, make_source: Make, options: dict[str, Any]
+) -> None:
+    session = arraystore.Repository.create(storage).writable_session("main")
+    raw(make_source("first.nc")).to_zarr(session.store, group="g", consolidated=False, **options)
+    session.commit("by xarray")
+    ingest([make_source("more.nc", start=24)], storage, group="g", append_dim="time", spark=spark)
+    found = ingested(storage, "g")
+    for name, variable in climate(24).variables.items():
+        later = found[name][24:] if "time" in variable.dims else found[name]
+        np.testing.assert_array_equal(later.values, variable.values)
+    np.testing.assert_array_equal(found["tas"][:24].values, climate()["tas"].values)
+
+
+def test_more_sources_than_may_be_open_at_once_are_joined(
     spark: SparkSession, storage: Storage, make_source: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from arraystore.ingest import run
+    monkeypatch.setattr("arraystore.ingest.transfer.MOST_OPEN_SOURCES", 2)
+    paths = [make_source(f"{start}.nc", start=start, length=1) for start in range(6)]
+    ingest(paths, storage, append_dim="time", chunks={"time": 6}, spark=spark)
+    assert ingested(storage).time.values.tolist() == list(range(6))
 
-    ingest([make_source()], storage, group="a", spark=spark)
-    original = run.run_tasks
 
-    def meanwhile(*args: object, **options: object) -> object:
-        session = arraystore.Repository.open(storage).writable_session("main")
-        zarr.create_group(session.store, path="elsewhere")
-        session.commit("somebody else")
-        return original(*args, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(run, "run_tasks", meanwhile)
-    ingest([make_source()], storage, group="b", spark=spark)
-    assert history(storage)[1:] == ["somebody else", "Ingest source.nc into /b"]
-    assert_holds(storage, climate(), "b")
+def test_a_repository_in_memory_is_refused_since_executors_cannot_reach_it(make_source: Make) -> None:
+    with pytest.raises(InvalidInputError, match="executors cannot reach"):
+        ingest([make_source()], arraystore.in_memory_storage())
 
 
 def test_of_two_appends_at_once_one_is_refused(

@@ -136,6 +136,11 @@ def test_attributes_that_only_describe_may_differ() -> None:
     assert plan_ingest([source(**changed("air", attrs=attrs))], group(), append_dim="time").appends
 
 
+def test_nan_as_fill_value_means_the_same_as_none() -> None:
+    attrs = {"units": "K", "_FillValue": np.float32(np.nan)}
+    assert plan_ingest([source(**changed("air", attrs=attrs))], group(), append_dim="time").appends
+
+
 def test_other_time_units_are_turned_into_those_of_the_array_together_with_the_bounds() -> None:
     hours = {**DAYS, "units": "hours since 2000-01-02"}
     plan = plan_ingest([source(**changed("time", attrs=hours))], group(), append_dim="time")
@@ -173,6 +178,11 @@ def test_arrays_of_different_lengths_cannot_be_appended_to() -> None:
 def test_arrays_that_exist_are_not_replaced() -> None:
     with pytest.raises(TargetExistsError, match=r"'/g' already has 'air'.*--append-dim"):
         plan_ingest([source()], group())
+
+
+def test_a_group_of_the_old_format_takes_no_new_arrays() -> None:
+    with pytest.raises(InvalidInputError, match="Zarr v2"):
+        plan_ingest([source()], GroupInfo("/g", True, {}, 2))
 
 
 def test_appending_to_arrays_without_the_dimension_is_refused() -> None:
