@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import re
@@ -17,7 +18,7 @@ from arraystore.spark.errors import SparkUnavailableError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["active_session", "parallelism", "start_session"]
+__all__ = ["active_session", "keep_logs", "parallelism", "start_session"]
 
 OLDEST_JAVA = 17
 _HOW_TO_GET_JAVA = (
@@ -94,10 +95,29 @@ def start_session(master: str | None = None, name: str = "arraystore") -> SparkS
         with log, _stderr_into(log.fileno()):
             session = builder.getOrCreate()
             session.sparkContext.setLogLevel("ERROR")
-            return session
     except Exception as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise SparkUnavailableError(f"Spark did not start ({reason}); its own words are in {log.name}") from error
+    _logs.append(log.name)
+    return session
+
+
+_logs: list[str] = []
+"""Where the Java virtual machines of this process write to; deleted when the process ends."""
+
+
+def keep_logs() -> list[str]:
+    """Let the logs outlive the process, because there is something in them to read, and tell where they are."""
+    kept = list(_logs)
+    _logs.clear()
+    return kept
+
+
+@atexit.register
+def _delete_logs() -> None:
+    for path in _logs:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
 
 
 @contextlib.contextmanager

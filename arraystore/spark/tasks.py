@@ -19,6 +19,7 @@ from uuid import uuid4
 from zarr.abc.store import Store
 
 from arraystore.errors import ArrayStoreError
+from arraystore.spark.cluster import keep_logs
 from arraystore.spark.errors import TaskFailedError
 
 if TYPE_CHECKING:
@@ -177,6 +178,5 @@ def _translated(error: Exception) -> Exception:
             f"{bytes.fromhex(found[1]).decode()}. Nothing was committed; when the cause is removed, run it again"
         )
     reason = next((line.strip() for line in text.splitlines() if "ailure" in line or "Lost task" in line), text[:500])
-    return TaskFailedError(
-        f"a Spark task failed without saying why ({reason}). Nothing was committed; see the executor's log"
-    )
+    where = " and ".join(keep_logs()) or "the log of the executor"
+    return TaskFailedError(f"a Spark task failed without saying why ({reason}). Nothing was committed; see {where}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -72,6 +73,35 @@ def test_an_ingest_and_its_history(spark: SparkSession, repo: str, make_source: 
     assert "the [first]" in lines[2]
     assert main(["log", repo, "-n", "1"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+def test_a_run_of_its_own_is_quiet_and_leaves_no_log_behind(repo: str, make_source: Make, tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    package = str(Path(arraystore.__file__).parents[1])
+    command = [
+        sys.executable,
+        "-m",
+        "arraystore.cli",
+        "ingest",
+        str(make_source()),
+        "--repo",
+        repo,
+        "--master",
+        "local[1]",
+    ]
+    told = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": package, "TMPDIR": str(logs)},
+        timeout=150,
+    )
+    assert (told.returncode, told.stderr) == (0, "")
+    assert told.stdout.splitlines()[-1].startswith("Committed")
+    assert list(logs.glob("arraystore-spark-*")) == []
+    assert ingested(arraystore.local_filesystem_storage(repo)).sizes["time"] == 24
 
 
 def test_an_error_goes_to_stderr_with_exit_code_one(repo: str, capsys: Captured) -> None:

@@ -11,10 +11,11 @@ import xarray as xr
 import zarr
 
 import arraystore
-from arraystore.errors import InvalidInputError
+from arraystore.errors import InvalidInputError, StorageError
 from arraystore.ingest import IngestReport, TargetExistsError, VariableMismatchError, ingest
 from arraystore.storage import Storage
 from tests.ingest.conftest import Make, climate, history, ingested, raw, write_source
+from tests.s3server import S3Server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -254,6 +255,37 @@ def test_more_sources_than_may_be_open_at_once_are_joined(
     paths = [make_source(f"{start}.nc", start=start, length=1) for start in range(6)]
     ingest(paths, storage, append_dim="time", chunks={"time": 6}, spark=spark)
     assert ingested(storage).time.values.tolist() == list(range(6))
+
+
+def on_s3(server: S3Server, **options: Any) -> Storage:
+    return arraystore.s3_storage(
+        bucket=server.new_bucket(),
+        prefix="repo",
+        region=server.region,
+        endpoint_url=server.endpoint_url,
+        allow_http=True,
+        access_key_id=server.access_key_id,
+        secret_access_key=server.secret_access_key,
+        **options,
+    )
+
+
+def test_executors_write_to_object_storage(spark: SparkSession, make_source: Make, s3_server: S3Server) -> None:
+    storage = on_s3(s3_server, pickle_credentials=True)
+    ingest([make_source()], storage, group="g", append_dim="time", spark=spark)
+    ingest([make_source("more.nc", start=24)], storage, group="g", append_dim="time", spark=spark)
+    assert ingested(storage, "g").time.values.tolist() == list(range(48))
+    np.testing.assert_array_equal(ingested(storage, "g")["tas"][24:].values, climate(24)["tas"].values)
+
+
+def test_credentials_do_not_go_to_executors_unasked(
+    spark: SparkSession, make_source: Make, s3_server: S3Server
+) -> None:
+    storage = on_s3(s3_server)
+    with pytest.raises(StorageError, match="pickle_credentials=True") as caught:
+        ingest([make_source()], storage, spark=spark)
+    assert s3_server.secret_access_key not in str(caught.value)
+    assert history(storage) == []
 
 
 def test_a_repository_in_memory_is_refused_since_executors_cannot_reach_it(make_source: Make) -> None:

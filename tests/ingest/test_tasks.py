@@ -97,6 +97,25 @@ def test_a_task_that_cannot_read_names_source_variable_and_region(
     assert history(storage) == []
 
 
+@dataclass(frozen=True)
+class Dies:
+    """Never gets to say anything."""
+
+    def __call__(self, fork: Any, share: Any) -> None:
+        os._exit(1)
+
+
+def test_a_task_that_dies_each_time_says_where_to_look(
+    spark: SparkSession, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("arraystore.spark.cluster._logs", ["/logs/spark.log"])
+    session = arraystore.Repository.create(storage).writable_session("main")
+    with pytest.raises(
+        TaskFailedError, match=r"without saying why \(.*\)\. Nothing was committed; see /logs/spark\.log"
+    ):
+        run_tasks(spark, session, [1], Dies())
+
+
 def test_progress_ends_with_all_tasks_done(spark: SparkSession, storage: Storage, make_source: Make) -> None:
     seen: list[tuple[int, int]] = []
     report = ingest(
