@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from arraystore.errors import FormatError
-from arraystore.format.envelope import Kind, decode_object, encode_object, pack_body, read_tuple, unpack_body
+from arraystore.format.envelope import Kind, encode_object, pack_body, read_object, read_tuple
 from arraystore.format.layer import read_id
 from arraystore.format.manifest import Manifest, decode_manifest, encode_manifest
 from arraystore.format.transaction import NodeChange
@@ -67,7 +67,7 @@ def encode_changes(payload: ChangePayload) -> bytes:
 
 def decode_changes(name: str, data: bytes | bytearray | memoryview) -> ChangePayload:
     """Read a payload, which may come from anywhere; raises `FormatError`."""
-    body = unpack_body(name, decode_object(name, Kind.CHANGES, data))
+    body = read_object(name, Kind.CHANGES, data)
     session, fork, nodes, arrays = read_tuple(name, body, bytes, bytes, tuple, tuple)
     return ChangePayload(
         read_id(name, session),

@@ -18,17 +18,29 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import google_crc32c
 import msgpack
 from numcodecs import zstd
 
 from arraystore.errors import FormatError
-from arraystore.format.ids import ID_BYTES
+from arraystore.format.measure import measure
 
-__all__ = ["FORMAT_VERSION", "Fields", "Kind", "decode_object", "encode_object", "pack_body", "unpack_body"]
+__all__ = [
+    "FORMAT_VERSION",
+    "LATEST_TIME",
+    "Kind",
+    "check_plain",
+    "check_time",
+    "decode_object",
+    "encode_object",
+    "pack_body",
+    "read_object",
+    "read_tuple",
+    "unpack_body",
+]
 
 FORMAT_VERSION = 1
 MAGIC = b"ARST"
@@ -40,7 +52,10 @@ _SMALLEST_COMPRESSED = 48  # below it zstd's frame costs more than it saves
 
 MiB = 1 << 20
 
-T = TypeVar("T")
+BytesLike = bytes | bytearray | memoryview
+
+LATEST_TIME = 253_402_300_799_999_999
+"""The last microsecond of the year 9999, which is where calendars of programs end."""
 
 
 class Kind(enum.IntEnum):
@@ -75,8 +90,12 @@ BODY_LIMIT: dict[Kind, int] = {
 }
 """Largest decoded body, in bytes, of each kind of object."""
 
-_CONTAINERS_LIMIT = 1 << 20
-"""Most maps and lists in one body.  Columns hold what is many, so honest bodies stay far below."""
+_FREE_SIZE = 16 * MiB
+_LARGEST_RATIO = 256
+"""A body above 16 MiB is compressed at most 256-fold, or stored as it is: a few bytes never unfold to a gigabyte."""
+
+_FREE_VALUES = 1 << 20
+"""Values that any body may hold; each stored byte buys one more.  Columns hold what is many, so few come near."""
 
 
 def encode_object(kind: Kind, body: bytes) -> bytes:
@@ -85,21 +104,32 @@ def encode_object(kind: Kind, body: bytes) -> bytes:
     Raises
     ------
     FormatError
-        If the body is larger than its kind allows.
+        If no reader would take it: the body is larger than its kind allows, or holds too many values.
     """
     if len(body) > BODY_LIMIT[kind]:
         raise FormatError(f"new {kind.name.lower()}", f"{len(body)} bytes are more than the {BODY_LIMIT[kind]} allowed")
     stored, codec = body, _STORED
     if len(body) >= _SMALLEST_COMPRESSED:
         compressed = bytes(zstd.compress(body, _ZSTD_LEVEL))
-        if len(compressed) < len(body):
+        if len(compressed) < len(body) and not _unfolds_too_much(len(compressed), len(body)):
             stored, codec = compressed, _ZSTD
+    if len(body) > _FREE_VALUES:  # in a smaller one there is no room for too many
+        measure(f"new {kind.name.lower()}", body, _FREE_VALUES + len(stored))
     head = _HEADER.pack(MAGIC, FORMAT_VERSION, kind, codec, 0, len(body), 0)[:12]
     checksum = google_crc32c.extend(google_crc32c.value(head), stored)
     return b"".join((head, struct.pack("<I", checksum), stored))
 
 
-def decode_object(name: str, kind: Kind, data: bytes | bytearray | memoryview) -> bytes:
+def _unfolds_too_much(stored: int, size: int) -> bool:
+    return size > _FREE_SIZE and size > _LARGEST_RATIO * stored
+
+
+def read_object(name: str, kind: Kind, data: BytesLike) -> Any:
+    """Take the body out of an envelope and decode it; parameters and errors as of `decode_object`, `unpack_body`."""
+    return unpack_body(name, decode_object(name, kind, data), stored=len(data))
+
+
+def decode_object(name: str, kind: Kind, data: BytesLike) -> bytes | bytearray:
     """Take the body out of an envelope.
 
     Parameters
@@ -140,15 +170,17 @@ def decode_object(name: str, kind: Kind, data: bytes | bytearray | memoryview) -
     return _decompress(name, stored, size)
 
 
-def _decompress(name: str, stored: bytes, size: int) -> bytes:
+def _decompress(name: str, stored: bytes, size: int) -> bytearray:
     if _frame_content_size(stored) != size:
         raise FormatError(name, "compressed body does not hold the number of bytes announced")
+    if _unfolds_too_much(len(stored), size):
+        raise FormatError(name, f"{len(stored)} bytes unfold to {size}, more than any writer does")
     body = bytearray(size)
     try:
         zstd.decompress(stored, body)
     except (RuntimeError, ValueError) as error:
         raise FormatError(name, f"body cannot be decompressed: {error}") from None
-    return bytes(body)
+    return body
 
 
 def _frame_content_size(frame: bytes) -> int | None:
@@ -170,137 +202,47 @@ def pack_body(value: Any) -> bytes:
     return bytes(msgpack.packb(value, use_bin_type=True))
 
 
-def unpack_body(name: str, body: bytes) -> Any:
+def unpack_body(name: str, body: bytes | bytearray, *, stored: int = 0) -> Any:
     """Decode a body into plain values: None, bool, int, float, str, bytes, tuple, dict.
-
-    Raises
-    ------
-    FormatError
-        If it is no msgpack, holds an extension type, nests too deeply or has more containers than any honest body.
-    """
-    seen = 0
-
-    def count(value: T) -> T:
-        nonlocal seen
-        seen += 1
-        if seen > _CONTAINERS_LIMIT:
-            raise ValueError("too many containers")
-        return value
-
-    def refuse(code: int, data: bytes) -> Any:
-        raise ValueError(f"extension type {code}")
-
-    try:
-        return msgpack.unpackb(
-            body,
-            raw=False,
-            use_list=False,
-            strict_map_key=True,
-            list_hook=count,
-            object_hook=count,
-            ext_hook=refuse,
-            timestamp=0,
-        )
-    except (ValueError, TypeError, OverflowError, RecursionError, msgpack.exceptions.UnpackException) as error:
-        raise FormatError(name, f"body is not what the format asks for: {error or type(error).__name__}") from None
-
-
-class Fields:
-    """Checked access to the fields of a decoded map: each has a type, each is taken once, none is left over.
 
     Parameters
     ----------
     name
         Key of the object, for errors.
-    value
-        What msgpack gave.
+    body
+        What `pack_body` gave.
+    stored
+        Bytes of the object as stored, which bound how many values there may be.
+
+    Raises
+    ------
+    FormatError
+        If it is no msgpack, holds an extension type, nests too deeply or holds more values than any honest body.
     """
+    measure(name, body, _FREE_VALUES + stored)
+    try:
+        return msgpack.unpackb(body, raw=False, use_list=False, strict_map_key=True)
+    except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
+        raise FormatError(name, f"body is not what the format asks for: {error or type(error).__name__}") from None
 
-    __slots__ = ("_name", "_rest")
 
-    def __init__(self, name: str, value: Any) -> None:
-        if not isinstance(value, dict):
-            raise FormatError(name, f"expected a map, found {type(value).__name__}")
-        self._name = name
-        self._rest = dict(value)
+def check_plain(name: str, value: Any) -> Any:
+    """Return free-form data as JSON knows it: maps of text, lists, text, numbers, booleans, None.
 
-    def fail(self, reason: str) -> FormatError:
-        """Return the error for this object."""
-        return FormatError(self._name, reason)
-
-    def _take(self, key: str, kind: type[T], optional: bool) -> T | None:
-        value = self._rest.pop(key, None)
-        if value is None and optional:
-            return None
-        if type(value) is not kind:
-            raise self.fail(f"field {key!r} is {type(value).__name__}, not {kind.__name__}")
+    Raises
+    ------
+    FormatError
+        If it holds anything else.
+    """
+    if isinstance(value, dict):
+        if not all(type(key) is str for key in value):
+            raise FormatError(name, "a key of free-form data is no text")
+        return {key: check_plain(name, item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [check_plain(name, item) for item in value]
+    if value is None or type(value) in (str, bool, int, float):
         return value
-
-    def integer(self, key: str, low: int = 0, high: int = (1 << 63) - 1) -> int:
-        """Take an integer between `low` and `high`."""
-        value = self._take(key, int, optional=False)
-        if value is None or not low <= value <= high:
-            raise self.fail(f"field {key!r} is {value}, not within {low}…{high}")
-        return value
-
-    def text(self, key: str, longest: int = 1 << 20) -> str:
-        """Take a string of at most `longest` characters."""
-        value = self._take(key, str, optional=False)
-        if value is None or len(value) > longest:
-            raise self.fail(f"field {key!r} has more than {longest} characters")
-        return value
-
-    def binary(self, key: str) -> bytes:
-        """Take bytes."""
-        value = self._take(key, bytes, optional=False)
-        if value is None:
-            raise self.fail(f"field {key!r} is missing")
-        return value
-
-    def optional_binary(self, key: str) -> bytes | None:
-        """Take bytes or nothing."""
-        return self._take(key, bytes, optional=True)
-
-    def identifier(self, key: str) -> bytes:
-        """Take an id."""
-        return self._id(key, self.binary(key))
-
-    def optional_identifier(self, key: str) -> bytes | None:
-        """Take an id or nothing."""
-        value = self._take(key, bytes, optional=True)
-        return None if value is None else self._id(key, value)
-
-    def _id(self, key: str, value: bytes) -> bytes:
-        if len(value) != ID_BYTES:
-            raise self.fail(f"field {key!r} is no id: it has {len(value)} bytes")
-        return value
-
-    def sequence(self, key: str) -> tuple[Any, ...]:
-        """Take a list."""
-        value = self._take(key, tuple, optional=False)
-        if value is None:
-            raise self.fail(f"field {key!r} is missing")
-        return value
-
-    def optional_sequence(self, key: str) -> tuple[Any, ...] | None:
-        """Take a list or nothing."""
-        return self._take(key, tuple, optional=True)
-
-    def mapping(self, key: str) -> dict[str, Any]:
-        """Take a map with string keys."""
-        value = self._take(key, dict, optional=False)
-        if value is None or not all(isinstance(k, str) for k in value):
-            raise self.fail(f"field {key!r} is no map of strings")
-        return value
-
-    def each(self, key: str, read: Callable[[Any], T]) -> tuple[T, ...]:
-        """Take a list and read each of its items."""
-        return tuple([read(item) for item in self.sequence(key)])
-
-    def close(self) -> None:
-        """Check that no field is left: an unknown one might change the meaning of the rest."""
-        if self._rest:
-            raise self.fail(f"unknown fields {sorted(map(str, self._rest))[:8]}")
+    raise FormatError(name, f"free-form data holds {type(value).__name__}")
 
 
 def read_tuple(name: str, value: Any, *kinds: type | tuple[type, ...]) -> tuple[Any, ...]:
@@ -311,4 +253,11 @@ def read_tuple(name: str, value: Any, *kinds: type | tuple[type, ...]) -> tuple[
         allowed: Sequence[type] = kind if isinstance(kind, tuple) else (kind,)
         if type(item) not in allowed:
             raise FormatError(name, f"expected {[k.__name__ for k in allowed]}, found {type(item).__name__}")
+    return value
+
+
+def check_time(name: str, value: int) -> int:
+    """Check microseconds since 1970."""
+    if not 0 <= value <= LATEST_TIME:
+        raise FormatError(name, f"time {value} is not between the years 1970 and 9999")
     return value

@@ -9,8 +9,8 @@ import numpy as np
 
 from arraystore.errors import FormatError
 from arraystore.format.columns import decode_column, encode_column
-from arraystore.format.envelope import Kind, decode_object, encode_object, pack_body, read_tuple, unpack_body
-from arraystore.format.ids import ID_BYTES
+from arraystore.format.envelope import LATEST_TIME, Kind, encode_object, pack_body, read_object, read_tuple
+from arraystore.format.ids import ID_BYTES, all_different
 from arraystore.format.layer import read_id
 from arraystore.format.record import LONG_SKIP
 
@@ -76,8 +76,16 @@ def history_key(branch_name: str, level: int, index: int) -> str:
 
 
 def encode_history(page: HistoryPage) -> bytes:
-    """Return the object for a page."""
+    """Return the object for a page.
+
+    Raises
+    ------
+    FormatError
+        If it has more rows than a reader accepts.
+    """
     rows = page.rows
+    if len(rows) > MAX_ROWS:
+        raise FormatError("new history page", f"{len(rows)} rows; {MAX_ROWS} are allowed")
     body = (
         page.branch,
         page.level,
@@ -96,7 +104,7 @@ def encode_history(page: HistoryPage) -> bytes:
 
 def decode_history(name: str, data: bytes | bytearray | memoryview, branch: str, level: int, index: int) -> HistoryPage:
     """Read a page and check that it is the one that its key promises; raises `FormatError`."""
-    body = unpack_body(name, decode_object(name, Kind.HISTORY, data))
+    body = read_object(name, Kind.HISTORY, data)
     found_branch, found_level, found_index, count, sequences, ids, parents, times, lengths, notes, checkpoints = (
         read_tuple(name, body, str, int, int, int, bytes, bytes, bytes, bytes, bytes, bytes, tuple)
     )
@@ -104,8 +112,16 @@ def decode_history(name: str, data: bytes | bytearray | memoryview, branch: str,
         raise FormatError(name, f"holds page {found_level}/{found_index} of branch {found_branch[:80]!r}")
     if not 0 <= count <= MAX_ROWS or len(ids) != count * ID_BYTES or len(parents) != count * ID_BYTES:
         raise FormatError(name, "columns have different lengths")
-    sequence_list = decode_column(f"{name}: numbers", sequences, count).tolist()
-    time_list = decode_column(f"{name}: times", times, count).tolist()
+    numbers = decode_column(f"{name}: numbers", sequences, count)
+    first, last = page_span(level, index)
+    if count and not (
+        first <= int(numbers.min()) and int(numbers.max()) <= last and bool((np.diff(numbers) >= 0).all())
+    ):
+        raise FormatError(name, "rows are not in order, or of another page")
+    if not all_different(ids):
+        raise FormatError(name, "two rows have the same id")
+    sequence_list = numbers.tolist()
+    time_list = decode_column(f"{name}: times", times, count, LATEST_TIME).tolist()
     sizes = decode_column(f"{name}: notes", lengths, count, len(notes))
     ends = np.cumsum(sizes)
     if (int(ends[-1]) if count else 0) != len(notes):
@@ -124,4 +140,6 @@ def decode_history(name: str, data: bytes | bytearray | memoryview, branch: str,
 
 def _read_checkpoint(name: str, value: Any) -> tuple[int, bytes]:
     sequence, identifier = read_tuple(name, value, int, bytes)
+    if sequence < 0:
+        raise FormatError(name, "a negative number of a record")
     return sequence, read_id(name, identifier)

@@ -10,9 +10,11 @@ import threading
 import time
 from collections.abc import Callable
 
+import numpy as np
+
 from arraystore.errors import InvalidInputError
 
-__all__ = ["ID_BYTES", "ID_CHARS", "IdSource", "id_from_text", "id_time", "id_to_text"]
+__all__ = ["ID_BYTES", "ID_CHARS", "IdSource", "all_different", "id_from_text", "id_time", "id_to_text"]
 
 ID_BYTES = 12
 ID_CHARS = 20
@@ -52,6 +54,12 @@ def id_from_text(text: str) -> bytes:
     if number >> 96:
         raise InvalidInputError(f"{text!r} is no id: it is larger than 96 bits")
     return number.to_bytes(ID_BYTES, "big")
+
+
+def all_different(identifiers: bytes) -> bool:
+    """Tell whether identifiers, one after the other, are all different."""
+    items = np.frombuffer(identifiers, dtype=np.dtype((np.void, ID_BYTES)))
+    return len(set(items.tolist())) == len(items)
 
 
 def id_time(identifier: bytes) -> int:

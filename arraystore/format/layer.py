@@ -12,7 +12,9 @@ from arraystore.format.envelope import read_tuple
 from arraystore.format.ids import ID_BYTES, id_to_text
 from arraystore.format.manifest import MAX_REFERENCES
 
-__all__ = ["Attachment", "Layer", "Place", "read_id"]
+__all__ = ["LARGEST_SHIFT", "Attachment", "Layer", "Place", "read_id"]
+
+LARGEST_SHIFT = (1 << 62) - 1
 
 
 class Place(enum.IntEnum):
@@ -105,7 +107,9 @@ class Layer:
         box = Box.from_wire(name, (low, high))
         if not 0 < count <= min(MAX_REFERENCES, box.volume):
             raise FormatError(name, f"a layer of {count} references in a box of {box.volume}")
-        if shift is not None and (len(shift) != len(low) or not all(type(s) is int and abs(s) < 1 << 62 for s in shift)):
+        if shift is not None and (
+            len(shift) != len(low) or not all(type(s) is int and abs(s) <= LARGEST_SHIFT for s in shift)
+        ):
             raise FormatError(name, "the shift of a layer does not fit its box")
         inline: bytes | None = None
         attachment: Attachment | None = None

@@ -17,16 +17,29 @@ import numpy.typing as npt
 from arraystore.errors import FormatError
 from arraystore.format.box import Box
 from arraystore.format.columns import decode_column, encode_column, narrow
-from arraystore.format.envelope import Kind, decode_object, encode_object, pack_body, read_tuple, unpack_body
+from arraystore.format.envelope import Kind, encode_object, pack_body, read_object, read_tuple
 from arraystore.format.ids import ID_BYTES, id_to_text
 from arraystore.format.locations import NO_LOCATIONS, Locations
 
-__all__ = ["MAX_REFERENCES", "Manifest", "decode_manifest", "encode_manifest"]
+__all__ = [
+    "MAX_REACH",
+    "MAX_REFERENCES",
+    "Manifest",
+    "decode_manifest",
+    "decode_presence",
+    "encode_manifest",
+    "encode_presence",
+]
 
 MAX_REFERENCES = 1 << 20
 """Most references that a reader accepts in one manifest; it bounds what a hostile one can cost."""
 
-_MAX_BITMAP = MAX_REFERENCES * 64
+_CELLS_PER_BIT = 16
+"""A bitmap is used where at least one cell in 16 is spoken of; beyond, the index is smaller."""
+
+MAX_REACH = 1 << 62
+"""A chunk ends before this byte of its object, so that differences of offsets fit 63 bits with their sign."""
+
 _DENSE, _BITMAP, _INDEX = 0, 1, 2
 
 Int64s = npt.NDArray[np.int64]
@@ -133,27 +146,32 @@ class Manifest:
         return bool((self.source == self.deleted_source).any())
 
 
-def _encode_presence(box: Box, index: Int64s | None, count: int) -> tuple[int, bytes]:
+def encode_presence(box: Box, index: Int64s | None, count: int) -> tuple[int, bytes]:
+    """Encode which cells of a box are spoken of: the encoding, and its data."""
     if index is None or count == box.volume:
         return _DENSE, b""
-    if box.volume <= min(count * 16, _MAX_BITMAP):
+    if box.volume <= count * _CELLS_PER_BIT:
         bits = np.zeros(box.volume, dtype=bool)
         bits[index] = True
         return _BITMAP, np.packbits(bits).tobytes()
     return _INDEX, encode_column(index)
 
 
-def _decode_presence(name: str, box: Box, count: int, presence: int, data: bytes) -> Int64s | None:
+def decode_presence(name: str, box: Box, count: int, presence: int, data: bytes) -> Int64s | None:
+    """Return the numbers of the cells, ascending; None for all of them.  Raises `FormatError`."""
     if presence == _DENSE:
         if count != box.volume or data:
             raise FormatError(name, f"{count} references do not fill a box of {box.volume}")
         return None
     if presence == _BITMAP:
-        if box.volume > _MAX_BITMAP or len(data) != (box.volume + 7) // 8:
+        if box.volume > count * _CELLS_PER_BIT or len(data) != (box.volume + 7) // 8:
             raise FormatError(name, "bitmap does not fit the box")
-        index: Int64s = np.flatnonzero(np.unpackbits(np.frombuffer(data, dtype=np.uint8))).astype(np.int64)
-        if len(index) != count or (count and int(index[-1]) >= box.volume):
+        bits = np.frombuffer(data, dtype=np.uint8)
+        if int(np.bitwise_count(bits).sum()) != count:  # before they become 64 times as large
             raise FormatError(name, "bitmap does not hold the number of references announced")
+        index: Int64s = np.flatnonzero(np.unpackbits(bits)).astype(np.int64)
+        if int(index[-1]) >= box.volume:
+            raise FormatError(name, "bitmap reaches past the box")
         return index
     if presence == _INDEX:
         index = decode_column(f"{name}: index", data, count, box.volume - 1)
@@ -169,7 +187,7 @@ def _encode_offsets(source: Int64s, offset: Int64s, length: Int64s) -> bytes:
     same = source[1:] == source[:-1]
     expected[1:] = np.where(same, offset[:-1] + length[:-1], 0)
     residual = offset - expected
-    return encode_column(((residual << 1) ^ (residual >> 63)).view(np.uint64) & np.uint64((1 << 63) - 1))
+    return encode_column((residual << 1) ^ (residual >> 63))
 
 
 def _decode_offsets(name: str, column: Any, source: Int64s, length: Int64s) -> Int64s:
@@ -182,9 +200,17 @@ def _decode_offsets(name: str, column: Any, source: Int64s, length: Int64s) -> I
     sums = np.cumsum(steps)
     before = sums - steps
     offset: Int64s = sums - before[np.maximum.accumulate(np.where(starts, np.arange(len(source)), 0))]
-    if len(offset) and (int(offset.min()) < 0 or int((offset + length).min()) < 0):
-        raise FormatError(name, "a reference has a negative offset")
+    if not _within_reach(offset, length):
+        raise FormatError(name, f"a reference reaches before byte 0 or past byte {MAX_REACH}")
     return offset
+
+
+def _within_reach(offset: Int64s, length: Int64s) -> bool:
+    if not len(offset):
+        return True
+    least = min(int(offset.min()), int(length.min()))
+    most = max(int(offset.max()), int(length.max()))
+    return least >= 0 and most < MAX_REACH and int((offset + length).max()) < MAX_REACH
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
@@ -200,7 +226,10 @@ def encode_manifest(manifest: Manifest) -> bytes:
         raise FormatError("new manifest", f"{count} references; a manifest holds 1 to {MAX_REFERENCES}")
     source = manifest.source.astype(np.int64)
     length = manifest.length.astype(np.int64)
-    presence, data = _encode_presence(manifest.box, manifest.index, count)
+    offset = manifest.offset.astype(np.int64)
+    if not _within_reach(offset, length):
+        raise FormatError("new manifest", f"a reference reaches before byte 0 or past byte {MAX_REACH} of its object")
+    presence, data = encode_presence(manifest.box, manifest.index, count)
     body = (
         manifest.box.to_wire(),
         count,
@@ -208,7 +237,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
         data,
         manifest.packs,
         encode_column(source),
-        _encode_offsets(source, manifest.offset.astype(np.int64), length),
+        _encode_offsets(source, offset, length),
         encode_column(length),
         manifest.locations.to_wire() if len(manifest.locations) else None,
         manifest.inline,
@@ -231,7 +260,7 @@ def decode_manifest(name: str, data: bytes | bytearray | memoryview) -> Manifest
     FormatError
         If anything at all is wrong with it.
     """
-    body = unpack_body(name, decode_object(name, Kind.MANIFEST, data))
+    body = read_object(name, Kind.MANIFEST, data)
     wire_box, count, presence, present, packs, sources, offsets, lengths, wire_locations, inline = read_tuple(
         name, body, tuple, int, int, bytes, bytes, bytes, bytes, bytes, (tuple, type(None)), bytes
     )
@@ -242,9 +271,9 @@ def decode_manifest(name: str, data: bytes | bytearray | memoryview) -> Manifest
         raise FormatError(name, "the table of packs holds a part of an id")
     locations = NO_LOCATIONS if wire_locations is None else Locations.from_wire(name, wire_locations)
     deleted = len(packs) // ID_BYTES + len(locations) + 1
-    index = _decode_presence(name, box, count, presence, present)
+    index = decode_presence(name, box, count, presence, present)
     source = decode_column(f"{name}: sources", sources, count, deleted)
-    length = decode_column(f"{name}: lengths", lengths, count)
+    length = decode_column(f"{name}: lengths", lengths, count, MAX_REACH - 1)
     offset = _decode_offsets(name, offsets, source, length)
     inlined = source == deleted - 1
     if bool(inlined.any()) and int((offset[inlined] + length[inlined]).max()) > len(inline):

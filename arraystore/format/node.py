@@ -9,10 +9,12 @@ from typing import Any
 from arraystore.errors import FormatError
 from arraystore.format.layer import Layer
 
-__all__ = ["Documents", "Node", "NodeKind", "check_path", "node_key"]
+__all__ = ["DOCUMENT_NAMES", "Documents", "Node", "NodeKind", "check_path", "node_key"]
 
 MAX_PATH = 4096
 """Longest path of a node, in characters."""
+
+DOCUMENT_NAMES = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 
 Documents = dict[str, bytes]
 """Metadata documents of a node by name: ``zarr.json``, or ``.zarray``, ``.zgroup``, ``.zattrs``, ``.zmetadata``."""

@@ -11,10 +11,20 @@ import enum
 from dataclasses import dataclass, field
 from typing import Any
 
-from arraystore.errors import FormatError
-from arraystore.format.envelope import Kind, decode_object, encode_object, pack_body, read_tuple, unpack_body
+from arraystore.errors import FormatError, InvalidInputError
+from arraystore.format.envelope import (
+    Kind,
+    check_plain,
+    check_time,
+    encode_object,
+    pack_body,
+    read_object,
+    read_tuple,
+    unpack_body,
+)
 from arraystore.format.ids import ID_BYTES
 from arraystore.format.layer import Layer, read_id
+from arraystore.format.measure import measure
 from arraystore.format.transaction import TransactionLog, read_log
 
 __all__ = [
@@ -208,7 +218,7 @@ def encode_record(record: Record) -> bytes:
 
 def decode_record(name: str, data: bytes | bytearray | memoryview, branch: str, sequence: int) -> Record:
     """Read a record and check that it is the one that its key promises; raises `FormatError`."""
-    body = unpack_body(name, decode_object(name, Kind.RECORD, data))
+    body = read_object(name, Kind.RECORD, data)
     found_branch, found_sequence, own, attachments, previous = read_tuple(name, body, str, int, bytes, tuple, tuple)
     if (found_branch, found_sequence) != (branch, sequence):
         raise FormatError(name, f"holds record {found_sequence} of branch {found_branch[:80]!r}")
@@ -223,21 +233,25 @@ def decode_record(name: str, data: bytes | bytearray | memoryview, branch: str, 
 
 
 def encode_note(message: str, metadata: dict[str, Any]) -> bytes:
-    """Encode message and metadata of a commit."""
-    return pack_body((message, metadata or None))
+    """Encode message and metadata of a commit.
+
+    Raises
+    ------
+    InvalidInputError
+        If the metadata nests more deeply than a reader accepts.
+    """
+    note = pack_body((message, metadata or None))
+    try:
+        measure("message and metadata", note, MAX_MESSAGE + MAX_METADATA)
+    except FormatError as error:
+        raise InvalidInputError(f"they cannot be stored: {error}") from None
+    return note
 
 
 def decode_note(name: str, note: bytes) -> tuple[str, dict[str, Any]]:
     """Read what `encode_note` gave; raises `FormatError`."""
     message, metadata = read_tuple(name, unpack_body(name, note), str, (dict, type(None)))
-    return message, _lists(metadata or {})
-
-
-def _lists(value: Any) -> Any:
-    """Turn msgpack's tuples back into the lists of JSON."""
-    if isinstance(value, dict):
-        return {key: _lists(item) for key, item in value.items()}
-    return [_lists(item) for item in value] if isinstance(value, tuple) else value
+    return message, check_plain(name, metadata or {})
 
 
 def encode_body(sequence: int, body: Body, branch: str) -> bytes:
@@ -294,10 +308,12 @@ def _read_birth(name: str, value: Any) -> Birth:
     origin = None
     if wire is not None:
         branch, sequence, checkpoint = read_tuple(name, wire, str, int, bytes)
+        if sequence < 0:
+            raise FormatError(name, "a negative number of a record")
         origin = Origin(branch, sequence, read_id(name, checkpoint))
     if parent is not None:
         read_id(name, parent)
-    return Birth(read_id(name, snapshot), parent, time, origin)
+    return Birth(read_id(name, snapshot), parent, check_time(name, time), origin)
 
 
 def _read_transaction(name: str, value: Any, record: tuple[str, int]) -> Transaction:
@@ -306,11 +322,13 @@ def _read_transaction(name: str, value: Any, record: tuple[str, int]) -> Transac
     )
     if isolation not in (0, 1):
         raise FormatError(name, f"unknown isolation {isolation}")
+    if (type(note) is int and note < 0) or (type(log) is int and log < 0):
+        raise FormatError(name, "a negative number of an attachment")
     if type(log) is bytes and len(log) != ID_BYTES:
         raise FormatError(name, "expected the id of a transaction log")
     if type(log) is tuple:
         log = read_log(name, log, record)
-    return Transaction(read_id(name, identifier), read_id(name, parent), time, isolation, note, log)
+    return Transaction(read_id(name, identifier), read_id(name, parent), check_time(name, time), isolation, note, log)
 
 
 def _read_replacement(name: str, value: Any, record: tuple[str, int]) -> Replacement:

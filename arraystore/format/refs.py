@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from arraystore.errors import FormatError, InvalidInputError
-from arraystore.format.envelope import Kind, decode_object, encode_object, pack_body, read_tuple, unpack_body
+from arraystore.format.envelope import Kind, check_plain, check_time, encode_object, pack_body, read_object, read_tuple
 from arraystore.format.layer import read_id
 
 __all__ = [
@@ -91,10 +91,8 @@ def encode_repository(info: RepositoryInfo) -> bytes:
 
 def decode_repository(name: str, data: bytes | bytearray | memoryview) -> RepositoryInfo:
     """Read the object ``repo``; raises `FormatError`."""
-    identifier, time, config = read_tuple(
-        name, unpack_body(name, decode_object(name, Kind.REPOSITORY, data)), bytes, int, dict
-    )
-    return RepositoryInfo(read_id(name, identifier), time, config)
+    identifier, time, config = read_tuple(name, read_object(name, Kind.REPOSITORY, data), bytes, int, dict)
+    return RepositoryInfo(read_id(name, identifier), check_time(name, time), check_plain(name, config))
 
 
 @dataclass(frozen=True)
@@ -120,7 +118,7 @@ def encode_hint(hint: Hint) -> bytes:
 
 def decode_hint(name: str, data: bytes | bytearray | memoryview) -> Hint:
     """Read a hint; raises `FormatError`."""
-    sequence, checkpoint = read_tuple(name, unpack_body(name, decode_object(name, Kind.HINT, data)), int, bytes)
+    sequence, checkpoint = read_tuple(name, read_object(name, Kind.HINT, data), int, bytes)
     if sequence < 0:
         raise FormatError(name, "a negative number of a record")
     return Hint(sequence, read_id(name, checkpoint))
@@ -159,7 +157,18 @@ def encode_tag(tag: Tag) -> bytes:
 
 
 def decode_tag(name: str, data: bytes | bytearray | memoryview) -> Tag:
-    """Read a tag; raises `FormatError`."""
-    body = unpack_body(name, decode_object(name, Kind.TAG, data))
+    """Read a tag and check that it is the one that its key promises; raises `FormatError`."""
+    body = read_object(name, Kind.TAG, data)
     tag, snapshot, branch, sequence, checkpoint, time = read_tuple(name, body, str, bytes, str, int, bytes, int)
-    return Tag(tag, read_id(name, snapshot), branch, sequence, read_id(name, checkpoint), time)
+    if not _stands_at(name, tag):
+        raise FormatError(name, f"holds the tag {tag[:80]!r}")
+    if sequence < 0:
+        raise FormatError(name, "a negative number of a record")
+    return Tag(tag, read_id(name, snapshot), branch, sequence, read_id(name, checkpoint), check_time(name, time))
+
+
+def _stands_at(key: str, tag: str) -> bool:
+    try:
+        return tag_key(tag) == key
+    except InvalidInputError:
+        return False

@@ -10,10 +10,11 @@ import numpy as np
 
 from arraystore.errors import FormatError
 from arraystore.format.columns import decode_column, encode_column
-from arraystore.format.envelope import Kind, decode_object, encode_object, pack_body, read_tuple, unpack_body
-from arraystore.format.ids import ID_BYTES, id_to_text
+from arraystore.format.envelope import Kind, check_time, encode_object, pack_body, read_object, read_tuple
+from arraystore.format.ids import ID_BYTES, all_different, id_to_text
 from arraystore.format.layer import Layer, read_id
-from arraystore.format.node import Documents, Node, NodeKind, check_path
+from arraystore.format.layer_table import decode_layers, encode_layers
+from arraystore.format.node import DOCUMENT_NAMES, Documents, Node, NodeKind, check_path
 
 __all__ = ["MAX_NODES", "Checkpoint", "PageRef", "checkpoint_key", "decode_checkpoint", "encode_checkpoint"]
 
@@ -94,7 +95,8 @@ def _encode_nodes(nodes: tuple[Node, ...]) -> tuple[Any, ...]:
         encode_column(np.array(document_names, dtype=np.int64)),
         _lengths(documents),
         b"".join(documents),
-        tuple(tuple(layer.to_wire() for layer in node.layers) for node in ordered),
+        encode_column(np.array([len(node.layers) for node in ordered], dtype=np.int64)),
+        encode_layers([layer for node in ordered for layer in node.layers]),
     )
 
 
@@ -107,21 +109,24 @@ def _cut(name: str, lengths: Any, count: int, blob: bytes) -> list[bytes]:
 
 
 def _decode_nodes(name: str, value: Any) -> tuple[Node, ...]:
-    count, ids, path_lengths, paths, kinds, counts, names, document_names, document_lengths, documents, layers = (
-        read_tuple(name, value, int, bytes, bytes, bytes, bytes, bytes, tuple, bytes, bytes, bytes, tuple)
+    count, ids, path_lengths, paths, kinds, counts, names, document_names, document_lengths, documents, *rest = (
+        read_tuple(name, value, int, *(bytes,) * 5, tuple, *(bytes,) * 4, tuple)
     )
-    if not 0 <= count <= MAX_NODES or len(ids) != count * ID_BYTES or len(layers) != count:
+    if not 0 <= count <= MAX_NODES or len(ids) != count * ID_BYTES:
         raise FormatError(name, "the table of nodes has columns of different lengths")
-    if not all(type(item) is str for item in names):
-        raise FormatError(name, "the name of a document is no text")
+    if not all_different(ids):
+        raise FormatError(name, "two nodes have the same id")
+    if not all(type(item) is str for item in names) or not set(DOCUMENT_NAMES).issuperset(names):
+        raise FormatError(name, "unknown names of metadata documents")
     path_list = _cut(f"{name}: paths", path_lengths, count, paths)
     kind_list = decode_column(f"{name}: kinds", kinds, count, max(NodeKind)).tolist()
-    per_node = decode_column(f"{name}: documents", counts, count, 8)
+    per_node = decode_column(f"{name}: documents", counts, count, len(DOCUMENT_NAMES))
     total = int(per_node.sum())
     name_list = decode_column(f"{name}: documents", document_names, total, max(len(names) - 1, 0)).tolist()
     if total and not names:
         raise FormatError(name, "documents without names")
     contents = _cut(f"{name}: documents", document_lengths, total, documents)
+    layers = _layers_of_nodes(name, count, *rest)
     nodes: list[Node] = []
     at = 0
     for i, (raw_path, raw_kind, found) in enumerate(zip(path_list, kind_list, per_node.tolist(), strict=True)):
@@ -132,13 +137,27 @@ def _decode_nodes(name: str, value: Any) -> tuple[Node, ...]:
             raise FormatError(name, "a path is not UTF-8") from None
         of_node: Documents = {names[name_list[j]]: contents[j] for j in range(at, at + found)}
         at += found
-        if type(layers[i]) is not tuple:
-            raise FormatError(name, "the layers of a node are no list")
-        wires = tuple([Layer.from_wire(name, wire) for wire in layers[i]])
-        nodes.append(Node(ids[i * ID_BYTES : (i + 1) * ID_BYTES], path, kind, of_node, wires))
-    if len({node.key for node in nodes}) != count or len({node.id for node in nodes}) != count:
-        raise FormatError(name, "two nodes have the same path or id")
+        if len(of_node) != found or (found and kind == NodeKind.FILE):
+            raise FormatError(name, f"metadata documents of node {path[:80]!r} are twice there, or of a file")
+        _check_dimensions(name, path, kind, layers[i])
+        nodes.append(Node(ids[i * ID_BYTES : (i + 1) * ID_BYTES], path, kind, of_node, layers[i]))
+    if len({node.key for node in nodes}) != count:
+        raise FormatError(name, "two nodes have the same path")
     return tuple(nodes)
+
+
+def _layers_of_nodes(name: str, count: int, per_node: Any, table: Any) -> list[tuple[Layer, ...]]:
+    layers = decode_layers(name, table)
+    ends = np.cumsum(decode_column(f"{name}: layers", per_node, count, len(layers))).tolist()
+    if (ends[-1] if count else 0) != len(layers):
+        raise FormatError(name, "nodes do not have as many layers as there are")
+    return [tuple(layers[start:end]) for start, end in zip([0, *ends[:-1]], ends, strict=True)] if count else []
+
+
+def _check_dimensions(name: str, path: str, kind: NodeKind, layers: tuple[Layer, ...]) -> None:
+    dimensions = {len(layer.box.low) for layer in layers}
+    if len(dimensions) > 1 or (layers and kind == NodeKind.GROUP) or (dimensions > {0} and kind == NodeKind.FILE):
+        raise FormatError(name, f"layers of node {path[:80]!r} do not fit it, or each other")
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
@@ -158,7 +177,7 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
 
 def decode_checkpoint(name: str, data: bytes | bytearray | memoryview) -> Checkpoint:
     """Read a checkpoint; raises `FormatError`."""
-    body = unpack_body(name, decode_object(name, Kind.CHECKPOINT, data))
+    body = read_object(name, Kind.CHECKPOINT, data)
     branch, sequence, snapshot, parent, time, note, nodes, pages = read_tuple(
         name, body, str, int, bytes, (bytes, type(None)), int, bytes, tuple, tuple
     )
@@ -169,7 +188,7 @@ def decode_checkpoint(name: str, data: bytes | bytearray | memoryview) -> Checkp
         sequence,
         read_id(name, snapshot),
         None if parent is None else read_id(name, parent),
-        time,
+        check_time(name, time),
         note,
         _decode_nodes(name, nodes),
         tuple([_read_page_ref(name, page) for page in pages]),

@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from arraystore.errors import FormatError
 from arraystore.format.box import Box
-from arraystore.format.envelope import Kind, decode_object, encode_object, pack_body, read_tuple, unpack_body
+from arraystore.format.envelope import Kind, encode_object, pack_body, read_object, read_tuple
 from arraystore.format.layer import Layer, read_id
-from arraystore.format.manifest import _decode_presence, _encode_presence
-from arraystore.format.node import NodeKind, check_path
+from arraystore.format.manifest import decode_presence, encode_presence
+from arraystore.format.node import DOCUMENT_NAMES, NodeKind, check_path
 
 __all__ = [
     "ChunkChange",
@@ -27,7 +27,7 @@ __all__ = [
     "read_log",
 ]
 
-_DOCUMENT_NAMES = frozenset({"zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"})
+_DOCUMENT_NAMES = frozenset(DOCUMENT_NAMES)
 
 
 class Operation(enum.IntEnum):
@@ -82,7 +82,9 @@ class NodeChange:
             raise FormatError(name, str(error)) from None
         documents = documents or {}
         if not _DOCUMENT_NAMES.issuperset(documents):
-            raise FormatError(name, f"unknown metadata documents {sorted(documents)[:8]}")
+            raise FormatError(name, f"unknown metadata documents {sorted(map(repr, documents))[:8]}")
+        if documents and (kind == NodeKind.FILE or operation not in (Operation.CREATED, Operation.UPDATED)):
+            raise FormatError(name, "metadata documents of a file, or of a node that is deleted or moved")
         removable = operation == Operation.UPDATED
         for document in documents.values():
             if type(document) is not bytes and not (document is None and removable):
@@ -106,11 +108,11 @@ class Presence:
     @classmethod
     def of(cls, box: Box, index: npt.NDArray[np.int64] | None, count: int) -> Presence:
         """Encode the numbers of cells (None for all)."""
-        return cls(box, count, *_encode_presence(box, index, count))
+        return cls(box, count, *encode_presence(box, index, count))
 
     def numbers(self, name: str) -> npt.NDArray[np.int64]:
         """Return the numbers of the cells, ascending; raises `FormatError`."""
-        index = _decode_presence(name, self.box, self.count, self.kind, self.data)
+        index = decode_presence(name, self.box, self.count, self.kind, self.data)
         return np.arange(self.box.volume, dtype=np.int64) if index is None else index
 
 
@@ -144,7 +146,7 @@ class ChunkChange:
         layer = Layer.from_wire(name, wire, record)
         if presence is not None:
             read_tuple(name, presence, int, bytes)
-            _decode_presence(name, layer.box, layer.count, *presence)
+            decode_presence(name, layer.box, layer.count, *presence)
         elif layer.inline is None and not layer.dense:
             raise FormatError(name, "a sparse layer does not tell its cells")
         return cls(read_id(name, node), layer, presence)
@@ -178,4 +180,4 @@ def encode_transaction(log: TransactionLog) -> bytes:
 
 def decode_transaction(name: str, data: bytes | bytearray | memoryview) -> TransactionLog:
     """Read an object of ``transactions/``; raises `FormatError`."""
-    return read_log(name, unpack_body(name, decode_object(name, Kind.TRANSACTION, data)))
+    return read_log(name, read_object(name, Kind.TRANSACTION, data))

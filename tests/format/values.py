@@ -1,0 +1,247 @@
+"""Strategies for every value of the format, and what makes two of them equal."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from arraystore.format.box import MAX_VOLUME, Box
+from arraystore.format.changes import ArrayPayload, ChangePayload
+from arraystore.format.columns import narrow
+from arraystore.format.envelope import LATEST_TIME
+from arraystore.format.history import HistoryPage, SnapshotRow, page_span
+from arraystore.format.layer import Attachment, Layer
+from arraystore.format.locations import NO_LOCATIONS, Locations, locations_from_urls
+from arraystore.format.manifest import MAX_REACH, Manifest
+from arraystore.format.node import Node, NodeKind
+from arraystore.format.record import Birth, Commit, Origin, Replacement, Rewrite, Transaction, encode_note
+from arraystore.format.refs import Hint, RepositoryInfo, Tag
+from arraystore.format.snapshot import Checkpoint, PageRef
+from arraystore.format.transaction import ChunkChange, NodeChange, Operation, Presence, TransactionLog
+
+LARGEST = (1 << 63) - 1
+
+ids = st.binary(min_size=12, max_size=12)
+times = st.integers(0, LATEST_TIME)
+numbers = st.integers(0, 1 << 40)
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+branches = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=8)
+part = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/\0"), min_size=1, max_size=6).filter(
+    lambda p: p not in (".", "..")
+)
+paths = st.lists(part, min_size=1, max_size=3).map("/".join)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 64) - 1) | st.floats(allow_nan=False) | text,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
+    max_leaves=8,
+)
+metadata = st.dictionaries(text, json_values, max_size=3)
+notes = st.builds(encode_note, text, metadata)
+
+
+@st.composite
+def boxes(draw: st.DrawFn, most_cells: int = MAX_VOLUME, largest_low: int = 1 << 60) -> Box:
+    sides: list[int] = []
+    for _ in range(draw(st.integers(0, 6))):
+        room = most_cells // math.prod(sides)
+        sides.append(draw(st.integers(1, max(1, min(room, 1 << 61)))))
+    low = tuple(draw(st.integers(0, largest_low)) for _ in sides)
+    return Box(low, tuple(a + b for a, b in zip(low, sides, strict=True)))
+
+
+@st.composite
+def locations(draw: st.DrawFn, most: int = 5) -> Locations:
+    count = draw(st.integers(1, most))
+    urls = draw(st.lists(text, min_size=count, max_size=count))
+    etags = draw(st.none() | st.lists(st.none() | text, min_size=count, max_size=count))
+    modified = draw(st.none() | st.lists(st.integers(0, LARGEST), min_size=count, max_size=count))
+    return locations_from_urls(urls, etags, modified)
+
+
+@st.composite
+def manifests(draw: st.DrawFn, most_cells: int = 1 << 62) -> Manifest:
+    box = draw(boxes(draw(st.sampled_from([30, most_cells]))))
+    if box.volume <= 30 and draw(st.booleans()):
+        index, count = None, box.volume
+    else:
+        cells = draw(st.sets(st.integers(0, box.volume - 1), min_size=1, max_size=min(30, box.volume)))
+        index, count = np.array(sorted(cells), dtype=np.int64), len(cells)
+        if count == box.volume:
+            index = None
+    packs = b"".join(draw(st.lists(ids, max_size=4)))
+    table = draw(locations()) if draw(st.booleans()) else NO_LOCATIONS
+    inline = draw(st.binary(max_size=40))
+    used = len(packs) // 12 + len(table)
+    return _with_references(draw, Manifest(box, index, *_nothing(count), packs, table, inline), used, count)
+
+
+def _nothing(count: int) -> tuple[Any, Any, Any]:
+    return (np.zeros(count, dtype=np.uint8),) * 3
+
+
+def _with_references(draw: st.DrawFn, manifest: Manifest, used: int, count: int) -> Manifest:
+    source, offset, length = [], [], []
+    for _ in range(count):
+        kind = draw(st.integers(0, used + 1))
+        most = MAX_REACH - 1
+        if kind == used:
+            most = len(manifest.inline)
+        elif kind == used + 1:
+            most = 0
+        start = draw(st.integers(0, most))
+        source.append(kind)
+        offset.append(start)
+        length.append(draw(st.integers(0, most - start)))
+    columns = [narrow(np.array(c, dtype=np.int64)) for c in (source, offset, length)]
+    return Manifest(manifest.box, manifest.index, *columns, manifest.packs, manifest.locations, manifest.inline)
+
+
+def attachments_of(record: tuple[str, int] | None) -> st.SearchStrategy[Attachment]:
+    other = st.builds(Attachment, branches, numbers, st.integers(0, 70))
+    return other if record is None else other | st.builds(Attachment, *map(st.just, record), st.integers(0, 70))
+
+
+@st.composite
+def layers(draw: st.DrawFn, record: tuple[str, int] | None = None, dimensions: int | None = None) -> Layer:
+    box = draw(boxes() if dimensions is None else boxes().filter(lambda b: len(b.low) == dimensions))
+    count = draw(st.integers(1, min(box.volume, 1 << 20)))
+    where = draw(st.integers(0, 2))
+    shift = draw(st.none() | st.tuples(*[st.integers(1 - (1 << 62), (1 << 62) - 1)] * len(box.low)))
+    return Layer(
+        draw(ids),
+        box,
+        count,
+        draw(st.booleans()),
+        draw(st.binary(max_size=30)) if where == 1 else None,
+        draw(attachments_of(record)) if where == 2 else None,
+        shift,
+    )
+
+
+documents = st.dictionaries(st.sampled_from(["zarr.json", ".zarray", ".zgroup", ".zattrs"]), st.binary(max_size=60))
+
+
+@st.composite
+def node_changes(draw: st.DrawFn) -> NodeChange:
+    operation = draw(st.sampled_from(Operation))
+    kind = draw(st.sampled_from(NodeKind))
+    found: dict[str, bytes | None] = {}
+    if kind != NodeKind.FILE and operation in (Operation.CREATED, Operation.UPDATED):
+        found = dict(draw(documents))
+        if operation == Operation.UPDATED and draw(st.booleans()):
+            found[".zmetadata"] = None
+    target = draw(paths) if operation == Operation.MOVED else None
+    return NodeChange(operation, draw(ids), draw(paths), kind, found, target)
+
+
+@st.composite
+def chunk_changes(draw: st.DrawFn, record: tuple[str, int] | None = None) -> ChunkChange:
+    layer = draw(layers(record))
+    if layer.dense or layer.inline is not None:
+        return ChunkChange(draw(ids), layer)
+    cells = sorted(draw(st.sets(st.integers(0, layer.box.volume - 1), min_size=1, max_size=20)))
+    layer = Layer(layer.id, layer.box, len(cells), layer.deletions, None, layer.attachment, layer.shift)
+    if layer.dense:
+        return ChunkChange(draw(ids), layer)
+    presence = Presence.of(layer.box, np.array(cells, dtype=np.int64), len(cells))
+    return ChunkChange(draw(ids), layer, (presence.kind, presence.data))
+
+
+def logs(record: tuple[str, int] | None = None) -> st.SearchStrategy[TransactionLog]:
+    return st.builds(
+        TransactionLog,
+        st.lists(node_changes(), max_size=3).map(tuple),
+        st.lists(chunk_changes(record), max_size=3).map(tuple),
+    )
+
+
+def bodies(record: tuple[str, int]) -> st.SearchStrategy[Birth | Commit | Rewrite]:
+    attachment = st.integers(0, 100)
+    births = st.builds(Birth, ids, st.none() | ids, times, st.none() | st.builds(Origin, branches, numbers, ids))
+    transactions = st.builds(
+        Transaction, ids, ids, times, st.integers(0, 1), notes | attachment, logs(record) | attachment | ids
+    )
+    commits = st.builds(Commit, st.lists(transactions, min_size=1, max_size=3).map(tuple))
+    added = st.lists(layers(record), max_size=2).map(tuple)
+    replacements = st.builds(Replacement, ids, ids, ids, st.integers(1, 1 << 20), added)
+    rewrites = st.builds(Rewrite, st.lists(replacements, min_size=1, max_size=2).map(tuple))
+    return births | commits | rewrites
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> Node:
+    kind = draw(st.sampled_from(NodeKind))
+    dimensions = 0 if kind == NodeKind.FILE else draw(st.integers(0, 3))
+    found = () if kind == NodeKind.GROUP else tuple(draw(st.lists(layers(None, dimensions), max_size=3)))
+    path = draw(paths if kind == NodeKind.FILE else paths | st.just(""))
+    return Node(draw(ids), path, kind, {} if kind == NodeKind.FILE else draw(documents), found)
+
+
+page_refs = st.builds(PageRef, st.integers(1, 10), numbers, ids, ids)
+
+
+@st.composite
+def checkpoints(draw: st.DrawFn) -> Checkpoint:
+    unique = draw(st.lists(nodes(), max_size=4, unique_by=(lambda n: n.key, lambda n: n.id)))
+    return Checkpoint(
+        draw(branches),
+        draw(numbers),
+        draw(ids),
+        draw(st.none() | ids),
+        draw(times),
+        draw(notes),
+        tuple(sorted(unique, key=lambda n: n.key)),
+        tuple(draw(st.lists(page_refs, max_size=3))),
+    )
+
+
+@st.composite
+def history_pages(draw: st.DrawFn) -> HistoryPage:
+    level, index = draw(st.integers(1, 3)), draw(st.integers(0, 1 << 20))
+    first, last = page_span(level, index)
+    count = draw(st.integers(0, 6))
+    sequences = sorted(draw(st.lists(st.integers(first, last), min_size=count, max_size=count)))
+    found = draw(st.lists(ids, min_size=count, max_size=count, unique=True))
+    parent = st.none() | ids.filter(any)
+    rows = tuple(
+        SnapshotRow(s, i, draw(parent), draw(times), draw(notes)) for s, i in zip(sequences, found, strict=True)
+    )
+    return HistoryPage(draw(branches), level, index, rows, tuple(draw(st.lists(st.tuples(numbers, ids), max_size=2))))
+
+
+payloads = st.builds(
+    ChangePayload,
+    ids,
+    ids,
+    st.lists(node_changes(), max_size=3).map(tuple),
+    st.lists(
+        st.builds(
+            ArrayPayload,
+            ids,
+            st.none() | st.lists(numbers, max_size=3).map(tuple),
+            st.lists(manifests(), max_size=2).map(tuple),
+        ),
+        max_size=2,
+    ).map(tuple),
+)
+repositories = st.builds(RepositoryInfo, ids, times, metadata)
+hints = st.builds(Hint, numbers, ids)
+tags = st.builds(Tag, branches, ids, branches, numbers, ids, times)
+
+
+def plain(value: Any) -> Any:
+    """Turn a value into one that compares by content, numpy columns and location tables included."""
+    if isinstance(value, Manifest):
+        table = value.locations
+        where = [(table.url(i), table.etag(i), table.not_modified_after(i)) for i in range(len(table))]
+        index = None if value.index is None else value.index.tolist()
+        columns = [c.tolist() for c in (value.source, value.offset, value.length)]
+        return (value.box, index, columns, value.packs, where, value.inline)
+    if isinstance(value, ArrayPayload):
+        return (value.node, value.visible, [plain(m) for m in value.manifests])
+    if isinstance(value, ChangePayload):
+        return (value.session, value.fork, value.nodes, [plain(a) for a in value.arrays])
+    return value
