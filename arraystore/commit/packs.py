@@ -78,7 +78,7 @@ class PackWriter:
         self.settings = settings
         self.packs: list[bytes] = []
         self._start = start
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # an upload may be done, and say so, in the very call that starts it
         self._open = -1
         self._buffer = bytearray()
         self._used = 0
@@ -214,8 +214,8 @@ class PackWriter:
         """
         with self._lock:
             self._seal()
-            retries = [(source, f) for source, f in self._uploads.items() if f.done()]
-            for source, _ in retries:
+            failed = [s for s, f in self._uploads.items() if f.done() and (f.cancelled() or f.exception() is not None)]
+            for source in failed:
                 view = self._pending[source]
                 del self._uploads[source]
                 self._upload(source, view, None, locked=True)

@@ -1,0 +1,98 @@
+"""Packs: whatever the storage's timing, every chunk arrives, once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from arraystore import in_memory_storage
+from arraystore.commit.environment import Environment
+from arraystore.commit.packs import PackSettings, PackWriter, pack_key
+from arraystore.errors import StorageError
+from arraystore.storage import Fault, FaultyStorage, Storage
+from tests.commit.support import DistantStorage, keys
+
+SMALL = PackSettings(inline=0, own_object=1000, target=100, in_flight=10_000)
+
+
+def _run_at_once(work: Coroutine[Any, Any, None]) -> Future[None]:
+    """Return a future that is done already, as when the storage is faster than the caller."""
+    done: Future[None] = Future()
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(work)
+        done.set_result(None)
+    except StorageError as error:
+        done.set_exception(error)
+    finally:
+        loop.close()
+    return done
+
+
+class _TellsLater(Future[None]):
+    """Is done, and has not told anybody yet: a thread is about to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: list[Callable[[Future[None]], object]] = []
+
+    def add_done_callback(self, fn: Callable[[Future[None]], object]) -> None:
+        if self.done():
+            self.waiting.append(fn)
+        else:
+            super().add_done_callback(fn)
+
+
+def _writer(storage: Storage, start: Callable[[Coroutine[Any, Any, None]], Future[None]]) -> PackWriter:
+    return PackWriter(storage, Environment(), SMALL, start)
+
+
+@pytest.mark.timeout(20)
+def test_an_upload_that_ends_before_anybody_waits_for_it_blocks_nobody() -> None:
+    storage = DistantStorage(in_memory_storage())
+    packs = _writer(storage, _run_at_once)
+    places = [packs.add(memoryview(bytes([i]) * size)) for i, size in enumerate((60, 60, 2000, 60))]
+    asyncio.run(packs.flush())
+    assert len(keys(storage, "chunks/")) == 4
+    for i, (source, offset, length) in enumerate(places):
+        assert packs.read(source, offset, offset + length) is None
+        assert storage.get_range_sync(pack_key(packs.packs[source]), offset, offset + length) == bytes([i]) * length
+
+
+def test_an_upload_that_has_just_succeeded_is_not_repeated() -> None:
+    started: list[_TellsLater] = []
+
+    def start(work: Coroutine[Any, Any, None]) -> Future[None]:
+        _run_at_once(work).result()
+        late = _TellsLater()
+        late.set_result(None)
+        started.append(late)
+        return late
+
+    storage = in_memory_storage()
+    packs = _writer(storage, start)
+    source, offset, length = packs.add(memoryview(b"x" * 60))
+    packs.add(memoryview(b"y" * 60))
+    asyncio.run(packs.flush())
+    assert len(started) == 2
+    for future in started:
+        for tell in future.waiting:
+            tell(future)
+    assert packs.read(source, offset, offset + length) is None
+
+
+def test_a_failed_upload_is_reported_by_flush_stays_readable_and_is_repeated_by_the_next_one() -> None:
+    storage = FaultyStorage(in_memory_storage(), [Fault("put", "chunks/*", times=2)])
+    packs = _writer(storage, _run_at_once)
+    source, offset, length = packs.add(memoryview(b"x" * 60))
+    for _ in range(2):
+        with pytest.raises(StorageError, match="on purpose"):
+            asyncio.run(packs.flush())
+        assert packs.read(source, offset, offset + length) == b"x" * 60
+    asyncio.run(packs.flush())
+    assert packs.read(source, offset, offset + length) is None
+    assert storage.get_range_sync(pack_key(packs.packs[source]), offset, offset + length) == b"x" * 60
