@@ -7,17 +7,19 @@ synchronous; what may need one comes as a synchronous and an asynchronous twin.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from operator import lt
 from typing import Any
 
 from arraystore.commit.changes import ArrayChanges, ChangeSet, file_key, file_node
 from arraystore.commit.chunktable import Entry
 from arraystore.commit.packs import pack_key
-from arraystore.commit.reader import ChunkReader, Window, whole_chunk
+from arraystore.commit.reader import ChunkReader, Found, Window, whole_chunk
 from arraystore.commit.state import State
 from arraystore.errors import InvalidInputError, InvalidKeyError, ReadOnlyError
+from arraystore.format.manifest import Manifest
 from arraystore.format.node import MAX_PATH, Node, NodeKind
 from arraystore.format.references import DELETED, INLINE, VIRTUAL
-from arraystore.format.zarr_metadata import DOCUMENT_NAMES, ArrayInfo, array_info, node_type, parse_index
+from arraystore.format.zarr_metadata import DOCUMENT_NAMES, ArrayInfo, array_info, known_index, node_type
 from arraystore.storage.protocol import BytesLike
 
 __all__ = ["ArrayHandle", "Hierarchy", "check_key", "join", "split_document"]
@@ -68,6 +70,8 @@ class ArrayHandle:
         What its chunk keys start with, and what stands between coordinates; only for the usual encodings.
     changes
         Chunks written in this session, None as long as there are none.
+    sole
+        The manifest, once loaded, of an array that has just one layer.
     """
 
     node: Node
@@ -75,11 +79,15 @@ class ArrayHandle:
     prefix: str
     separator: str
     changes: ArrayChanges | None
+    sole: Manifest | None = None
 
-    @property
-    def grid(self) -> tuple[int, ...]:
-        """Number of chunks along each dimension."""
-        return () if self.info is None else self.info.grid
+    def __post_init__(self) -> None:
+        self.grid = () if self.info is None else self.info.grid
+        self.layers = self.node.layers
+
+    def inside(self, coords: tuple[int, ...]) -> bool:
+        """Tell whether a chunk is in the grid."""
+        return all(map(lt, coords, self.grid))
 
 
 class Hierarchy:
@@ -99,9 +107,9 @@ class Hierarchy:
         self.state = state
         self.reader = reader
         self.changes = changes
-        self._has_files = changes.has_files if changes else any(key.startswith("\0") for key in state.nodes)
         self._handles: dict[str, ArrayHandle] = {}
         self._last: ArrayHandle | None = None
+        self._files = changes.has_files if changes else any(key.startswith("\0") for key in state.nodes)
 
     # -- finding --------------------------------------------------------------------------------------------
 
@@ -126,22 +134,20 @@ class Hierarchy:
         """Forget handles, after nodes have changed."""
         self._handles.clear()
         self._last = None
+        if self.changes is not None:
+            self._files = self.changes.has_files
 
     def chunk(self, key: str) -> tuple[ArrayHandle, tuple[int, ...]] | None:
         """Return array and coordinates if a key is that of a chunk or file; coordinates may be outside of the grid."""
         last = self._last
         if last is not None and not self._files and key.startswith(last.prefix):
-            parts = key[len(last.prefix) :].split(last.separator)
-            if len(parts) == len(last.grid):
-                try:
-                    return last, tuple([parse_index(part) for part in parts])
-                except ValueError:
-                    pass
+            try:
+                coords = tuple(map(known_index, key[len(last.prefix) :].split(last.separator)))
+            except KeyError:  # an index not met before, or no chunk
+                return self._find_chunk(key)
+            if len(coords) == len(last.grid):
+                return last, coords
         return self._find_chunk(key)
-
-    @property
-    def _files(self) -> bool:
-        return self._has_files if self.changes is None else self.changes.has_files
 
     def _find_chunk(self, key: str) -> tuple[ArrayHandle, tuple[int, ...]] | None:
         if self._files:
@@ -190,15 +196,29 @@ class Hierarchy:
         if found is None:
             return self._document_part(key, window)
         handle, coords = found
-        if handle.info is not None and not handle.info.inside(coords):
+        if not handle.inside(coords):
             return None
-        entry = self._changed(handle, coords)
-        if isinstance(entry, tuple):
-            return self._read_entry_sync(entry, window)
-        if entry is None:
-            return None
-        place = self.reader.find_sync(handle.node.layers, coords)
+        if handle.changes is not None:
+            entry = self._changed(handle, coords)
+            if isinstance(entry, tuple):
+                return self._read_entry_sync(entry, window)
+            if entry is None:
+                return None
+        place = self._place(handle, coords)
+        if isinstance(place, bool):
+            place = self.reader.find_sync(handle.layers, coords)
         return None if place is None else self.reader.read_sync(place, window)
+
+    def _place(self, handle: ArrayHandle, coords: tuple[int, ...]) -> Found | None | bool:
+        """Look a committed chunk up without a request; False where one is needed."""
+        sole = handle.sole
+        if sole is None:
+            found = self.reader.find_cached(handle.layers, coords)
+            if isinstance(found, tuple) and len(handle.layers) == 1 and handle.layers[0].shift is None:
+                handle.sole = found[0]
+            return found
+        at = sole.find(coords)
+        return None if at < 0 or sole.source.item(at) == sole.deleted_source else (sole, at)
 
     async def get(self, key: str, window: Window = whole_chunk) -> BytesLike | None:
         """Return a value, or the part of it that a window wants; None if there is none."""
@@ -206,16 +226,17 @@ class Hierarchy:
         if found is None:
             return self._document_part(key, window)
         handle, coords = found
-        if handle.info is not None and not handle.info.inside(coords):
+        if not handle.inside(coords):
             return None
-        entry = self._changed(handle, coords)
-        if isinstance(entry, tuple):
-            return await self._read_entry(entry, window)
-        if entry is None:
-            return None
-        place = self.reader.find_cached(handle.node.layers, coords)
+        if handle.changes is not None:
+            entry = self._changed(handle, coords)
+            if isinstance(entry, tuple):
+                return await self._read_entry(entry, window)
+            if entry is None:
+                return None
+        place = self._place(handle, coords)
         if isinstance(place, bool):
-            place = await self.reader.find(handle.node.layers, coords)
+            place = await self.reader.find(handle.layers, coords)
         return None if place is None else await self.reader.read(place, window)
 
     def _document_part(self, key: str, window: Window) -> BytesLike | None:
@@ -267,12 +288,12 @@ class Hierarchy:
             document = self.document(key)
             return None if document is None else len(document)
         handle, coords = found
-        if handle.info is not None and not handle.info.inside(coords):
+        if not handle.inside(coords):
             return None
         entry = self._changed(handle, coords)
         if not isinstance(entry, bool):
             return None if entry is None else entry[2]
-        place = await self.reader.find(handle.node.layers, coords)
+        place = await self.reader.find(handle.layers, coords)
         return None if place is None else int(place[0].length[place[1]])
 
     # -- writing --------------------------------------------------------------------------------------------
@@ -294,16 +315,16 @@ class Hierarchy:
                 if file is None:
                     file = file_node(key, changes.packs.environment.new_id())
                     changes.put_node(file)
+                    self._files = True
                 return self.handle(file), ()
         handle, coords = found
-        if handle.info is not None and not handle.info.inside(coords):
+        if not handle.inside(coords):
             raise InvalidKeyError(
-                f"{key!r}: chunk {coords} is outside of the grid {handle.info.grid} of array {handle.node.path!r}"
+                f"{key!r}: chunk {coords} is outside of the grid {handle.grid} of array {handle.node.path!r}"
             )
         return found
 
-    def _record(self, handle: ArrayHandle, coords: tuple[int, ...], entry: Entry) -> None:
-        changes = self.writable()
+    def _record(self, changes: ChangeSet, handle: ArrayHandle, coords: tuple[int, ...], entry: Entry) -> None:
         with changes.lock:
             if handle.changes is None:
                 handle.changes = changes.array(handle.node)
@@ -313,20 +334,20 @@ class Hierarchy:
     def set_sync(self, key: str, data: memoryview) -> None:
         """Set a value."""
         changes = self.writable()
-        if self._set_document(key, data):
+        if key.endswith(DOCUMENT_NAMES) and self._set_document(key, data):
             return
         handle, coords = self._target(key)
-        if not self._set_small(handle, coords, data):
-            self._record(handle, coords, changes.packs.add(data))
+        if not self._set_small(changes, handle, coords, data):
+            self._record(changes, handle, coords, changes.packs.add(data))
 
     async def set(self, key: str, data: memoryview) -> None:
         """Set a value; large chunks are uploaded while other tasks go on."""
         changes = self.writable()
-        if self._set_document(key, data):
+        if key.endswith(DOCUMENT_NAMES) and self._set_document(key, data):
             return
         handle, coords = self._target(key)
-        if not self._set_small(handle, coords, data):
-            self._record(handle, coords, await changes.packs.add_async(data))
+        if not self._set_small(changes, handle, coords, data):
+            self._record(changes, handle, coords, await changes.packs.add_async(data))
 
     def set_if_untouched(self, key: str, data: memoryview) -> None:
         """Set a value that the snapshot does not have, unless this session has set it in between."""
@@ -340,11 +361,10 @@ class Hierarchy:
             if not there:
                 self.set_sync(key, data)
 
-    def _set_small(self, handle: ArrayHandle, coords: tuple[int, ...], data: memoryview) -> bool:
+    def _set_small(self, changes: ChangeSet, handle: ArrayHandle, coords: tuple[int, ...], data: memoryview) -> bool:
         """Inline a tiny chunk, or overwrite one that waits in the open pack."""
-        changes = self.writable()
         if len(data) <= changes.packs.settings.inline:
-            self._record(handle, coords, changes.put_inline(data))
+            self._record(changes, handle, coords, changes.put_inline(data))
             return True
         written = handle.changes
         if written is None:
@@ -439,7 +459,7 @@ class Hierarchy:
             if handle.info is None:
                 changes.remove_node(handle.node)
                 self.forget()
-            elif handle.info.inside(coords):
+            elif handle.inside(coords):
                 changes.deletes(handle.node, coords)
                 handle.changes = changes.arrays.get(handle.node.id)
 

@@ -8,6 +8,7 @@ binary search.
 from __future__ import annotations
 
 import math
+from operator import mul
 
 import numpy as np
 import numpy.typing as npt
@@ -76,10 +77,7 @@ class ChunkTable:
 
     def number(self, coords: tuple[int, ...]) -> int:
         """Return the number of a cell."""
-        total = 0
-        for c, s in zip(coords, self._strides, strict=True):
-            total += c * s
-        return total
+        return sum(map(mul, coords, self._strides))
 
     def put(self, number: int, entry: Entry) -> None:
         """Set the reference of a cell."""

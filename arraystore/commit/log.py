@@ -148,16 +148,15 @@ class BranchLog:
         return found
 
     async def _list_after(self, known: int | None) -> int | None:
+        """Return the newest record from `known` on, which is in the listing itself: one request tells that it exists."""
         newest: int | None = None
-        start_after = "" if known is None else self.key(known)
+        start_after = self.key(known - 1) if known else ""
         async for page in self.storage.list(self.prefix, start_after):
             for info in reversed(page):
                 text = info.key[len(self.prefix) :]
                 if len(text) == 12 and text.isdigit():
                     newest = int(text)
                     break
-        if newest is None and known is not None and await self.exists(known):
-            return known
         return newest
 
     async def _probe(self, known: int | None) -> int | None:

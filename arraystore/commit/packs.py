@@ -14,6 +14,8 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from arraystore.commit.environment import Environment
 from arraystore.format.ids import id_to_text
 from arraystore.runtime import submit
@@ -22,6 +24,7 @@ from arraystore.storage.protocol import BytesLike, Storage
 __all__ = ["PackSettings", "PackWriter", "pack_key"]
 
 MiB = 1 << 20
+_NO_BUFFER = memoryview(b"")
 
 
 @dataclass(frozen=True)
@@ -80,12 +83,12 @@ class PackWriter:
         self._start = start
         self._lock = threading.RLock()  # an upload may be done, and say so, in the very call that starts it
         self._open = -1
-        self._buffer = bytearray()
+        self._buffer = _NO_BUFFER
         self._used = 0
         self._pending: dict[int, memoryview] = {}
         self._uploads: dict[int, Future[None]] = {}
         self._waiting = 0
-        self._spare: list[bytearray] = []
+        self._spare: list[memoryview] = []
 
     # -- writing ----------------------------------------------------------------------------------------------
 
@@ -152,19 +155,19 @@ class PackWriter:
         if self._spare and size <= self.settings.target:
             self._buffer = self._spare.pop()
         else:
-            self._buffer = bytearray(max(self.settings.target, size))
+            self._buffer = memoryview(np.empty(max(self.settings.target, size), dtype=np.uint8))  # not zeroed
         self._used = 0
         self._open = self._new_pack()
 
     def _seal(self) -> None:
         """Send the open buffer off; the lock is held."""
         if self._used:
-            self._upload(self._open, memoryview(self._buffer)[: self._used], self._buffer, locked=True)
+            self._upload(self._open, self._buffer[: self._used], self._buffer, locked=True)
         self._open = -1
-        self._buffer = bytearray()
+        self._buffer = _NO_BUFFER
         self._used = 0
 
-    def _upload(self, source: int, view: memoryview, buffer: bytearray | None, *, locked: bool = False) -> None:
+    def _upload(self, source: int, view: memoryview, buffer: memoryview | None, *, locked: bool = False) -> None:
         if not locked:
             with self._lock:
                 self._upload(source, view, buffer, locked=True)
@@ -175,7 +178,7 @@ class PackWriter:
         self._uploads[source] = future
         future.add_done_callback(lambda done: self._uploaded(source, buffer, done))
 
-    def _uploaded(self, source: int, buffer: bytearray | None, done: Future[None]) -> None:
+    def _uploaded(self, source: int, buffer: memoryview | None, done: Future[None]) -> None:
         with self._lock:
             view = self._pending[source]
             self._waiting -= len(view)
@@ -200,7 +203,7 @@ class PackWriter:
         """Return bytes of a pack that is not uploaded yet; None where the storage has it."""
         with self._lock:
             if source == self._open:
-                return bytes(memoryview(self._buffer)[start:stop])
+                return bytes(self._buffer[start:stop])
             view = self._pending.get(source)
             return None if view is None else bytes(view[start:stop])
 
@@ -229,7 +232,7 @@ class PackWriter:
     def discard(self) -> None:
         """Forget everything; packs that are on their way become garbage."""
         with self._lock:
-            self._open, self._used, self._buffer = -1, 0, bytearray()
+            self._open, self._used, self._buffer = -1, 0, _NO_BUFFER
             self.packs = []
 
 

@@ -107,9 +107,9 @@ class ChunkReader:
     def read_sync(self, found: Found, window: Window) -> BytesLike:
         """Read a chunk, or a part of it."""
         manifest, at = found
-        source = int(manifest.source[at])
-        offset = int(manifest.offset[at])
-        start, stop = window(int(manifest.length[at]))
+        source = manifest.source.item(at)
+        offset = manifest.offset.item(at)
+        start, stop = window(manifest.length.item(at))
         if start >= stop:
             return b""
         if source < manifest.pack_count:
@@ -122,9 +122,9 @@ class ChunkReader:
     async def read(self, found: Found, window: Window) -> BytesLike:
         """Read a chunk, or a part of it."""
         manifest, at = found
-        source = int(manifest.source[at])
-        offset = int(manifest.offset[at])
-        start, stop = window(int(manifest.length[at]))
+        source = manifest.source.item(at)
+        offset = manifest.offset.item(at)
+        start, stop = window(manifest.length.item(at))
         if start >= stop:
             return b""
         if source < manifest.pack_count:

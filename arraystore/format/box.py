@@ -92,9 +92,7 @@ class Box:
 
     def intersects(self, other: Box) -> bool:
         """Tell whether two boxes share a cell."""
-        return all(
-            l < oh and ol < h for l, h, ol, oh in zip(self.low, self.high, other.low, other.high, strict=True)
-        )
+        return all(l < oh and ol < h for l, h, ol, oh in zip(self.low, self.high, other.low, other.high, strict=True))
 
     def to_wire(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return what goes into a body."""

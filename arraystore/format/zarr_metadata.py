@@ -12,12 +12,17 @@ from typing import Any
 
 from arraystore.errors import InvalidInputError
 
-__all__ = ["DOCUMENT_NAMES", "ArrayInfo", "array_info", "node_type", "parse_index"]
+__all__ = ["DOCUMENT_NAMES", "ArrayInfo", "array_info", "known_index", "node_type", "parse_index"]
 
 DOCUMENT_NAMES = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 
 _known: dict[str, int] = {}
+"""Canonical texts only, so that looking one up is all the checking that it needs."""
+
 _KNOWN_LIMIT = 1 << 17
+
+known_index = _known.__getitem__
+"""The value of an index that `parse_index` has read before; raises KeyError for any other text."""
 
 
 def parse_index(text: str) -> int:
