@@ -73,7 +73,7 @@ class References:
             coords = coords + np.array(shift, dtype=np.int64)
         source = manifest.source.astype(np.int64)
         packs = manifest.pack_count
-        if len(manifest.locations) or manifest.inline or manifest.has_deletions:
+        if int(source.max()) >= packs:
             virtual = (source >= packs) & (source < manifest.inline_source)
             inlined = source == manifest.inline_source
             deleted = source == manifest.deleted_source
