@@ -8,11 +8,11 @@ faster than the storage waits for it.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
-from collections.abc import Callable, Coroutine
-from concurrent.futures import Future, wait
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -25,6 +25,19 @@ __all__ = ["PackSettings", "PackWriter", "pack_key"]
 
 MiB = 1 << 20
 _NO_BUFFER = memoryview(b"")
+_SPARE_BYTES = 32 * MiB
+_WRITERS = 2
+"""Threads that write to a local directory: two keep a disk and memory busy."""
+
+_writers: ThreadPoolExecutor | None = None
+
+
+def _forget_writers() -> None:
+    global _writers
+    _writers = None
+
+
+os.register_at_fork(after_in_child=_forget_writers)
 
 
 @dataclass(frozen=True)
@@ -54,6 +67,16 @@ def pack_key(identifier: bytes) -> str:
     return "chunks/" + id_to_text(identifier)
 
 
+def start_upload(storage: Storage, key: str, data: memoryview) -> Future[None]:
+    """Upload in the background: on the event loop, or, where there is no latency to hide, in a thread."""
+    global _writers
+    if not storage.cheap_probes:
+        return submit(storage.put(key, data))
+    if _writers is None:
+        _writers = ThreadPoolExecutor(_WRITERS, thread_name_prefix="arraystore-write")
+    return _writers.submit(storage.put_sync, key, data)
+
+
 class PackWriter:
     """Takes chunks from any thread and makes packs of them.
 
@@ -66,7 +89,7 @@ class PackWriter:
     settings
         Sizes.
     start
-        Starts an upload in the background.
+        Starts an upload in the background: of these bytes, to that key.
     """
 
     def __init__(
@@ -74,7 +97,7 @@ class PackWriter:
         storage: Storage,
         environment: Environment,
         settings: PackSettings,
-        start: Callable[[Coroutine[Any, Any, None]], Future[None]] = submit,
+        start: Callable[[Storage, str, memoryview], Future[None]] = start_upload,
     ) -> None:
         self.storage = storage
         self.environment = environment
@@ -141,40 +164,51 @@ class PackWriter:
         return len(self.packs) - 1
 
     def _add_object(self, data: memoryview) -> int:
+        size = len(data)
+        if self._waiting and self._waiting + size > self.settings.in_flight:
+            self._wait_for_room(size)
         with self._lock:
             source = self._new_pack()
-        if self.storage.cheap_probes:  # nothing to gain from a copy and a thread
-            self.storage.put_sync(pack_key(self.packs[source]), data)
-            return source
-        self._upload(source, memoryview(bytes(data)), None)
-        if self._waiting > self.settings.in_flight:
-            self._wait_for_room()
+            if not self.storage.cheap_probes:
+                buffer = self._take_buffer(size)
+                view = buffer[:size]
+                view[:] = data  # the caller may change its bytes as soon as this returns
+                self._upload(source, view, buffer)
+                return source
+        self.storage.put_sync(pack_key(self.packs[source]), data)  # no latency to hide: a copy would only cost
         return source
 
+    def _take_buffer(self, size: int) -> memoryview:
+        """Return memory for a pack or a large chunk, used before if possible; the lock is held."""
+        for i, spare in enumerate(self._spare):
+            if size <= len(spare) <= 2 * size:
+                return self._spare.pop(i)
+        return memoryview(np.empty(size, dtype=np.uint8))  # not zeroed
+
+    def _give_back(self, buffer: memoryview) -> None:
+        """Keep memory for the next pack, within bounds; the lock is held."""
+        self._spare.append(buffer)
+        while sum(map(len, self._spare)) > _SPARE_BYTES and len(self._spare) > 1:
+            self._spare.pop(0)
+
     def _open_buffer(self, size: int) -> None:
-        if self._spare and size <= self.settings.target:
-            self._buffer = self._spare.pop()
-        else:
-            self._buffer = memoryview(np.empty(max(self.settings.target, size), dtype=np.uint8))  # not zeroed
+        self._buffer = self._take_buffer(max(self.settings.target, size))
         self._used = 0
         self._open = self._new_pack()
 
     def _seal(self) -> None:
         """Send the open buffer off; the lock is held."""
         if self._used:
-            self._upload(self._open, self._buffer[: self._used], self._buffer, locked=True)
+            self._upload(self._open, self._buffer[: self._used], self._buffer)
         self._open = -1
         self._buffer = _NO_BUFFER
         self._used = 0
 
-    def _upload(self, source: int, view: memoryview, buffer: memoryview | None, *, locked: bool = False) -> None:
-        if not locked:
-            with self._lock:
-                self._upload(source, view, buffer, locked=True)
-            return
+    def _upload(self, source: int, view: memoryview, buffer: memoryview | None) -> None:
+        """Start an upload; the lock is held."""
         self._pending[source] = view
         self._waiting += len(view)
-        future = self._start(self.storage.put(pack_key(self.packs[source]), view))
+        future = self._start(self.storage, pack_key(self.packs[source]), view)
         self._uploads[source] = future
         future.add_done_callback(lambda done: self._uploaded(source, buffer, done))
 
@@ -185,12 +219,11 @@ class PackWriter:
             if done.cancelled() or done.exception() is not None:
                 return  # `flush` reports it; until then the bytes stay readable
             del self._pending[source], self._uploads[source]
-            view.release()
-            if buffer is not None and len(buffer) == self.settings.target and len(self._spare) < 2:
-                self._spare.append(buffer)
+            if buffer is not None:
+                self._give_back(buffer)
 
-    def _wait_for_room(self) -> None:
-        while self._waiting > self.settings.in_flight:
+    def _wait_for_room(self, size: int = 0) -> None:
+        while self._waiting and self._waiting + size > self.settings.in_flight:
             with self._lock:
                 running = [future for future in self._uploads.values() if not future.done()]
             if not running:
@@ -221,7 +254,7 @@ class PackWriter:
             for source in failed:
                 view = self._pending[source]
                 del self._uploads[source]
-                self._upload(source, view, None, locked=True)
+                self._upload(source, view, None)
             running = list(self._uploads.values())
         if running:
             results = await asyncio.gather(*map(asyncio.wrap_future, running), return_exceptions=True)

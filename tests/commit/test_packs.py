@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
-from typing import Any
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
@@ -19,18 +18,10 @@ from tests.commit.support import DistantStorage, keys
 SMALL = PackSettings(inline=0, own_object=1000, target=100, in_flight=10_000)
 
 
-def _run_at_once(work: Coroutine[Any, Any, None]) -> Future[None]:
+def _run_at_once(storage: Storage, key: str, data: memoryview) -> Future[None]:
     """Return a future that is done already, as when the storage is faster than the caller."""
-    done: Future[None] = Future()
-    loop = asyncio.new_event_loop()
-    try:
-        loop.run_until_complete(work)
-        done.set_result(None)
-    except StorageError as error:
-        done.set_exception(error)
-    finally:
-        loop.close()
-    return done
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, storage.put(key, data))
 
 
 class _TellsLater(Future[None]):
@@ -47,7 +38,7 @@ class _TellsLater(Future[None]):
             super().add_done_callback(fn)
 
 
-def _writer(storage: Storage, start: Callable[[Coroutine[Any, Any, None]], Future[None]]) -> PackWriter:
+def _writer(storage: Storage, start: Callable[[Storage, str, memoryview], Future[None]]) -> PackWriter:
     return PackWriter(storage, Environment(), SMALL, start)
 
 
@@ -66,8 +57,8 @@ def test_an_upload_that_ends_before_anybody_waits_for_it_blocks_nobody() -> None
 def test_an_upload_that_has_just_succeeded_is_not_repeated() -> None:
     started: list[_TellsLater] = []
 
-    def start(work: Coroutine[Any, Any, None]) -> Future[None]:
-        _run_at_once(work).result()
+    def start(storage: Storage, key: str, data: memoryview) -> Future[None]:
+        _run_at_once(storage, key, data).result()
         late = _TellsLater()
         late.set_result(None)
         started.append(late)
