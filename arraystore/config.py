@@ -45,7 +45,8 @@ class RepositoryConfig:
         if self.pack_target_bytes < self.own_object_threshold_bytes:
             raise InvalidInputError(
                 f"pack_target_bytes={self.pack_target_bytes} is smaller than "
-                f"own_object_threshold_bytes={self.own_object_threshold_bytes}: a pack must hold any chunk that goes into one"
+                f"own_object_threshold_bytes={self.own_object_threshold_bytes}: "
+                "a pack must hold any chunk that goes into one"
             )
         if self.inline_chunk_threshold_bytes > 64 * 1024:
             raise InvalidInputError("inline_chunk_threshold_bytes is at most 65536: manifests are read whole")

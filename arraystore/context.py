@@ -46,13 +46,15 @@ class Context:
         Where its virtual chunks may be read from.
     environment
         Time and chance.
+    hints
+        Hints of branches that were read just now, None for one that is missing.
     """
 
     storage: Storage
     config: RepositoryConfig
     containers: VirtualContainers
     environment: Environment = field(default_factory=Environment)
-    hints: dict[str, Hint] = field(default_factory=dict)
+    hints: dict[str, Hint | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.manifests = ManifestCache(self.storage, self.config.manifest_cache_bytes)
@@ -99,7 +101,7 @@ class Context:
         if known is not None:
             tip = await refresh(log, known)
         else:
-            hint = self.hints.pop(branch, None) or await log.hint()
+            hint = self.hints.pop(branch) if branch in self.hints else await log.hint()
             tip = await load_tip(log, hint)
         self.seen(tip)
         return tip
@@ -173,8 +175,6 @@ async def _quietly(work: Coroutine[Any, Any, None]) -> None:
         await work
     except ArrayStoreError as error:
         _logger.warning("background maintenance failed, a later commit tries it again: %s", error)
-
-
 
 
 def _after_fork() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -52,7 +51,7 @@ class Diff:
             return "no changes"
         return "\n".join(f"{name}:\n" + "\n".join(f"    {item}" for item in items) for name, items in self._rows())
 
-    def __eq__(self, other: Any) -> bool:
+    def __eq__(self, other: object) -> bool:
         if not isinstance(other, Diff):
             return NotImplemented
         mine, theirs = dict(vars(self)), dict(vars(other))

@@ -180,7 +180,7 @@ class Hierarchy:
         node = self.node(found[0])
         return None if node is None else node.documents.get(found[1])
 
-    def _changed(self, handle: ArrayHandle, coords: tuple[int, ...]) -> Entry | None | bool:
+    def _changed(self, handle: ArrayHandle, coords: tuple[int, ...]) -> Entry | bool | None:
         """Return what this session did to a chunk: an entry, None for removed, False for nothing."""
         changes = handle.changes
         if changes is None:
@@ -209,7 +209,7 @@ class Hierarchy:
             place = self.reader.find_sync(handle.layers, coords)
         return None if place is None else self.reader.read_sync(place, window)
 
-    def _place(self, handle: ArrayHandle, coords: tuple[int, ...]) -> Found | None | bool:
+    def _place(self, handle: ArrayHandle, coords: tuple[int, ...]) -> Found | bool | None:
         """Look a committed chunk up without a request; False where one is needed."""
         sole = handle.sole
         if sole is None:
@@ -354,11 +354,8 @@ class Hierarchy:
         changes = self.writable()
         with changes.lock:
             found = self.chunk(key)
-            if found is None:
-                there = self.document(key) is not None
-            else:
-                there = isinstance(self._changed(*found), tuple)
-            if not there:
+            known = self.document(key) if found is None else self._changed(*found)
+            if not isinstance(known, bytes | tuple):
                 self.set_sync(key, data)
 
     def _set_small(self, changes: ChangeSet, handle: ArrayHandle, coords: tuple[int, ...], data: memoryview) -> bool:

@@ -13,7 +13,7 @@ from arraystore.format.references import DELETED, References, overlay
 from arraystore.format.zarr_metadata import ArrayInfo, array_info
 from arraystore.hierarchy import Hierarchy, join
 
-__all__ = ["all_nodes", "list_dir", "list_prefix", "present_chunks", "prefix_size"]
+__all__ = ["all_nodes", "list_dir", "list_prefix", "prefix_size", "present_chunks"]
 
 Int64s = npt.NDArray[np.int64]
 

@@ -31,7 +31,6 @@ from arraystore.format.ids import id_from_text, id_to_text
 from arraystore.format.record import Birth, Origin, Record, decode_note, encode_body, encode_record
 from arraystore.format.refs import (
     REPOSITORY_KEY,
-    Hint,
     RepositoryInfo,
     Tag,
     branch_prefix,
@@ -207,8 +206,7 @@ class Repository:
             raise RepositoryNotFoundError(f"there is no repository at {storage.location}; create one") from None
         info = decode_repository(REPOSITORY_KEY, data)
         config = config or RepositoryConfig.from_dict(info.config)
-        hints: dict[str, Hint] = {} if hint is None else {MAIN: hint}
-        return cls(Context(storage, config, containers, environment, hints), info)
+        return cls(Context(storage, config, containers, environment, {MAIN: hint}), info)
 
     @classmethod
     def open_or_create(
@@ -220,9 +218,7 @@ class Repository:
     ) -> Repository:
         """Open a repository, or create it where there is none."""
         return run(
-            cls.open_or_create_async(
-                storage, config, authorize_virtual_chunk_access=authorize_virtual_chunk_access
-            )
+            cls.open_or_create_async(storage, config, authorize_virtual_chunk_access=authorize_virtual_chunk_access)
         )
 
     @classmethod
@@ -339,9 +335,7 @@ class Repository:
         return session
 
     @contextmanager
-    def transaction(
-        self, branch: str, *, message: str, metadata: dict[str, Any] | None = None
-    ) -> Iterator[ArrayStore]:
+    def transaction(self, branch: str, *, message: str, metadata: dict[str, Any] | None = None) -> Iterator[ArrayStore]:
         """Write through a store, and commit when the block ends without an error.
 
         Parameters
@@ -479,9 +473,7 @@ class Repository:
 
     async def _list_tags(self) -> set[str]:
         prefix = "refs/tag/"
-        return {
-            name_from_key(info.key[len(prefix) :]) async for page in self.storage.list(prefix) for info in page
-        }
+        return {name_from_key(info.key[len(prefix) :]) async for page in self.storage.list(prefix) for info in page}
 
     def lookup_tag(self, tag: str) -> str:
         """Return the id of the snapshot that a tag names.
@@ -559,7 +551,7 @@ async def _probe(storage: Storage, info: RepositoryInfo, first_record: str) -> N
     if await storage.put_if_absent(REPOSITORY_KEY, other):
         await storage.delete([REPOSITORY_KEY, first_record])
         raise UnsupportedStorageError(
-            f"{storage.location} ({type(storage).__name__}) overwrites an object that was to be created only if absent. "
-            "Commits would be lost here. Use a storage with conditional writes: S3, GCS, Azure, MinIO of 2024 or "
+            f"{storage.location} ({type(storage).__name__}) overwrites an object that was to be created only if "
+            "absent. Commits would be lost here. Use a storage with conditional writes: S3, GCS, Azure, MinIO of 2024 or "
             "later, or a local directory"
         )

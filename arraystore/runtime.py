@@ -64,7 +64,9 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     """
     if threading.current_thread() is _thread:
         work.close()
-        raise RuntimeError("a synchronous arraystore call was made from arraystore's own event loop; await its _async twin")
+        raise RuntimeError(
+            "a synchronous arraystore call was made from arraystore's own event loop; await its _async twin"
+        )
     future = submit(work)
     try:
         return future.result()

@@ -22,11 +22,11 @@ from arraystore.config import RepositoryConfig
 from arraystore.context import Context
 from arraystore.diff import Diff, status_of
 from arraystore.errors import NodeNotFoundError, ReadOnlyError, SessionStateError
+from arraystore.forks import MergedChunks, apply_payloads, collect, decode_payload, provisional_log, with_log
 from arraystore.format.changes import encode_changes
 from arraystore.format.ids import id_to_text
 from arraystore.format.node import NodeKind
 from arraystore.format.refs import Hint
-from arraystore.forks import MergedChunks, apply_payloads, collect, decode_payload, provisional_log, with_log
 from arraystore.hierarchy import Hierarchy
 from arraystore.listing import present_chunks
 from arraystore.runtime import run
@@ -379,8 +379,8 @@ def _load(context: Context, branch: str, sequence: int, hint: tuple[int, bytes] 
         state = run(load_tip(context.log(branch), found, at=sequence)).state
         if state.snapshot != snapshot:
             raise SessionStateError(
-                f"record {sequence} of branch {branch!r} in {context.storage.location} is not the one that was pickled: "
-                "the repository there is another one by now"
+                f"record {sequence} of branch {branch!r} in {context.storage.location} is not the one that was "
+                "pickled: the repository there is another one by now"
             )
         while len(_states) >= _STATES_KEPT:
             _states.pop(next(iter(_states)))
@@ -421,5 +421,3 @@ def _rebuild_fork(
     log: bytes | None,
 ) -> ForkSession:
     return ForkSession(context, _load(context, branch, sequence, hint, snapshot), session, log)
-
-

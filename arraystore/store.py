@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -68,7 +69,7 @@ class ArrayStore(Store, SyncMixin):
     supports_writes: bool = True
     supports_deletes: bool = True
     supports_listing: bool = True
-    supports_partial_writes: bool = False
+    supports_partial_writes: Literal[False] = False
 
     def __init__(self, session: Session, *, read_only: bool = False) -> None:
         super().__init__(read_only=read_only or session.read_only)
@@ -156,14 +157,14 @@ class ArrayStore(Store, SyncMixin):
 
     async def get_partial_values(
         self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
-    ) -> list[Buffer | None]:
+    ) -> builtins.list[Buffer | None]:
         """Return several values or ranges of values, in the order asked for."""
-        return list(await asyncio.gather(*(self.get(key, prototype, wanted) for key, wanted in key_ranges)))
+        return builtins.list(await asyncio.gather(*(self.get(key, prototype, wanted) for key, wanted in key_ranges)))
 
     async def _get_many(
         self, requests: Iterable[tuple[str, BufferPrototype, ByteRequest | None]]
     ) -> AsyncGenerator[tuple[str, Buffer | None], None]:
-        wanted = list(requests)
+        wanted = builtins.list(requests)
         values = await asyncio.gather(*(self.get(*request) for request in wanted))
         for (key, _, _), value in zip(wanted, values, strict=True):
             yield key, value
@@ -266,7 +267,7 @@ class ArrayStore(Store, SyncMixin):
 
     def set_virtual_refs(
         self, array_path: str, chunks: Sequence[VirtualChunkSpec], *, validate_containers: bool = True
-    ) -> list[tuple[int, ...]] | None:
+    ) -> builtins.list[tuple[int, ...]] | None:
         """Let many chunks of an array refer to bytes elsewhere.
 
         Returns
@@ -296,7 +297,7 @@ class ArrayStore(Store, SyncMixin):
         *,
         validate_containers: bool = True,
         arr_offset: tuple[int, ...] | None = None,
-    ) -> list[tuple[int, ...]] | None:
+    ) -> builtins.list[tuple[int, ...]] | None:
         """Let a whole box of chunks refer to bytes elsewhere, from columns in row-major order.
 
         Parameters
@@ -348,13 +349,13 @@ class ArrayStore(Store, SyncMixin):
 
 def _checked(byte_range: Any) -> Window:
     if not isinstance(byte_range, RangeByteRequest | OffsetByteRequest | SuffixByteRequest):
-        raise ValueError(f"Unexpected byte_range, got {byte_range}")  # noqa: TRY004 - what zarr's stores raise
+        raise ValueError(f"Unexpected byte_range, got {byte_range}")  # not TypeError: what zarr's own stores raise
     return _window(byte_range)
 
 
 def _buffer(value: Any) -> Buffer:
     if not isinstance(value, Buffer):
-        raise TypeError(f"ArrayStore.set(): `value` must be a Buffer instance. Got an instance of {type(value)} instead.")
+        raise TypeError(f"ArrayStore.set(): `value` must be a Buffer instance, not {type(value)}")
     return value
 
 

@@ -75,9 +75,7 @@ def write_virtual_references(
         table = locations_from_urls(known)
         with changes.lock:
             first = changes.put_locations(table)
-            changes.array(node).table.put_many(
-                coords[keep], numbers[keep] + first, offsets[keep], lengths[keep]
-            )
+            changes.array(node).table.put_many(coords[keep], numbers[keep] + first, offsets[keep], lengths[keep])
             session.hierarchy.forget()
     refused = ~keep & ~absent[numbers]
     return [tuple(row) for row in coords[refused].tolist()] if bool(refused.any()) else None

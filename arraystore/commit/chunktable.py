@@ -39,6 +39,7 @@ class ChunkTable:
     __slots__ = ("_box", "_recent", "_runs", "_strides")
 
     def __init__(self, grid: tuple[int, ...]) -> None:
+        self._box = Box((), ())
         self._recent: dict[int, Entry] = {}
         self._runs: list[tuple[Int64s, Int64s]] = []
         self._renumber(grid)

@@ -99,6 +99,6 @@ async def commit(log: BranchLog, base: Tip, prepared: Prepared, uncertain: bool 
         assert all(isinstance(found, Rewrite) for _, found in entries)
         tip = moved  # rewrites change no data: the same transaction fits on top of them
     raise StorageError(
-        f"{log.storage.location}: {attempts} records were refused as existing, and yet the log of branch {log.branch!r} "
-        "holds no commit by others: the storage contradicts itself. Nothing was committed."
+        f"{log.storage.location}: {attempts} records were refused as existing, and yet the log of branch "
+        f"{log.branch!r} holds no commit by others: the storage contradicts itself. Nothing was committed."
     )

@@ -136,4 +136,3 @@ async def list_branches(storage: Storage) -> list[str]:
             return names
         names.append(found)
         after = f"{prefix}{found}/\U0010ffff"
-

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from arraystore.commit.environment import Environment
 from arraystore.errors import FormatError, ObjectNotFoundError, RefNotFoundError, StorageError
+from arraystore.format.envelope import unpack_body
+from arraystore.format.ids import id_to_text
 from arraystore.format.record import (
     Body,
     Commit,
@@ -21,8 +23,6 @@ from arraystore.format.record import (
 )
 from arraystore.format.refs import Hint, branch_prefix, decode_hint, hint_key
 from arraystore.format.transaction import TransactionLog, decode_transaction, read_log
-from arraystore.format.envelope import unpack_body
-from arraystore.format.ids import id_to_text
 from arraystore.storage.protocol import Storage
 
 __all__ = ["AppendUncertainError", "BranchLog", "Span", "carriers"]
@@ -148,7 +148,7 @@ class BranchLog:
         return found
 
     async def _list_after(self, known: int | None) -> int | None:
-        """Return the newest record from `known` on, which is in the listing itself: one request tells that it exists."""
+        """Return the newest record from `known` on; it is listed itself, so one request tells that it exists."""
         newest: int | None = None
         start_after = self.key(known - 1) if known else ""
         async for page in self.storage.list(self.prefix, start_after):

@@ -163,8 +163,8 @@ async def prepare(
     chunks: list[ChunkChange] = []
     for node in sorted(_changed_arrays(changes), key=lambda node: node.key):
         references = await final_references(changes, reader, node)
-        for manifest in to_manifests(references):
-            chunks.append(_placed(node.id, environment.new_id(), manifest, attachments, uploads))
+        manifests = to_manifests(references)
+        chunks += [_placed(node.id, environment.new_id(), manifest, attachments, uploads) for manifest in manifests]
     log = TransactionLog(tuple(changes.node_changes()), tuple(chunks))
     place: TransactionLog | int | bytes = log
     encoded = pack_body(log.to_wire(_UNKNOWN_RECORD))
@@ -179,9 +179,7 @@ async def prepare(
         else:
             place = number
     await upload(storage, uploads)
-    return Prepared(
-        environment.new_id(), note, log, place, tuple(attachments.parts), environment.now_us(), isolation
-    )
+    return Prepared(environment.new_id(), note, log, place, tuple(attachments.parts), environment.now_us(), isolation)
 
 
 async def upload(storage: Storage, objects: list[tuple[str, bytes]]) -> None:
@@ -240,9 +238,10 @@ def _detached(log: TransactionLog, attachments: _Attachments) -> tuple[Transacti
     chunks: list[ChunkChange] = []
     for chunk in log.chunks:
         at = chunk.layer.attachment
-        if at is not None:
-            uploads.append((chunk.layer.key, attachments.parts[at.index]))
-            chunk = replace(chunk, layer=replace(chunk.layer, attachment=None))
-        chunks.append(chunk)
+        if at is None:
+            chunks.append(chunk)
+            continue
+        uploads.append((chunk.layer.key, attachments.parts[at.index]))
+        chunks.append(replace(chunk, layer=replace(chunk.layer, attachment=None)))
     attachments.parts = list(attachments.note)
     return replace(log, chunks=tuple(chunks)), uploads

@@ -53,7 +53,7 @@ class ChunkReader:
 
     # -- look-up --------------------------------------------------------------------------------------------
 
-    def find_cached(self, layers: Sequence[Layer], coords: tuple[int, ...]) -> Found | None | bool:
+    def find_cached(self, layers: Sequence[Layer], coords: tuple[int, ...]) -> Found | bool | None:
         """Look a cell up without any request.
 
         Returns
@@ -161,4 +161,3 @@ class ChunkReader:
 
 def _unshifted(coords: tuple[int, ...], shift: tuple[int, ...]) -> tuple[int, ...]:
     return tuple([c - s for c, s in zip(coords, shift, strict=True)])
-

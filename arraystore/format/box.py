@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from operator import add, le, lt
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ class Box:
     @cached_property
     def shape(self) -> tuple[int, ...]:
         """Number of cells along each dimension."""
-        return tuple([h - l for l, h in zip(self.low, self.high, strict=True)])
+        return tuple([high - low for low, high in zip(self.low, self.high, strict=True)])
 
     @cached_property
     def volume(self) -> int:
@@ -56,16 +57,13 @@ class Box:
 
     def contains(self, coords: tuple[int, ...]) -> bool:
         """Tell whether a cell is in the box."""
-        for c, l, h in zip(coords, self.low, self.high, strict=True):
-            if not l <= c < h:
-                return False
-        return True
+        return all(map(le, self.low, coords)) and all(map(lt, coords, self.high))
 
     def number(self, coords: tuple[int, ...]) -> int:
         """Return the number of a cell that is in the box."""
         total = 0
-        for c, l, s in zip(coords, self.low, self.strides, strict=True):
-            total += (c - l) * s
+        for c, low, stride in zip(coords, self.low, self.strides, strict=True):
+            total += (c - low) * stride
         return total
 
     def numbers(self, coords: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -86,13 +84,13 @@ class Box:
     def shifted(self, shift: tuple[int, ...]) -> Box:
         """Return the box moved by a vector."""
         return Box(
-            tuple([l + s for l, s in zip(self.low, shift, strict=True)]),
-            tuple([h + s for h, s in zip(self.high, shift, strict=True)]),
+            tuple(map(add, self.low, shift)),
+            tuple(map(add, self.high, shift)),
         )
 
     def intersects(self, other: Box) -> bool:
         """Tell whether two boxes share a cell."""
-        return all(l < oh and ol < h for l, h, ol, oh in zip(self.low, self.high, other.low, other.high, strict=True))
+        return all(map(lt, self.low, other.high)) and all(map(lt, other.low, self.high))
 
     def to_wire(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return what goes into a body."""
@@ -106,9 +104,9 @@ class Box:
         low, high = value
         if type(low) is not tuple or type(high) is not tuple or len(low) != len(high) or len(low) > MAX_DIMENSIONS:
             raise FormatError(name, "a box has as many lower bounds as upper ones, at most 64")
-        for l, h in zip(low, high, strict=True):
-            if type(l) is not int or type(h) is not int or not 0 <= l < h <= MAX_VOLUME:
-                raise FormatError(name, f"bounds {l!r} and {h!r} of a box are not in order")
+        for first, end in zip(low, high, strict=True):
+            if type(first) is not int or type(end) is not int or not 0 <= first < end <= MAX_VOLUME:
+                raise FormatError(name, f"bounds {first!r} and {end!r} of a box are not in order")
         box = cls(low, high)
         if box.volume > MAX_VOLUME:
             raise FormatError(name, "a box has more cells than can be numbered")

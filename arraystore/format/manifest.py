@@ -127,10 +127,10 @@ class Manifest:
         """Return the position of a cell's reference, -1 if the manifest does not speak of it."""
         box = self.box
         total = 0
-        for c, l, h, s in zip(coords, box.low, box.high, box.strides, strict=True):
-            if c < l or c >= h:
+        for c, low, high, stride in zip(coords, box.low, box.high, box.strides, strict=True):
+            if c < low or c >= high:
                 return -1
-            total += (c - l) * s
+            total += (c - low) * stride
         if self.index is None:
             return total
         at = int(self.index.searchsorted(total))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import cached_property
+from operator import lt
 from typing import Any
 
 from arraystore.errors import InvalidInputError
@@ -118,10 +119,7 @@ class ArrayInfo:
 
     def inside(self, coords: tuple[int, ...]) -> bool:
         """Tell whether a chunk is in the grid."""
-        for c, side in zip(coords, self.grid, strict=True):
-            if c >= side:
-                return False
-        return True
+        return all(map(lt, coords, self.grid))
 
 
 def _load(document: bytes) -> dict[str, Any] | None:
@@ -185,10 +183,9 @@ def _sizes(value: Any) -> tuple[int, ...] | None:
 
 def _regular_grid(shape: tuple[int, ...], chunks: Any) -> tuple[int, ...] | None:
     sizes = _sizes(chunks)
-    if sizes is None or len(sizes) != len(shape) or 0 in sizes:
-        # zarr writes chunk sides of 0 for empty dimensions
-        if sizes is None or len(sizes) != len(shape):
-            return None
+    if sizes is None or len(sizes) != len(shape):
+        return None
+    # zarr writes chunk sides of 0 for empty dimensions
     return tuple([0 if c == 0 else -(-s // c) for s, c in zip(shape, sizes, strict=True)])
 
 

@@ -10,7 +10,7 @@ import pytest
 import zarr
 
 from arraystore import Repository, Session
-from arraystore.storage import Storage, in_memory_storage, local_filesystem_storage, s3_storage
+from arraystore.storage import MemoryStorage, Storage, in_memory_storage, local_filesystem_storage, s3_storage
 from tests.s3server import S3Server
 
 NewStorage = Callable[[], Storage]
@@ -23,6 +23,12 @@ PIPELINES = {
         "codec_pipeline.max_workers": 4,
     },
 }
+
+
+class FarMemory(MemoryStorage):
+    """Memory that takes itself for an object store, so that reads are coalesced."""
+
+    cheap_probes = False
 
 
 @pytest.fixture(scope="session")
