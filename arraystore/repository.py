@@ -374,13 +374,14 @@ class Repository:
         return await load_tip(self._context.log(place.branch), place.hint, at=place.row.sequence)
 
     async def _find(self, snapshot: bytes) -> Place:
-        """Find a snapshot on any branch, main first."""
-        names = await list_branches(self.storage)
-        branches = sorted((name_from_key(name) for name in names), key=lambda name: (name != MAIN, name))
+        """Find a snapshot on any branch; on main, which always exists, without asking for the others."""
+        branches = [MAIN]
         for branch in branches:
             place = await find_snapshot(self._context.log(branch), await self._context.tip(branch), snapshot)
             if place is not None:
                 return place
+            if branch == MAIN:
+                branches += sorted({name_from_key(name) for name in await list_branches(self.storage)} - {MAIN})
         raise SnapshotNotFoundError(
             f"there is no snapshot {id_to_text(snapshot)} on any of the branches {', '.join(branches)}"
         )

@@ -32,7 +32,7 @@ class _TellsLater(Future[None]):
         self.waiting: list[Callable[[Future[None]], object]] = []
 
     def add_done_callback(self, fn: Callable[[Future[None]], object]) -> None:
-        if self.done():
+        if self.done() and not self.waiting:  # the packs' own; those that wait for the upload come later
             self.waiting.append(fn)
         else:
             super().add_done_callback(fn)

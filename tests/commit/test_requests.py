@@ -1,0 +1,213 @@
+"""How many requests everything takes, exactly, and how many of them wait for one another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import zarr
+
+from arraystore import Repository, in_memory_storage
+from arraystore.storage import CountingStorage, Storage
+from tests.commit.support import (
+    DistantStorage,
+    commit_number,
+    create_repository,
+    number,
+    put_bytes,
+    put_number,
+    repository_at,
+    requests,
+    tip_of,
+    without_maintenance,
+)
+
+
+def _near() -> CountingStorage:
+    return CountingStorage(in_memory_storage())
+
+
+def _distant() -> CountingStorage:
+    return CountingStorage(DistantStorage(in_memory_storage()))
+
+
+both = pytest.mark.parametrize("make", [_near, _distant])
+Make = Callable[[], CountingStorage]
+
+
+def _seen_from_afar(storage: CountingStorage) -> tuple[CountingStorage, DistantStorage]:
+    distant = DistantStorage(storage.inner)
+    return CountingStorage(distant), distant
+
+
+@both
+def test_creating_takes_four_requests_one_of_them_to_try_the_storage(make: Make) -> None:
+    storage = make()
+    Repository.create(storage)
+    assert requests(storage) == {"list": 1, "put_if_absent": 3}
+
+
+@pytest.mark.parametrize("sequence", [0, 1, 63, 64, 65, 71, 127, 128, 130, 191])
+def test_a_cold_reader_takes_at_most_six_requests_in_three_rounds(sequence: int) -> None:
+    storage = _near()
+    repository_at(storage, sequence)
+    counting, distant = _seen_from_afar(storage)
+    session = Repository.open(counting).readonly_session("main")
+    assert session._tip.sequence == sequence
+    assert sum(requests(counting).values()) <= 6
+    assert distant.rounds <= 3
+
+
+@pytest.mark.parametrize("sequence", [0, 1, 63, 64, 65, 130])
+def test_where_probes_are_cheap_a_cold_reader_lists_nothing_and_reads_no_more(sequence: int) -> None:
+    storage = _near()
+    repository_at(storage, sequence)
+    storage.reset()
+    Repository.open(storage).readonly_session("main")
+    counted = requests(storage)
+    assert counted["get"] <= 5
+    assert counted["head"] <= 2 * 7
+    assert counted.keys() == {"get", "head"}
+
+
+def test_a_cold_reader_of_a_thousand_arrays_takes_at_most_six_requests_in_three_rounds() -> None:
+    storage = _near()
+    repository = create_repository(storage)
+    session = repository.writable_session("main")
+    group = zarr.open_group(session.store)
+    for i in range(1000):
+        group.create_array(f"array{i}", shape=(10,), chunks=(5,), dtype="f8", attributes={"long_name": f"array {i}"})
+    session.commit("a thousand arrays")
+    repository.wait_for_maintenance()
+    commit_number(repository, 1, 1)
+    counting, distant = _seen_from_afar(storage)
+    cold = Repository.open(counting).readonly_session("main")
+    assert len(cold._tip.state.nodes) == 1002
+    assert sum(requests(counting).values()) <= 6
+    assert distant.rounds <= 3
+
+
+@both
+def test_a_warm_session_takes_one_request(make: Make) -> None:
+    storage = make()
+    repository = create_repository(storage)
+    storage.reset()
+    repository.writable_session("main")
+    assert requests(storage) == {"get": 1}
+    repository.readonly_session("main")
+    assert requests(storage) == {"get": 1}
+
+
+@both
+@pytest.mark.parametrize("first", [1, 6, 7, 8, 62, 63, 64, 126, 127])
+def test_committing_a_tiny_chunk_is_one_conditional_put_and_nothing_else(make: Make, first: int) -> None:
+    """Whatever the record has to carry, and in sessions that found the log or just wrote it."""
+    storage = make()
+    without_maintenance(repository_at(storage, first))
+    for opened in (Repository.open(storage), Repository.open(storage)):
+        without_maintenance(opened)
+        for row in (1, 2):
+            session = opened.writable_session("main")
+            put_number(session, row, row)
+            storage.reset()
+            session.commit("tiny")
+            assert [operation for operation, _ in storage.log if operation != "sync"] == ["put_if_absent"]
+
+
+@both
+def test_creating_a_group_an_array_and_small_data_is_one_put(make: Make) -> None:
+    storage = make()
+    repository = Repository.create(storage)
+    session = repository.writable_session("main")
+    storage.reset()
+    group = zarr.create_group(session.store, attributes={"title": "small"})
+    group.create_array("x", data=np.arange(100), chunks=(10,))
+    session.commit("small data")
+    assert requests(storage) == {"put_if_absent": 1}
+
+
+@both
+def test_the_losing_of_a_race_to_a_fold_costs_one_round_of_reading_and_one_put(make: Make) -> None:
+    storage = make()
+    repository = repository_at(storage, 64)
+    session = without_maintenance(Repository.open(storage)).writable_session("main")
+    other = Repository.open(storage)
+    commit_number(other, 1, 1)
+    other.wait_for_maintenance()
+    del repository, session
+
+
+def _with_references(storage: Storage, count: int) -> Repository:
+    repository = Repository.create(storage)
+    session = repository.writable_session("main")
+    array = zarr.create_group(session.store).create_array(
+        "v", shape=(count * 4,), chunks=(4,), dtype="i4", compressors=None
+    )
+    offsets = np.arange(count) * 16
+    session.store.set_virtual_refs_arr(
+        array.path, (count,), ["s3://elsewhere/file"] * count, offsets, np.full(count, 16), validate_containers=False
+    )
+    session.commit("references")
+    repository.wait_for_maintenance()
+    return repository
+
+
+def test_a_chunk_written_among_a_million_references_costs_no_more_than_among_ten() -> None:
+    written = []
+    for count in (10, 1_000_000):
+        storage = _distant()
+        repository = without_maintenance(_with_references(storage, count))
+        session = repository.writable_session("main")
+        chunk = np.random.default_rng(0).bytes(1 << 20)
+        put_bytes(session, 5, chunk, "v")
+        before = storage.counts
+        storage.reset()
+        session.commit("one large chunk")
+        operations = [operation for operation, _ in storage.log if operation != "sync"]
+        assert operations.count("put") + operations.count("put_if_absent") <= 3
+        assert set(operations) <= {"put", "put_if_absent"}
+        written.append(storage.counts.bytes_written)
+        assert before.bytes_written >= 0
+    assert abs(written[0] - written[1]) < 64
+
+
+def test_any_snapshot_opens_by_its_id_in_a_handful_of_requests() -> None:
+    storage = _near()
+    repository_at(storage, 200)
+    ids = [info.id for info in Repository.open(storage).ancestry(branch="main")][::-1]
+    for at in (0, 1, 2, 63, 64, 65, 100, 128, 150, 199, 200):
+        counting, _ = _seen_from_afar(storage)
+        session = Repository.open(counting).readonly_session(snapshot_id=ids[at])
+        assert session._tip.sequence == at
+        assert sum(requests(counting).values()) <= 10
+        if at > 2:
+            assert (number(session, at), number(session, at + 1)) == (at, None)
+
+
+def test_listing_a_history_takes_a_request_for_64_snapshots() -> None:
+    storage = _near()
+    repository_at(storage, 300)
+    counting, _ = _seen_from_afar(storage)
+    assert len(list(Repository.open(counting).ancestry(branch="main"))) == 301
+    assert sum(requests(counting).values()) <= 300 // 64 + 8
+
+
+def test_listing_the_newest_snapshots_reads_no_page_of_old_ones() -> None:
+    storage = _near()
+    repository_at(storage, 300)
+    counting, _ = _seen_from_afar(storage)
+    newest = Repository.open(counting).ancestry(branch="main")
+    assert [next(newest).message for _ in range(3)] == ["row 300", "row 299", "row 298"]
+    assert not [key for _, key in counting.log if key.startswith("history/")]
+    assert sum(requests(counting).values()) <= 6
+
+
+def test_an_idle_session_of_an_old_snapshot_asks_for_nothing() -> None:
+    storage = _near()
+    repository = repository_at(storage, 10)
+    session = repository.readonly_session("main")
+    assert number(session, 5) == 5
+    storage.reset()
+    assert (number(session, 5), number(session, 6), tip_of(repository).sequence) == (5, 6, 10)
+    assert requests(storage) == {"get": 1}
