@@ -16,6 +16,7 @@ from benchmarks.cases import CASES, NEED_LOCAL, NEED_SERVER
 from benchmarks.contenders import OURS, OURS_DURABLE
 from benchmarks.places import PlaceMaker, S3Server
 from benchmarks.report import environment_line, load_results, render, save_results, write_page
+from benchmarks.results import CaseResult
 from benchmarks.server import running_server
 from benchmarks.setup import Setup
 from benchmarks.timing import note
@@ -93,13 +94,18 @@ def main(given: list[str] | None = None) -> int:
             note(f"== {name}")
             fresh[name] = CASES[name](setup)
             fresh[name].environment = f"{environment_line()}; {rounds} rounds, on {', '.join(places)}."
+            if not arguments.quick and arguments.storage == "all":
+                _keep(fresh)  # after each case: what took minutes to measure survives a later failure
     print(render(fresh))
-    if not arguments.quick and arguments.storage == "all":
-        known = load_results(_RESULTS) | fresh
-        ordered = {name: known[name] for name in CASES if name in known}
-        save_results(_RESULTS, ordered)
-        write_page(_PAGE, ordered)
     return 0
+
+
+def _keep(fresh: dict[str, CaseResult]) -> None:
+    """Put new results in the place of older ones of the same cases, in the file and on the page."""
+    known = load_results(_RESULTS) | fresh
+    ordered = {name: known[name] for name in CASES if name in known}
+    save_results(_RESULTS, ordered)
+    write_page(_PAGE, ordered)
 
 
 if __name__ == "__main__":
