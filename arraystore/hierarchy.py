@@ -56,6 +56,28 @@ def split_document(key: str) -> tuple[str, str] | None:
     return (path, name) if name in DOCUMENT_NAMES else None
 
 
+def _keeps_chunks(path: str, node: Node, name: str, document: bytes) -> bool:
+    """Tell whether the chunks of an array are those of the array that a document makes of it, by their keys.
+
+    Raises
+    ------
+    InvalidInputError
+        If there is a document of the other Zarr format too, and they disagree on what a chunk is called.
+    """
+    new = array_info({name: document})
+    others = {n: d for n, d in node.documents.items() if n in _MAKES_NODE and n != name}
+    if others and not _same_keys(array_info(others), new):
+        raise InvalidInputError(
+            f"{join(path, name)!r} and {join(path, min(others))!r} differ in dimensions or chunk keys: the two formats of an "
+            "array share its chunks; delete one of them first, or write the other array to another path"
+        )
+    return _same_keys(array_info(node.documents), new)
+
+
+def _same_keys(first: ArrayInfo, second: ArrayInfo) -> bool:
+    return (len(first.grid), first.encodings, first.foreign) == (len(second.grid), second.encodings, second.foreign)
+
+
 @dataclass(eq=False)
 class ArrayHandle:
     """An array or file, ready for chunk access.
@@ -325,11 +347,7 @@ class Hierarchy:
         return found
 
     def _record(self, changes: ChangeSet, handle: ArrayHandle, coords: tuple[int, ...], entry: Entry) -> None:
-        with changes.lock:
-            if handle.changes is None:
-                handle.changes = changes.array(handle.node)
-            table = handle.changes.table
-            table.put(table.number(coords), entry)
+        handle.changes = changes.put_chunk(handle.node, coords, entry)
 
     def set_sync(self, key: str, data: memoryview) -> None:
         """Set a value."""
@@ -403,12 +421,19 @@ class Hierarchy:
         self, changes: ChangeSet, path: str, name: str, kind: NodeKind, document: bytes, node: Node | None
     ) -> None:
         self._check_place(changes, path, kind, node)
-        if node is not None and node.kind == kind:
-            changes.put_node(replace(node, documents={**node.documents, name: document}))
-            return
-        if node is not None:
-            changes.remove_node(node)
         documents = {name: document}
+        if node is not None:
+            if node.kind != kind and name not in node.documents:
+                raise InvalidKeyError(
+                    f"{join(path, name)!r} would make a {kind.name.lower()} of {node.kind.name.lower()} {path!r}, "
+                    "which is there in the other Zarr format; delete it first"
+                )
+            if node.kind == kind:
+                documents = {**node.documents, name: document}
+                if kind == NodeKind.GROUP or _keeps_chunks(path, node, name, document):
+                    changes.put_node(replace(node, documents=documents))
+                    return
+            changes.remove_node(node)
         for other in (".zattrs", ".zmetadata"):
             early = join(path, other)  # zarr may write attributes before the node that they belong to
             if self._files and changes.node(file_key(early)) is not None:
