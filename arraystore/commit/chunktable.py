@@ -73,7 +73,8 @@ class ChunkTable:
 
     def fit(self, grid: tuple[int, ...]) -> None:
         """Make room for a grid that has grown."""
-        if any(side > room for side, room in zip(grid[1:], self._box.high[1:], strict=True)):
+        crowded = any(side > room for side, room in zip(grid[1:], self._box.high[1:], strict=True))
+        if crowded or (grid and grid[0] * self._strides[0] > MAX_VOLUME):
             self._renumber(tuple(max(side, room) for side, room in zip(grid, self._box.high, strict=True)))
 
     def number(self, coords: tuple[int, ...]) -> int:
@@ -111,21 +112,22 @@ class ChunkTable:
         count = len(self._recent)
         numbers = np.fromiter(self._recent.keys(), np.int64, count)
         values = np.array(list(self._recent.values()), dtype=np.int64)
-        self._recent = {}
         self._append_run(numbers, values)
+        self._recent = {}  # after the runs have them: `get` takes no lock, and looks here first
 
     def _append_run(self, numbers: Int64s, values: Int64s) -> None:
-        self._runs.append(_sorted(numbers, values))
-        while len(self._runs) > 1 and len(self._runs[-2][0]) < 2 * len(self._runs[-1][0]):
-            newer, older = self._runs.pop(), self._runs.pop()
-            self._runs.append(_sorted(np.concatenate([older[0], newer[0]]), np.concatenate([older[1], newer[1]])))
+        runs = [*self._runs, _sorted(numbers, values)]
+        while len(runs) > 1 and len(runs[-2][0]) < 2 * len(runs[-1][0]):
+            runs[-2:] = [_merged(*runs[-2:])]
+        self._runs = runs
 
     def columns(self) -> tuple[Int64s, Int64s]:
         """Return coordinates (n, d), in row-major order, and values (n, 3) of every cell."""
         self._spill()
-        while len(self._runs) > 1:
-            newer, older = self._runs.pop(), self._runs.pop()
-            self._runs.append(_sorted(np.concatenate([older[0], newer[0]]), np.concatenate([older[1], newer[1]])))
+        runs = list(self._runs)
+        while len(runs) > 1:
+            runs[-2:] = [_merged(*runs[-2:])]
+        self._runs = runs
         if not self._runs:
             return np.empty((0, len(self._strides)), dtype=np.int64), np.empty((0, 3), dtype=np.int64)
         numbers, values = self._runs[0]
@@ -143,6 +145,11 @@ class ChunkTable:
         if self._runs and self.get(number) is not None:
             self._runs = [(n[n != number], v[n != number]) for n, v in self._runs]
             self._runs = [run for run in self._runs if len(run[0])]
+
+
+def _merged(older: tuple[Int64s, Int64s], newer: tuple[Int64s, Int64s]) -> tuple[Int64s, Int64s]:
+    """Make one run of two."""
+    return _sorted(np.concatenate([older[0], newer[0]]), np.concatenate([older[1], newer[1]]))
 
 
 def _sorted(numbers: Int64s, values: Int64s) -> tuple[Int64s, Int64s]:
