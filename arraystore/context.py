@@ -17,6 +17,7 @@ from arraystore.commit.environment import Environment
 from arraystore.commit.log import BranchLog
 from arraystore.commit.manifests import ManifestCache
 from arraystore.commit.reader import ChunkReader
+from arraystore.commit.state import State
 from arraystore.config import RepositoryConfig
 from arraystore.containers import VirtualContainers
 from arraystore.errors import ArrayStoreError
@@ -107,22 +108,20 @@ class Context:
         return tip
 
     def seen(self, tip: Tip) -> None:
-        """Remember a tip, if it is newer than the one that is known."""
+        """Remember a tip, if it is newer than the one that is known; checkpoints that are known stay so."""
         with self._lock:
             known = self._tips.get(tip.state.branch)
-            if known is None or known.sequence <= tip.sequence:
+            if known is None:
                 self._tips[tip.state.branch] = tip
+            elif known.sequence <= tip.sequence:
+                self._tips[tip.state.branch] = _with_checkpoint(tip, known.state)
 
     def enrich(self, tip: Tip) -> None:
         """Remember the checkpoint and the pages that a state of a branch has got."""
         with self._lock:
             known = self._tips.get(tip.state.branch)
-            found = tip.state.checkpoint
-            if known is None or found is None or found.sequence > known.sequence:
-                return
-            if known.state.checkpoint is None or known.state.checkpoint.sequence < found.sequence:
-                state = replace(known.state, checkpoint=found, pages=tip.state.pages)
-                self._tips[tip.state.branch] = Tip(state, known.bodies)
+            if known is not None:
+                self._tips[tip.state.branch] = _with_checkpoint(known, tip.state)
 
     # -- background work ------------------------------------------------------------------------------------
 
@@ -167,6 +166,14 @@ class Context:
             if not running:
                 return
             await asyncio.gather(*map(asyncio.wrap_future, running))
+
+
+def _with_checkpoint(tip: Tip, other: State) -> Tip:
+    """Return a tip with another state's checkpoint and pages, if those are newer than its own and not too new."""
+    mine, theirs = tip.state.checkpoint, other.checkpoint
+    if theirs is None or theirs.sequence > tip.sequence or (mine is not None and mine.sequence >= theirs.sequence):
+        return tip
+    return Tip(replace(tip.state, checkpoint=theirs, pages=other.pages), tip.bodies)
 
 
 async def _quietly(work: Coroutine[Any, Any, None]) -> None:

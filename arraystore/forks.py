@@ -53,7 +53,9 @@ def with_log(state: State, log: bytes) -> State:
     return builder.build()
 
 
-async def collect(changes: ChangeSet, reader: ChunkReader, session: bytes, fork: bytes) -> ChangePayload:
+async def collect(
+    changes: ChangeSet, reader: ChunkReader, session: bytes, fork: bytes, epoch: int
+) -> ChangePayload:
     """Make the packs of a fork durable and return what it changed."""
     await changes.packs.flush()
     await changes.packs.storage.sync()
@@ -62,7 +64,7 @@ async def collect(changes: ChangeSet, reader: ChunkReader, session: bytes, fork:
         if node.id in changes.arrays:
             manifests = to_manifests(await final_references(changes, reader, node))
             arrays.append(ArrayPayload(node.id, changes.arrays[node.id].visible, tuple(manifests)))
-    return ChangePayload(session, fork, tuple(changes.node_changes()), tuple(arrays))
+    return ChangePayload(session, fork, epoch, tuple(changes.node_changes()), tuple(arrays))
 
 
 @dataclass
@@ -103,7 +105,7 @@ def _check_nodes(changes: ChangeSet, payloads: Sequence[ChangePayload]) -> dict[
             other = touched.get(key)
             if other is not None and (other.operation, other.documents) != (change.operation, change.documents):
                 raise MergeConflictError(f"two forks changed the node {change.path!r}", change.path)
-            now, before = changes.node(key), changes.base.nodes.get(key)
+            now = changes.node(key)
             if change.operation == Operation.CREATED:
                 if other is not None or (now is not None and mine.get(key) is None):
                     raise MergeConflictError(f"a fork creates {change.path!r}, which exists by now", change.path)
@@ -111,7 +113,7 @@ def _check_nodes(changes: ChangeSet, payloads: Sequence[ChangePayload]) -> dict[
                 created[change.id] = Node(change.id, change.path, change.kind, documents)
             elif now is None or now.id != change.id:
                 raise MergeConflictError(f"a fork changed {change.path!r}, which the session deleted", change.path)
-            elif before is not None and now.documents != before.documents and other is None:
+            elif changes.node_epochs.get(key, 0) >= payload.epoch and other is None:
                 raise MergeConflictError(f"a fork and its session both changed the node {change.path!r}", change.path)
             mine[key] = change
         touched.update(mine)
@@ -124,8 +126,10 @@ def _check_chunks(
     known = {node.id: node for node in changes.all_nodes()}
     known.update(created)
     gathered: dict[bytes, list[References]] = {}
+    oldest: dict[bytes, int] = {}
     for payload in payloads:
         for item in payload.arrays:
+            oldest[item.node] = min(payload.epoch, oldest.get(item.node, payload.epoch))
             if item.node not in known:
                 raise MergeConflictError("a fork wrote chunks of an array that the session does not have")
             node = known[item.node]
@@ -134,27 +138,38 @@ def _check_chunks(
                 if len(manifest.box.low) != ndim:
                     raise FormatError(_PAYLOAD, f"chunks of {len(manifest.box.low)} dimensions for {node.path!r}")
                 gathered.setdefault(item.node, []).append(References.from_manifest(manifest))
-    return {node_id: _claim(changes, known[node_id], parts, merged) for node_id, parts in gathered.items()}
+    return {
+        node_id: _claim(changes, known[node_id], parts, merged, oldest[node_id]) for node_id, parts in gathered.items()
+    }
 
 
 def _claim(
-    changes: ChangeSet, node: Node, parts: list[References], merged: MergedChunks
+    changes: ChangeSet, node: Node, parts: list[References], merged: MergedChunks, oldest: int
 ) -> tuple[Node, list[References], Int64s]:
-    """Check that no chunk comes twice."""
+    """Check that no chunk comes twice: from two forks, or from a fork and the session since the fork was taken."""
     before = merged.coords.get(node.id)
     coords = np.concatenate([part.coords for part in parts] + ([] if before is None else [before]))
-    order = np.lexsort(coords.T[::-1]) if coords.shape[1] else np.arange(len(coords))
-    claimed = coords[order]
-    same = (claimed[1:] == claimed[:-1]).all(axis=1)
-    if bool(same.any()):
-        shown = tuple(tuple(row) for row in np.unique(claimed[1:][same], axis=0)[:100].tolist())
+    claimed = _in_order(coords)
+    shared = claimed[1:][(claimed[1:] == claimed[:-1]).all(axis=1)]
+    own = changes.touched.get(node.id)
+    if own is not None:
+        touched, epochs = own.columns()
+        both = _in_order(np.concatenate([np.unique(coords, axis=0), touched[epochs[:, 0] >= oldest]]))
+        shared = np.concatenate([shared, both[1:][(both[1:] == both[:-1]).all(axis=1)]])
+    if len(shared):
+        shared = np.unique(shared, axis=0)
+        shown = tuple(tuple(row) for row in shared[:100].tolist())
         raise MergeConflictError(
-            f"{int(same.sum())} chunks of {node.path!r} were written by more than one fork, the first at {shown[0]}: "
-            "give every fork whole chunks of its own",
+            f"{len(shared)} chunks of {node.path!r} were written by more than one fork, or by a fork and the session, "
+            f"the first at {shown[0]}: give every fork whole chunks of its own",
             node.path,
             shown,
         )
     return node, parts, claimed
+
+
+def _in_order(coords: Int64s) -> Int64s:
+    return coords[np.lexsort(coords.T[::-1])] if coords.shape[1] else coords
 
 
 def _apply_node(changes: ChangeSet, change: NodeChange) -> None:

@@ -68,8 +68,8 @@ def _keeps_chunks(path: str, node: Node, name: str, document: bytes) -> bool:
     others = {n: d for n, d in node.documents.items() if n in _MAKES_NODE and n != name}
     if others and not _same_keys(array_info(others), new):
         raise InvalidInputError(
-            f"{join(path, name)!r} and {join(path, min(others))!r} differ in dimensions or chunk keys: the two formats of an "
-            "array share its chunks; delete one of them first, or write the other array to another path"
+            f"{join(path, name)!r} and {join(path, min(others))!r} differ in dimensions or chunk keys: the two "
+            "formats of an array share its chunks; delete one of them first, or write the other array to another path"
         )
     return _same_keys(array_info(node.documents), new)
 

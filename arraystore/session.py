@@ -121,7 +121,7 @@ class Session:
         return same_place and self.read_only and other.read_only and self.snapshot_id == other.snapshot_id
 
     def __hash__(self) -> int:
-        return hash((self.context.storage.location, self.snapshot_id))
+        return hash(self.context.storage.location)
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = self._tip.state
@@ -146,6 +146,8 @@ class Session:
             raise ReadOnlyError(refusal)
         if self._busy:
             raise SessionStateError("the session is being committed; write before or after, not meanwhile")
+        if self._uncertain:
+            raise SessionStateError("nobody knows yet whether this session is committed: call commit again to find out")
         if os.getpid() != self._pid:
             raise SessionStateError(
                 "this writable session was opened in another process, which would never see what is written here: "
@@ -198,7 +200,8 @@ class Session:
         self, message: str, metadata: dict[str, Any] | None = None, *, allow_empty: bool = False
     ) -> str:
         """Asynchronous twin of `commit`."""
-        self.check_writable()
+        if not self._uncertain:
+            self.check_writable()
         assert self._changes is not None
         assert self._branch is not None
         note = check_note(message, {**self.default_metadata, **(metadata or {})})
@@ -210,6 +213,7 @@ class Session:
             self._busy = True
         try:
             if self._prepared is None or not self._uncertain:
+                self._changes.seal()
                 self._prepared = await prepare(self._changes, self.context.reader, self.context.environment, note)
             log = self.context.log(self._branch)
             try:
@@ -223,6 +227,8 @@ class Session:
             return self._committed(outcome.tip, large=isinstance(self._prepared.log_place, bytes))
         finally:
             self._busy = False
+            if self._changes is not None and not self._uncertain:
+                self._changes.unseal()
 
     def _committed(self, tip: Tip, *, large: bool) -> str:
         self._tip = tip
@@ -247,7 +253,7 @@ class Session:
         self.check_writable()
         assert self._changes is not None
         log = None if self._changes.empty else await provisional_log(self._changes, self.context.reader)
-        return ForkSession(self.context, self._tip, self._id, log)
+        return ForkSession(self.context, self._tip, self._id, self._changes.next_epoch(), log)
 
     def merge(self, *forks: ForkSession | bytes | Iterable[ForkSession | bytes]) -> None:
         """Bring home what forks changed: all of it, or nothing.
@@ -312,11 +318,12 @@ class ForkSession(Session):
     Comes from `Session.fork`.  Every copy that is unpickled is a fork of its own.
     """
 
-    def __init__(self, context: Context, tip: Tip, session: bytes, log: bytes | None) -> None:
+    def __init__(self, context: Context, tip: Tip, session: bytes, epoch: int, log: bytes | None) -> None:
         state = tip.state if log is None else with_log(tip.state, log)
         super().__init__(context, Tip(state, {}), tip.state.branch)
         self._origin = tip
         self._session = session
+        self._epoch = epoch
         self._log = log
 
     @property
@@ -332,7 +339,7 @@ class ForkSession(Session):
         """Asynchronous twin of `changes`."""
         self.check_writable()
         assert self._changes is not None
-        return encode_changes(await collect(self._changes, self.context.reader, self._session, self._id))
+        return encode_changes(await collect(self._changes, self.context.reader, self._session, self._id, self._epoch))
 
     async def commit_async(
         self, message: str, metadata: dict[str, Any] | None = None, *, allow_empty: bool = False
@@ -349,7 +356,7 @@ class ForkSession(Session):
             raise SessionStateError("this fork has been written to: send home what changes() returns, not the fork")
         state = self._origin.state
         place = (self.context, state.branch, state.sequence, _hint_of(state), state.snapshot)
-        return _rebuild_fork, (*place, self._session, self._log)
+        return _rebuild_fork, (*place, self._session, self._epoch, self._log)
 
 
 def _pack_writer(context: Context) -> PackWriter:
@@ -418,6 +425,7 @@ def _rebuild_fork(
     hint: tuple[int, bytes] | None,
     snapshot: bytes,
     session: bytes,
+    epoch: int,
     log: bytes | None,
 ) -> ForkSession:
-    return ForkSession(context, _load(context, branch, sequence, hint, snapshot), session, log)
+    return ForkSession(context, _load(context, branch, sequence, hint, snapshot), session, epoch, log)

@@ -74,6 +74,7 @@ def write_virtual_references(
     if bool(keep.any()):
         table = locations_from_urls(known)
         with changes.lock:
+            changes.check_open()
             first = changes.put_locations(table)
             changes.array(node).table.put_many(coords[keep], numbers[keep] + first, offsets[keep], lengths[keep])
             session.hierarchy.forget()

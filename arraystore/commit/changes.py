@@ -16,6 +16,7 @@ import numpy.typing as npt
 from arraystore.commit.chunktable import ChunkTable, Entry
 from arraystore.commit.packs import PackWriter
 from arraystore.commit.state import State
+from arraystore.errors import SessionStateError
 from arraystore.format.locations import Locations, concat_locations
 from arraystore.format.node import Node, NodeKind, node_key
 from arraystore.format.references import DELETED, INLINE, VIRTUAL, References
@@ -62,9 +63,14 @@ class ChangeSet:
         self.base = base
         self.packs = packs
         self.lock = threading.RLock()
+        self.sealed = False
+        self.epoch = 0
         self.nodes: dict[str, Node | None] = {}
         self.arrays: dict[bytes, ArrayChanges] = {}
         self.inline = bytearray()
+        self.node_epochs: dict[str, int] = {}
+        self.touched: dict[bytes, ChunkTable] = {}
+        self._inline_copy = b""
         self.has_files = any(key.startswith("\0") for key in base.nodes)
         self._locations: list[Locations] = []
         self._location_count = 0
@@ -80,6 +86,7 @@ class ChangeSet:
     def put_node(self, node: Node) -> None:
         """Set a node."""
         with self.lock:
+            self._note_node(node.key)
             if node.kind == NodeKind.FILE:
                 self.has_files = True
             self._clip(node)
@@ -88,11 +95,17 @@ class ChangeSet:
     def remove_node(self, node: Node) -> None:
         """Remove a node and its chunks."""
         with self.lock:
+            self._note_node(node.key)
             self.arrays.pop(node.id, None)
             if node.key in self.base.nodes:
                 self.nodes[node.key] = None
             else:
                 self.nodes.pop(node.key, None)
+
+    def _note_node(self, key: str) -> None:
+        self.check_open()
+        if self.epoch:
+            self.node_epochs[key] = self.epoch
 
     def all_nodes(self) -> Iterator[Node]:
         """Iterate over all nodes as they are now."""
@@ -141,6 +154,36 @@ class ChangeSet:
                 updated.append(NodeChange(Operation.UPDATED, node.id, node.path, node.kind, documents))
         return [*reversed(deleted), *created, *updated]
 
+    # -- state ----------------------------------------------------------------------------------------------
+
+    def seal(self) -> None:
+        """Take no more changes: what is being committed is what there is now."""
+        with self.lock:
+            self.check_open()
+            self.sealed = True
+
+    def unseal(self) -> None:
+        """Take changes again."""
+        with self.lock:
+            self.sealed = False
+
+    def check_open(self) -> None:
+        """Check, with the lock held, that a change would still be part of what is committed.
+
+        Raises
+        ------
+        SessionStateError
+            If the change set is sealed.
+        """
+        if self.sealed:
+            raise SessionStateError("the session is being committed; write before or after, not meanwhile")
+
+    def next_epoch(self) -> int:
+        """Begin to note what changes, as a fork is taken now; returns the number of the fork's epoch."""
+        with self.lock:
+            self.epoch += 1
+            return self.epoch
+
     # -- chunks ---------------------------------------------------------------------------------------------
 
     def array(self, node: Node) -> ArrayChanges:
@@ -151,6 +194,26 @@ class ChangeSet:
                 grid = () if node.kind == NodeKind.FILE else array_info(node.documents).grid
                 found = self.arrays[node.id] = ArrayChanges(ChunkTable(grid))
             return found
+
+    def put_chunk(self, node: Node, coords: tuple[int, ...], entry: Entry) -> ArrayChanges:
+        """Set the reference of a chunk."""
+        with self.lock:
+            self.check_open()
+            changes = self.arrays.get(node.id) or self.array(node)
+            table = changes.table
+            table.put(table.number(coords), entry)
+            if self.epoch:
+                self._touch(node, coords)
+            return changes
+
+    def _touch(self, node: Node, coords: tuple[int, ...]) -> None:
+        """Note a chunk that the session itself changes while it has forks."""
+        grid = () if node.kind == NodeKind.FILE else array_info(node.documents).grid
+        table = self.touched.get(node.id)
+        if table is None:
+            table = self.touched[node.id] = ChunkTable(grid)
+        table.fit(grid)
+        table.put(table.number(coords), (self.epoch, 0, 0))
 
     def put_inline(self, data: memoryview) -> Entry:
         """Keep the bytes of a tiny chunk."""
@@ -179,9 +242,10 @@ class ChangeSet:
         with self.lock:
             coords, values = self.arrays[node_id].table.columns()
             source, offset, length = values.T
-            return References(
-                coords, source, offset, length, tuple(self.packs.packs), self.locations(), bytes(self.inline)
-            )
+            if len(self._inline_copy) != len(self.inline):  # it only grows
+                self._inline_copy = bytes(self.inline)
+            packs = tuple(self.packs.packs)
+            return References(coords, source, offset, length, packs, self.locations(), self._inline_copy)
 
     def deletes(self, node: Node, coords: tuple[int, ...]) -> bool:
         """Delete a chunk; returns whether anything may have changed."""
@@ -190,7 +254,10 @@ class ChangeSet:
             below = any(layer.box.contains(coords) for layer in node.layers)
             if changes is None and not below:
                 return False
+            self.check_open()
             changes = self.array(node)
+            if self.epoch:
+                self._touch(node, coords)
             number = changes.table.number(coords)
             if below and not changes.hides(coords):
                 changes.table.put(number, (DELETED, 0, 0))

@@ -41,6 +41,9 @@ class State:
         Directory of history pages, as of the checkpoint.
     checkpoint
         A checkpoint at or before this record, None where the log's start does.
+    detached
+        How many change logs since that checkpoint are not in the bodies of their records: a reader needs a request
+        for each.
     """
 
     branch: str
@@ -53,6 +56,7 @@ class State:
     keys: dict[bytes, str]
     pages: tuple[PageRef, ...] = ()
     checkpoint: CheckpointRef | None = None
+    detached: int = 0
 
     def committed(self, sequence: int, transactions: Iterable[tuple[Transaction, TransactionLog, bytes]]) -> State:
         """Return the state after one commit; see `StateBuilder.commit`."""
@@ -106,7 +110,9 @@ class StateBuilder:
         """
         name = self._name(sequence)
         nodes, keys = self._nodes, self._keys
+        detached = self._state.detached
         for transaction, log, note in transactions:
+            detached += not isinstance(transaction.log, TransactionLog)
             for change in log.nodes:
                 _apply_node(nodes, keys, change, name)
             for chunk in log.chunks:
@@ -117,7 +123,7 @@ class StateBuilder:
             self._state = replace(
                 self._state, snapshot=transaction.id, parent=transaction.parent, time=transaction.time, note=note
             )
-        self._state = replace(self._state, sequence=sequence)
+        self._state = replace(self._state, sequence=sequence, detached=detached)
 
     def rewrite(self, sequence: int, replacements: Iterable[Replacement]) -> None:
         """Apply a rewrite."""

@@ -43,6 +43,8 @@ class ChangePayload:
         Id of the session that was forked.
     fork
         Id of the fork.
+    epoch
+        When it was taken: number among the forks of its session.
     nodes
         Changes of nodes, in the order in which they apply.
     arrays
@@ -51,6 +53,7 @@ class ChangePayload:
 
     session: bytes
     fork: bytes
+    epoch: int
     nodes: tuple[NodeChange, ...]
     arrays: tuple[ArrayPayload, ...]
 
@@ -61,17 +64,18 @@ def encode_changes(payload: ChangePayload) -> bytes:
         (item.node, item.visible, tuple(encode_manifest(manifest) for manifest in item.manifests))
         for item in payload.arrays
     )
-    body = (payload.session, payload.fork, tuple(node.to_wire() for node in payload.nodes), arrays)
+    body = (payload.session, payload.fork, payload.epoch, tuple(node.to_wire() for node in payload.nodes), arrays)
     return encode_object(Kind.CHANGES, pack_body(body))
 
 
 def decode_changes(name: str, data: bytes | bytearray | memoryview) -> ChangePayload:
     """Read a payload, which may come from anywhere; raises `FormatError`."""
     body = read_object(name, Kind.CHANGES, data)
-    session, fork, nodes, arrays = read_tuple(name, body, bytes, bytes, tuple, tuple)
+    session, fork, epoch, nodes, arrays = read_tuple(name, body, bytes, bytes, int, tuple, tuple)
     return ChangePayload(
         read_id(name, session),
         read_id(name, fork),
+        epoch,
         tuple([NodeChange.from_wire(name, node) for node in nodes]),
         tuple([_read_array(name, item) for item in arrays]),
     )

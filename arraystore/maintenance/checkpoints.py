@@ -7,24 +7,41 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from arraystore.commit.branch import Tip, load_tip
+from arraystore.commit.branch import Tip, load_checkpoint, load_tip
 from arraystore.commit.history import read_page, rows_of_records
 from arraystore.commit.log import BranchLog
 from arraystore.commit.prepare import upload
 from arraystore.commit.state import CheckpointRef, State
+from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.format.history import HistoryPage, SnapshotRow, encode_history, history_key, page_span
 from arraystore.format.record import LONG_SKIP
 from arraystore.format.refs import Hint, encode_hint, hint_key, name_in_key
 from arraystore.format.snapshot import PageRef, checkpoint_key, encode_checkpoint
 
-__all__ = ["checkpoint_due", "write_checkpoint", "write_periodic"]
+__all__ = ["MOST_DETACHED", "checkpoint_due", "write_checkpoint", "write_periodic"]
+
+
+MOST_DETACHED = 8
+"""Change logs outside of bodies that a reader may have to fetch, one request each, before a checkpoint spares it."""
+
+
+_GRACE = 8
+"""Records after which a checkpoint that its writer should have made counts as missing."""
 
 
 def checkpoint_due(tip: Tip) -> bool:
-    """Tell whether the last multiple of 64 has no checkpoint that is known of."""
+    """Tell whether the writer of a record should see to the checkpoint of the last multiple of 64.
+
+    The writer of that multiple should; others only when it seems not to have done so.
+    """
     known = tip.state.checkpoint
-    target = tip.sequence // LONG_SKIP * LONG_SKIP
-    return target > 0 and (known is None or known.sequence < target)
+    target = _last_multiple(tip)
+    missing = target > 0 and (known is None or known.sequence < target)
+    return missing and (tip.sequence == target or tip.sequence >= target + _GRACE)
+
+
+def _last_multiple(tip: Tip) -> int:
+    return tip.sequence // LONG_SKIP * LONG_SKIP
 
 
 async def write_checkpoint(log: BranchLog, state: State) -> CheckpointRef:
@@ -36,17 +53,21 @@ async def write_checkpoint(log: BranchLog, state: State) -> CheckpointRef:
 
 
 async def write_periodic(log: BranchLog, tip: Tip) -> State | None:
-    """Write what the last multiple of 64 asks for: its checkpoint, its history page, the hint.
+    """See to what the last multiple of 64 asks for: its checkpoint, its history page, the hint.
 
     Returns
     -------
     State or None
-        The state of that record with its new checkpoint and pages; None if nothing was due.
+        The state of that record with its checkpoint and pages, written now or by somebody else; None if nothing was
+        due.
     """
     if not checkpoint_due(tip):
         return None
-    target = tip.sequence // LONG_SKIP * LONG_SKIP
+    target = _last_multiple(tip)
     known = tip.state.checkpoint
+    found = await _written_by_others(log, target)
+    if found is not None:
+        return found
     if tip.sequence == target:
         state = tip.state
     else:
@@ -62,6 +83,18 @@ async def write_periodic(log: BranchLog, tip: Tip) -> State | None:
         await log.storage.put_if_absent(key, encode_history(page))
     await log.storage.put(hint_key(log.branch), encode_hint(Hint(target, identifier)))
     return state
+
+
+async def _written_by_others(log: BranchLog, target: int) -> State | None:
+    """Return the state at a multiple of 64 if the hint leads to a checkpoint of it; a second one would be waste."""
+    hint = await log.hint()
+    if hint is None or hint.sequence != target:
+        return None
+    try:
+        state = await load_checkpoint(log.storage, hint.checkpoint)
+    except (ObjectNotFoundError, FormatError):
+        return None
+    return state if (state.branch, state.sequence) == (log.branch, target) else None
 
 
 async def _new_pages(log: BranchLog, state: State, identifier: bytes) -> list[HistoryPage]:
