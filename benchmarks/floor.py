@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 
 from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
-from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
+from zarr.core.buffer import Buffer, BufferPrototype
 
 __all__ = ["DictStore"]
 
@@ -51,8 +51,8 @@ class DictStore(Store):
         return None if value is None else _part(value, byte_range)
 
     def set_sync(self, key: str, value: Buffer) -> None:
-        """Keep a copy of a value, as any store that outlives the call has to."""
-        self._values[key] = default_buffer_prototype().buffer.from_bytes(value.to_bytes())
+        """Keep a value as it is; a real store has to copy it, since its bytes may change after the call."""
+        self._values[key] = value
 
     def delete_sync(self, key: str) -> None:
         """Forget a value."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import icechunk
 from zarr.abc.store import Store
@@ -33,6 +33,8 @@ class System(abc.ABC):
     """A way of keeping arrays; stateless, so that one object serves many places."""
 
     name: str
+    copies: ClassVar[bool] = True
+    """Whether what is written may change afterwards, as it may with every real store."""
 
     @abc.abstractmethod
     def create(self, place: Place) -> Any:
@@ -108,6 +110,7 @@ class FloorSystem(System):
     """A dict: what is left of the time is zarr's own."""
 
     name: str = "floor (a dict)"
+    copies: ClassVar[bool] = False
 
     def create(self, place: Place) -> Store:
         return DictStore()

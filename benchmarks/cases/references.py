@@ -61,14 +61,33 @@ def run_bulk(setup: Setup) -> CaseResult:
         result.bars.append(at_least(what, ours.median("total"), theirs.median("total"), 5.0, "s"))
         mine, peer = ours.median("bytes") / 2**20, theirs.median("bytes") / 2**20
         result.bars.append(at_least(f"{what}: peak memory above the input's", mine, peer, 4.0, "MiB"))
-        header = ["way", "set, s", "commit, s", "total, s", "peak memory, MiB", "bytes a reference on disk"]
+        header = [
+            "way",
+            "set, s",
+            "commit, s",
+            "total, s",
+            "peak memory, MiB",
+            "bytes a reference on disk",
+            "total, least to greatest",
+        ]
         result.tables.append(Table(what, header, [_bulk_row(label, samples) for label, samples in found.items()]))
     return result
 
 
 def _bulk_row(label: str, samples: Samples) -> list[str]:
     parts = [samples.median(part) for part in ("set", "commit", "total")]
-    return [label, *map(human, parts), human(samples.median("bytes") / 2**20), human(samples.median("disk"))]
+    return [
+        label,
+        *map(human, parts),
+        human(samples.median("bytes") / 2**20),
+        human(samples.median("disk")),
+        _spread(samples),
+    ]
+
+
+def _spread(samples: Samples) -> str:
+    least, greatest = samples.spread("total")
+    return f"{human(least)} to {human(greatest)}"
 
 
 def prepare(system: System, place: Place, count: int) -> Any:
