@@ -25,11 +25,24 @@ _GAP = 64 * KiB
 _FIRST_BLOCK, _LARGEST_BLOCK = 256 * KiB, 4 * MiB
 
 
+class _AbandonedError(Exception):
+    """The caller that fetched a block was cancelled; whoever waits for it has to fetch it."""
+
+
+def _bytes_to_come() -> Future[BytesLike]:
+    future: Future[BytesLike] = Future()
+    future.set_running_or_notify_cancel()  # else one who waits and is cancelled would cancel it for all
+    return future
+
+
 @dataclass
 class _Block:
+    """A range of a pack; `in_thread` if a thread fetches it, which needs no event loop of a caller to finish."""
+
     start: int
     stop: int
-    data: Future[BytesLike] = field(default_factory=Future)
+    in_thread: bool
+    data: Future[BytesLike] = field(default_factory=_bytes_to_come)
 
 
 @dataclass
@@ -61,31 +74,39 @@ class BlockCache:
 
     def read_sync(self, key: str, start: int, stop: int, limit: int) -> BytesLike:
         """Read a range of a pack of which at least `limit` bytes exist."""
-        block, mine = self._plan(key, start, stop, limit)
-        if mine:
+        while True:
+            block, mine = self._plan(key, start, stop, limit, in_thread=True)
+            if mine:
+                try:
+                    block.data.set_result(self.storage.get_range_sync(key, block.start, block.stop))
+                except BaseException as error:
+                    self._failed(key, block, error)
+                    raise
+            elif not block.in_thread and not block.data.done():
+                # To wait could be for ever: the event loop that fetches it may be the one that this call holds up.
+                return self.storage.get_range_sync(key, start, stop)
             try:
-                data = self.storage.get_range_sync(key, block.start, block.stop)
-            except BaseException as error:
-                self._failed(key, block, error)
-                raise
-            block.data.set_result(data)
-        return memoryview(block.data.result())[start - block.start : stop - block.start]
+                return memoryview(block.data.result())[start - block.start : stop - block.start]
+            except _AbandonedError:
+                continue
 
     async def read(self, key: str, start: int, stop: int, limit: int) -> BytesLike:
         """Read a range of a pack of which at least `limit` bytes exist."""
-        block, mine = self._plan(key, start, stop, limit)
-        if mine:
+        while True:
+            block, mine = self._plan(key, start, stop, limit, in_thread=False)
+            if mine:
+                try:
+                    block.data.set_result((await self.storage.get_ranges(key, [(block.start, block.stop)]))[0])
+                except BaseException as error:
+                    self._failed(key, block, error)
+                    raise
             try:
-                data = (await self.storage.get_ranges(key, [(block.start, block.stop)]))[0]
-            except BaseException as error:
-                self._failed(key, block, error)
-                raise
-            block.data.set_result(data)
-        elif not block.data.done():
-            await asyncio.wrap_future(block.data)
-        return memoryview(block.data.result())[start - block.start : stop - block.start]
+                data = block.data.result() if block.data.done() else await asyncio.wrap_future(block.data)
+                return memoryview(data)[start - block.start : stop - block.start]
+            except _AbandonedError:
+                continue
 
-    def _plan(self, key: str, start: int, stop: int, limit: int) -> tuple[_Block, bool]:
+    def _plan(self, key: str, start: int, stop: int, limit: int, *, in_thread: bool) -> tuple[_Block, bool]:
         """Return the block that holds a range, and whether the caller has to fetch it."""
         with self._lock:
             pack = self._packs.get(key)
@@ -104,7 +125,7 @@ class BlockCache:
                 pack.ahead = min(pack.ahead * 4, _LARGEST_BLOCK)
             else:
                 pack.ahead = _FIRST_BLOCK
-            block = _Block(start, end)
+            block = _Block(start, end, in_thread)
             pack.blocks.append(block)
             self._bytes += end - start
             self._evict(key)
@@ -126,7 +147,4 @@ class BlockCache:
             if pack is not None and block in pack.blocks:
                 pack.blocks.remove(block)
                 self._bytes -= block.stop - block.start
-        if isinstance(error, Exception):
-            block.data.set_exception(error)
-        else:
-            block.data.set_exception(RuntimeError("the read of a pack was cancelled; read again"))
+        block.data.set_exception(error if isinstance(error, Exception) else _AbandonedError())
