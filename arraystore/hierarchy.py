@@ -275,7 +275,7 @@ class Hierarchy:
         if start >= stop:
             return b""
         if source == INLINE:
-            return bytes(memoryview(self.changes.inline)[offset + start : offset + stop])
+            return self.changes.inline[offset + start : offset + stop]  # a view would keep the buffer from growing
         return self.changes.packs.read(source, offset + start, offset + stop) if source < VIRTUAL else None
 
     def _entry_object(self, entry: Entry) -> tuple[Any, str]:
