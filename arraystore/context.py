@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import logging
 import os
 import threading
 import weakref
 from collections.abc import Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,7 +23,7 @@ from arraystore.config import RepositoryConfig
 from arraystore.containers import VirtualContainers
 from arraystore.errors import ArrayStoreError
 from arraystore.format.refs import Hint
-from arraystore.maintenance.checkpoints import checkpoint_due, write_checkpoint, write_periodic
+from arraystore.maintenance.checkpoints import MOST_DETACHED, checkpoint_due, write_checkpoint, write_periodic
 from arraystore.maintenance.fold import fold
 from arraystore.runtime import submit
 from arraystore.storage.protocol import Storage
@@ -31,6 +32,8 @@ __all__ = ["Context"]
 
 _logger = logging.getLogger("arraystore")
 _contexts: weakref.WeakSet[Context] = weakref.WeakSet()
+_PATIENCE = 30.0
+"""Most seconds that a process waits at its end for background work; a checkpoint takes two requests."""
 
 
 @dataclass(eq=False)
@@ -63,6 +66,7 @@ class Context:
         self._tips: dict[str, Tip] = {}
         self._logs: dict[str, BranchLog] = {}
         self._work: set[Future[None]] = set()
+        self._maintained: set[str] = set()
         self._lock = threading.Lock()
         _contexts.add(self)
 
@@ -76,6 +80,7 @@ class Context:
         """Forget, in a forked child, what belongs to threads of the parent."""
         self._lock = threading.Lock()
         self._work = set()
+        self._maintained = set()
         self.manifests = ManifestCache(self.storage, self.config.manifest_cache_bytes)
         self.reader = ChunkReader(self.storage, self.manifests, self.containers.find)
 
@@ -116,12 +121,12 @@ class Context:
             elif known.sequence <= tip.sequence:
                 self._tips[tip.state.branch] = _with_checkpoint(tip, known.state)
 
-    def enrich(self, tip: Tip) -> None:
+    def enrich(self, state: State) -> None:
         """Remember the checkpoint and the pages that a state of a branch has got."""
         with self._lock:
-            known = self._tips.get(tip.state.branch)
+            known = self._tips.get(state.branch)
             if known is not None:
-                self._tips[tip.state.branch] = _with_checkpoint(known, tip.state)
+                self._tips[state.branch] = _with_checkpoint(known, state)
 
     # -- background work ------------------------------------------------------------------------------------
 
@@ -135,21 +140,34 @@ class Context:
         large
             Whether its change log is an object of its own, which readers should not have to replay.
         """
-        if large or checkpoint_due(tip):
-            self.start(self._maintain(tip))
+        branch = tip.state.branch
+        known = self._tips.get(branch)
+        if known is not None:
+            tip = _with_checkpoint(tip, known.state)
+        large = large or tip.state.detached >= MOST_DETACHED
+        with self._lock:
+            if not large and (branch in self._maintained or not checkpoint_due(tip)):
+                return
+            self._maintained.add(branch)
+        self.start(self._maintain(tip, large))
 
-    async def _maintain(self, tip: Tip) -> None:
-        log = self.log(tip.state.branch)
-        state = await write_periodic(log, tip)
-        if state is None:
+    async def _maintain(self, tip: Tip, large: bool) -> None:
+        branch = tip.state.branch
+        log = self.log(branch)
+        try:
+            periodic = await write_periodic(log, tip)
+            if periodic is not None:
+                self.enrich(periodic)
+                tip = _with_checkpoint(tip, periodic)
             known = tip.state.checkpoint
-            if known is None or known.sequence < tip.sequence:
+            if large and (known is None or known.sequence < tip.sequence):
                 reference = await write_checkpoint(log, tip.state)
-                self.enrich(Tip(replace(tip.state, checkpoint=reference), tip.bodies))
-            return
-        self.enrich(Tip(state, {}))
-        newest = self._tips.get(tip.state.branch, tip)
-        self.seen(await fold(log, newest, self.reader))
+                self.enrich(replace(tip.state, checkpoint=reference))
+            if periodic is not None:
+                self.seen(await fold(log, self._tips.get(branch, tip), self.reader))
+        finally:
+            with self._lock:
+                self._maintained.discard(branch)
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something in the background; what fails there is tried again by a later commit."""
@@ -160,12 +178,13 @@ class Context:
 
     async def idle(self) -> None:
         """Wait until nothing runs in the background."""
-        while True:
-            with self._lock:
-                running = [future for future in self._work if not future.done()]
-            if not running:
-                return
+        while running := self.running():
             await asyncio.gather(*map(asyncio.wrap_future, running))
+
+    def running(self) -> list[Future[None]]:
+        """Return what runs in the background now."""
+        with self._lock:
+            return [future for future in self._work if not future.done()]
 
 
 def _with_checkpoint(tip: Tip, other: State) -> Tip:
@@ -173,7 +192,15 @@ def _with_checkpoint(tip: Tip, other: State) -> Tip:
     mine, theirs = tip.state.checkpoint, other.checkpoint
     if theirs is None or theirs.sequence > tip.sequence or (mine is not None and mine.sequence >= theirs.sequence):
         return tip
-    return Tip(replace(tip.state, checkpoint=theirs, pages=other.pages), tip.bodies)
+    return Tip(replace(tip.state, checkpoint=theirs, pages=other.pages, detached=0), tip.bodies)
+
+
+def _finish() -> None:
+    """Let background work end before the process does: a program of one commit has no later one to do it."""
+    wait([future for context in list(_contexts) for future in context.running()], timeout=_PATIENCE)
+
+
+atexit.register(_finish)
 
 
 async def _quietly(work: Coroutine[Any, Any, None]) -> None:

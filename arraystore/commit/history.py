@@ -14,7 +14,7 @@ from arraystore.format.refs import Hint, name_in_key
 from arraystore.format.snapshot import PageRef
 from arraystore.storage.protocol import Storage
 
-__all__ = ["Place", "ancestry", "find_snapshot", "list_branches", "read_page", "rows_of_records"]
+__all__ = ["Place", "ancestry", "covered", "find_snapshot", "list_branches", "read_page", "rows_of_records"]
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ async def read_page(log: BranchLog, ref: PageRef) -> HistoryPage:
         return HistoryPage(log.branch, ref.level, ref.index, tuple(rows), ())
 
 
-def _covered(pages: tuple[PageRef, ...]) -> int:
-    """Return the newest record that is in a page."""
+def covered(pages: tuple[PageRef, ...]) -> int:
+    """Return the newest record that is in a page, -1 if there is no page."""
     return page_span(pages[-1].level, pages[-1].index)[1] if pages else -1
 
 
@@ -84,7 +84,7 @@ async def ancestry(log: BranchLog, tip: Tip) -> AsyncIterator[list[SnapshotRow]]
     while True:
         origin: Origin | None = None
         pages = tuple(page for page in state.pages if page_span(page.level, page.index)[1] <= at)
-        rows, origin = await rows_of_records(log, _covered(pages) + 1, at)
+        rows, origin = await rows_of_records(log, covered(pages) + 1, at)
         yield rows[::-1]
         for ref in reversed(pages):
             page = await read_page(log, ref)
@@ -104,7 +104,7 @@ async def find_snapshot(log: BranchLog, tip: Tip, snapshot: bytes) -> Place | No
     The directory of pages in the checkpoint tells which page can hold the id, so this takes a request or two.
     """
     state = tip.state
-    first = _covered(state.pages) + 1
+    first = covered(state.pages) + 1
     rows, _ = await rows_of_records(log, first, state.sequence)
     hint = None if state.checkpoint is None else Hint(state.checkpoint.sequence, state.checkpoint.id)
     for row in rows:

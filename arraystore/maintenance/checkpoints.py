@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from arraystore.commit.branch import Tip, load_checkpoint, load_tip
-from arraystore.commit.history import read_page, rows_of_records
+from arraystore.commit.history import covered, read_page, rows_of_records
 from arraystore.commit.log import BranchLog
 from arraystore.commit.prepare import upload
 from arraystore.commit.state import CheckpointRef, State
@@ -46,10 +46,14 @@ def _last_multiple(tip: Tip) -> int:
 
 async def write_checkpoint(log: BranchLog, state: State) -> CheckpointRef:
     """Write a checkpoint of a state, and the hint that leads to it."""
-    identifier = log.environment.new_id()
-    await upload(log.storage, [(checkpoint_key(identifier), encode_checkpoint(state.to_checkpoint(state.pages)))])
-    await log.storage.put(hint_key(log.branch), encode_hint(Hint(state.sequence, identifier)))
-    return CheckpointRef(state.sequence, identifier)
+    reference = CheckpointRef(state.sequence, log.environment.new_id())
+    await upload(log.storage, [(checkpoint_key(reference.id), encode_checkpoint(state.to_checkpoint(state.pages)))])
+    await _put_hint(log, reference)
+    return reference
+
+
+async def _put_hint(log: BranchLog, to: CheckpointRef) -> None:
+    await log.storage.put(hint_key(log.branch), encode_hint(Hint(to.sequence, to.id)))
 
 
 async def write_periodic(log: BranchLog, tip: Tip) -> State | None:
@@ -81,28 +85,28 @@ async def write_periodic(log: BranchLog, tip: Tip) -> State | None:
     for page in pages:
         key = history_key(name_in_key(log.branch), page.level, page.index)
         await log.storage.put_if_absent(key, encode_history(page))
-    await log.storage.put(hint_key(log.branch), encode_hint(Hint(target, identifier)))
+    await _put_hint(log, CheckpointRef(target, identifier))
     return state
 
 
 async def _written_by_others(log: BranchLog, target: int) -> State | None:
-    """Return the state at a multiple of 64 if the hint leads to a checkpoint of it; a second one would be waste."""
+    """Return the state that the hint leads to, if it does what is due: a second checkpoint would be waste."""
     hint = await log.hint()
-    if hint is None or hint.sequence != target:
+    if hint is None or hint.sequence < target:
         return None
     try:
         state = await load_checkpoint(log.storage, hint.checkpoint)
     except (ObjectNotFoundError, FormatError):
         return None
-    return state if (state.branch, state.sequence) == (log.branch, target) else None
+    fits = (state.branch, state.sequence) == (log.branch, hint.sequence) and covered(state.pages) >= target
+    return state if fits else None
 
 
 async def _new_pages(log: BranchLog, state: State, identifier: bytes) -> list[HistoryPage]:
     """Make the pages up to a state that its directory does not have."""
     pages: list[HistoryPage] = []
-    covered = page_span(state.pages[-1].level, state.pages[-1].index)[1] if state.pages else 0
     before = state.checkpoint
-    for index in range(covered // LONG_SKIP, state.sequence // LONG_SKIP):
+    for index in range(max(0, covered(state.pages)) // LONG_SKIP, state.sequence // LONG_SKIP):
         first, last = page_span(1, index)
         rows, _ = await rows_of_records(log, first, last)
         checkpoints: list[tuple[int, bytes]] = []

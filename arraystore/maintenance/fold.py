@@ -19,7 +19,7 @@ from arraystore.format.ids import id_to_text
 from arraystore.format.layer import Layer
 from arraystore.format.manifest import encode_manifest
 from arraystore.format.node import Node
-from arraystore.format.record import MAX_MANIFEST_IN_BODY, Replacement, Rewrite
+from arraystore.format.record import MAX_BODY, MAX_MANIFEST_IN_BODY, Replacement, Rewrite
 from arraystore.format.references import REFERENCES_PER_MANIFEST, overlay, to_manifests
 
 __all__ = ["fold", "foldable"]
@@ -30,8 +30,8 @@ _SHORTEST_RUN = 8
 _LARGEST_LAYER = REFERENCES_PER_MANIFEST // 2
 """Layers above this are full tiles, or nearly; folding them would rewrite much and gain little."""
 
-_MOST_ARRAYS = 24
-"""Arrays in one rewrite record: even with manifests of 160 bytes inlined they stay well below a body's limit."""
+_MOST_BYTES = MAX_BODY // 4
+"""Of replacements in one rewrite record: its body is repeated some eight times by its successors."""
 
 _TRIES = 5
 
@@ -47,7 +47,7 @@ def foldable(layers: tuple[Layer, ...]) -> tuple[int, int] | None:
 
 
 async def fold(log: BranchLog, tip: Tip, reader: ChunkReader) -> Tip:
-    """Fold what is worth it, and append the record that says so.
+    """Fold what is worth it, and append the records that say so.
 
     Returns
     -------
@@ -55,10 +55,24 @@ async def fold(log: BranchLog, tip: Tip, reader: ChunkReader) -> Tip:
         The tip afterwards; the one given if there was nothing to do, or others were faster every time.
     """
     nodes = [node for node in tip.state.nodes.values() if foldable(node.layers)]
-    if not nodes:
-        return tip
+    batch: list[Replacement] = []
     objects: list[tuple[str, bytes]] = []
-    replacements = [await _folded(log, reader, node, objects) for node in nodes[:_MOST_ARRAYS]]
+    size = 0
+    for node in nodes:
+        item, manifests = await _folded(log, reader, node)
+        weight = _weight(item)
+        if weight > MAX_BODY // 2:
+            continue  # scattered over so many manifests that no record can name them
+        if batch and size + weight > _MOST_BYTES:
+            tip = await _append(log, tip, batch, objects)
+            batch, objects, size = [], [], 0
+        batch.append(item)
+        objects += manifests
+        size += weight
+    return await _append(log, tip, batch, objects) if batch else tip
+
+
+async def _append(log: BranchLog, tip: Tip, replacements: list[Replacement], objects: list[tuple[str, bytes]]) -> Tip:
     await upload(log.storage, objects)
     for _ in range(_TRIES):
         replacements = [item for item in replacements if _fits(tip.state, item)]
@@ -77,13 +91,20 @@ def _fits(state: State, item: Replacement) -> bool:
     return key is not None and replaced_layers(state.nodes[key].layers, item) is not None
 
 
-async def _folded(log: BranchLog, reader: ChunkReader, node: Node, objects: list[tuple[str, bytes]]) -> Replacement:
+def _weight(item: Replacement) -> int:
+    """Return about how many bytes of a body a replacement takes."""
+    return 48 + sum(48 + len(layer.inline or b"") + 16 * len(layer.box.low) for layer in item.added)
+
+
+async def _folded(log: BranchLog, reader: ChunkReader, node: Node) -> tuple[Replacement, list[tuple[str, bytes]]]:
+    """Return what replaces an array's layers, and the objects to write before."""
     run = foldable(node.layers)
     assert run is not None
     first, end = run
     folded = node.layers[first:end]
     merged = overlay(await reader.references(folded), keep_deleted=first > 0)
     added: list[Layer] = []
+    objects: list[tuple[str, bytes]] = []
     for manifest in to_manifests(merged):
         identifier = log.environment.new_id()
         encoded = encode_manifest(manifest)
@@ -93,4 +114,4 @@ async def _folded(log: BranchLog, reader: ChunkReader, node: Node, objects: list
         else:
             objects.append(("manifests/" + id_to_text(identifier), encoded))
         added.append(layer)
-    return Replacement(node.id, folded[0].id, folded[-1].id, len(folded), tuple(added))
+    return Replacement(node.id, folded[0].id, folded[-1].id, len(folded), tuple(added)), objects

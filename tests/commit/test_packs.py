@@ -77,10 +77,10 @@ def test_an_upload_that_has_just_succeeded_is_not_repeated() -> None:
 
 
 def test_a_failed_upload_is_reported_by_flush_stays_readable_and_is_repeated_by_the_next_one() -> None:
-    storage = FaultyStorage(in_memory_storage(), [Fault("put", "chunks/*", times=2)])
+    storage = FaultyStorage(in_memory_storage(), [Fault("put", "chunks/*", times=3)])
     packs = _writer(storage, _run_at_once)
     source, offset, length = packs.add(memoryview(b"x" * 60))
-    for _ in range(2):
+    for _ in range(2):  # the first one tries twice
         with pytest.raises(StorageError, match="on purpose"):
             asyncio.run(packs.flush())
         assert packs.read(source, offset, offset + length) == b"x" * 60
