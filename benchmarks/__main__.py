@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -83,6 +84,7 @@ def main(given: list[str] | None = None) -> int:
     arguments = _arguments(given)
     names = _chosen(arguments.only, arguments.storage)
     rounds = arguments.rounds or (2 if arguments.quick else 5)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server and the directories go too
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-", dir=arguments.dir)))
         needs_server = arguments.storage == "s3" or not NEED_SERVER.isdisjoint(names)

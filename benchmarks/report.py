@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
+import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -20,9 +22,24 @@ _PACKAGES = ("arraystore", "icechunk", "zarr", "numcodecs", "numpy", "obstore")
 def environment_line() -> str:
     """Machine and versions, without anything that names the machine."""
     versions = ", ".join(f"{name} {_version(name)}" for name in _PACKAGES)
-    return (
-        f"{_processor()}, {os.cpu_count()} cores, {platform.system()}; Python {platform.python_version()}, {versions}"
+    load = f"load average {os.getloadavg()[1]:.1f} over the last 5 minutes"
+    machine = f"{_processor()}, {os.cpu_count()} cores, {platform.system()}, {load}"
+    return f"{machine}; Python {platform.python_version()}, {versions}{_commit()}"
+
+
+def _commit() -> str:
+    """Which commit of this project was measured, where the checkout can tell."""
+    git = shutil.which("git")
+    if git is None:
+        return ""
+    told = subprocess.run(
+        [git, "describe", "--always", "--dirty", "--exclude", "*"],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=False,
     )
+    return f", commit {told.stdout.strip()}" if told.returncode == 0 else ""
 
 
 def _version(name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import icechunk
 from zarr.abc.store import Store
@@ -33,8 +33,10 @@ class System(abc.ABC):
     """A way of keeping arrays; stateless, so that one object serves many places."""
 
     name: str
-    copies: ClassVar[bool] = True
-    """Whether what is written may change afterwards, as it may with every real store."""
+
+    def takes_over(self, place: Place) -> bool:
+        """Whether a write is complete when it returns: the source may change then, and what was written does not."""
+        return True
 
     @abc.abstractmethod
     def create(self, place: Place) -> Any:
@@ -110,7 +112,9 @@ class FloorSystem(System):
     """A dict: what is left of the time is zarr's own."""
 
     name: str = "floor (a dict)"
-    copies: ClassVar[bool] = False
+
+    def takes_over(self, place: Place) -> bool:
+        return False
 
     def create(self, place: Place) -> Store:
         return DictStore()
@@ -154,6 +158,10 @@ class IcechunkSystem(System):
     name: str = "icechunk"
     settings: dict[str, Any] = field(default_factory=dict)
     keep_open: bool = False
+
+    def takes_over(self, place: Place) -> bool:
+        # What it keeps in memory, inlined chunks above all, shares the bytes of the caller's array until the commit.
+        return place.kind != "memory" and "inline_chunk_threshold_bytes" not in self.settings
 
     def storage(self, place: Place) -> icechunk.Storage:
         """Its storage for a place."""
