@@ -21,7 +21,7 @@ from arraystore.commit.state import State
 from arraystore.config import RepositoryConfig
 from arraystore.context import Context
 from arraystore.diff import Diff, status_of
-from arraystore.errors import NodeNotFoundError, ReadOnlyError, SessionStateError
+from arraystore.errors import InvalidInputError, NodeNotFoundError, ReadOnlyError, SessionStateError
 from arraystore.forks import MergedChunks, apply_payloads, collect, decode_payload, provisional_log, with_log
 from arraystore.format.changes import encode_changes
 from arraystore.format.ids import id_to_text
@@ -37,6 +37,11 @@ __all__ = ["ForkSession", "Session"]
 _live: weakref.WeakValueDictionary[bytes, Session] = weakref.WeakValueDictionary()
 _states: dict[tuple[str, str, int, bytes], State] = {}
 _STATES_KEPT = 8
+
+_ELSEWHERE = (
+    "was opened in another process, which would never see what is written here: "
+    "take session.fork() there, and merge what its changes() returns"
+)
 
 
 class Session:
@@ -67,6 +72,7 @@ class Session:
         self._busy = False
         self._merged = MergedChunks({})
         self.default_metadata: dict[str, Any] = {}
+        self.uncommitted: tuple[bytes, bytes] | None = None
         if branch is not None:
             self._changes = ChangeSet(tip.state, _pack_writer(context))
             _live[self._id] = self
@@ -78,6 +84,11 @@ class Session:
     def read_only(self) -> bool:
         """Whether nothing can be written: opened so, or committed by now."""
         return self._changes is None
+
+    @property
+    def is_of_this_process(self) -> bool:
+        """Whether the session was made in this process, and not in one that this is a forked child of."""
+        return os.getpid() == self._pid
 
     @property
     def snapshot_id(self) -> str:
@@ -118,6 +129,7 @@ class Session:
         if self is other:
             return True
         same_place = self.context.storage.location == other.context.storage.location
+        same_place &= self.uncommitted == other.uncommitted
         return same_place and self.read_only and other.read_only and self.snapshot_id == other.snapshot_id
 
     def __hash__(self) -> int:
@@ -126,6 +138,9 @@ class Session:
     def __reduce__(self) -> tuple[Any, ...]:
         state = self._tip.state
         place = (self.context, state.branch, state.sequence, _hint_of(state), state.snapshot)
+        if self.uncommitted is not None:
+            session, log = self.uncommitted
+            return _rebuild_writer, (session, *place, log)
         if self._changes is None:
             return _rebuild_reader, place
         return _rebuild_writer, (self._id, *place, run(provisional_log(self._changes, self.context.reader)))
@@ -142,17 +157,16 @@ class Session:
         SessionStateError
             If it is being committed, or belongs to another process.
         """
+        if self.uncommitted is not None:
+            raise ReadOnlyError(f"this session is a copy, to read only, of one that {_ELSEWHERE}")
         if self._changes is None:
             raise ReadOnlyError(refusal)
         if self._busy:
             raise SessionStateError("the session is being committed; write before or after, not meanwhile")
         if self._uncertain:
             raise SessionStateError("nobody knows yet whether this session is committed: call commit again to find out")
-        if os.getpid() != self._pid:
-            raise SessionStateError(
-                "this writable session was opened in another process, which would never see what is written here: "
-                "take session.fork() there, and merge what its changes() returns"
-            )
+        if not self.is_of_this_process:
+            raise SessionStateError(f"this writable session {_ELSEWHERE}")
 
     def status(self) -> Diff:
         """Return what is uncommitted."""
@@ -270,7 +284,7 @@ class Session:
         FormatError
             If a payload is damaged.
         """
-        run(self.merge_async(*forks))
+        run(self.merge_async(*_flat(forks)))  # iterators are the caller's code: they run in the caller's thread
 
     async def merge_async(self, *forks: ForkSession | bytes | Iterable[ForkSession | bytes]) -> None:
         """Asynchronous twin of `merge`."""
@@ -331,6 +345,22 @@ class ForkSession(Session):
         """Forks are on no branch."""
         return
 
+    def check_writable(self, refusal: str = "the session is read-only") -> None:
+        """Check that something may be written now; what a forked child inherits becomes a fork of its own.
+
+        Raises
+        ------
+        SessionStateError
+            If it was written to before the process was forked.
+        """
+        with self._lock:
+            if not self.is_of_this_process and not self.has_uncommitted_changes:
+                self._id = self.context.environment.new_id()
+                self._changes = ChangeSet(self._tip.state, _pack_writer(self.context))
+                self.hierarchy = Hierarchy(self._tip.state, self.context.reader, self._changes)
+                self._pid = os.getpid()
+        super().check_writable(refusal)
+
     def changes(self) -> bytes:
         """Make what was written durable, and return the changes, compactly, for `Session.merge`."""
         return run(self.changes_async())
@@ -373,8 +403,12 @@ def _flat(forks: Iterable[Any]) -> Iterable[Any]:
             yield fork
         elif isinstance(fork, bytearray | memoryview):
             yield bytes(fork)
-        else:
+        elif isinstance(fork, Iterable) and not isinstance(fork, str):
             yield from _flat(fork)
+        else:
+            raise InvalidInputError(
+                f"{str(fork)[:80]!r} ({type(fork).__name__}) is neither a fork nor what the changes() of one returned"
+            )
 
 
 def _load(context: Context, branch: str, sequence: int, hint: tuple[int, bytes] | None, snapshot: bytes) -> Tip:
@@ -412,10 +446,12 @@ def _rebuild_writer(
 ) -> Session:
     """In its own process it is the same session; elsewhere a copy that may be read, uncommitted changes included."""
     live = _live.get(session)
-    if live is not None:
+    if live is not None and live.is_of_this_process:  # a forked child's is as old as the child
         return live
     tip = _load(context, branch, sequence, hint, snapshot)
-    return Session(context, Tip(with_log(tip.state, log), {}), None)
+    copy = Session(context, Tip(with_log(tip.state, log), {}), None)
+    copy.uncommitted = session, log
+    return copy
 
 
 def _rebuild_fork(
