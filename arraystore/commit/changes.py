@@ -22,6 +22,7 @@ from arraystore.format.node import Node, NodeKind, node_key
 from arraystore.format.references import DELETED, INLINE, VIRTUAL, References
 from arraystore.format.transaction import NodeChange, Operation
 from arraystore.format.zarr_metadata import array_info
+from arraystore.storage.forking import renew_locks_after_fork
 
 __all__ = ["ArrayChanges", "ChangeSet"]
 
@@ -74,6 +75,11 @@ class ChangeSet:
         self.has_files = any(key.startswith("\0") for key in base.nodes)
         self._locations: list[Locations] = []
         self._location_count = 0
+        renew_locks_after_fork(self)
+
+    def renew_locks(self) -> None:
+        """Replace the lock, in a forked child, which may read what its parent has written."""
+        self.lock = threading.RLock()
 
     # -- nodes ----------------------------------------------------------------------------------------------
 

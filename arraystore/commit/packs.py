@@ -19,6 +19,7 @@ import numpy as np
 from arraystore.commit.environment import Environment
 from arraystore.format.ids import id_to_text
 from arraystore.runtime import submit
+from arraystore.storage.forking import renew_locks_after_fork
 from arraystore.storage.protocol import BytesLike, Storage
 
 __all__ = ["PackSettings", "PackWriter", "pack_key"]
@@ -112,6 +113,11 @@ class PackWriter:
         self._uploads: dict[int, Future[None]] = {}
         self._waiting = 0
         self._spare: list[memoryview] = []
+        renew_locks_after_fork(self)
+
+    def renew_locks(self) -> None:
+        """Replace the lock, in a forked child, which may read what its parent has written."""
+        self._lock = threading.RLock()
 
     # -- writing ----------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from arraystore.format.layer import Layer
 from arraystore.format.locations import Locations
 from arraystore.format.manifest import Manifest
 from arraystore.format.references import References, overlay
+from arraystore.storage.forking import renew_locks_after_fork
 from arraystore.storage.protocol import BytesLike, Storage
 
 __all__ = ["ChunkReader", "Found", "Window", "whole_chunk"]
@@ -50,6 +51,12 @@ class ChunkReader:
         self.manifests = manifests
         self.blocks = BlockCache(storage)
         self._virtual = virtual
+        renew_locks_after_fork(self)
+
+    def renew_locks(self) -> None:
+        """Begin with empty caches, in a forked child: it has none of the threads that were filling its parent's."""
+        self.manifests = ManifestCache(self.manifests.storage, self.manifests.room)
+        self.blocks = BlockCache(self.storage, self.blocks.room)
 
     # -- look-up --------------------------------------------------------------------------------------------
 
