@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import weakref
@@ -21,7 +22,7 @@ from arraystore.commit.state import State
 from arraystore.config import RepositoryConfig
 from arraystore.context import Context
 from arraystore.diff import Diff, status_of
-from arraystore.errors import InvalidInputError, NodeNotFoundError, ReadOnlyError, SessionStateError
+from arraystore.errors import ConflictError, InvalidInputError, NodeNotFoundError, ReadOnlyError, SessionStateError
 from arraystore.forks import MergedChunks, apply_payloads, collect, decode_payload, provisional_log, with_log
 from arraystore.format.changes import encode_changes
 from arraystore.format.ids import id_to_text
@@ -232,10 +233,10 @@ class Session:
             log = self.context.log(self._branch)
             try:
                 outcome = await commit(log, self._tip, self._prepared, self._uncertain)
-            except AppendUncertainError:
+            except (AppendUncertainError, asyncio.CancelledError):
                 self._uncertain = True
                 raise
-            except BaseException:
+            except ConflictError:
                 self._uncertain = False
                 raise
             return self._committed(outcome.tip, large=isinstance(self._prepared.log_place, bytes))
@@ -248,6 +249,7 @@ class Session:
         self._tip = tip
         self._changes = None
         self._prepared = None
+        self._uncertain = False
         self.hierarchy = Hierarchy(tip.state, self.context.reader, None)
         self.context.seen(tip)
         self.context.after_commit(tip, large)

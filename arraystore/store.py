@@ -115,9 +115,9 @@ class ArrayStore(Store, SyncMixin):
         return _rebuild, (type(self), self._session, self._read_only)
 
     def _check_writable(self) -> None:
+        self._session.check_writable(_WRITE_REFUSED)
         if self._read_only:
             raise ReadOnlyError(_WRITE_REFUSED)
-        self._session.check_writable(_WRITE_REFUSED)
 
     # -- synchronous path -----------------------------------------------------------------------------------
 
