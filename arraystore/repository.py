@@ -149,6 +149,8 @@ class Repository:
         first_record = branch_prefix(MAIN) + "000000000000"
         if check_clean_root:
             await _check_clean(storage, first_record)
+        elif await cls.exists_async(storage):
+            raise _exists(storage)
         birth = Birth(environment.new_id(), None, environment.now_us())
         record = Record(MAIN, 0, encode_body(0, birth, MAIN))
         # The first record goes first: an object "repo" promises a branch.  If it is there already, a creation was
@@ -156,7 +158,7 @@ class Repository:
         await storage.put_if_absent(first_record, encode_record(record))
         info = RepositoryInfo(environment.new_id(), environment.now_us(), config.to_dict())
         if not await storage.put_if_absent(REPOSITORY_KEY, encode_repository(info)):
-            raise AlreadyExistsError(f"there is a repository at {storage.location} already; open it")
+            raise _exists(storage)
         await _probe(storage, info, first_record)
         return cls(Context(storage, config, containers, environment), info)
 
@@ -537,13 +539,18 @@ async def _next(pages: AsyncIterator[list[SnapshotRow]]) -> list[SnapshotRow] | 
 async def _check_clean(storage: Storage, first_record: str) -> None:
     async for page in storage.list(""):
         for found in page:
-            if found.key == REPOSITORY_KEY:
-                raise AlreadyExistsError(f"there is a repository at {storage.location} already; open it")
             if found.key != first_record:
+                # a repository's own objects are listed before its "repo"
+                if await Repository.exists_async(storage):
+                    raise _exists(storage)
                 raise InvalidInputError(
                     f"{storage.location} is not empty: it holds {found.key!r}, for instance. A repository wants a "
                     "prefix of its own; choose another one, or pass check_clean_root=False"
                 )
+
+
+def _exists(storage: Storage) -> AlreadyExistsError:
+    return AlreadyExistsError(f"there is a repository at {storage.location} already; open it")
 
 
 async def _probe(storage: Storage, info: RepositoryInfo, first_record: str) -> None:

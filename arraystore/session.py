@@ -219,7 +219,7 @@ class Session:
             self.check_writable()
         assert self._changes is not None
         assert self._branch is not None
-        note = check_note(message, {**self.default_metadata, **(metadata or {})})
+        note = check_note(message, metadata, self.default_metadata)
         if self._changes.empty and not allow_empty and not self._uncertain:
             raise SessionStateError("there is nothing to commit; pass allow_empty=True to commit all the same")
         with self._lock:

@@ -88,8 +88,8 @@ class Prepared:
         return replace(self.log, chunks=chunks)
 
 
-def check_note(message: Any, metadata: Any) -> bytes:
-    """Encode message and metadata of a commit.
+def check_note(message: Any, metadata: Any, defaults: dict[str, Any] | None = None) -> bytes:
+    """Encode message and metadata of a commit; defaults yield to what the metadata says.
 
     Raises
     ------
@@ -98,8 +98,8 @@ def check_note(message: Any, metadata: Any) -> bytes:
     """
     if not isinstance(message, str):
         raise InvalidInputError(f"a commit message is text, not {type(message).__name__}")
-    if metadata is None:
-        metadata = {}
+    if metadata is None or isinstance(metadata, dict):
+        metadata = {**(defaults or {}), **(metadata or {})}
     if not isinstance(metadata, dict) or not _is_json(metadata):
         raise InvalidInputError("commit metadata is a dict with string keys and JSON values")
     if len(message.encode("utf-8", "surrogatepass")) > MAX_MESSAGE:
@@ -163,8 +163,10 @@ async def prepare(
     chunks: list[ChunkChange] = []
     for node in sorted(_changed_arrays(changes), key=lambda node: node.key):
         references = await final_references(changes, reader, node)
-        manifests = to_manifests(references)
-        chunks += [_placed(node.id, environment.new_id(), manifest, attachments, uploads) for manifest in manifests]
+        chunks += [
+            _placed(node.id, environment.new_id(), manifest, attachments, uploads) for manifest in to_manifests(references)
+        ]
+        del references  # a million of them take room that the next array needs
     log = TransactionLog(tuple(changes.node_changes()), tuple(chunks))
     place: TransactionLog | int | bytes = log
     encoded = pack_body(log.to_wire(_UNKNOWN_RECORD))
@@ -196,7 +198,8 @@ async def final_references(changes: ChangeSet, reader: ChunkReader, node: Node) 
     """Return what one array's layer has to say: chunks written, deleted, and cut off by a shrink."""
     written = changes.references(node.id)
     if not node.layers:
-        return written.take(written.source != DELETED)
+        kept = written.source != DELETED
+        return written if kept.all() else written.take(kept)
     visible = changes.arrays[node.id].visible
     if visible is None:
         return written
