@@ -17,6 +17,7 @@ from zarr.core.sync import SyncMixin
 
 from arraystore.commit.reader import Window, whole_chunk
 from arraystore.errors import InvalidInputError, ReadOnlyError
+from arraystore.format.box import Box
 from arraystore.format.node import Node, NodeKind
 from arraystore.format.zarr_metadata import array_info
 from arraystore.hierarchy import check_key, join
@@ -326,16 +327,17 @@ class ArrayStore(Store, SyncMixin):
             raise InvalidInputError(
                 f"{len(locations)} locations do not fill a box of {chunk_grid_shape} chunks of array {array_path!r}"
             )
-        coords = np.stack(np.unravel_index(np.arange(count), chunk_grid_shape), axis=1).astype(np.int64)
-        if arr_offset is not None:
-            coords += np.array(arr_offset, dtype=np.int64)
+        low = tuple(map(int, arr_offset)) if arr_offset is not None else (0,) * len(chunk_grid_shape)
+        if len(low) != len(chunk_grid_shape):
+            raise InvalidInputError(f"arr_offset {arr_offset} does not fit a box of {chunk_grid_shape} chunks")
+        box = Box(low, tuple(start + int(side) for start, side in zip(low, chunk_grid_shape, strict=True)))
         return write_virtual_references(
             self._session,
             node,
-            coords,
+            box,
             locations,
-            np.asarray(offsets).astype(np.int64),
-            np.asarray(lengths).astype(np.int64),
+            np.asarray(offsets),
+            np.asarray(lengths),
             validate_containers,
         )
 

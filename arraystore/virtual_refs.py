@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from arraystore.errors import InvalidInputError
-from arraystore.format.locations import locations_from_urls
+from arraystore.format.box import Box, bounding_box
+from arraystore.format.locations import common_directory, locations_from_urls
 from arraystore.format.node import Node
 from arraystore.format.zarr_metadata import array_info
 
@@ -45,41 +46,103 @@ class VirtualChunkSpec:
 def write_virtual_references(
     session: Session,
     node: Node,
-    coords: Int64s,
+    cells: Int64s | Box,
     urls: Sequence[str],
-    offsets: Int64s,
-    lengths: Int64s,
+    offsets: npt.NDArray[Any],
+    lengths: npt.NDArray[Any],
     validate: bool,
 ) -> list[tuple[int, ...]] | None:
-    """Write references in columns; returns the chunks left out because no container holds their URL."""
+    """Write references in columns.
+
+    Parameters
+    ----------
+    session, node
+        Where to.
+    cells
+        Coordinates of the chunks, shape (n, d), or a box of them, in row-major order.
+    urls, offsets, lengths
+        Of each chunk; an empty URL leaves it as it is.
+    validate
+        Whether URLs must be in a container opened to the repository.
+
+    Returns
+    -------
+    list of tuple, or None
+        Chunks left out because their URL is none, or in no container.
+    """
     grid = array_info(node.documents).grid
-    if len(offsets) != len(urls) or len(lengths) != len(urls) or coords.shape != (len(urls), len(grid)):
-        raise InvalidInputError("locations, offsets, lengths and chunks differ in number")
+    _check_columns(node, grid, cells, urls, offsets, lengths)
     if len(urls) == 0:
         return None
-    if bool((offsets < 0).any() or (lengths < 0).any()):
-        raise InvalidInputError("an offset or a length is negative")
-    if bool(((coords < 0) | (coords >= np.array(grid, dtype=np.int64))).any()):
+    known, source = _numbered(urls)
+    allowed = session.context.containers.allows if validate else _is_url
+    shared = common_directory(known)
+    usable = None if shared and _is_url(shared) and allowed(shared) else _usable(known, allowed)
+    changes = session.hierarchy.writable()
+    with changes.lock:
+        changes.check_open()
+        table = changes.array(node).table
+        numbers = table.box_numbers(cells) if isinstance(cells, Box) else table.numbers(cells)
+        values = np.empty((len(urls), 3), dtype=np.int64)
+        np.add(source, changes.put_locations(locations_from_urls(known, prefix=shared)), out=values[:, 0])
+        values[:, 1] = offsets
+        values[:, 2] = lengths
+        if usable is None:
+            table.put_numbered(numbers, values)
+        else:
+            keep = usable[source]
+            table.put_numbered(numbers[keep], values[keep])
+        session.hierarchy.forget()
+    if usable is None:
+        return None
+    refused = np.flatnonzero(~usable[source])
+    coords = cells.coords(refused) if isinstance(cells, Box) else cells[refused]
+    absent = [not urls[i] for i in refused.tolist()]
+    left_out = [tuple(row) for row, empty in zip(coords.tolist(), absent, strict=True) if not empty]
+    return left_out or None
+
+
+def _check_columns(
+    node: Node,
+    grid: tuple[int, ...],
+    cells: Int64s | Box,
+    urls: Sequence[str],
+    offsets: npt.NDArray[Any],
+    lengths: npt.NDArray[Any],
+) -> None:
+    count = cells.volume if isinstance(cells, Box) else len(cells)
+    ndim = len(cells.low) if isinstance(cells, Box) else cells.shape[1]
+    if not len(urls) == len(offsets) == len(lengths) == count or ndim != len(grid):
+        raise InvalidInputError("locations, offsets, lengths and chunks differ in number")
+    if not count:
+        return
+    if offsets.dtype.kind not in "iu" or lengths.dtype.kind not in "iu":
+        raise InvalidInputError("offsets and lengths are whole numbers")
+    largest = (1 << 62) - 1
+    if min(offsets.min(), lengths.min()) < 0 or max(offsets.max(), lengths.max()) > largest:
+        raise InvalidInputError(f"an offset or a length is negative or larger than {largest}")
+    box = cells if isinstance(cells, Box) else bounding_box(cells)
+    if any(low < 0 or high > side for low, high, side in zip(box.low, box.high, grid, strict=True)):
         raise InvalidInputError(f"a chunk is outside of the grid {grid} of array {node.path!r}")
+
+
+_SAMPLE = 4096
+
+
+def _numbered(urls: Sequence[str]) -> tuple[Sequence[str], Int64s]:
+    """Return distinct URLs and, per chunk, the number of its own; all of them where hardly any comes twice."""
+    sample = urls[:_SAMPLE]
+    if len(urls) > _SAMPLE and 2 * len(set(sample)) > len(sample):
+        return urls, np.arange(len(urls), dtype=np.int64)
     unique: dict[str, int] = {}
     numbers = np.fromiter((unique.setdefault(url, len(unique)) for url in urls), np.int64, len(urls))
-    known = list(unique)
-    usable = np.array([bool(url) and _is_url(url) for url in known])
-    absent = np.array([not url for url in known])
-    containers = session.context.containers
-    if validate:
-        usable &= np.array([containers.allows(url) for url in known])
-    keep = usable[numbers]
-    changes = session.hierarchy.writable()
-    if bool(keep.any()):
-        table = locations_from_urls(known)
-        with changes.lock:
-            changes.check_open()
-            first = changes.put_locations(table)
-            changes.array(node).table.put_many(coords[keep], numbers[keep] + first, offsets[keep], lengths[keep])
-            session.hierarchy.forget()
-    refused = ~keep & ~absent[numbers]
-    return [tuple(row) for row in coords[refused].tolist()] if bool(refused.any()) else None
+    return list(unique), numbers
+
+
+def _usable(urls: Sequence[str], allowed: Callable[[str], bool]) -> npt.NDArray[np.bool_] | None:
+    """Tell which URLs may be referred to; None for all of them."""
+    usable = np.fromiter((_is_url(url) and allowed(url) for url in urls), np.bool_, len(urls))
+    return None if bool(usable.all()) else usable
 
 
 def _is_url(url: str) -> bool:

@@ -1,8 +1,8 @@
 """Coalesced reads of packs: neighbours come in one request, and a sequential reader gets what it will want next.
 
 For storages where a request costs more than the bytes that it brings.  The first read of a pack takes just what is
-asked for; a read that goes on where the last one ended takes a block, and blocks grow while this lasts.  A read
-within a block that is on its way waits for it.
+asked for; a read that goes on where a block ends takes a larger block, up to the next one, and so on from pack to pack.
+A read within a block that is on its way waits for it.  Threads that share a sequential read may come in any order.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ _GAP = 64 * KiB
 
 _FIRST_BLOCK, _LARGEST_BLOCK = 256 * KiB, 4 * MiB
 
+_FIRST_OF_NEXT = 1 * MiB
+"""First block of a pack, when the one before was read through."""
+
 
 class _AbandonedError(Exception):
     """The caller that fetched a block was cancelled; whoever waits for it has to fetch it."""
@@ -37,21 +40,17 @@ def _bytes_to_come() -> Future[BytesLike]:
 
 @dataclass
 class _Block:
-    """A range of a pack; `in_thread` if a thread fetches it, which needs no event loop of a caller to finish."""
+    """A range of a pack.
+
+    `ahead` is the size of the block that goes on from here; `in_thread` tells that a thread fetches this one, which
+    needs no event loop of a caller to finish.
+    """
 
     start: int
     stop: int
+    ahead: int
     in_thread: bool
     data: Future[BytesLike] = field(default_factory=_bytes_to_come)
-
-
-@dataclass
-class _Pack:
-    """What is known of one pack: its blocks, and where the last read ended."""
-
-    blocks: list[_Block] = field(default_factory=list)
-    end: int = -1
-    ahead: int = _FIRST_BLOCK
 
 
 class BlockCache:
@@ -69,8 +68,9 @@ class BlockCache:
         self.storage = storage
         self.room = room
         self._lock = threading.Lock()
-        self._packs: OrderedDict[str, _Pack] = OrderedDict()
+        self._packs: OrderedDict[str, list[_Block]] = OrderedDict()
         self._bytes = 0
+        self._read_through = False
 
     def read_sync(self, key: str, start: int, stop: int, limit: int) -> BytesLike:
         """Read a range of a pack of which at least `limit` bytes exist."""
@@ -109,33 +109,34 @@ class BlockCache:
     def _plan(self, key: str, start: int, stop: int, limit: int, *, in_thread: bool) -> tuple[_Block, bool]:
         """Return the block that holds a range, and whether the caller has to fetch it."""
         with self._lock:
-            pack = self._packs.get(key)
-            if pack is None:
-                pack = self._packs[key] = _Pack()
-            else:
-                self._packs.move_to_end(key)
-            sequential = pack.end >= 0 and 0 <= start - pack.end <= _GAP
-            pack.end = max(stop, pack.end) if sequential else stop
-            for block in pack.blocks:
+            blocks = self._packs.setdefault(key, [])
+            self._packs.move_to_end(key)
+            before = _Block(0, 0, _FIRST_OF_NEXT, in_thread) if self._read_through and not blocks else None
+            bound = limit
+            for block in blocks:
                 if block.start <= start and stop <= block.stop:
                     return block, False
-            end = stop
-            if sequential:
-                end = max(stop, min(start + pack.ahead, limit))
-                pack.ahead = min(pack.ahead * 4, _LARGEST_BLOCK)
+                if block.start > start:
+                    bound = min(bound, block.start)
+                elif block.stop <= start and (before is None or block.stop > before.stop):
+                    before = block
+            if before is not None and start - before.stop <= (_GAP if blocks else _FIRST_OF_NEXT):
+                last = max(stop, min(before.stop + before.ahead, bound))
+                block = _Block(before.stop, last, min(before.ahead * 4, _LARGEST_BLOCK), in_thread)
+                self._read_through = last >= limit and before.ahead == _LARGEST_BLOCK
             else:
-                pack.ahead = _FIRST_BLOCK
-            block = _Block(start, end, in_thread)
-            pack.blocks.append(block)
-            self._bytes += end - start
+                block = _Block(start, stop, _FIRST_BLOCK, in_thread)
+                self._read_through = False
+            blocks.append(block)
+            self._bytes += block.stop - block.start
             self._evict(key)
             return block, True
 
     def _evict(self, newest: str) -> None:
         while self._bytes > self.room:
-            key, pack = next(iter(self._packs.items()))
-            while pack.blocks and self._bytes > self.room and not (key == newest and len(pack.blocks) == 1):
-                block = pack.blocks.pop(0)
+            key, blocks = next(iter(self._packs.items()))
+            while blocks and self._bytes > self.room and not (key == newest and len(blocks) == 1):
+                block = blocks.pop(0)
                 self._bytes -= block.stop - block.start
             if key == newest:
                 return
@@ -143,8 +144,8 @@ class BlockCache:
 
     def _failed(self, key: str, block: _Block, error: BaseException) -> None:
         with self._lock:
-            pack = self._packs.get(key)
-            if pack is not None and block in pack.blocks:
-                pack.blocks.remove(block)
+            blocks = self._packs.get(key, [])
+            if any(kept is block for kept in blocks):
+                self._packs[key] = [kept for kept in blocks if kept is not block]
                 self._bytes -= block.stop - block.start
         block.data.set_exception(error if isinstance(error, Exception) else _AbandonedError())

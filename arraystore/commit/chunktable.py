@@ -102,9 +102,23 @@ class ChunkTable:
 
     def put_many(self, coords: Int64s, source: Int64s, offset: Int64s, length: Int64s) -> None:
         """Set many references, shape (n, d) and (n,); where a cell comes twice, the last one counts."""
+        self.put_numbered(self._box.numbers(coords), np.stack([source, offset, length], axis=1))
+
+    def put_numbered(self, numbers: Int64s, values: Int64s) -> None:
+        """Set many references by number, shape (n,) and (n, 3), which the table keeps; the last one of a cell counts."""
         self._spill()
-        numbers = self._box.numbers(coords)
-        self._append_run(numbers, np.stack([source, offset, length], axis=1))
+        self._append_run(numbers, values)
+
+    def box_numbers(self, box: Box) -> Int64s:
+        """Return the numbers of all cells of a box, in row-major order."""
+        total = np.zeros((), dtype=np.int64)
+        for low, high, stride in zip(box.low, box.high, self._strides, strict=True):
+            total = total[..., np.newaxis] + np.arange(low, high, dtype=np.int64) * stride
+        return total.reshape(-1)
+
+    def numbers(self, coords: Int64s) -> Int64s:
+        """Return the numbers of many cells, shape (n, d) to (n,)."""
+        return self._box.numbers(coords)
 
     def _spill(self) -> None:
         if not self._recent:

@@ -164,7 +164,8 @@ async def prepare(
     for node in sorted(_changed_arrays(changes), key=lambda node: node.key):
         references = await final_references(changes, reader, node)
         chunks += [
-            _placed(node.id, environment.new_id(), manifest, attachments, uploads) for manifest in to_manifests(references)
+            _placed(node.id, environment.new_id(), manifest, attachments, uploads)
+            for manifest in to_manifests(references)
         ]
         del references  # a million of them take room that the next array needs
     log = TransactionLog(tuple(changes.node_changes()), tuple(chunks))

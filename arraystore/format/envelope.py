@@ -94,7 +94,7 @@ _FREE_SIZE = 16 * MiB
 _LARGEST_RATIO = 256
 """A body above 16 MiB is compressed at most 256-fold, or stored as it is: a few bytes never unfold to a gigabyte."""
 
-_FREE_VALUES = 1 << 20
+_FREE_VALUES = 1 << 18
 """Values that any body may hold; each stored byte buys one more.  Columns hold what is many, so few come near."""
 
 

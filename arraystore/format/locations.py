@@ -13,7 +13,7 @@ from arraystore.errors import FormatError
 from arraystore.format.columns import decode_column, encode_column
 from arraystore.format.envelope import read_tuple
 
-__all__ = ["NO_LOCATIONS", "Locations", "concat_locations", "locations_from_urls"]
+__all__ = ["NO_LOCATIONS", "Locations", "common_directory", "concat_locations", "locations_from_urls"]
 
 MAX_LOCATIONS = 1 << 20
 Int64s = npt.NDArray[np.int64]
@@ -67,6 +67,8 @@ class Locations:
 
     def select(self, keep: Int64s) -> Locations:
         """Return only these locations, in the order given."""
+        if not len(keep):
+            return NO_LOCATIONS
         if len(keep) == len(self) and bool((keep == np.arange(len(self))).all()):
             return self
         suffix_ends, suffixes = _select_texts(self.suffix_ends, self.suffixes, keep)
@@ -121,6 +123,10 @@ def _check_utf8(name: str, blob: bytes, ends: Int64s) -> None:
 
 
 def _select_texts(ends: Int64s, blob: bytes, keep: Int64s) -> tuple[Int64s, bytes]:
+    first, last = int(keep[0]), int(keep[-1])
+    if last - first + 1 == len(keep) and bool((keep[1:] > keep[:-1]).all()):  # neighbours in order: one slice
+        start = int(ends[first - 1]) if first else 0
+        return ends[first : last + 1] - start, blob[start : int(ends[last])]
     lengths = np.diff(ends, prepend=np.int64(0))
     starts = ends - lengths
     new_lengths = lengths[keep]
@@ -139,10 +145,22 @@ NO_LOCATIONS = Locations((), _empty(), _empty(), b"", _empty(), b"", _empty())
 """The empty table."""
 
 
+def common_directory(urls: Sequence[str]) -> str:
+    """Return what all texts start with, up to a slash; empty if there is no such thing."""
+    if not urls:
+        return ""
+    first, last = min(urls), max(urls)
+    length = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
+    return first[: first.rfind("/", 0, length) + 1]
+
+
 def locations_from_urls(
-    urls: Sequence[str], etags: Sequence[str | None] | None = None, modified: npt.ArrayLike | None = None
+    urls: Sequence[str],
+    etags: Sequence[str | None] | None = None,
+    modified: npt.ArrayLike | None = None,
+    prefix: str | None = None,
 ) -> Locations:
-    """Build a table; prefixes are the URLs up to their last slash.
+    """Build a table with one prefix.
 
     Parameters
     ----------
@@ -152,27 +170,48 @@ def locations_from_urls(
         Entity tag of each, None for none.
     modified
         Latest time of modification of each, seconds since 1970, 0 for none.
+    prefix
+        What all URLs start with, as `common_directory` finds it.
     """
     if not urls:
         return NO_LOCATIONS
-    known: dict[str, int] = {}
-    prefix = np.empty(len(urls), dtype=np.int64)
-    suffixes: list[bytes] = []
-    for i, url in enumerate(urls):
-        cut = url.rfind("/") + 1
-        prefix[i] = known.setdefault(url[:cut], len(known))
-        suffixes.append(url[cut:].encode())
-    tags = [(tag or "").encode() for tag in etags] if etags is not None else []
+    if prefix is None:
+        prefix = common_directory(urls)
+    suffix_ends, suffixes = _joined_suffixes(urls, len(prefix))
     count = len(urls)
-    return Locations(
-        tuple(known),
-        prefix,
-        np.cumsum(np.fromiter(map(len, suffixes), np.int64, count)),
-        b"".join(suffixes),
-        np.cumsum(np.fromiter(map(len, tags), np.int64, count)) if tags else np.zeros(count, dtype=np.int64),
-        b"".join(tags),
-        np.zeros(count, dtype=np.int64) if modified is None else np.asarray(modified, dtype=np.int64),
-    )
+    etag_ends, tags = np.zeros(count, dtype=np.int64), b""
+    if etags is not None:
+        etag_ends, tags = _joined_suffixes([tag or "" for tag in etags], 0)
+    times = np.zeros(count, dtype=np.int64) if modified is None else np.asarray(modified, dtype=np.int64)
+    return Locations((prefix,), np.zeros(count, dtype=np.int64), suffix_ends, suffixes, etag_ends, tags, times)
+
+
+_BATCH = 1 << 16
+
+
+def _joined_suffixes(texts: Sequence[str], skip: int) -> tuple[Int64s, bytes]:
+    """Return all texts without their first `skip` characters as UTF-8, and where each of them ends.
+
+    Joined, encoded and cut a batch at a time, so that there is no object for each of a million texts.
+    """
+    lengths = np.empty(len(texts), dtype=np.int64)
+    blobs: list[bytes] = []
+    for start in range(0, len(texts), _BATCH):
+        batch = texts[start : start + _BATCH]
+        joined = "\n".join(batch)
+        if joined.count("\n") != len(batch) - 1:  # a line break within a text
+            parts = [text[skip:].encode() for text in batch]
+            lengths[start : start + len(batch)] = [len(part) for part in parts]
+            blobs.append(b"".join(parts))
+            continue
+        if skip:
+            joined = ("\n" + joined).replace("\n" + batch[0][:skip], "\n")[1:]
+        encoded = joined.encode()
+        breaks = np.flatnonzero(np.frombuffer(encoded, dtype=np.uint8) == ord("\n"))
+        bounds = np.concatenate([[-1], breaks, [len(encoded)]])
+        lengths[start : start + len(batch)] = np.diff(bounds) - 1
+        blobs.append(encoded.replace(b"\n", b""))
+    return np.cumsum(lengths), b"".join(blobs)
 
 
 def concat_locations(tables: Sequence[Locations]) -> Locations:

@@ -227,8 +227,8 @@ def decode_record(name: str, data: bytes | bytearray | memoryview, branch: str, 
     for part in (own, *previous):
         if type(part) is not bytes or len(part) > MAX_BODY:
             raise FormatError(name, "a body is no bytes or too large")
-    if not all(type(part) is bytes for part in attachments):
-        raise FormatError(name, "an attachment is no bytes")
+    if not all(type(part) is bytes for part in attachments) or sum(map(len, attachments)) > 4 * MAX_ATTACHED:
+        raise FormatError(name, "an attachment is no bytes, or they are too large")
     return Record(branch, sequence, own, attachments, previous)
 
 
@@ -293,6 +293,8 @@ def decode_body(name: str, data: bytes, branch: str, sequence: int) -> Body:
     number, kind, content = read_tuple(name, unpack_body(name, data), int, int, tuple)
     if number != sequence:
         raise FormatError(name, f"body {number} stands where {sequence} should")
+    if (kind == EntryKind.BIRTH) != (sequence == 0):
+        raise FormatError(name, "a log has one birth, which is its first entry")
     record = (branch, sequence)
     if kind == EntryKind.BIRTH:
         return _read_birth(name, content)

@@ -6,7 +6,7 @@ Here, unlike in a manifest, sources are numbered so that tables can grow: packs 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -59,8 +59,8 @@ class References:
     def __len__(self) -> int:
         return len(self.source)
 
-    def take(self, keep: npt.NDArray[np.bool_] | Int64s) -> References:
-        """Return some of the references, by mask or position; the tables stay as they are."""
+    def take(self, keep: npt.NDArray[np.bool_] | Int64s | slice) -> References:
+        """Return some of the references, by mask, position or slice; the tables stay as they are."""
         return replace(
             self, coords=self.coords[keep], source=self.source[keep], offset=self.offset[keep], length=self.length[keep]
         )
@@ -158,23 +158,27 @@ def _tile_shape(grid: tuple[int, ...], limit: int) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def to_manifests(references: References, limit: int = REFERENCES_PER_MANIFEST) -> list[Manifest]:
+def to_manifests(references: References, limit: int = REFERENCES_PER_MANIFEST) -> Iterator[Manifest]:
     """Cut a set into manifests of bounded size along the grid, each with only the sources that it uses.
 
     Tiles stand at fixed places of the grid, so that later writes to the same place fold together.
     """
     if not len(references):
-        return []
+        return
     box = bounding_box(references.coords)
     if len(references) <= limit:
-        return [_manifest(references, box)]
+        yield _manifest(references, box)
+        return
     shape = _tile_shape(box.high, limit)
     tiles = references.coords // np.array(shape, dtype=np.int64)
     numbers = bounding_box(tiles).numbers(tiles)
-    order = np.argsort(numbers, kind="stable")
-    cuts = np.flatnonzero(np.diff(numbers[order])) + 1
-    parts = [references.take(part) for part in np.split(order, cuts)]
-    return [_manifest(part, bounding_box(part.coords)) for part in parts]
+    if not bool((numbers[1:] >= numbers[:-1]).all()):
+        order = np.argsort(numbers, kind="stable")
+        references, numbers = references.take(order), numbers[order]
+    cuts = (np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist()
+    for start, stop in zip([0, *cuts], [*cuts, len(numbers)], strict=True):
+        part = references.take(slice(start, stop))
+        yield _manifest(part, bounding_box(part.coords))
 
 
 def _manifest(references: References, box: Box) -> Manifest:
