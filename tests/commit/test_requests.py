@@ -219,6 +219,34 @@ def test_listing_the_newest_snapshots_reads_no_page_of_old_ones() -> None:
     assert sum(requests(counting).values()) <= 6
 
 
+def test_after_ten_thousand_commits_everything_costs_what_it_did_after_a_hundred() -> None:
+    storage = _near()
+    repository = create_repository(storage)
+    while tip_of(repository).sequence < 10_000:
+        sequence = tip_of(repository).sequence
+        for row in range(sequence, min(sequence + 64, 10_000)):
+            commit_number(repository, row, row)
+        repository.wait_for_maintenance()
+    counting, distant = _seen_from_afar(storage)
+    cold = Repository.open(counting)
+    session = cold.writable_session("main")
+    assert sum(requests(counting).values()) <= 6
+    assert distant.rounds <= 3
+    put_number(session, 0, 0)
+    session.commit("one more")
+    assert requests(counting) == {"put_if_absent": 1}
+    counting, _ = _seen_from_afar(storage)
+    history = list(Repository.open(counting).ancestry(branch="main"))
+    assert sum(requests(counting).values()) <= len(history) // 64
+    for at in (len(history) - 3, 5000, 100):
+        counting, _ = _seen_from_afar(storage)
+        old = Repository.open(counting).readonly_session(snapshot_id=history[at].id)
+        assert sum(requests(counting).values()) <= 10
+        row = int(history[at].message.removeprefix("row "))
+        assert number(old, row) == row
+        assert number(old, row + 1) is None
+
+
 def test_an_idle_session_of_an_old_snapshot_asks_for_nothing() -> None:
     storage = _near()
     repository = repository_at(storage, 10)
