@@ -180,12 +180,16 @@ def test_a_transaction_log_decodes_to_what_it_was(log: TransactionLog) -> None:
     assert decode_transaction("test", encode_transaction(log)) == log
 
 
-@given(v.bodies(RECORD))
-def test_a_body_of_a_record_decodes_to_what_it_was(body: object) -> None:
-    encoded = encode_body(RECORD[1], body, RECORD[0])
-    assert decode_body("test", encoded, *RECORD) == body
+@pytest.mark.parametrize("number", [0, 17])
+@given(st.data())
+def test_a_body_of_a_record_decodes_to_what_it_was(number: int, data: st.DataObject) -> None:
+    body = data.draw(v.bodies(("main", number)))
+    encoded = encode_body(number, body, "main")
+    assert decode_body("test", encoded, "main", number) == body
     with pytest.raises(FormatError, match="stands where"):
-        decode_body("test", encoded, RECORD[0], RECORD[1] + 1)
+        decode_body("test", encoded, "main", number + 1)
+    with pytest.raises(FormatError, match="one birth"):
+        decode_body("test", encode_body(17 - number, body, "main"), "main", 17 - number)
 
 
 # -- notes, checkpoints, history, references ----------------------------------------------------------------------

@@ -168,7 +168,7 @@ def bodies(record: tuple[str, int]) -> st.SearchStrategy[Birth | Commit | Rewrit
     added = st.lists(layers(record), max_size=2).map(tuple)
     replacements = st.builds(Replacement, ids, ids, ids, st.integers(1, 1 << 20), added)
     rewrites = st.builds(Rewrite, st.lists(replacements, min_size=1, max_size=2).map(tuple))
-    return births | commits | rewrites
+    return births if record[1] == 0 else commits | rewrites
 
 
 @st.composite
@@ -216,6 +216,7 @@ payloads = st.builds(
     ChangePayload,
     ids,
     ids,
+    numbers,
     st.lists(node_changes(), max_size=3).map(tuple),
     st.lists(
         st.builds(

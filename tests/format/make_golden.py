@@ -1,0 +1,262 @@
+"""One object of every kind, with every feature that its kind has, and the files that keep their bytes.
+
+    python -m tests.format.make_golden
+
+writes the files anew.  Manifests within other objects are small ones, which zstd leaves alone: its output may change
+with its version, and bodies are compared byte for byte.  Writing anew is for a new object or a new format version only:
+a file that changes otherwise means that repositories written before can no longer be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from arraystore.format.box import Box
+from arraystore.format.changes import ArrayPayload, ChangePayload, decode_changes, encode_changes
+from arraystore.format.envelope import Kind
+from arraystore.format.history import HistoryPage, SnapshotRow, decode_history, encode_history
+from arraystore.format.layer import Attachment, Layer
+from arraystore.format.locations import Locations
+from arraystore.format.manifest import Manifest, decode_manifest, encode_manifest
+from arraystore.format.node import Node, NodeKind
+from arraystore.format.record import (
+    Birth,
+    Commit,
+    Origin,
+    Record,
+    Replacement,
+    Rewrite,
+    Transaction,
+    decode_record,
+    encode_body,
+    encode_note,
+    encode_record,
+)
+from arraystore.format.refs import (
+    Hint,
+    RepositoryInfo,
+    Tag,
+    decode_hint,
+    decode_repository,
+    decode_tag,
+    encode_hint,
+    encode_repository,
+    encode_tag,
+)
+from arraystore.format.snapshot import Checkpoint, PageRef, decode_checkpoint, encode_checkpoint
+from arraystore.format.transaction import (
+    ChunkChange,
+    NodeChange,
+    Operation,
+    Presence,
+    TransactionLog,
+    decode_transaction,
+    encode_transaction,
+)
+
+DIRECTORY = Path(__file__).parent / "golden"
+TIME = 1_700_000_000_123_456
+BRANCH = "main/é"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A value, and the codec of its kind.
+
+    Parameters
+    ----------
+    name
+        Of the golden file.
+    kind
+        Of the object.
+    value
+        What it holds.
+    encode, decode
+        The codec.
+    """
+
+    name: str
+    kind: Kind
+    value: Any
+    encode: Callable[[Any], bytes]
+    decode: Callable[[bytes], Any]
+
+    @property
+    def path(self) -> Path:
+        return DIRECTORY / f"{self.name}.bin"
+
+
+def an_id(n: int) -> bytes:
+    return (1_700_000_000_000 + n).to_bytes(6, "big") + bytes([n % 256] * 6)
+
+
+def column(values: Any, dtype: str = "u8") -> Any:
+    return np.array(values, dtype=dtype)
+
+
+def dense_manifest() -> Manifest:
+    """Neighbours in two packs: nothing to store but two changes of pack."""
+    zeros = np.zeros(24, dtype="u1")
+    source = column([0] * 12 + [1] * 12, "u1")
+    offset = column([i % 12 * 1000 for i in range(24)], "u2")
+    return Manifest(Box((2, 0, 5), (4, 3, 9)), None, source, offset, zeros + column([1000], "u2"), an_id(1) + an_id(2))
+
+
+def bitmap_manifest() -> Manifest:
+    """Packs, virtual chunks, inlined ones and deleted ones."""
+    index = column([0, 3, 5, 6, 11], "i8")
+    prefixes, ends = ("s3://bucket/dir/", "s3://bucket/"), column([5, 10], "i8")
+    modified, etag_ends = column([1_600_000_000, 0], "i8"), column([6, 6], "i8")
+    table = Locations(prefixes, column([0, 1], "i8"), ends, "é.ncother".encode(), etag_ends, b'"etag"', modified)
+    return Manifest(
+        Box((0, 10), (3, 14)),
+        index,
+        column([0, 1, 2, 3, 4], "u1"),
+        column([4096, 1 << 40, 0, 1, 0]),
+        column([100, 1 << 33, 1 << 20, 4, 0]),
+        an_id(3),
+        table,
+        b"-tiny",
+    )
+
+
+def sparse_manifest() -> Manifest:
+    index = column([7, 1 << 40, (1 << 61) - 1], "i8")
+    nothing = column([0, 0, 0], "u1")
+    length = column([5, 900, 17], "u2")
+    return Manifest(Box((0, 1 << 20), (1 << 30, (1 << 20) + (1 << 31))), index, nothing, length - 5, length, an_id(4))
+
+
+def point_manifest() -> Manifest:
+    zero = column([0], "u1")
+    return Manifest(Box((), ()), None, zero, zero, column([2], "u1"), inline=b"42")
+
+
+def some_layers(branch: str = BRANCH, sequence: int = 65) -> tuple[Layer, ...]:
+    return (
+        Layer(an_id(10), Box((0, 10), (3, 14)), 5, True, None, Attachment(branch, sequence, 1)),
+        Layer(an_id(11), Box((100, 0), (200, 1)), 100, False, None, None, (90, -3)),
+        Layer(an_id(12), Box((0, 0), (1, 1)), 1, False, encode_manifest_plainly(), None),
+        Layer(an_id(13), Box((0, 0), (1 << 31, 1 << 31)), 7, False, None, Attachment("other", 3, 0)),
+    )
+
+
+def encode_manifest_plainly() -> bytes:
+    """Return a manifest of one cell of two dimensions; it is too small to be compressed."""
+    zero = column([0], "u1")
+    return encode_manifest(Manifest(Box((0, 0), (1, 1)), None, zero, zero, column([1], "u1"), inline=b"x"))
+
+
+def a_log(branch: str = BRANCH, sequence: int = 65) -> TransactionLog:
+    first, second, third, fourth = some_layers(branch, sequence)
+    array, group, file = NodeKind.ARRAY, NodeKind.GROUP, NodeKind.FILE
+    nodes = (
+        NodeChange(Operation.DELETED, an_id(20), "gone/é", array, {}),
+        NodeChange(Operation.CREATED, an_id(21), "", group, {"zarr.json": b'{"zarr_format":3,"node_type":"group"}'}),
+        NodeChange(Operation.CREATED, an_id(22), "a/b", array, {".zarray": b"{}", ".zattrs": b"\xff"}),
+        NodeChange(Operation.CREATED, an_id(23), "notes.txt", file, {}),
+        NodeChange(Operation.UPDATED, an_id(24), "c", array, {".zattrs": None, ".zarray": b"{ }"}),
+        NodeChange(Operation.MOVED, an_id(25), "old", group, {}, "new/place"),
+    )
+    sparse = Presence.of(fourth.box, column([0, 1, 2, 3, 9, 1 << 40, (1 << 62) - 1], "i8"), 7)
+    bitmap = Presence.of(first.box, column([0, 3, 5, 6, 11], "i8"), 5)
+    return TransactionLog(
+        nodes,
+        (
+            ChunkChange(an_id(22), first, (bitmap.kind, bitmap.data)),
+            ChunkChange(an_id(22), second),
+            ChunkChange(an_id(24), third),
+            ChunkChange(an_id(24), fourth, (sparse.kind, sparse.data)),
+        ),
+    )
+
+
+def the_bodies() -> dict[int, bytes]:
+    """Return a log's entries: a birth, 64 commits, and what records 65 and 66 say."""
+    note = encode_note("message", {"key": [1, 2.5, None, True, {"é": "text"}]})
+    bodies = {0: encode_body(0, Birth(an_id(30), an_id(29), TIME, Origin("other", 12, an_id(31))), BRANCH)}
+    for n in range(1, 65):
+        entry = Commit((Transaction(an_id(30 + n), an_id(29 + n), TIME + n, 0, note, TransactionLog()),))
+        bodies[n] = encode_body(n, entry, BRANCH)
+    several = (
+        Transaction(an_id(95), an_id(94), TIME + 65, 1, note, a_log()),
+        Transaction(an_id(96), an_id(95), TIME + 66, 0, 2, 3),
+        Transaction(an_id(97), an_id(96), TIME + 67, 0, note, an_id(98)),
+    )
+    bodies[65] = encode_body(65, Commit(several), BRANCH)
+    added = some_layers(BRANCH, 66)[1:]
+    replaced = (
+        Replacement(an_id(22), an_id(10), an_id(13), 4, added),
+        Replacement(an_id(24), an_id(5), an_id(5), 1, ()),
+    )
+    bodies[66] = encode_body(66, Rewrite(replaced), BRANCH)
+    return bodies
+
+
+def a_checkpoint() -> Checkpoint:
+    first, second, third, fourth = some_layers()
+    point = Layer(an_id(14), Box((), ()), 1, False, encode_manifest(point_manifest()))
+    nodes = (
+        Node(an_id(21), "", NodeKind.GROUP, {"zarr.json": b'{"zarr_format":3,"node_type":"group"}'}),
+        Node(an_id(23), "notes.txt", NodeKind.FILE, {}, (point,)),
+        Node(an_id(22), "a/b", NodeKind.ARRAY, {".zarray": b"{}", ".zattrs": b"\xff"}, (first, second)),
+        Node(an_id(24), "c", NodeKind.ARRAY, {".zarray": b"{ }"}, (third, fourth)),
+        Node(an_id(26), "é", NodeKind.ARRAY, {"zarr.json": b""}),
+    )
+    pages = (PageRef(2, 0, an_id(100), an_id(101)), PageRef(1, 64, an_id(102), an_id(103)))
+    return Checkpoint(BRANCH, 4160, an_id(97), None, TIME, encode_note("message", {}), nodes, pages)
+
+
+def a_page() -> HistoryPage:
+    note = encode_note("message", {})
+    rows = tuple(
+        SnapshotRow(n // 2 * 2, an_id(n), an_id(n - 1) if n > 64 else None, TIME + 7 * n, note) for n in range(65, 80)
+    )
+    rows = (SnapshotRow(65, an_id(64), None, TIME, encode_note("", {})), *rows[2:])
+    return HistoryPage(BRANCH, 1, 1, rows, ((64, an_id(200)), (128, an_id(201))))
+
+
+def some_changes() -> ChangePayload:
+    arrays = (
+        ArrayPayload(an_id(22), (3, 14), (point_manifest(),)),
+        ArrayPayload(an_id(24), None, (point_manifest(), point_manifest())),
+    )
+    return ChangePayload(an_id(110), an_id(111), 3, a_log().nodes, arrays)
+
+
+def samples() -> Iterator[Sample]:
+    """Yield one or more of every kind."""
+    name = "sample"
+    info = RepositoryInfo(an_id(0), TIME, {"pack_target_bytes": 1 << 23, "nested": {"list": [1, "é"]}})
+    yield Sample("repository", Kind.REPOSITORY, info, encode_repository, lambda d: decode_repository(name, d))
+    for which in (dense_manifest, bitmap_manifest, sparse_manifest, point_manifest):
+        yield Sample(which.__name__, Kind.MANIFEST, which(), encode_manifest, lambda d: decode_manifest(name, d))
+    log = a_log()
+    yield Sample("transaction", Kind.TRANSACTION, log, encode_transaction, lambda d: decode_transaction(name, d))
+    bodies = the_bodies()
+    for number, attachments in ((0, ()), (64, ()), (65, (b"note", encode_manifest_plainly())), (66, ())):
+        first = (number - 1) // (64 if number % 8 == 0 else 8) * (64 if number % 8 == 0 else 8) + 1 if number else 0
+        value = Record(BRANCH, number, bodies[number], attachments, tuple(bodies[n] for n in range(first, number)))
+        yield Sample(f"record_{number}", Kind.RECORD, value, encode_record, _record_decoder(name, number))
+    value = a_checkpoint()
+    yield Sample("checkpoint", Kind.CHECKPOINT, value, encode_checkpoint, lambda d: decode_checkpoint(name, d))
+    yield Sample("history", Kind.HISTORY, a_page(), encode_history, lambda d: decode_history(name, d, BRANCH, 1, 1))
+    tag = Tag("v1/é", an_id(97), BRANCH, 65, an_id(99), TIME)
+    yield Sample("tag", Kind.TAG, tag, encode_tag, lambda d: decode_tag("refs/tag/v1%2F%C3%A9", d))
+    yield Sample("hint", Kind.HINT, Hint(64, an_id(99)), encode_hint, lambda d: decode_hint(name, d))
+    yield Sample("changes", Kind.CHANGES, some_changes(), encode_changes, lambda d: decode_changes(name, d))
+
+
+def _record_decoder(name: str, number: int) -> Callable[[bytes], Record]:
+    return lambda data: decode_record(name, data, BRANCH, number)
+
+
+if __name__ == "__main__":
+    DIRECTORY.mkdir(exist_ok=True)
+    for sample in samples():
+        sample.path.write_bytes(sample.encode(sample.value))

@@ -1,0 +1,204 @@
+"""A reader written from the specification alone sees in a repository what arraystore sees."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+import arraystore as ars
+from arraystore.format.ids import id_from_text
+from arraystore.runtime import run
+from arraystore.storage import Storage
+from arraystore.store import ArrayStore
+from tests.format import independent
+from tests.format.independent import Node, Reader, Snapshot
+
+URL = "s3://elsewhere/"
+
+
+async def _all_objects(storage: Storage) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    async for page in storage.list(""):
+        for item in page:
+            found[item.key] = bytes(await storage.get(item.key))
+    return found
+
+
+def fill(repo: ars.Repository) -> dict[str, str]:
+    """Make a history with every feature that can be written; returns snapshots by tag."""
+    random = np.random.default_rng(3)
+    with repo.transaction("main", message="Create", metadata={"é": [1, None, {"a": 2.5}]}) as store:
+        root = zarr.create_group(store, attributes={"title": "all"})
+        root.create_array("dense", shape=(40, 30), chunks=(4, 5), dtype="f8")[:] = random.random((40, 30))
+        root.create_array("sparse", shape=(1 << 30, 9), chunks=(1, 3), dtype="i4", fill_value=-1)
+        ragged = root.create_array("ragged", shape=(150, 900), chunks=(1, 900), dtype="u1")
+        ragged[:] = [random.integers(0, 255, 900) * (np.arange(900) < 100 + i * 37 % 800) for i in range(150)]
+        root.create_array("point", shape=(), dtype="i2")[...] = 5
+        root.create_array("deep/down/moved", shape=(6,), chunks=(2,), dtype="i1")[:] = 1
+        root.create_array("virtual", shape=(8,), chunks=(2,), dtype="u1", compressors=None)
+        zarr.create_array(store, name="old/array", shape=(5, 5), chunks=(2, 2), dtype="i2", zarr_format=2)[:] = 7
+    repo.create_tag("v1/é", repo.lookup_branch("main"))
+    with repo.transaction("main", message="Sparse, virtual, file") as store:
+        sparse = zarr.open_array(store, path="sparse")
+        for row in (0, 5, 1000, 1 << 20, (1 << 30) - 1):
+            sparse[row, 3:6] = row % 1000
+        store.set_virtual_refs_arr("virtual", (3,), [URL + "a/é", URL + "b", URL + "a/é"], [3, 0, 7], [2, 2, 2])
+        store.set_sync("notes.txt", _buffer(b"a file"))
+        store.set_sync("empty", _buffer(b""))
+    with repo.transaction("main", message="x" * 1000, metadata={"long": "y" * 500}) as store:
+        for i in range(60):  # too many documents for a record
+            zarr.create_array(store, name=f"many/é{i}", shape=(3,), chunks=(1,), dtype="i1")[:] = i
+    for i in range(75):  # past a checkpoint, a page and some folding
+        with repo.transaction("main", message=f"Commit {i}") as store:
+            zarr.open_array(store, path="dense")[i % 40, :] = i
+            zarr.open_array(store, path="sparse")[i * 7, 0:3] = i
+    with repo.transaction("main", message="Change and delete") as store:
+        root = zarr.open_group(store)
+        root.attrs["title"] = "changed"
+        zarr.open_array(store, path="dense").resize((23, 30))
+        del root["many/é3"]
+        root["sparse"][5, 3:6] = -1
+    with repo.transaction("main", message="Large") as store:
+        zarr.open_group(store).attrs["large"] = "z" * 300_000
+    repo.create_branch("side/é", repo.lookup_branch("main"))
+    with repo.transaction("side/é", message="Aside") as store:
+        zarr.open_array(store, path="dense")[0, 0] = -1
+    return {"v1/é": repo.lookup_tag("v1/é")}
+
+
+def _buffer(data: bytes) -> Any:
+    return zarr.core.buffer.default_buffer_prototype().buffer.from_bytes(data)
+
+
+@pytest.fixture(scope="module")
+def repository() -> tuple[ars.Repository, Reader, dict[str, str]]:
+    elsewhere = ars.in_memory_storage()
+    virtual = {"a/é": bytes(range(100, 110)), "b": b"\1\2"}
+    for key, data in virtual.items():
+        run(elsewhere.put(key, data))
+    storage = ars.in_memory_storage()
+    config = ars.RepositoryConfig(inline_chunk_threshold_bytes=60)
+    repo = ars.Repository.create(storage, config, authorize_virtual_chunk_access={URL: elsewhere})
+    tags = fill(repo)
+
+    def read(url: str, start: int, stop: int) -> bytes:
+        return virtual[url.removeprefix(URL)][start:stop]
+
+    return repo, Reader(run(_all_objects(storage)), read), tags
+
+
+def contents(reader: Reader, snapshot: Snapshot) -> dict[str, bytes]:
+    """Return what a store of a snapshot holds, by key, as the independent reader sees it."""
+    found: dict[str, bytes] = {}
+    for node in snapshot.nodes.values():
+        if node.kind == 2:
+            found[node.path] = reader.chunks(node)[()]
+            continue
+        prefix = node.path + "/" if node.path else ""
+        found.update({prefix + name: data for name, data in node.documents.items()})
+        if node.kind == 1:
+            found.update({prefix + chunk_key(node, coords): data for coords, data in reader.chunks(node).items()})
+    return found
+
+
+def chunk_key(node: Node, coords: tuple[int, ...]) -> str:
+    if ".zarray" in node.documents:
+        return ".".join(map(str, coords))
+    return "/".join(["c", *map(str, coords)])
+
+
+def contents_of_store(store: ArrayStore) -> dict[str, bytes]:
+    async def read() -> dict[str, bytes]:
+        prototype = zarr.core.buffer.default_buffer_prototype()
+        found: dict[str, bytes] = {}
+        async for key in store.list():
+            value = await store.get(key, prototype)
+            assert value is not None
+            found[key] = value.to_bytes()
+        return found
+
+    return run(read())
+
+
+@pytest.mark.parametrize("branch", ["main", "side/é"])
+def test_the_log_alone_tells_every_node_and_every_chunk(repository: Any, branch: str) -> None:
+    repo, reader, _ = repository
+    snapshot = reader.replay(branch)
+    session = repo.readonly_session(branch)
+    assert snapshot.id == id_from_text(session.snapshot_id)
+    expected = contents_of_store(session.store)
+    assert len(expected) > 300
+    assert contents(reader, snapshot) == expected
+
+
+def test_every_snapshot_of_the_log_is_the_one_of_its_id(repository: Any) -> None:
+    repo, reader, _ = repository
+    for info in list(repo.ancestry(branch="main"))[::13]:
+        number = next(n for n in range(reader.tip("main") + 1) if reader.replay("main", n).id == id_from_text(info.id))
+        snapshot = reader.replay("main", number)
+        assert contents(reader, snapshot) == contents_of_store(repo.readonly_session(snapshot_id=info.id).store)
+        assert (None if snapshot.parent is None else independent.id_text(snapshot.parent)) == info.parent_id
+
+
+def test_checkpoints_are_the_states_of_their_records(repository: Any) -> None:
+    _, reader, _ = repository
+    found = [
+        reader.checkpoint(id_from_text(key.split("/")[1])) for key in reader.objects if key.startswith("snapshots/")
+    ]
+    assert len(found) >= 3
+    for snapshot, (branch, number) in found:
+        replayed = reader.replay(branch, number)
+        assert snapshot.id == replayed.id
+        assert snapshot.parent == replayed.parent
+        assert contents(reader, snapshot) == contents(reader, replayed)
+        assert {n.id for n in snapshot.nodes.values()} == {n.id for n in replayed.nodes.values()}
+
+
+def test_tags_hints_and_history_are_what_they_say(repository: Any) -> None:
+    repo, reader, tags = repository
+    for tag, snapshot_id in tags.items():
+        assert reader.tag(tag).id == id_from_text(snapshot_id)
+    number, _ = reader.hint("main")
+    assert number >= 64
+    infos = {info.id: info for info in repo.ancestry(branch="main")}
+    rows = reader.history("main", 1, 0)
+    assert len(rows) >= 60
+    for sequence, identifier, parent, message in rows:
+        info = infos[independent.id_text(identifier)]
+        assert info.message == message
+        assert info.parent_id == (None if parent is None else independent.id_text(parent))
+        assert reader.replay("main", sequence).id == identifier
+
+
+def test_the_history_had_every_feature_that_it_is_there_for(repository: Any) -> None:
+    _, reader, _ = repository
+    prefixes = {key.split("/")[0] for key in reader.objects}
+    assert prefixes == {"repo", "refs", "snapshots", "manifests", "transactions", "chunks", "history", "hints"}
+    bodies = reader.bodies("main", reader.tip("main")).values()
+    entries = [independent.msgpack.unpackb(encoded) for encoded in bodies]
+    assert {entry for _, entry, _ in entries} == {0, 1, 2}
+    commits = [content[0] for _, entry, content in entries if entry == 1]
+    assert {type(commit[5]) for commit in commits} == {list, int, bytes}
+    assert {type(commit[4]) for commit in commits} == {bytes, int}
+    places = set()
+    for number, entry, content in entries:
+        if entry == 1:
+            log = content[0][5]
+            if isinstance(log, int):
+                log = independent.msgpack.unpackb(reader.record("main", number)[3][log])
+            places |= {layer[5] for _, layer, _ in log[1]} if isinstance(log, list) else set()
+        elif entry == 2:
+            places |= {layer[5] for replacement in content for layer in replacement[4]}
+    assert places == {0, 1, 2}
+
+
+def test_the_independent_reader_imports_nothing_of_arraystore() -> None:
+    tree = ast.parse(Path(independent.__file__).read_text(encoding="utf-8"))
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert not any(name.startswith(("arraystore", "tests")) for name in imported)

@@ -1,0 +1,227 @@
+"""What zarr's own documents say of chunk grids and keys is what the store reads from them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+import zarr.registry
+from hypothesis import given
+from hypothesis import strategies as st
+from zarr.core.chunk_key_encodings import ChunkKeyEncoding
+from zarr.storage import MemoryStore
+
+from arraystore.errors import InvalidInputError
+from arraystore.format.zarr_metadata import ArrayInfo, array_info, node_type, parse_index
+
+V3: dict[str, Any] = {
+    "zarr_format": 3,
+    "node_type": "array",
+    "shape": [10, 7],
+    "data_type": "int8",
+    "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [3, 7]}},
+    "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+    "fill_value": 0,
+    "codecs": [{"name": "bytes"}],
+    "attributes": {},
+}
+V2: dict[str, Any] = {"zarr_format": 2, "shape": [10, 7], "chunks": [3, 7], "dtype": "|i1", "compressor": None}
+
+
+def info(document: dict[str, Any], name: str = "zarr.json") -> ArrayInfo:
+    return array_info({name: json.dumps(document).encode()})
+
+
+def info_or_none(document: Any, name: str) -> ArrayInfo | None:
+    try:
+        return array_info({name: json.dumps(document).encode()})
+    except InvalidInputError:
+        return None
+
+
+@dataclass(frozen=True)
+class DottedKeys(ChunkKeyEncoding):
+    """An encoding as a plugin may register: `x1y2`."""
+
+    name = "arraystore-test-keys"
+
+    @classmethod
+    def from_dict(cls, data: Any) -> DottedKeys:
+        return cls()
+
+    def to_dict(self) -> Any:
+        return {"name": self.name}
+
+    def decode_chunk_key(self, chunk_key: str) -> tuple[int, ...]:
+        return tuple(int(part) for part in chunk_key.removeprefix("x").split("y")) if chunk_key != "x" else ()
+
+    def encode_chunk_key(self, chunk_coords: tuple[int, ...]) -> str:
+        return "x" + "y".join(map(str, chunk_coords))
+
+
+@pytest.fixture(autouse=True)
+def _registered() -> None:
+    zarr.registry.register_chunk_key_encoding(DottedKeys.name, DottedKeys)
+
+
+shapes = st.integers(0, 3).flatmap(
+    lambda d: st.tuples(st.tuples(*[st.integers(0, 9)] * d), st.tuples(*[st.integers(1, 4)] * d))
+)
+ENCODINGS = [
+    {"name": "default", "separator": "/"},
+    {"name": "default", "separator": "."},
+    {"name": "v2", "separator": "."},
+    {"name": "v2", "separator": "/"},
+]
+
+
+def written_by_zarr(shape: Any, chunks: Any, **how: Any) -> tuple[dict[str, bytes], set[str]]:
+    """Let zarr write every chunk of an array; returns its documents and its chunk keys."""
+    kept: dict[str, Any] = {}
+    array = zarr.create_array(
+        MemoryStore(kept),
+        shape=shape,
+        chunks=chunks,
+        dtype="i1",
+        fill_value=0,
+        config={"write_empty_chunks": True},
+        **how,
+    )
+    array[...] = np.ones(shape, dtype="i1")
+    documents = {"zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata"}
+    found = {k: v.to_bytes() for k, v in kept.items()}
+    return {k: v for k, v in found.items() if k in documents}, found.keys() - documents
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS, ids=str)
+@given(shape=shapes)
+def test_keys_are_those_that_zarr_3_writes(encoding: dict[str, str], shape: Any) -> None:
+    documents, keys = written_by_zarr(*shape, chunk_key_encoding=encoding)
+    check(array_info(documents), keys, shape[0])
+
+
+@pytest.mark.parametrize("separator", [".", "/"])
+@given(shape=shapes)
+def test_keys_are_those_that_zarr_2_writes(separator: str, shape: Any) -> None:
+    encoding = {"name": "v2", "separator": separator}
+    documents, keys = written_by_zarr(*shape, chunk_key_encoding=encoding, zarr_format=2)
+    check(array_info(documents), keys, shape[0])
+
+
+def check(found: ArrayInfo, keys: set[str], shape: tuple[int, ...]) -> None:
+    cells = list(itertools.product(*map(range, found.grid)))
+    assert found.shape == shape
+    assert {found.key(cell) for cell in cells} == keys
+    for cell in cells:
+        assert found.parse(found.key(cell)) == cell
+        assert found.inside(cell)
+    assert not found.grid or not found.inside(found.grid)
+
+
+def test_keys_of_a_registered_encoding_are_asked_of_it() -> None:
+    document = {**V3, "chunk_key_encoding": {"name": DottedKeys.name}}
+    found = info(document)
+    assert found.key((1, 0)) == "x1y0"
+    assert found.parse("x1y0") == (1, 0)
+    for key in ("x01y0", "x1", "x1y0y0", "1.0", "c/1/0", "x-1y0", "", "xay0"):
+        assert found.parse(key) is None
+
+
+def test_an_encoding_that_nobody_registered_is_refused() -> None:
+    assert info_or_none({**V3, "chunk_key_encoding": {"name": "nobody-knows"}}, "zarr.json") is None
+
+
+def test_a_grid_of_another_kind_is_asked_of_zarr() -> None:
+    chunk_grids = pytest.importorskip("zarr.core.metadata.v3")
+    if not hasattr(chunk_grids, "RectilinearChunkGridMetadata"):
+        grid = {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": [[3, 3, 4], [7]]}}
+        assert info_or_none({**V3, "chunk_grid": grid}, "zarr.json") is None, "this zarr knows regular grids only"
+        return
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        documents, keys = written_by_zarr((10, 7), ((3, 3, 4), (7,)))
+        found = array_info(documents)
+    assert found.grid == (3, 1)
+    assert keys == {"c/0/0", "c/1/0", "c/2/0"}
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["c", "c/", "c/1", "c/1/2/3", "c/01/0", "c/-1/0", "c/+1/0", "c/1_0/0", "c/ 1/0", "c/1/", "c//1", "c/١/0", "1/0",
+     "c.1.0", "C/1/0", "c/1/0/", "/c/1/0", "c/1e1/0", "c/" + "9" * 20 + "/0", ""],
+)  # fmt: skip
+def test_a_key_in_any_other_form_is_no_chunk_key(key: str) -> None:
+    assert info(V3).parse(key) is None
+
+
+@pytest.mark.parametrize("key", ["0", "c0", "c/", "c/0", ""])
+def test_the_only_chunk_of_an_array_without_dimensions_has_one_key(key: str) -> None:
+    scalar = {**V3, "shape": [], "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": []}}}
+    assert info(scalar).parse("c") == ()
+    assert info(scalar).parse(key) is None
+    assert info({**V2, "shape": [], "chunks": []}, ".zarray").parse("0") == ()
+
+
+@given(st.text(max_size=6) | st.integers(-5, 1 << 70).map(str))
+def test_an_index_has_one_canonical_form(text: str) -> None:
+    for _ in range(2):  # the second time from memory
+        try:
+            value = parse_index(text)
+        except ValueError:
+            assert not (text.isdigit() and text.isascii() and str(int(text)) == text and len(text) <= 19)
+        else:
+            assert str(value) == text
+
+
+def test_documents_of_both_formats_give_the_keys_of_both() -> None:
+    both = {"zarr.json": json.dumps(V3).encode(), ".zarray": json.dumps(V2).encode()}
+    found = array_info(both)
+    assert found.parse("c/1/0") == found.parse("1.0") == (1, 0)
+    assert found.key((1, 0)) == "c/1/0"
+
+
+@pytest.mark.parametrize("name", ["zarr.json", ".zarray", ".zgroup"])
+@pytest.mark.parametrize(
+    "document",
+    [b"", b"\xff\xfe", b"nul", b"null", b"[]", b"3", b'"zarr"', b"{", b"[" * 100_000, b'{"a":' * 50_000, b"{}",
+     b'{"zarr_format": 3}', b'{"zarr_format": 2}x', b'{"zarr_format": true, "node_type": "group"}', b"1" * 10_000,
+     b'{"zarr_format": [3], "node_type": {}}', b"\xef\xbb\xbf{}", b'{"zarr_format": 1e400}'],
+    ids=lambda d: repr(d[:20]),
+)  # fmt: skip
+def test_bytes_that_are_no_node_are_no_node(name: str, document: bytes) -> None:
+    assert node_type(name, document) is None
+    with pytest.raises(InvalidInputError):
+        array_info({name: document})
+
+
+hostile = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 1 << 65) | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=5,
+) | st.sampled_from([["regular"], {"name": []}, {"name": {}}, {"configuration": 3}, [1] * 65, [0, 0], [-1, 3]])
+
+
+@given(st.sampled_from(sorted(V3)), hostile, st.sampled_from(sorted(V2)))
+def test_any_value_in_place_of_a_field_is_read_or_refused(field: str, value: Any, old: str) -> None:
+    for document, name in (({**V3, field: value}, "zarr.json"), ({**V2, old: value}, ".zarray")):
+        found = info_or_none(document, name)
+        assert found is None or len(found.grid) == len(found.shape)
+        kind = node_type(name, json.dumps(document).encode())
+        assert kind in ("array", "group", None)
+        if kind == "array":
+            assert found is not None
+
+
+@given(hostile, hostile)
+def test_any_encoding_and_grid_are_read_or_refused(grid: Any, encoding: Any) -> None:
+    grids = [grid, *({"name": name, "configuration": grid} for name in ("regular", "rectilinear"))]
+    encodings = [encoding, *({"name": name, "configuration": encoding} for name in ("default", DottedKeys.name))]
+    for chunk_grid, keys in itertools.product(grids, [*encodings, {"name": encoding}]):
+        found = info_or_none({**V3, "chunk_grid": chunk_grid, "chunk_key_encoding": keys}, "zarr.json")
+        if found is not None:
+            origin = tuple(0 for _ in found.grid)
+            assert found.parse(found.key(origin)) == origin
