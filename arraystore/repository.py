@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,13 +9,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from arraystore.commit.branch import Tip, load_checkpoint, load_tip
-from arraystore.commit.environment import Environment
 from arraystore.commit.history import Place, ancestry, find_snapshot, list_branches
-from arraystore.commit.log import BranchLog
 from arraystore.commit.prepare import upload
 from arraystore.config import RepositoryConfig
 from arraystore.containers import VirtualContainers
 from arraystore.context import Context
+from arraystore.creation import MAIN, create_repository, find_repository, repository_exists
 from arraystore.errors import (
     AlreadyExistsError,
     InvalidInputError,
@@ -24,19 +22,14 @@ from arraystore.errors import (
     RefNotFoundError,
     RepositoryNotFoundError,
     SnapshotNotFoundError,
-    UnsupportedStorageError,
 )
 from arraystore.format.history import SnapshotRow
 from arraystore.format.ids import id_from_text, id_to_text
-from arraystore.format.record import Birth, Origin, Record, decode_note, encode_body, encode_record
+from arraystore.format.record import Birth, Origin, Record, decode_note, encode_body
 from arraystore.format.refs import (
-    REPOSITORY_KEY,
     RepositoryInfo,
     Tag,
-    branch_prefix,
-    decode_repository,
     decode_tag,
-    encode_repository,
     encode_tag,
     name_from_key,
     tag_key,
@@ -48,8 +41,6 @@ from arraystore.storage.protocol import Storage
 from arraystore.store import ArrayStore
 
 __all__ = ["MAIN", "Repository", "SnapshotInfo"]
-
-MAIN = "main"
 
 
 @dataclass(frozen=True)
@@ -143,24 +134,12 @@ class Repository:
         check_clean_root: bool = True,
     ) -> Repository:
         """Asynchronous twin of `create`."""
-        config = config or RepositoryConfig()
         containers = VirtualContainers(authorize_virtual_chunk_access)
-        environment = Environment()
-        first_record = branch_prefix(MAIN) + "000000000000"
-        if check_clean_root:
-            await _check_clean(storage, first_record)
-        elif await cls.exists_async(storage):
-            raise _exists(storage)
-        birth = Birth(environment.new_id(), None, environment.now_us())
-        record = Record(MAIN, 0, encode_body(0, birth, MAIN))
-        # The first record goes first: an object "repo" promises a branch.  If it is there already, a creation was
-        # interrupted or runs at the same time, and its record serves as well.
-        await storage.put_if_absent(first_record, encode_record(record))
-        info = RepositoryInfo(environment.new_id(), environment.now_us(), config.to_dict())
-        if not await storage.put_if_absent(REPOSITORY_KEY, encode_repository(info)):
-            raise _exists(storage)
-        await _probe(storage, info, first_record)
-        return cls(Context(storage, config, containers, environment), info)
+        return cls(
+            *await create_repository(
+                storage, config or RepositoryConfig(), containers, check_clean_root=check_clean_root
+            )
+        )
 
     @classmethod
     def open(
@@ -199,16 +178,7 @@ class Repository:
         authorize_virtual_chunk_access: Mapping[str, Storage] | None = None,
     ) -> Repository:
         """Asynchronous twin of `open`."""
-        containers = VirtualContainers(authorize_virtual_chunk_access)
-        environment = Environment()
-        log = BranchLog(storage, MAIN, environment)
-        try:
-            data, hint = await asyncio.gather(storage.get(REPOSITORY_KEY), log.hint())
-        except ObjectNotFoundError:
-            raise RepositoryNotFoundError(f"there is no repository at {storage.location}; create one") from None
-        info = decode_repository(REPOSITORY_KEY, data)
-        config = config or RepositoryConfig.from_dict(info.config)
-        return cls(Context(storage, config, containers, environment, {MAIN: hint}), info)
+        return cls(*await find_repository(storage, config, VirtualContainers(authorize_virtual_chunk_access)))
 
     @classmethod
     def open_or_create(
@@ -250,11 +220,7 @@ class Repository:
     @staticmethod
     async def exists_async(storage: Storage) -> bool:
         """Asynchronous twin of `exists`."""
-        try:
-            await storage.head(REPOSITORY_KEY)
-        except ObjectNotFoundError:
-            return False
-        return True
+        return await repository_exists(storage)
 
     # -- what it is -----------------------------------------------------------------------------------------
 
@@ -428,13 +394,21 @@ class Repository:
         SnapshotNotFoundError
             If there is none.
         """
-        return _info(run(self._find(id_from_text(snapshot_id))).row)
+        return run(self.lookup_snapshot_async(snapshot_id))
+
+    async def lookup_snapshot_async(self, snapshot_id: str) -> SnapshotInfo:
+        """Asynchronous twin of `lookup_snapshot`."""
+        return _info((await self._find(id_from_text(snapshot_id))).row)
 
     # -- branches and tags ----------------------------------------------------------------------------------
 
     def list_branches(self) -> set[str]:
         """Return the names of all branches."""
-        return {name_from_key(name) for name in run(list_branches(self.storage))}
+        return run(self.list_branches_async())
+
+    async def list_branches_async(self) -> set[str]:
+        """Asynchronous twin of `list_branches`."""
+        return {name_from_key(name) for name in await list_branches(self.storage)}
 
     def lookup_branch(self, branch: str) -> str:
         """Return the id of the newest snapshot of a branch.
@@ -444,7 +418,11 @@ class Repository:
         RefNotFoundError
             If there is no such branch.
         """
-        return id_to_text(run(self._context.tip(branch)).state.snapshot)
+        return run(self.lookup_branch_async(branch))
+
+    async def lookup_branch_async(self, branch: str) -> str:
+        """Asynchronous twin of `lookup_branch`."""
+        return id_to_text((await self._context.tip(branch)).state.snapshot)
 
     def create_branch(self, branch: str, snapshot_id: str) -> None:
         """Create a branch that starts at a snapshot.
@@ -472,9 +450,10 @@ class Repository:
 
     def list_tags(self) -> set[str]:
         """Return the names of all tags."""
-        return run(self._list_tags())
+        return run(self.list_tags_async())
 
-    async def _list_tags(self) -> set[str]:
+    async def list_tags_async(self) -> set[str]:
+        """Asynchronous twin of `list_tags`."""
         prefix = "refs/tag/"
         return {name_from_key(info.key[len(prefix) :]) async for page in self.storage.list(prefix) for info in page}
 
@@ -486,7 +465,11 @@ class Repository:
         RefNotFoundError
             If there is no such tag.
         """
-        return id_to_text(run(self._tag(tag)).snapshot)
+        return run(self.lookup_tag_async(tag))
+
+    async def lookup_tag_async(self, tag: str) -> str:
+        """Asynchronous twin of `lookup_tag`."""
+        return id_to_text((await self._tag(tag)).snapshot)
 
     async def _tag(self, tag: str) -> Tag:
         key = tag_key(tag)
@@ -529,37 +512,12 @@ class Repository:
 
     def wait_for_maintenance(self) -> None:
         """Wait until the background work that commits of this process left (checkpoints, folding) is done."""
-        run(self._context.idle())
+        run(self.wait_for_maintenance_async())
+
+    async def wait_for_maintenance_async(self) -> None:
+        """Asynchronous twin of `wait_for_maintenance`."""
+        await self._context.idle()
 
 
 async def _next(pages: AsyncIterator[list[SnapshotRow]]) -> list[SnapshotRow] | None:
     return await anext(pages, None)
-
-
-async def _check_clean(storage: Storage, first_record: str) -> None:
-    async for page in storage.list(""):
-        for found in page:
-            if found.key != first_record:
-                # a repository's own objects are listed before its "repo"
-                if await Repository.exists_async(storage):
-                    raise _exists(storage)
-                raise InvalidInputError(
-                    f"{storage.location} is not empty: it holds {found.key!r}, for instance. A repository wants a "
-                    "prefix of its own; choose another one, or pass check_clean_root=False"
-                )
-
-
-def _exists(storage: Storage) -> AlreadyExistsError:
-    return AlreadyExistsError(f"there is a repository at {storage.location} already; open it")
-
-
-async def _probe(storage: Storage, info: RepositoryInfo, first_record: str) -> None:
-    """Try to create the same object again, with other bytes: that must fail."""
-    other = encode_repository(RepositoryInfo(info.id, info.time + 1, info.config))
-    if await storage.put_if_absent(REPOSITORY_KEY, other):
-        await storage.delete([REPOSITORY_KEY, first_record])
-        raise UnsupportedStorageError(
-            f"{storage.location} ({type(storage).__name__}) overwrites an object that was to be created only if "
-            "absent. Commits would be lost here. Use a storage with conditional writes: S3, GCS, Azure, MinIO of 2024 or "
-            "later, or a local directory"
-        )

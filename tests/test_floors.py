@@ -19,6 +19,7 @@ FLOORS = (
         "config",
         "containers",
         "context",
+        "creation",
         "diff",
         "forks",
         "hierarchy",

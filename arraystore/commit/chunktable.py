@@ -105,7 +105,7 @@ class ChunkTable:
         self.put_numbered(self._box.numbers(coords), np.stack([source, offset, length], axis=1))
 
     def put_numbered(self, numbers: Int64s, values: Int64s) -> None:
-        """Set many references by number, shape (n,) and (n, 3), which the table keeps; the last one of a cell counts."""
+        """Set many references by number, shape (n,) and (n, 3); the table keeps the arrays."""
         self._spill()
         self._append_run(numbers, values)
 

@@ -1,0 +1,105 @@
+"""Creating a repository, and finding one that is there."""
+
+from __future__ import annotations
+
+import asyncio
+
+from arraystore.commit.environment import Environment
+from arraystore.commit.log import BranchLog
+from arraystore.config import RepositoryConfig
+from arraystore.containers import VirtualContainers
+from arraystore.context import Context
+from arraystore.errors import (
+    AlreadyExistsError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    RepositoryNotFoundError,
+    UnsupportedStorageError,
+)
+from arraystore.format.record import Birth, Record, encode_body, encode_record, record_key
+from arraystore.format.refs import (
+    REPOSITORY_KEY,
+    RepositoryInfo,
+    branch_prefix,
+    decode_repository,
+    encode_repository,
+)
+from arraystore.storage.protocol import Storage
+
+__all__ = ["MAIN", "create_repository", "find_repository", "repository_exists"]
+
+MAIN = "main"
+_FIRST_RECORD = record_key(branch_prefix(MAIN), 0)
+
+
+async def create_repository(
+    storage: Storage, config: RepositoryConfig, containers: VirtualContainers, *, check_clean_root: bool
+) -> tuple[Context, RepositoryInfo]:
+    """Create a repository; see `Repository.create`."""
+    environment = Environment()
+    if check_clean_root:
+        await _check_clean(storage)
+    elif await repository_exists(storage):
+        raise _exists(storage)
+    birth = Birth(environment.new_id(), None, environment.now_us())
+    record = Record(MAIN, 0, encode_body(0, birth, MAIN))
+    # The first record goes first: an object "repo" promises a branch.  If it is there already, a creation was
+    # interrupted or runs at the same time, and its record serves as well.
+    await storage.put_if_absent(_FIRST_RECORD, encode_record(record))
+    info = RepositoryInfo(environment.new_id(), environment.now_us(), config.to_dict())
+    if not await storage.put_if_absent(REPOSITORY_KEY, encode_repository(info)):
+        raise _exists(storage)
+    await _probe(storage, info)
+    return Context(storage, config, containers, environment), info
+
+
+async def find_repository(
+    storage: Storage, config: RepositoryConfig | None, containers: VirtualContainers
+) -> tuple[Context, RepositoryInfo]:
+    """Read what leads to a repository: one round of requests; see `Repository.open`."""
+    environment = Environment()
+    try:
+        data, hint = await asyncio.gather(storage.get(REPOSITORY_KEY), BranchLog(storage, MAIN, environment).hint())
+    except ObjectNotFoundError:
+        raise RepositoryNotFoundError(f"there is no repository at {storage.location}; create one") from None
+    info = decode_repository(REPOSITORY_KEY, data)
+    config = config or RepositoryConfig.from_dict(info.config)
+    return Context(storage, config, containers, environment, {MAIN: hint}), info
+
+
+async def repository_exists(storage: Storage) -> bool:
+    """Tell whether there is a repository."""
+    try:
+        await storage.head(REPOSITORY_KEY)
+    except ObjectNotFoundError:
+        return False
+    return True
+
+
+async def _check_clean(storage: Storage) -> None:
+    async for page in storage.list(""):
+        for found in page:
+            if found.key != _FIRST_RECORD:
+                # a repository's own objects are listed before its "repo"
+                if await repository_exists(storage):
+                    raise _exists(storage)
+                raise InvalidInputError(
+                    f"{storage.location} is not empty: it holds {found.key!r}, for instance. A repository wants a "
+                    "prefix of its own; choose another one, or pass check_clean_root=False"
+                )
+
+
+def _exists(storage: Storage) -> AlreadyExistsError:
+    return AlreadyExistsError(f"there is a repository at {storage.location} already; open it")
+
+
+async def _probe(storage: Storage, info: RepositoryInfo) -> None:
+    """Try to create the same object again, with other bytes: that must fail."""
+    other = encode_repository(RepositoryInfo(info.id, info.time + 1, info.config))
+    if await storage.put_if_absent(REPOSITORY_KEY, other):
+        await storage.delete([REPOSITORY_KEY, _FIRST_RECORD])
+        raise UnsupportedStorageError(
+            f"{storage.location} ({type(storage).__name__}) overwrites an object that was to be created only if "
+            "absent. Commits would be lost here. Use a storage with conditional writes: S3, GCS, Azure, MinIO of 2024 "
+            "or later, or a local directory"
+        )
