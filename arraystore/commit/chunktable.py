@@ -36,12 +36,13 @@ class ChunkTable:
         Number of chunks along each dimension.
     """
 
-    __slots__ = ("_box", "_recent", "_runs", "_strides")
+    __slots__ = ("_box", "_forgotten", "_recent", "_runs", "_strides")
 
     def __init__(self, grid: tuple[int, ...]) -> None:
         self._box = Box((), ())
         self._recent: dict[int, Entry] = {}
         self._runs: list[tuple[Int64s, Int64s]] = []
+        self._forgotten: set[int] = set()
         self._renumber(grid)
 
     def __len__(self) -> int:
@@ -49,6 +50,7 @@ class ChunkTable:
         return len(self._recent) + sum(len(numbers) for numbers, _ in self._runs)
 
     def __bool__(self) -> bool:
+        self._sweep()
         return bool(self._recent or self._runs)
 
     @property
@@ -91,7 +93,7 @@ class ChunkTable:
     def get(self, number: int) -> Entry | None:
         """Return the reference of a cell, None if this table does not speak of it."""
         entry = self._recent.get(number)
-        if entry is not None or not self._runs:
+        if entry is not None or not self._runs or number in self._forgotten:
             return entry
         for numbers, values in reversed(self._runs):
             at = int(numbers.searchsorted(number))
@@ -107,6 +109,7 @@ class ChunkTable:
     def put_numbered(self, numbers: Int64s, values: Int64s) -> None:
         """Set many references by number, shape (n,) and (n, 3); the table keeps the arrays."""
         self._spill()
+        self._sweep()
         self._append_run(numbers, values)
 
     def box_numbers(self, box: Box) -> Int64s:
@@ -127,6 +130,7 @@ class ChunkTable:
         numbers = np.fromiter(self._recent.keys(), np.int64, count)
         values = np.array(list(self._recent.values()), dtype=np.int64)
         self._append_run(numbers, values)
+        self._forgotten -= self._recent.keys()
         self._recent = {}  # after the runs have them: `get` takes no lock, and looks here first
 
     def _append_run(self, numbers: Int64s, values: Int64s) -> None:
@@ -138,6 +142,7 @@ class ChunkTable:
     def columns(self) -> tuple[Int64s, Int64s]:
         """Return coordinates (n, d), in row-major order, and values (n, 3) of every cell."""
         self._spill()
+        self._sweep()
         runs = list(self._runs)
         while len(runs) > 1:
             runs[-2:] = [_merged(*runs[-2:])]
@@ -155,10 +160,18 @@ class ChunkTable:
 
     def forget(self, number: int) -> None:
         """Forget one cell."""
+        if self._runs:
+            self._forgotten.add(number)
         self._recent.pop(number, None)
-        if self._runs and self.get(number) is not None:
-            self._runs = [(n[n != number], v[n != number]) for n, v in self._runs]
-            self._runs = [run for run in self._runs if len(run[0])]
+
+    def _sweep(self) -> None:
+        """Take the cells that were forgotten out of the runs."""
+        if not self._forgotten:
+            return
+        forgotten = np.fromiter(self._forgotten, np.int64, len(self._forgotten))
+        kept = [(numbers, values, ~np.isin(numbers, forgotten)) for numbers, values in self._runs]
+        self._runs = [(numbers[keep], values[keep]) for numbers, values, keep in kept if keep.any()]
+        self._forgotten = set()
 
 
 def _merged(older: tuple[Int64s, Int64s], newer: tuple[Int64s, Int64s]) -> tuple[Int64s, Int64s]:

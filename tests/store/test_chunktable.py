@@ -1,0 +1,75 @@
+"""The table of a session's chunks against a dictionary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arraystore.commit import chunktable
+from arraystore.commit.chunktable import ChunkTable, Entry
+
+CELLS = st.tuples(st.integers(0, 5), st.integers(0, 3))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _early_runs() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunktable, "_SPILL", 3)
+        yield
+
+
+def apply(table: ChunkTable, model: dict[tuple[int, ...], Entry], step: str, cells: list[tuple[int, int]]) -> None:
+    if step == "put":
+        for offset, cell in enumerate(cells):
+            model[cell] = (len(model), offset, 1)
+            table.put(table.number(cell), model[cell])
+    elif step == "many" and cells:
+        columns = np.arange(3 * len(cells)).reshape(3, len(cells))
+        table.put_many(np.array(cells), *columns)
+        model.update({cell: tuple(columns[:, at].tolist()) for at, cell in enumerate(cells)})  # type: ignore[misc]
+    elif step == "forget":
+        for cell in cells:
+            table.forget(table.number(cell))
+            model.pop(cell, None)
+    elif step == "grow":
+        table.fit((6 + len(cells), 4 * (1 + len(cells))))
+    elif step == "drop":
+        coords, _ = table.columns()
+        table.drop(np.array([tuple(row) not in cells for row in coords.tolist()], dtype=bool))
+        for cell in cells:
+            model.pop(cell, None)
+    elif step == "columns":
+        coords, values = table.columns()
+        assert [tuple(row) for row in coords.tolist()] == sorted(model)
+        assert [tuple(row) for row in values.tolist()] == [model[cell] for cell in sorted(model)]
+
+
+STEPS = ["put", "put", "many", "forget", "forget", "grow", "drop", "columns"]
+
+
+@given(st.lists(st.tuples(st.sampled_from(STEPS), st.lists(CELLS, max_size=8, unique=True)), max_size=20))
+def test_a_table_is_a_dictionary(steps: list[tuple[str, list[tuple[int, int]]]]) -> None:
+    table, model = ChunkTable((6, 4)), dict[tuple[int, ...], Entry]()
+    for step, cells in steps:
+        apply(table, model, step, cells)
+        for cell in np.ndindex(6, 4):
+            assert table.get(table.number(cell)) == model.get(cell), (step, cell)
+        assert bool(table) == bool(model)
+    apply(table, model, "columns", [])
+
+
+def test_forgetting_cells_does_not_rebuild_the_table_each_time() -> None:
+    """An array of a million chunks that is made smaller before its commit forgets them one by one."""
+    table = ChunkTable((1000,))
+    coords = np.arange(1000).reshape(-1, 1)
+    table.put_many(coords, *np.ones((3, 1000), dtype=np.int64))
+    before = table._runs[0][0]
+    for number in range(0, 1000, 2):
+        table.forget(number)
+        assert table.get(number) is None
+    assert table._runs[0][0] is before
+    assert table.columns()[0][:, 0].tolist() == list(range(1, 1000, 2))
