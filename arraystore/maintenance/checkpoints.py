@@ -25,6 +25,9 @@ MOST_DETACHED = 8
 """Change logs outside of bodies that a reader may have to fetch, one request each, before a checkpoint spares it."""
 
 
+_HIGHEST_LEVEL = 2
+"""Pages of 4096 snapshots: some 300 KB, which travel nearly as fast as a few; larger ones make one snapshot dear."""
+
 _GRACE = 8
 """Records after which a checkpoint that its writer should have made counts as missing."""
 
@@ -122,7 +125,7 @@ async def _new_pages(log: BranchLog, state: State, identifier: bytes) -> list[Hi
         by_ref[ref] = page
         refs.append(ref)
         level = 1
-        while (refs[-1].index + 1) % LONG_SKIP == 0:
+        while level < _HIGHEST_LEVEL and (refs[-1].index + 1) % LONG_SKIP == 0:
             merged = await _merge(log, [r for r in refs if r.level == level][-LONG_SKIP:], by_ref)
             pages.append(merged)
             refs = [*refs[:-LONG_SKIP], _ref(merged)]
