@@ -1,7 +1,9 @@
 """Where the time of writing or reading chunks goes: ``python -m benchmarks.profile_case read --chunk-bytes 4096``.
 
 Zarr works in threads of its own, which a profile of the calling thread cannot see.  Here its coroutines run on a loop
-in the main thread, and what it hands to threads runs at once on the same one.
+in the main thread, and what it hands to threads runs at once on the same one.  Uploads in the background still have
+threads of their own; since Python 3.12 the profile counts their calls too, so that the times of a write that overlaps
+with uploads are only rough.
 """
 
 from __future__ import annotations
