@@ -220,21 +220,39 @@ class PackWriter:
 
     def _uploaded(self, source: int, buffer: memoryview | None, done: Future[None]) -> None:
         with self._lock:
+            if done.cancelled() or done.exception() is not None:
+                return  # reported by `flush`, or when there is no room; until then the bytes stay readable, and count
             view = self._pending[source]
             self._waiting -= len(view)
-            if done.cancelled() or done.exception() is not None:
-                return  # `flush` reports it; until then the bytes stay readable
             del self._pending[source], self._uploads[source]
             if buffer is not None:
                 self._give_back(buffer)
 
     def _wait_for_room(self, size: int = 0) -> None:
+        repeated = False
         while self._waiting and self._waiting + size > self.settings.in_flight:
             with self._lock:
                 running = [future for future in self._uploads.values() if not future.done()]
-            if not running:
+                failed = [] if running else self._failed()
+                if failed and repeated:
+                    self._uploads[failed[0]].result()  # raises
+                repeated = repeated or bool(failed)
+                self._repeat(failed)
+            if running:
+                wait(running, return_when="FIRST_COMPLETED")
+            elif not failed:
                 return
-            wait(running, return_when="FIRST_COMPLETED")
+
+    def _failed(self) -> list[int]:
+        """Return the packs whose upload failed; the lock is held."""
+        return [s for s, f in self._uploads.items() if f.done() and (f.cancelled() or f.exception() is not None)]
+
+    def _repeat(self, failed: list[int]) -> None:
+        """Start uploads again; the lock is held."""
+        for source in failed:
+            view = self._pending[source]
+            self._waiting -= len(view)
+            self._upload(source, view, None)
 
     # -- reading back, finishing --------------------------------------------------------------------------------
 
@@ -256,11 +274,7 @@ class PackWriter:
         """
         with self._lock:
             self._seal()
-            failed = [s for s, f in self._uploads.items() if f.done() and (f.cancelled() or f.exception() is not None)]
-            for source in failed:
-                view = self._pending[source]
-                del self._uploads[source]
-                self._upload(source, view, None)
+            self._repeat(self._failed())
             running = list(self._uploads.values())
         if running:
             results = await asyncio.gather(*map(asyncio.wrap_future, running), return_exceptions=True)

@@ -125,8 +125,9 @@ def test_sizes_are_known_without_reading_chunks() -> None:
         assert sync(store.getsize_prefix("a/c")) == sum(sizes.values())
         assert sync(store.getsize_prefix("a")) == sum(sizes.values()) + metadata
         assert sync(store.getsize_prefix("a/c/1")) == 0
-        assert not [key for _, key in storage.log if key.startswith("chunks/")], place
-        assert storage.counts.total <= 1, place
+        asked = [key for operation, key in storage.log if operation != "put"]  # packs may still be on their way
+        assert not [key for key in asked if key.startswith("chunks/")], place
+        assert len(asked) <= 1, place
 
 
 def test_a_chunk_overwritten_in_the_open_pack_takes_no_more_room() -> None:
@@ -210,6 +211,33 @@ def test_a_pack_that_failed_stays_readable_and_is_tried_again_by_the_next_commit
     storage.fail = False
     store.session.commit("works")
     assert {key: store.get_sync(key) for key in expected} == expected
+
+
+def test_a_storage_that_fails_for_good_stops_the_writer_before_memory_is_full() -> None:
+    storage = SlowPuts(FarMemory())
+    config = RepositoryConfig(
+        own_object_threshold_bytes=32 * KiB, pack_target_bytes=64 * KiB, max_bytes_in_flight=256 * KiB
+    )
+    store = Repository.create(storage, config).writable_session("main").store
+    zarr.create_array(store, name="a", shape=(1000,), chunks=(1,), dtype="u1")
+    storage.fail = True
+    storage.gate.set()
+    written = []
+
+    def write_on() -> None:
+        for number in range(1000):
+            store.set_sync(f"a/c/{number}", pattern(4 * KiB if number % 10 else 40 * KiB, number))
+            written.append(number)
+
+    with pytest.raises(StorageError, match="refused"):
+        write_on()
+    assert 10 < len(written) < 100
+    storage.fail = False
+    store.set_sync("a/c/999", pattern(4 * KiB))
+    store.session.commit("the storage is back")
+    for number in written:
+        assert store.get_sync(f"a/c/{number}") == pattern(4 * KiB if number % 10 else 40 * KiB, number)
+    assert store.get_sync("a/c/999") == pattern(4 * KiB)
 
 
 # -- threads --------------------------------------------------------------------------------------------------
