@@ -107,8 +107,9 @@ class ManifestCache:
         return self._keep(layer, decode_manifest(_name(layer), data))
 
     def _keep(self, layer: Layer, manifest: Manifest) -> Manifest:
-        shape = tuple(manifest.box.shape)
-        if shape != layer.box.shape or manifest.count != layer.count:
+        box = manifest.box
+        here = box if layer.shift is None or len(layer.shift) != len(box.low) else box.shifted(layer.shift)
+        if here != layer.box or manifest.count != layer.count:
             raise FormatError(_name(layer), "the manifest is not the one that its layer describes")
         with self._lock:
             if layer.id not in self._kept:

@@ -37,6 +37,7 @@ from arraystore.storage.protocol import Storage
 __all__ = ["Prepared", "check_note", "prepare"]
 
 _UNKNOWN_RECORD = ("", 0)
+_DEEPEST = 32
 
 
 @dataclass(frozen=True)
@@ -100,8 +101,10 @@ def check_note(message: Any, metadata: Any, defaults: dict[str, Any] | None = No
         raise InvalidInputError(f"a commit message is text, not {type(message).__name__}")
     if metadata is None or isinstance(metadata, dict):
         metadata = {**(defaults or {}), **(metadata or {})}
-    if not isinstance(metadata, dict) or not _is_json(metadata):
-        raise InvalidInputError("commit metadata is a dict with string keys and JSON values")
+    if not isinstance(metadata, dict) or not _is_json(metadata, _DEEPEST):
+        raise InvalidInputError(
+            f"commit metadata is a dict with string keys and JSON values, nested at most {_DEEPEST} deep"
+        )
     if len(message.encode("utf-8", "surrogatepass")) > MAX_MESSAGE:
         raise InvalidInputError(f"the commit message is longer than {MAX_MESSAGE} bytes")
     try:
@@ -113,11 +116,13 @@ def check_note(message: Any, metadata: Any, defaults: dict[str, Any] | None = No
     return note
 
 
-def _is_json(value: Any) -> bool:
+def _is_json(value: Any, depth: int) -> bool:
+    if depth < 0:
+        return False
     if isinstance(value, dict):
-        return all(isinstance(key, str) and _is_json(item) for key, item in value.items())
+        return all(isinstance(key, str) and _is_json(item, depth - 1) for key, item in value.items())
     if isinstance(value, list | tuple):
-        return all(map(_is_json, value))
+        return all(_is_json(item, depth - 1) for item in value)
     if isinstance(value, int) and not isinstance(value, bool):
         return -(1 << 63) <= value < 1 << 64
     return value is None or isinstance(value, str | bool | float)

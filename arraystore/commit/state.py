@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from arraystore.errors import FormatError
+from arraystore.errors import FormatError, InvalidInputError
 from arraystore.format.layer import Layer
 from arraystore.format.node import Node, NodeKind, node_key
 from arraystore.format.record import Replacement, Transaction
 from arraystore.format.snapshot import Checkpoint, PageRef
 from arraystore.format.transaction import NodeChange, Operation, TransactionLog
+from arraystore.format.zarr_metadata import array_info
 
 __all__ = ["CheckpointRef", "State", "StateBuilder", "empty_state", "replaced_layers", "state_from_checkpoint"]
 
@@ -119,7 +120,7 @@ class StateBuilder:
                 key = keys.get(chunk.node)
                 if key is None:
                     raise FormatError(name, "chunks of a node that does not exist")
-                nodes[key] = replace(nodes[key], layers=(*nodes[key].layers, chunk.layer))
+                nodes[key] = _with_layer(nodes[key], chunk.layer, name)
             self._state = replace(
                 self._state, snapshot=transaction.id, parent=transaction.parent, time=transaction.time, note=note
             )
@@ -176,6 +177,24 @@ def state_from_checkpoint(checkpoint: Checkpoint, identifier: bytes) -> State:
         checkpoint.pages,
         CheckpointRef(checkpoint.sequence, identifier),
     )
+
+
+def _with_layer(node: Node, layer: Layer, name: str) -> Node:
+    """Put a layer on top of a node's others; raises `FormatError` if it has other dimensions than the node."""
+    if node.layers:
+        dimensions = len(node.layers[0].box.low)
+    elif node.kind == NodeKind.ARRAY:
+        try:
+            dimensions = len(array_info(node.documents).grid)
+        except InvalidInputError as error:
+            raise FormatError(name, f"array {node.path!r}: {error}") from None
+    else:
+        dimensions = 0
+    if node.kind == NodeKind.GROUP or len(layer.box.low) != dimensions:
+        raise FormatError(
+            name, f"a layer of {len(layer.box.low)} dimensions for {node.kind.name.lower()} {node.path!r}"
+        )
+    return replace(node, layers=(*node.layers, layer))
 
 
 def _apply_node(nodes: dict[str, Node], keys: dict[bytes, str], change: NodeChange, name: str) -> None:

@@ -24,6 +24,9 @@ INLINE = -1
 DELETED = -2
 VIRTUAL = 1 << 40
 
+_INLINE_PER_MANIFEST = 16 << 20
+"""Bytes of inlined chunks in one manifest, which is read whole."""
+
 REFERENCES_PER_MANIFEST = 1 << 16
 """Manifests are cut at this many references: some 200 kB to fetch for the first chunk that is read."""
 
@@ -167,7 +170,7 @@ def to_manifests(references: References, limit: int = REFERENCES_PER_MANIFEST) -
         return
     box = bounding_box(references.coords)
     if len(references) <= limit:
-        yield _manifest(references, box)
+        yield from _bounded(references)
         return
     shape = _tile_shape(box.high, limit)
     tiles = references.coords // np.array(shape, dtype=np.int64)
@@ -177,8 +180,18 @@ def to_manifests(references: References, limit: int = REFERENCES_PER_MANIFEST) -
         references, numbers = references.take(order), numbers[order]
     cuts = (np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist()
     for start, stop in zip([0, *cuts], [*cuts, len(numbers)], strict=True):
-        part = references.take(slice(start, stop))
-        yield _manifest(part, bounding_box(part.coords))
+        yield from _bounded(references.take(slice(start, stop)))
+
+
+def _bounded(references: References) -> Iterator[Manifest]:
+    """Halve what inlines more bytes than a manifest should hold."""
+    inlined = references.length[references.source == INLINE]
+    if len(references) > 1 and int(inlined.sum()) > _INLINE_PER_MANIFEST:
+        half = len(references) // 2
+        yield from _bounded(references.take(slice(0, half)))
+        yield from _bounded(references.take(slice(half, None)))
+    else:
+        yield _manifest(references, bounding_box(references.coords))
 
 
 def _manifest(references: References, box: Box) -> Manifest:
