@@ -191,7 +191,6 @@ PROGRAMS: dict[str, Program] = {
     "fixed-strings": _filled("t", np.array(["a", "bc", "def"]), chunks=(2,)),
     "datetimes": _filled("t", np.arange(5).astype("M8[s]"), chunks=(2,)),
     "structured": [*_filled("r", _structured(), chunks=(4, 2)), write("r", slice(1, 3), _structured()[3:5])],
-    "rectilinear": [_rectilinear, _change_rectilinear],
     "groups": [_groups, _change_groups, _array_over_group, _group_over_array],
     "consolidated": [_groups, _consolidated, _change_groups],
     "overwritten": [
@@ -209,3 +208,9 @@ PROGRAMS: dict[str, Program] = {
     "v2-groups": [_v2_groups, _v2_consolidated, _change_v2_groups],
     "both-formats": [_both_formats],
 }
+
+RECTILINEAR = "rectilinear_chunks" in zarr.config.get("array")
+"""Whether this release of zarr has rectilinear grids."""
+
+if RECTILINEAR:
+    PROGRAMS["rectilinear"] = [_rectilinear, _change_rectilinear]

@@ -17,11 +17,11 @@ from zarr.storage import MemoryStore
 from arraystore import Repository
 from arraystore.storage import Storage
 from tests.store.conftest import FarMemory
-from tests.store.programs import PROGRAMS, Program
+from tests.store.programs import PROGRAMS, RECTILINEAR, Program
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning"),
-    pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning"),
+    pytest.mark.filterwarnings("ignore:.*Zarr V3 specification.*"),
     pytest.mark.filterwarnings("ignore:.*consolidated metadata.*"),
     pytest.mark.filterwarnings("ignore:.*[Oo]bject at .* is not recognized.*"),
 ]
@@ -29,7 +29,7 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def _rectilinear_grids() -> Iterator[None]:
-    with zarr.config.set({"array.rectilinear_chunks": True}):
+    with zarr.config.set({"array.rectilinear_chunks": True} if RECTILINEAR else {}):
         yield
 
 

@@ -16,7 +16,7 @@ from arraystore import ArrayStore, ForkSession, Repository, Session
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning"),
-    pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning"),
+    pytest.mark.filterwarnings("ignore:.*Zarr V3 specification.*"),
     pytest.mark.filterwarnings("ignore:.*[Cc]onsolidated metadata.*"),
 ]
 

@@ -14,7 +14,7 @@ from arraystore.storage import ObstoreStorage, Storage
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning"),
-    pytest.mark.filterwarnings("ignore::zarr.core.dtype.common.UnstableSpecificationWarning"),
+    pytest.mark.filterwarnings("ignore:.*Zarr V3 specification.*"),
     pytest.mark.timeout(600),
 ]
 
