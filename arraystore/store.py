@@ -67,11 +67,6 @@ class ArrayStore(Store, SyncMixin):
         Whether writes through it are refused; always so for a session that is read-only.
     """
 
-    supports_writes: bool = True
-    supports_deletes: bool = True
-    supports_listing: bool = True
-    supports_partial_writes: Literal[False] = False
-
     def __init__(self, session: Session, *, read_only: bool = False) -> None:
         super().__init__(read_only=read_only or session.read_only)
         self._session = session
@@ -119,6 +114,26 @@ class ArrayStore(Store, SyncMixin):
         self._session.check_writable(_WRITE_REFUSED)
         if self._read_only:
             raise ReadOnlyError(_WRITE_REFUSED)
+
+    @property
+    def supports_writes(self) -> bool:
+        """Values can be set."""
+        return True
+
+    @property
+    def supports_deletes(self) -> bool:
+        """Values can be deleted."""
+        return True
+
+    @property
+    def supports_listing(self) -> bool:
+        """Keys can be listed."""
+        return True
+
+    @property
+    def supports_partial_writes(self) -> Literal[False]:
+        """Values are set whole."""
+        return False
 
     # -- synchronous path -----------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import google_crc32c
 import msgpack
-from numcodecs import zstd
+from numcodecs import zstd  # pyright: ignore[reportAttributeAccessIssue] - a compiled module
 
 from arraystore.errors import FormatError
 from arraystore.format.measure import measure
@@ -199,7 +199,9 @@ def _frame_content_size(frame: bytes) -> int | None:
 
 def pack_body(value: Any) -> bytes:
     """Encode a body: msgpack with binary and text types kept apart."""
-    return bytes(msgpack.packb(value, use_bin_type=True))
+    packed: bytes | None = msgpack.packb(value, use_bin_type=True)
+    assert packed is not None  # as it is without autoreset=False
+    return packed
 
 
 def unpack_body(name: str, body: bytes | bytearray, *, stored: int = 0) -> Any:
