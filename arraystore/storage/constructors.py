@@ -172,6 +172,8 @@ def r2_storage(
 ) -> ObstoreStorage:
     """Make a storage on Cloudflare R2.
 
+    What is not told here is as for `s3_storage`.
+
     Parameters
     ----------
     bucket, prefix
@@ -182,8 +184,6 @@ def r2_storage(
         In place of the one that `account_id` gives.
     region
         ``"auto"`` by default.
-    **others
-        As for `s3_storage`.
     """
     if (account_id is None) == (endpoint_url is None):
         raise InvalidInputError("r2_storage needs either account_id or endpoint_url")
