@@ -7,12 +7,11 @@ A read within a block that is on its way waits for it.  Threads that share a seq
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import OrderedDict
-from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from arraystore.commit.loads import AbandonedError, SharedLoad
 from arraystore.storage.protocol import BytesLike, Storage
 
 __all__ = ["BlockCache"]
@@ -28,29 +27,14 @@ _FIRST_OF_NEXT = 1 * MiB
 """First block of a pack, when the one before was read through."""
 
 
-class _AbandonedError(Exception):
-    """The caller that fetched a block was cancelled; whoever waits for it has to fetch it."""
-
-
-def _bytes_to_come() -> Future[BytesLike]:
-    future: Future[BytesLike] = Future()
-    future.set_running_or_notify_cancel()  # else one who waits and is cancelled would cancel it for all
-    return future
-
-
 @dataclass
 class _Block:
-    """A range of a pack.
-
-    `ahead` is the size of the block that goes on from here; `in_thread` tells that a thread fetches this one, which
-    needs no event loop of a caller to finish.
-    """
+    """A range of a pack; `ahead` is the size of the block that goes on from here."""
 
     start: int
     stop: int
     ahead: int
-    in_thread: bool
-    data: Future[BytesLike] = field(default_factory=_bytes_to_come)
+    data: SharedLoad[BytesLike]
 
 
 class BlockCache:
@@ -78,16 +62,15 @@ class BlockCache:
             block, mine = self._plan(key, start, stop, limit, in_thread=True)
             if mine:
                 try:
-                    block.data.set_result(self.storage.get_range_sync(key, block.start, block.stop))
+                    block.data.succeed(self.storage.get_range_sync(key, block.start, block.stop))
                 except BaseException as error:
                     self._failed(key, block, error)
                     raise
-            elif not block.in_thread and not block.data.done():
-                # To wait could be for ever: the event loop that fetches it may be the one that this call holds up.
+            elif block.data.may_block:
                 return self.storage.get_range_sync(key, start, stop)
             try:
                 return memoryview(block.data.result())[start - block.start : stop - block.start]
-            except _AbandonedError:
+            except AbandonedError:
                 continue
 
     async def read(self, key: str, start: int, stop: int, limit: int) -> BytesLike:
@@ -96,14 +79,13 @@ class BlockCache:
             block, mine = self._plan(key, start, stop, limit, in_thread=False)
             if mine:
                 try:
-                    block.data.set_result((await self.storage.get_ranges(key, [(block.start, block.stop)]))[0])
+                    block.data.succeed((await self.storage.get_ranges(key, [(block.start, block.stop)]))[0])
                 except BaseException as error:
                     self._failed(key, block, error)
                     raise
             try:
-                data = block.data.result() if block.data.done() else await asyncio.wrap_future(block.data)
-                return memoryview(data)[start - block.start : stop - block.start]
-            except _AbandonedError:
+                return memoryview(await block.data.wait())[start - block.start : stop - block.start]
+            except AbandonedError:
                 continue
 
     def _plan(self, key: str, start: int, stop: int, limit: int, *, in_thread: bool) -> tuple[_Block, bool]:
@@ -111,7 +93,7 @@ class BlockCache:
         with self._lock:
             blocks = self._packs.setdefault(key, [])
             self._packs.move_to_end(key)
-            before = _Block(0, 0, _FIRST_OF_NEXT, in_thread) if self._read_through and not blocks else None
+            before: _Block | None = None
             bound = limit
             for block in blocks:
                 if block.start <= start and stop <= block.stop:
@@ -120,12 +102,15 @@ class BlockCache:
                     bound = min(bound, block.start)
                 elif block.stop <= start and (before is None or block.stop > before.stop):
                     before = block
+            data: SharedLoad[BytesLike] = SharedLoad(in_thread=in_thread)
+            if self._read_through and not blocks:
+                before = _Block(0, 0, _FIRST_OF_NEXT, data)
             if before is not None and start - before.stop <= (_GAP if blocks else _FIRST_OF_NEXT):
                 last = max(stop, min(before.stop + before.ahead, bound))
-                block = _Block(before.stop, last, min(before.ahead * 4, _LARGEST_BLOCK), in_thread)
+                block = _Block(before.stop, last, min(before.ahead * 4, _LARGEST_BLOCK), data)
                 self._read_through = last >= limit and before.ahead == _LARGEST_BLOCK
             else:
-                block = _Block(start, stop, _FIRST_BLOCK, in_thread)
+                block = _Block(start, stop, _FIRST_BLOCK, data)
                 self._read_through = False
             blocks.append(block)
             self._bytes += block.stop - block.start
@@ -148,4 +133,4 @@ class BlockCache:
             if any(kept is block for kept in blocks):
                 self._packs[key] = [kept for kept in blocks if kept is not block]
                 self._bytes -= block.stop - block.start
-        block.data.set_exception(error if isinstance(error, Exception) else _AbandonedError())
+        block.data.fail(error)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import OrderedDict
-from concurrent.futures import Future
 
+from arraystore.commit.loads import AbandonedError, SharedLoad
 from arraystore.errors import FormatError
 from arraystore.format.layer import Layer
 from arraystore.format.manifest import Manifest, decode_manifest
@@ -36,7 +35,7 @@ class ManifestCache:
         self._lock = threading.Lock()
         self._kept: OrderedDict[bytes, Manifest] = OrderedDict()
         self._bytes = 0
-        self._loading: dict[bytes, Future[Manifest]] = {}
+        self._loading: dict[bytes, SharedLoad[Manifest]] = {}
 
     def get(self, layer: Layer) -> Manifest | None:
         """Return a manifest that needs no request, None for any other."""
@@ -47,55 +46,60 @@ class ManifestCache:
 
     def load_sync(self, layer: Layer) -> Manifest:
         """Return a manifest, loaded if need be."""
-        manifest = self.get(layer)
-        if manifest is not None:
-            return manifest
-        future, mine = self._claim(layer)
-        if not mine:
-            return future.result()
-        try:
-            data = self.storage.get_sync(_where(layer))
-            manifest = self._decode(layer, data)
-        except BaseException as error:
-            self._release(layer, future, error)
-            raise
-        self._release(layer, future, manifest)
-        return manifest
+        while True:
+            manifest = self.get(layer)
+            if manifest is not None:
+                return manifest
+            load, mine = self._claim(layer, in_thread=True)
+            if mine:
+                try:
+                    manifest = self._decode(layer, self.storage.get_sync(_where(layer)))
+                except BaseException as error:
+                    self._release(layer)
+                    load.fail(error)
+                    raise
+                self._release(layer)
+                load.succeed(manifest)
+            elif load.may_block:
+                return self._decode(layer, self.storage.get_sync(_where(layer)))
+            try:
+                return load.result()
+            except AbandonedError:
+                continue
 
     async def load(self, layer: Layer) -> Manifest:
         """Return a manifest, loaded if need be."""
-        manifest = self.get(layer)
-        if manifest is not None:
-            return manifest
-        future, mine = self._claim(layer)
-        if not mine:
-            return await asyncio.wrap_future(future)
-        try:
-            data = await self.storage.get(_where(layer))
-            manifest = self._decode(layer, data)
-        except BaseException as error:
-            self._release(layer, future, error)
-            raise
-        self._release(layer, future, manifest)
-        return manifest
+        while True:
+            manifest = self.get(layer)
+            if manifest is not None:
+                return manifest
+            load, mine = self._claim(layer, in_thread=False)
+            if mine:
+                try:
+                    manifest = self._decode(layer, await self.storage.get(_where(layer)))
+                except BaseException as error:
+                    self._release(layer)
+                    load.fail(error)
+                    raise
+                self._release(layer)
+                load.succeed(manifest)
+            try:
+                return await load.wait()
+            except AbandonedError:
+                continue
 
-    def _claim(self, layer: Layer) -> tuple[Future[Manifest], bool]:
+    def _claim(self, layer: Layer, *, in_thread: bool) -> tuple[SharedLoad[Manifest], bool]:
+        """Return the load of a manifest, and whether the caller has to do it."""
         with self._lock:
-            future = self._loading.get(layer.id)
-            if future is not None:
-                return future, False
-            future = self._loading[layer.id] = Future()
-            return future, True
+            load = self._loading.get(layer.id)
+            if load is not None:
+                return load, False
+            load = self._loading[layer.id] = SharedLoad(in_thread=in_thread)
+            return load, True
 
-    def _release(self, layer: Layer, future: Future[Manifest], outcome: Manifest | BaseException) -> None:
+    def _release(self, layer: Layer) -> None:
         with self._lock:
             del self._loading[layer.id]
-        if isinstance(outcome, Manifest):
-            future.set_result(outcome)
-        elif isinstance(outcome, Exception):
-            future.set_exception(outcome)
-        else:
-            future.set_exception(RuntimeError("the load of a manifest was cancelled; read again"))
 
     def _decode(self, layer: Layer, data: bytes | bytearray | memoryview) -> Manifest:
         at = layer.attachment
