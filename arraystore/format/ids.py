@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from arraystore.errors import InvalidInputError
+from arraystore.storage.forking import renew_locks_after_fork
 
 __all__ = ["ID_BYTES", "ID_CHARS", "IdSource", "all_different", "id_from_text", "id_time", "id_to_text"]
 
@@ -88,6 +89,11 @@ class IdSource:
         self._clock_ms = clock_ms
         self._random_bytes = random_bytes
         self._last = b""
+        self.renew_locks()
+        renew_locks_after_fork(self)
+
+    def renew_locks(self) -> None:
+        """Replace the lock; in a forked child nobody may be left to release the one of the parent."""
         self._lock = threading.Lock()
 
     def __call__(self) -> bytes:
@@ -110,4 +116,5 @@ class IdSource:
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self._last = b""
-        self._lock = threading.Lock()
+        self.renew_locks()
+        renew_locks_after_fork(self)

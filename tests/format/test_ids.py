@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import threading
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from arraystore.errors import InvalidInputError
 from arraystore.format.ids import IdSource, all_different, id_from_text, id_time, id_to_text
 from tests.format.values import ids
+from tests.storage.workers import call_in_process
 
 LETTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
@@ -70,6 +73,36 @@ def test_a_source_gives_different_ids_to_threads_and_survives_pickling() -> None
         thread.join()
     assert len(set(found)) == 2000
     assert pickle.loads(pickle.dumps(source))() > min(found)
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_makes_ids_while_a_thread_of_its_parent_was_making_one() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def clock() -> int:
+        if threading.current_thread() is slow:
+            begun.set()
+            go_on.wait()
+        return 5
+
+    source = IdSource(clock)
+    slow = threading.Thread(target=source)
+    slow.start()
+    begun.wait()  # now that thread holds the lock of the source
+    try:
+        found = call_in_process("fork", source)
+    finally:
+        go_on.set()
+        slow.join()
+    assert id_time(found) == 5
+
+
+def test_a_source_is_not_kept_alive_for_the_sake_of_forks() -> None:
+    source = IdSource()
+    seen = weakref.ref(source)
+    del source
+    gc.collect()
+    assert seen() is None
 
 
 @given(st.lists(ids | st.sampled_from([bytes(12), bytes(11) + b"\1", b"\1" + bytes(11)]), max_size=6))
