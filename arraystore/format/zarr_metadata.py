@@ -189,6 +189,40 @@ def _regular_grid(shape: tuple[int, ...], chunks: Any) -> tuple[int, ...] | None
     return tuple([0 if c == 0 else -(-s // c) for s, c in zip(shape, sizes, strict=True)])
 
 
+def _rectilinear_grid(shape: tuple[int, ...], configuration: dict[str, Any]) -> tuple[int, ...] | None:
+    """Count chunks of sides that vary; read here, as zarr's releases know such grids only if told to, or not at all."""
+    if configuration.get("kind") != "inline":
+        return None
+    sides = configuration.get("chunk_shapes")
+    if not isinstance(sides, list) or len(sides) != len(shape):
+        return None
+    grid: list[int] = []
+    for extent, side in zip(shape, sides, strict=True):
+        # A bare size is that of as many chunks as it takes.
+        count = _chunks_in_runs(extent, side if isinstance(side, list) else [[side, max(extent, 1)]])
+        if count is None:
+            return None
+        grid.append(count)
+    return tuple(grid)
+
+
+def _chunks_in_runs(extent: int, runs: list[Any]) -> int | None:
+    """Return how many of the chunks of one dimension hold items; None if they do not cover it.
+
+    A run is the size of one chunk, or a pair of a size and a count.  Chunks may lie beyond the end of an array that
+    was shrunk.
+    """
+    covered = count = 0
+    for run in runs:
+        pair = _sizes(run if isinstance(run, list) else [run, 1])
+        if pair is None or len(pair) != 2 or 0 in pair:
+            return None
+        size, repeated = pair
+        count += min(-(-max(extent - covered, 0) // size), repeated)
+        covered += size * repeated
+    return count if runs and covered >= extent else None
+
+
 def _parsed_v2(value: dict[str, Any]) -> ArrayInfo | None:
     shape = _sizes(value.get("shape"))
     separator = value.get("dimension_separator", ".")
@@ -198,17 +232,21 @@ def _parsed_v2(value: dict[str, Any]) -> ArrayInfo | None:
     return None if grid is None else ArrayInfo(shape, grid, (("v2", separator),))
 
 
+def _grid_v3(shape: tuple[int, ...], name: Any, configuration: Any) -> tuple[int, ...] | None:
+    if not isinstance(configuration, dict):
+        return None
+    if name == "regular":
+        return _regular_grid(shape, configuration.get("chunk_shape"))
+    return _rectilinear_grid(shape, configuration) if name == "rectilinear" else None
+
+
 def _parsed_v3(value: dict[str, Any]) -> ArrayInfo | None:
     shape = _sizes(value.get("shape"))
     grid_document = value.get("chunk_grid")
     if shape is None or not isinstance(grid_document, dict):
         return None
-    if grid_document.get("name") == "regular":
-        configuration = grid_document.get("configuration")
-        grid = _regular_grid(shape, configuration.get("chunk_shape") if isinstance(configuration, dict) else None)
-    else:
-        grid = _grid_by_zarr(value)
-    if grid is None or len(grid) != len(shape):
+    grid = _grid_v3(shape, grid_document.get("name"), grid_document.get("configuration"))
+    if grid is None:
         return None
     encoding = value.get("chunk_key_encoding")
     if isinstance(encoding, str):
@@ -222,19 +260,6 @@ def _parsed_v3(value: dict[str, Any]) -> ArrayInfo | None:
         return ArrayInfo(shape, grid, ((name, separator),)) if separator in (".", "/") else None
     foreign = _encoding_by_zarr(encoding)
     return None if foreign is None else ArrayInfo(shape, grid, (), foreign)
-
-
-def _grid_by_zarr(value: dict[str, Any]) -> tuple[int, ...] | None:
-    """Ask zarr about a grid of a kind that only its newer releases know."""
-    try:
-        from zarr.core.chunk_grids import ChunkGrid
-        from zarr.core.metadata import ArrayV3Metadata
-
-        metadata = ArrayV3Metadata.from_dict(dict(value))
-        grid = ChunkGrid.from_metadata(metadata).grid_shape  # type: ignore[attr-defined,unused-ignore]
-    except (ImportError, AttributeError, ValueError, TypeError, KeyError):
-        return None
-    return tuple(int(side) for side in grid)
 
 
 def _encoding_by_zarr(encoding: dict[str, Any]) -> Any:

@@ -136,17 +136,54 @@ def test_an_encoding_that_nobody_registered_is_refused() -> None:
     assert info_or_none({**V3, "chunk_key_encoding": {"name": "nobody-knows"}}, "zarr.json") is None
 
 
-def test_a_grid_of_another_kind_is_asked_of_zarr() -> None:
-    chunk_grids = pytest.importorskip("zarr.core.metadata.v3")
-    if not hasattr(chunk_grids, "RectilinearChunkGridMetadata"):
-        grid = {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": [[3, 3, 4], [7]]}}
-        assert info_or_none({**V3, "chunk_grid": grid}, "zarr.json") is None, "this zarr knows regular grids only"
-        return
+def rectilinear(shape: list[int], chunk_shapes: Any, **more: Any) -> dict[str, Any]:
+    configuration = {"kind": "inline", "chunk_shapes": chunk_shapes, **more}
+    return {**V3, "shape": shape, "chunk_grid": {"name": "rectilinear", "configuration": configuration}}
+
+
+runs = st.lists(st.integers(1, 5) | st.lists(st.integers(1, 5), min_size=2, max_size=2), min_size=1, max_size=5)
+
+
+@given(runs, st.data())
+def test_a_rectilinear_grid_has_the_chunks_that_hold_items(edges: list[Any], data: Any) -> None:
+    sides = [side for run in edges for side in ([run] if isinstance(run, int) else [run[0]] * run[1])]
+    extent = data.draw(st.integers(0, sum(sides)))
+    starts = list(itertools.accumulate(sides, initial=0))[:-1]
+    assert info(rectilinear([extent, 7], [edges, 3])).grid == (sum(start < extent for start in starts), 3)
+
+
+@pytest.mark.skipif("rectilinear_chunks" not in zarr.config.get("array"), reason="this zarr writes regular grids only")
+@given(st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=5), min_size=1, max_size=3), st.data())
+def test_keys_of_rectilinear_grids_are_those_that_zarr_writes(edges: list[list[int]], data: Any) -> None:
+    shape = tuple(sum(sides) for sides in edges)
     with zarr.config.set({"array.rectilinear_chunks": True}):
-        documents, keys = written_by_zarr((10, 7), ((3, 3, 4), (7,)))
-        found = array_info(documents)
-    assert found.grid == (3, 1)
-    assert keys == {"c/0/0", "c/1/0", "c/2/0"}
+        documents, keys = written_by_zarr(shape, edges)
+    with zarr.config.set({"array.rectilinear_chunks": False}):
+        check(array_info(documents), keys, shape)
+
+
+def test_long_runs_of_chunks_cost_nothing_to_read() -> None:
+    most = (1 << 63) - 1
+    assert info(rectilinear([most, most], [[[1, most]], [5, [most, most]]])).grid == (most, 2)
+    assert info(rectilinear([1000, 1000], [[[1, most]] * 1000, most])).grid == (1000, 1)
+    assert info(rectilinear([], [])).grid == ()
+
+
+@pytest.mark.parametrize(
+    "chunk_shapes",
+    [[[4, 5], 7], [[[3, 3]], 7], [[], 7], [[10], 0], [[10], -7], [[10, 0], 7], [[10, -1], 7], [[[10, 0]], 7],
+     [[[10, -1], 10], 7], [[[0, 10], 10], 7], [[[10]], 7], [[[10, 1, 1]], 7], [[[10, [1]]], 7], [[10]], [[10], 7, 1],
+     [10.0, 7], [True, 7], [[True, 9], 7], [[[10, True]], 7], ["10", 7], [None, 7], [{"10": 1}, 7], "10", None, {},
+     [[1 << 63], 7], [1 << 63, 7], [[[1, 1 << 63]], 7], [[10, "x"], 7]],
+    ids=repr,
+)  # fmt: skip
+def test_a_rectilinear_grid_that_does_not_cover_the_array_or_is_none_is_refused(chunk_shapes: Any) -> None:
+    assert info_or_none(rectilinear([10, 7], chunk_shapes), "zarr.json") is None
+
+
+def test_a_grid_of_an_unknown_kind_is_refused() -> None:
+    assert info_or_none(rectilinear([10, 7], [10, 7], kind="outline"), "zarr.json") is None
+    assert info_or_none({**V3, "chunk_grid": {"name": "hexagonal", "configuration": {}}}, "zarr.json") is None
 
 
 @pytest.mark.parametrize(
