@@ -36,6 +36,7 @@ async def create_repository(
     storage: Storage, config: RepositoryConfig, containers: VirtualContainers, *, check_clean_root: bool
 ) -> tuple[Context, RepositoryInfo]:
     """Create a repository; see `Repository.create`."""
+    _check_types(storage, config)
     environment = Environment()
     if check_clean_root:
         await _check_clean(storage)
@@ -57,6 +58,7 @@ async def find_repository(
     storage: Storage, config: RepositoryConfig | None, containers: VirtualContainers
 ) -> tuple[Context, RepositoryInfo]:
     """Read what leads to a repository: one round of requests; see `Repository.open`."""
+    _check_types(storage, config)
     environment = Environment()
     try:
         data, hint = await asyncio.gather(storage.get(REPOSITORY_KEY), BranchLog(storage, MAIN, environment).hint())
@@ -69,11 +71,23 @@ async def find_repository(
 
 async def repository_exists(storage: Storage) -> bool:
     """Tell whether there is a repository."""
+    _check_types(storage, None)
     try:
         await storage.head(REPOSITORY_KEY)
     except ObjectNotFoundError:
         return False
     return True
+
+
+def _check_types(storage: object, config: object) -> None:
+    """Check what users confuse most: a URL or a path is no storage yet."""
+    if not isinstance(storage, Storage):
+        raise InvalidInputError(
+            f"a repository is on a storage, not on a {type(storage).__name__}: "
+            "make one with storage_from_url(url), local_filesystem_storage(path) or s3_storage(bucket=...)"
+        )
+    if not isinstance(config, RepositoryConfig | None):
+        raise InvalidInputError(f"config is a RepositoryConfig, not a {type(config).__name__}")
 
 
 async def _check_clean(storage: Storage) -> None:

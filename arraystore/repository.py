@@ -10,7 +10,7 @@ from typing import Any
 
 from arraystore.commit.branch import Tip, load_checkpoint, load_tip
 from arraystore.commit.history import Place, ancestry, find_snapshot, list_branches
-from arraystore.commit.prepare import upload
+from arraystore.commit.prepare import check_note, upload
 from arraystore.config import RepositoryConfig
 from arraystore.containers import VirtualContainers
 from arraystore.context import Context
@@ -319,7 +319,14 @@ class Repository:
             session.commit(message, metadata)
 
     def set_default_commit_metadata(self, metadata: dict[str, Any]) -> None:
-        """Set metadata that every commit through this object gets, under what the commit itself says."""
+        """Set metadata that every commit through this object gets, under what the commit itself says.
+
+        Raises
+        ------
+        InvalidInputError
+            If it cannot be stored.
+        """
+        check_note("", metadata)
         self._default_metadata = dict(metadata)
 
     def default_commit_metadata(self) -> dict[str, Any]:
