@@ -46,6 +46,12 @@ def _kept_variable(plan: IngestPlan, item: Unchanged) -> Variable:
     return plan.group.arrays[item.name] if item.kept_in is None else plan.sources[item.kept_in].variables[item.name]
 
 
+def _why_not_both(append_dim: str | None) -> str:
+    if append_dim is None:
+        return "cannot have both: where files follow each other along a dimension, name it (--append-dim DIMENSION)"
+    return f"without the dimension {append_dim!r} it cannot have both"
+
+
 def _compare(plan: IngestPlan, sources: Sources, target: zarr.Group | None, item: Unchanged) -> None:
     kept = _kept_variable(plan, item)
     for box in _blocks(kept):
@@ -58,7 +64,7 @@ def _compare(plan: IngestPlan, sources: Sources, target: zarr.Group | None, item
             owner = f"group {plan.group.path!r}" if item.kept_in is None else f"source {sources.path(item.kept_in)!r}"
             raise VariableMismatchError(
                 f"variable {item.name!r} of {sources.path(item.source)!r} has other values than in {owner} (at "
-                f"{box_text(kept.dims, box)}), and without the dimension {plan.append_dim!r} it cannot have both; "
+                f"{box_text(kept.dims, box)}), and {_why_not_both(plan.append_dim)}; "
                 f"if the values that are kept will do, leave it out (--skip {item.name})"
             )
 
