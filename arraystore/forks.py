@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,13 +17,13 @@ from arraystore.format.changes import ArrayPayload, ChangePayload, decode_change
 from arraystore.format.envelope import pack_body, unpack_body
 from arraystore.format.layer import Layer
 from arraystore.format.manifest import encode_manifest
-from arraystore.format.node import Node, NodeKind, node_key
+from arraystore.format.node import Documents, Node, NodeKind, node_key
 from arraystore.format.record import Transaction
-from arraystore.format.references import VIRTUAL, References, to_manifests
+from arraystore.format.references import DELETED, INLINE, VIRTUAL, References, to_manifests
 from arraystore.format.transaction import ChunkChange, NodeChange, Operation, Presence, TransactionLog, read_log
 from arraystore.format.zarr_metadata import array_info
 
-__all__ = ["MergedChunks", "apply_payloads", "collect", "provisional_log", "with_log"]
+__all__ = ["Home", "Merged", "apply_payloads", "collect", "provisional_log", "with_log"]
 
 Int64s = npt.NDArray[np.int64]
 _PAYLOAD = "change payload of a fork"
@@ -53,9 +53,7 @@ def with_log(state: State, log: bytes) -> State:
     return builder.build()
 
 
-async def collect(
-    changes: ChangeSet, reader: ChunkReader, session: bytes, fork: bytes, epoch: int
-) -> ChangePayload:
+async def collect(changes: ChangeSet, reader: ChunkReader, home: Home) -> ChangePayload:
     """Make the packs of a fork durable and return what it changed."""
     await changes.packs.flush()
     await changes.packs.storage.sync()
@@ -64,40 +62,65 @@ async def collect(
         if node.id in changes.arrays:
             manifests = to_manifests(await final_references(changes, reader, node))
             arrays.append(ArrayPayload(node.id, changes.arrays[node.id].visible, tuple(manifests)))
-    return ChangePayload(session, fork, epoch, tuple(changes.node_changes()), tuple(arrays))
+    nodes = tuple(changes.node_changes())
+    return ChangePayload(home.session, home.fork, home.epoch, home.number, nodes, tuple(arrays))
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where a payload comes from; see `ChangePayload`."""
+
+    session: bytes
+    fork: bytes
+    epoch: int
+    number: int
 
 
 @dataclass
-class MergedChunks:
-    """Which chunks came from forks already, per array: sorted by coordinates."""
+class Merged:
+    """What a session has got from forks: chunks by array and fork, nodes by key."""
 
-    coords: dict[bytes, Int64s]
+    coords: dict[bytes, dict[bytes, Int64s]] = field(default_factory=dict)
+    nodes: dict[str, bytes] = field(default_factory=dict)
+    numbers: dict[bytes, int] = field(default_factory=dict)
 
 
-def apply_payloads(changes: ChangeSet, payloads: Sequence[ChangePayload], merged: MergedChunks) -> None:
+def apply_payloads(changes: ChangeSet, payloads: Sequence[ChangePayload], merged: Merged) -> None:
     """Bring the changes of forks into a session: all of them, or none.
+
+    Of several payloads of one fork the newest counts, since it holds what the others do.
 
     Raises
     ------
     MergeConflictError
         If two forks, or a fork and the session, changed the same thing.
     """
+    newest: dict[bytes, ChangePayload] = {}
+    for payload in payloads:
+        if payload.number <= merged.numbers.get(payload.fork, 0):
+            raise MergeConflictError("these changes of a fork have been merged already, or newer ones of the same fork")
+        if payload.fork not in newest or newest[payload.fork].number < payload.number:
+            newest[payload.fork] = payload
     with changes.lock:
-        nodes = _check_nodes(changes, payloads)
-        chunks = _check_chunks(changes, payloads, merged, nodes)
-        for payload in payloads:
+        changes.check_open()
+        known = _check_nodes(changes, list(newest.values()), merged)
+        arrays = _gathered(newest.values(), known)
+        for node_id, by_fork in arrays.items():
+            _check_chunks(changes, known[node_id], by_fork, merged, newest)
+        for payload in newest.values():
             for change in payload.nodes:
                 _apply_node(changes, change)
-        for node_id, (node, parts, claimed) in chunks.items():
-            for part in parts:
-                _put_references(changes, node, part)
-            merged.coords[node_id] = claimed
+                merged.nodes[node_key(change.path, change.kind)] = payload.fork
+            merged.numbers[payload.fork] = payload.number
+        for node_id, by_fork in arrays.items():
+            for fork, parts in by_fork.items():
+                _replace_chunks(changes, known[node_id], parts, merged.coords.setdefault(node_id, {}), fork)
 
 
-def _check_nodes(changes: ChangeSet, payloads: Sequence[ChangePayload]) -> dict[bytes, Node]:
-    """Check that nodes fit; returns the nodes that forks create, by id."""
+def _check_nodes(changes: ChangeSet, payloads: Sequence[ChangePayload], merged: Merged) -> dict[bytes, Node]:
+    """Check that nodes fit; returns all nodes as they will be, by id."""
+    known = {node.id: node for node in changes.all_nodes()}
     touched: dict[str, NodeChange] = {}
-    created: dict[bytes, Node] = {}
     for payload in payloads:
         mine: dict[str, NodeChange] = {}
         for change in payload.nodes:
@@ -105,57 +128,70 @@ def _check_nodes(changes: ChangeSet, payloads: Sequence[ChangePayload]) -> dict[
             other = touched.get(key)
             if other is not None and (other.operation, other.documents) != (change.operation, change.documents):
                 raise MergeConflictError(f"two forks changed the node {change.path!r}", change.path)
+            again = merged.nodes.get(key) == payload.fork
             now = changes.node(key)
             if change.operation == Operation.CREATED:
-                if other is not None or (now is not None and mine.get(key) is None):
+                taken = now is not None and now.id != change.id and mine.get(key) is None
+                if other is not None or taken:
                     raise MergeConflictError(f"a fork creates {change.path!r}, which exists by now", change.path)
-                documents = {name: document for name, document in change.documents.items() if document is not None}
-                created[change.id] = Node(change.id, change.path, change.kind, documents)
+                known[change.id] = Node(change.id, change.path, change.kind, _documents(change, {}))
             elif now is None or now.id != change.id:
-                raise MergeConflictError(f"a fork changed {change.path!r}, which the session deleted", change.path)
-            elif changes.node_epochs.get(key, 0) >= payload.epoch and other is None:
+                if not (again and change.operation == Operation.DELETED):
+                    raise MergeConflictError(f"a fork changed {change.path!r}, which the session deleted", change.path)
+            elif changes.node_epochs.get(key, 0) >= payload.epoch and other is None and not again:
                 raise MergeConflictError(f"a fork and its session both changed the node {change.path!r}", change.path)
+            elif change.operation == Operation.UPDATED:
+                known[now.id] = Node(now.id, now.path, change.kind, _documents(change, now.documents), now.layers)
             mine[key] = change
         touched.update(mine)
-    return created
+    return known
+
+
+def _documents(change: NodeChange, before: Documents) -> Documents:
+    after = {**before, **change.documents}
+    return {name: document for name, document in after.items() if document is not None}
+
+
+def _gathered(
+    payloads: Iterable[ChangePayload], known: dict[bytes, Node]
+) -> dict[bytes, dict[bytes, list[References]]]:
+    """Return the references of all payloads, by array and fork."""
+    found: dict[bytes, dict[bytes, list[References]]] = {}
+    for payload in payloads:
+        for item in payload.arrays:
+            node = known.get(item.node)
+            if node is None:
+                raise MergeConflictError("a fork wrote chunks of an array that the session does not have")
+            grid = () if node.kind == NodeKind.FILE else array_info(node.documents).grid
+            parts = found.setdefault(item.node, {}).setdefault(payload.fork, [])
+            for manifest in item.manifests:
+                if len(manifest.box.low) != len(grid):
+                    raise FormatError(_PAYLOAD, f"chunks of {len(manifest.box.low)} dimensions for {node.path!r}")
+                part = References.from_manifest(manifest)
+                outside = (part.coords >= np.array(grid, dtype=np.int64)).any(axis=1)
+                if bool((outside & (part.source != DELETED)).any()):
+                    raise FormatError(_PAYLOAD, f"chunks outside of the grid {grid} of {node.path!r}")
+                parts.append(part)
+    return found
 
 
 def _check_chunks(
-    changes: ChangeSet, payloads: Sequence[ChangePayload], merged: MergedChunks, created: dict[bytes, Node]
-) -> dict[bytes, tuple[Node, list[References], Int64s]]:
-    known = {node.id: node for node in changes.all_nodes()}
-    known.update(created)
-    gathered: dict[bytes, list[References]] = {}
-    oldest: dict[bytes, int] = {}
-    for payload in payloads:
-        for item in payload.arrays:
-            oldest[item.node] = min(payload.epoch, oldest.get(item.node, payload.epoch))
-            if item.node not in known:
-                raise MergeConflictError("a fork wrote chunks of an array that the session does not have")
-            node = known[item.node]
-            ndim = 0 if node.kind == NodeKind.FILE else len(array_info(node.documents).grid)
-            for manifest in item.manifests:
-                if len(manifest.box.low) != ndim:
-                    raise FormatError(_PAYLOAD, f"chunks of {len(manifest.box.low)} dimensions for {node.path!r}")
-                gathered.setdefault(item.node, []).append(References.from_manifest(manifest))
-    return {
-        node_id: _claim(changes, known[node_id], parts, merged, oldest[node_id]) for node_id, parts in gathered.items()
-    }
-
-
-def _claim(
-    changes: ChangeSet, node: Node, parts: list[References], merged: MergedChunks, oldest: int
-) -> tuple[Node, list[References], Int64s]:
+    changes: ChangeSet,
+    node: Node,
+    by_fork: dict[bytes, list[References]],
+    merged: Merged,
+    payloads: dict[bytes, ChangePayload],
+) -> None:
     """Check that no chunk comes twice: from two forks, or from a fork and the session since the fork was taken."""
-    before = merged.coords.get(node.id)
-    coords = np.concatenate([part.coords for part in parts] + ([] if before is None else [before]))
-    claimed = _in_order(coords)
-    shared = claimed[1:][(claimed[1:] == claimed[:-1]).all(axis=1)]
+    others = [coords for fork, coords in merged.coords.get(node.id, {}).items() if fork not in by_fork]
+    coords = np.concatenate([part.coords for parts in by_fork.values() for part in parts])
+    shared = _twice(np.concatenate([coords, *others]))
     own = changes.touched.get(node.id)
     if own is not None:
         touched, epochs = own.columns()
-        both = _in_order(np.concatenate([np.unique(coords, axis=0), touched[epochs[:, 0] >= oldest]]))
-        shared = np.concatenate([shared, both[1:][(both[1:] == both[:-1]).all(axis=1)]])
+        oldest = min(payloads[fork].epoch for fork in by_fork)
+        late = touched[epochs[:, 0] >= oldest]
+        shared = np.concatenate([shared, _twice(np.concatenate([np.unique(coords, axis=0), late]))])
     if len(shared):
         shared = np.unique(shared, axis=0)
         shown = tuple(tuple(row) for row in shared[:100].tolist())
@@ -165,25 +201,39 @@ def _claim(
             node.path,
             shown,
         )
-    return node, parts, claimed
 
 
-def _in_order(coords: Int64s) -> Int64s:
-    return coords[np.lexsort(coords.T[::-1])] if coords.shape[1] else coords
+def _twice(coords: Int64s) -> Int64s:
+    """Return the rows that come more than once."""
+    ordered = coords[np.lexsort(coords.T[::-1])] if coords.shape[1] else coords
+    repeated: Int64s = ordered[1:][(ordered[1:] == ordered[:-1]).all(axis=1)]
+    return repeated
+
+
+def _replace_chunks(
+    changes: ChangeSet, node: Node, parts: list[References], before: dict[bytes, Int64s], fork: bytes
+) -> None:
+    """Put the chunks of a fork into the session's table, in place of those of its payload before."""
+    if fork in before:
+        table = changes.array(node).table
+        coords, _ = table.columns()
+        table.drop(~np.isin(table.numbers(coords), table.numbers(before[fork])))
+    for part in parts:
+        _put_references(changes, node, part)
+    before[fork] = np.concatenate([part.coords for part in parts])
 
 
 def _apply_node(changes: ChangeSet, change: NodeChange) -> None:
-    key = node_key(change.path, change.kind)
-    node = changes.node(key)
+    node = changes.node(node_key(change.path, change.kind))
     if change.operation == Operation.CREATED:
-        documents = {name: document for name, document in change.documents.items() if document is not None}
-        changes.put_node(Node(change.id, change.path, change.kind, documents))
-    elif node is not None and change.operation == Operation.DELETED:
-        changes.remove_node(node)
-    elif node is not None:
-        merged = {**node.documents, **change.documents}
-        documents = {name: document for name, document in merged.items() if document is not None}
-        changes.put_node(Node(node.id, node.path, change.kind, documents, node.layers))
+        if node is None or node.id != change.id:
+            node = Node(change.id, change.path, change.kind, {})
+        changes.put_node(replace(node, documents=_documents(change, {})))
+    elif node is not None and node.id == change.id:
+        if change.operation == Operation.DELETED:
+            changes.remove_node(node)
+        else:
+            changes.put_node(replace(node, kind=change.kind, documents=_documents(change, node.documents)))
 
 
 def _put_references(changes: ChangeSet, node: Node, part: References) -> None:
@@ -198,7 +248,7 @@ def _put_references(changes: ChangeSet, node: Node, part: References) -> None:
         source[part.source >= VIRTUAL] += changes.put_locations(part.locations) - VIRTUAL
     if part.inline:
         _, start, _ = changes.put_inline(memoryview(part.inline))
-        offset = np.where(part.source == -1, offset + start, offset)
+        offset = np.where(part.source == INLINE, offset + start, offset)
     changes.array(node).table.put_many(part.coords, source, offset, part.length)
 
 

@@ -23,7 +23,7 @@ from arraystore.config import RepositoryConfig
 from arraystore.context import Context
 from arraystore.diff import Diff, status_of
 from arraystore.errors import ConflictError, InvalidInputError, NodeNotFoundError, ReadOnlyError, SessionStateError
-from arraystore.forks import MergedChunks, apply_payloads, collect, decode_payload, provisional_log, with_log
+from arraystore.forks import Home, Merged, apply_payloads, collect, decode_payload, provisional_log, with_log
 from arraystore.format.changes import encode_changes
 from arraystore.format.ids import id_to_text
 from arraystore.format.node import NodeKind
@@ -71,7 +71,7 @@ class Session:
         self._prepared: Prepared | None = None
         self._uncertain = False
         self._busy = False
-        self._merged = MergedChunks({})
+        self._merged = Merged()
         self.default_metadata: dict[str, Any] = {}
         self.uncommitted: tuple[bytes, bytes] | None = None
         if branch is not None:
@@ -177,7 +177,7 @@ class Session:
         """Forget everything uncommitted."""
         self.check_writable()
         self._changes = ChangeSet(self._tip.state, _pack_writer(self.context))
-        self._merged = MergedChunks({})
+        self._merged = Merged()
         self._prepared = None
         self.hierarchy = Hierarchy(self._tip.state, self.context.reader, self._changes)
 
@@ -340,6 +340,7 @@ class ForkSession(Session):
         self._origin = tip
         self._session = session
         self._epoch = epoch
+        self._sent = 0
         self._log = log
 
     @property
@@ -364,14 +365,16 @@ class ForkSession(Session):
         super().check_writable(refusal)
 
     def changes(self) -> bytes:
-        """Make what was written durable, and return the changes, compactly, for `Session.merge`."""
+        """Make what was written durable, and return all changes so far, compactly, for `Session.merge`."""
         return run(self.changes_async())
 
     async def changes_async(self) -> bytes:
         """Asynchronous twin of `changes`."""
         self.check_writable()
         assert self._changes is not None
-        return encode_changes(await collect(self._changes, self.context.reader, self._session, self._id, self._epoch))
+        self._sent += 1
+        home = Home(self._session, self._id, self._epoch, self._sent)
+        return encode_changes(await collect(self._changes, self.context.reader, home))
 
     async def commit_async(
         self, message: str, metadata: dict[str, Any] | None = None, *, allow_empty: bool = False

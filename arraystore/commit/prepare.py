@@ -22,13 +22,13 @@ from arraystore.format.manifest import Manifest, encode_manifest
 from arraystore.format.node import Node
 from arraystore.format.record import (
     MAX_ATTACHED,
-    MAX_LOG_IN_BODY,
     MAX_MANIFEST_IN_BODY,
     MAX_MESSAGE,
     MAX_METADATA,
     MAX_NOTE_IN_BODY,
     Transaction,
     encode_note,
+    fits_body,
 )
 from arraystore.format.references import DELETED, References, overlay, to_manifests
 from arraystore.format.transaction import ChunkChange, Presence, TransactionLog, encode_transaction
@@ -176,7 +176,7 @@ async def prepare(
     log = TransactionLog(tuple(changes.node_changes()), tuple(chunks))
     place: TransactionLog | int | bytes = log
     encoded = pack_body(log.to_wire(_UNKNOWN_RECORD))
-    if len(encoded) > MAX_LOG_IN_BODY:
+    if not fits_body(encoded):
         number = attachments.add(encoded)
         if number is None:
             # its attachments would be named relative to a record that the object does not know

@@ -45,6 +45,8 @@ class ChangePayload:
         Id of the fork.
     epoch
         When it was taken: number among the forks of its session.
+    number
+        Of this payload among those of the fork; each holds all that those before it held.
     nodes
         Changes of nodes, in the order in which they apply.
     arrays
@@ -54,6 +56,7 @@ class ChangePayload:
     session: bytes
     fork: bytes
     epoch: int
+    number: int
     nodes: tuple[NodeChange, ...]
     arrays: tuple[ArrayPayload, ...]
 
@@ -64,18 +67,26 @@ def encode_changes(payload: ChangePayload) -> bytes:
         (item.node, item.visible, tuple(encode_manifest(manifest) for manifest in item.manifests))
         for item in payload.arrays
     )
-    body = (payload.session, payload.fork, payload.epoch, tuple(node.to_wire() for node in payload.nodes), arrays)
+    body = (
+        payload.session,
+        payload.fork,
+        payload.epoch,
+        payload.number,
+        tuple(node.to_wire() for node in payload.nodes),
+        arrays,
+    )
     return encode_object(Kind.CHANGES, pack_body(body))
 
 
 def decode_changes(name: str, data: bytes | bytearray | memoryview) -> ChangePayload:
     """Read a payload, which may come from anywhere; raises `FormatError`."""
     body = read_object(name, Kind.CHANGES, data)
-    session, fork, epoch, nodes, arrays = read_tuple(name, body, bytes, bytes, int, tuple, tuple)
+    session, fork, epoch, number, nodes, arrays = read_tuple(name, body, bytes, bytes, int, int, tuple, tuple)
     return ChangePayload(
         read_id(name, session),
         read_id(name, fork),
         epoch,
+        number,
         tuple([NodeChange.from_wire(name, node) for node in nodes]),
         tuple([_read_array(name, item) for item in arrays]),
     )

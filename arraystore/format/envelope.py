@@ -197,6 +197,11 @@ def _frame_content_size(frame: bytes) -> int | None:
     return size + 256 if width == 2 else size
 
 
+def packed_size(data: bytes) -> int:
+    """Return how long bytes are when they are compressed as bodies are."""
+    return len(zstd.compress(data, _ZSTD_LEVEL))
+
+
 def pack_body(value: Any) -> bytes:
     """Encode a body: msgpack with binary and text types kept apart."""
     packed: bytes | None = msgpack.packb(value, use_bin_type=True)

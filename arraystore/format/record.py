@@ -18,6 +18,7 @@ from arraystore.format.envelope import (
     check_time,
     encode_object,
     pack_body,
+    packed_size,
     read_object,
     read_tuple,
     unpack_body,
@@ -35,6 +36,7 @@ __all__ = [
     "MAX_MESSAGE",
     "MAX_METADATA",
     "MAX_NOTE_IN_BODY",
+    "MAX_PACKED_LOG_IN_BODY",
     "Birth",
     "Body",
     "Commit",
@@ -51,6 +53,7 @@ __all__ = [
     "encode_note",
     "encode_record",
     "first_carried",
+    "fits_body",
     "record_key",
 ]
 
@@ -63,8 +66,13 @@ MAX_BODY = 16 * 1024
 MAX_MANIFEST_IN_BODY = 160
 """A manifest of one small chunk travels in the body; a larger one is attached, which is not repeated."""
 
-MAX_LOG_IN_BODY = 320
-"""Change logs above this are attached.  With it a commit of one chunk stays below 4 KiB, all repetitions counted."""
+MAX_LOG_IN_BODY = 4 * 1024
+MAX_PACKED_LOG_IN_BODY = 640
+"""Change logs above either of these, as they are and compressed, are attached.
+
+Repeated metadata documents compress to next to nothing within a record; with these bounds appends, which change the
+shape of some arrays, travel in the body, and a commit of one chunk stays below 4 KiB, all repetitions counted.
+"""
 
 MAX_NOTE_IN_BODY = 256
 """Message and metadata above this are attached."""
@@ -204,6 +212,13 @@ def first_carried(sequence: int) -> int:
         return sequence
     skip = LONG_SKIP if sequence % SHORT_SKIP == 0 else SHORT_SKIP
     return (sequence - 1) // skip * skip + 1
+
+
+def fits_body(log: bytes) -> bool:
+    """Tell whether an encoded change log is small enough to be repeated by the records that follow."""
+    if len(log) <= MAX_PACKED_LOG_IN_BODY:
+        return True
+    return len(log) <= MAX_LOG_IN_BODY and packed_size(log) <= MAX_PACKED_LOG_IN_BODY
 
 
 def encode_record(record: Record) -> bytes:

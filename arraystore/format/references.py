@@ -179,8 +179,19 @@ def to_manifests(references: References, limit: int = REFERENCES_PER_MANIFEST) -
         order = np.argsort(numbers, kind="stable")
         references, numbers = references.take(order), numbers[order]
     cuts = (np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist()
-    for start, stop in zip([0, *cuts], [*cuts, len(numbers)], strict=True):
+    for start, stop in _grouped([*cuts, len(numbers)], limit):
         yield from _bounded(references.take(slice(start, stop)))
+
+
+def _grouped(ends: list[int], limit: int) -> Iterator[tuple[int, int]]:
+    """Put neighbouring tiles together as long as they hold at most `limit` references: scattered ones fill few."""
+    start = last = 0
+    for end in ends:
+        if end - start > limit and last > start:
+            yield start, last
+            start = last
+        last = end
+    yield start, last
 
 
 def _bounded(references: References) -> Iterator[Manifest]:

@@ -21,7 +21,7 @@ from arraystore.format.snapshot import PageRef, checkpoint_key, encode_checkpoin
 __all__ = ["MOST_DETACHED", "checkpoint_due", "write_checkpoint", "write_periodic"]
 
 
-MOST_DETACHED = 8
+MOST_DETACHED = 1
 """Change logs outside of bodies that a reader may have to fetch, one request each, before a checkpoint spares it."""
 
 

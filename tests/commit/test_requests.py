@@ -58,16 +58,24 @@ def test_a_cold_reader_takes_at_most_six_requests_in_three_rounds(sequence: int)
     session = Repository.open(counting).readonly_session("main")
     assert session._tip.sequence == sequence
     assert sum(requests(counting).values()) <= 6
-    assert distant.rounds <= 3 + (sequence == 2)  # the log that creates the array is attached to record 1
+    assert distant.rounds <= 3
 
 
-def test_before_the_first_checkpoint_an_attached_change_log_costs_a_reader_a_request_and_a_round() -> None:
+def test_a_change_log_too_large_for_a_body_brings_a_checkpoint_so_that_readers_need_not_fetch_it() -> None:
     storage = _near()
-    repository_at(storage, 63)
+    repository = create_repository(storage)
+    session = repository.writable_session("main")
+    group = zarr.open_group(session.store)
+    for i in range(12):
+        group.create_array(f"array{i}", shape=(10,), chunks=(5,), dtype="f8", attributes={"name": f"{i}" * 100})
+    session.commit("an attached change log")
+    repository.wait_for_maintenance()
+    for i in range(62):
+        commit_number(repository, i, i)
     counting, distant = _seen_from_afar(storage)
-    Repository.open(counting).readonly_session("main")
-    assert sum(requests(counting).values()) == 7
-    assert distant.rounds == 4
+    assert "array7" in zarr.open_group(Repository.open(counting).readonly_session("main").store, mode="r")
+    assert sum(requests(counting).values()) <= 6
+    assert distant.rounds <= 3
 
 
 @pytest.mark.parametrize("sequence", [0, 1, 63, 64, 65, 130])
@@ -185,7 +193,7 @@ def test_a_chunk_written_among_a_million_references_costs_no_more_than_among_ten
         assert operations.count("put") + operations.count("put_if_absent") <= 3
         assert set(operations) <= {"put", "put_if_absent"}
         written.append(storage.counts.bytes_written)
-    assert abs(written[0] - written[1]) < 64
+    assert written[1] < written[0] + 64
 
 
 def test_any_snapshot_opens_by_its_id_in_a_handful_of_requests() -> None:

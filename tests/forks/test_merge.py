@@ -87,6 +87,40 @@ def test_a_payload_that_was_merged_is_not_merged_again(repo: ars.Repository) -> 
     assert rows(repo)[2] == 1
 
 
+def test_of_several_payloads_of_one_fork_the_newest_counts(repo: ars.Repository) -> None:
+    session = repo.writable_session("main")
+    fork = session.fork()
+    write(fork, 2, 1)
+    write(fork, 3, 1)
+    zarr.create_array(fork.store, name="b", shape=(2, 4), chunks=(1, 4), dtype="i4", fill_value=0)
+    first = fork.changes()
+    write(fork, 2, 5)
+    write(fork, 3, 0)
+    write(fork, 1, 4, "b")
+    second = fork.changes()
+    session.merge(second, first)
+    other = session.fork()
+    write(other, 4, 4)
+    session.merge(other)
+    write(fork, 5, 6)
+    session.merge(fork.changes())
+    with pytest.raises(MergeConflictError, match="already"):
+        session.merge(first)
+    session.commit("the newest")
+    assert rows(repo) == [0, 0, 5, 0, 4, 6, 0, 0]
+    assert rows(repo, "b") == [0, 4]
+
+
+def test_chunks_outside_of_the_grid_in_a_payload_are_refused(repo: ars.Repository) -> None:
+    session = repo.writable_session("main")
+    fork = session.fork()
+    write(fork, 7, 1)
+    payload = fork.changes()
+    zarr.open_array(session.store, path="a").resize((4, 4))
+    with pytest.raises(FormatError, match="outside of the grid"):
+        session.merge(payload)
+
+
 def test_a_fork_may_overwrite_what_the_session_wrote_before_the_fork_was_taken(repo: ars.Repository) -> None:
     session = repo.writable_session("main")
     write(session, 1, 1)

@@ -226,7 +226,7 @@ def some_changes() -> ChangePayload:
         ArrayPayload(an_id(22), (3, 14), (point_manifest(),)),
         ArrayPayload(an_id(24), None, (point_manifest(), point_manifest())),
     )
-    return ChangePayload(an_id(110), an_id(111), 3, a_log().nodes, arrays)
+    return ChangePayload(an_id(110), an_id(111), 3, 2, a_log().nodes, arrays)
 
 
 def samples() -> Iterator[Sample]:

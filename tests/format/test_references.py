@@ -79,13 +79,11 @@ def parts_of(manifests: list[Manifest]) -> list[Cells]:
 
 
 @given(dimensions.flatmap(lambda d: reference_sets(d, 40)), st.integers(1, 12))
-def test_manifests_cut_from_a_set_hold_it_exactly_in_boxes_that_do_not_meet(references: References, limit: int) -> None:
+def test_manifests_cut_from_a_set_hold_it_exactly(references: References, limit: int) -> None:
     manifests = list(to_manifests(references, limit))
     parts = parts_of(manifests)
     assert sum(map(len, parts)) == len(references)
     assert {cell: said for part in parts for cell, said in part.items()} == meaning(references)
-    for a, b in itertools.combinations(manifests, 2):
-        assert not a.box.intersects(b.box)
     for manifest in manifests:
         assert manifest.count <= limit
         used = set(manifest.source.tolist())
@@ -93,20 +91,29 @@ def test_manifests_cut_from_a_set_hold_it_exactly_in_boxes_that_do_not_meet(refe
 
 
 @given(st.data())
-def test_tiles_stand_at_places_that_do_not_depend_on_what_is_written(data: st.DataObject) -> None:
-    grid, limit = (6, 7, 5), 20
+def test_a_tile_is_never_split_and_scattered_tiles_share_manifests(data: st.DataObject) -> None:
+    grid, limit, tile = (6, 7, 5), 20, (1, 4, 5)  # whole rows of 5, four of them: 20 cells
     cells = list(itertools.product(*map(range, grid)))
-    corner = (5, 6, 4)  # both sets reach to the corner, so they belong to grids of the same size
-    tiles = []
-    for _ in range(2):
-        chosen = data.draw(st.lists(st.sampled_from(cells), min_size=40, max_size=60, unique=True))
-        coords = np.array(sorted({*chosen, corner}), dtype=np.int64)
-        zeros = np.zeros(len(coords), dtype=np.int64)
-        found = list(to_manifests(References(coords, zeros, zeros, zeros, (bytes(12),)), limit))
-        tiles.append({cell: i for i, part in enumerate(parts_of(found)) for cell in part})
-    shared = tiles[0].keys() & tiles[1].keys()
-    for a, b in itertools.combinations(sorted(shared), 2):
-        assert (tiles[0][a] == tiles[0][b]) == (tiles[1][a] == tiles[1][b])
+    corner = (5, 6, 4)  # the set reaches to the corner, so that tiles are those of this grid
+    chosen = data.draw(st.lists(st.sampled_from(cells), min_size=40, max_size=60, unique=True))
+    coords = np.array(sorted({*chosen, corner}), dtype=np.int64)
+    zeros = np.zeros(len(coords), dtype=np.int64)
+    manifests = list(to_manifests(References(coords, zeros, zeros, zeros, (bytes(12),)), limit))
+    home: dict[tuple[int, ...], int] = {}
+    for i, part in enumerate(parts_of(manifests)):
+        for cell in part:
+            assert home.setdefault(tuple(c // t for c, t in zip(cell, tile, strict=True)), i) == i
+    for one, next_one in itertools.pairwise(manifests):
+        assert one.count + next_one.count > limit, "two that fit into one"
+
+
+def test_references_scattered_over_a_huge_grid_fill_few_manifests() -> None:
+    generator = np.random.default_rng(3)
+    coords = np.unique(generator.integers(0, 1 << 20, (5000, 2)), axis=0).astype(np.int64)
+    zeros = np.zeros(len(coords), dtype=np.int64)
+    manifests = list(to_manifests(References(coords, zeros, zeros, zeros, (bytes(12),)), 1000))
+    assert len(manifests) <= 6
+    assert sum(manifest.count for manifest in manifests) == len(coords)
 
 
 @given(dimensions.flatmap(lambda d: reference_sets(d).filter(len)), st.data())
