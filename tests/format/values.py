@@ -217,6 +217,7 @@ payloads = st.builds(
     ids,
     ids,
     numbers,
+    numbers,
     st.lists(node_changes(), max_size=3).map(tuple),
     st.lists(
         st.builds(
@@ -244,5 +245,5 @@ def plain(value: Any) -> Any:
     if isinstance(value, ArrayPayload):
         return (value.node, value.visible, [plain(m) for m in value.manifests])
     if isinstance(value, ChangePayload):
-        return (value.session, value.fork, value.nodes, [plain(a) for a in value.arrays])
+        return (value.session, value.fork, value.epoch, value.number, value.nodes, [plain(a) for a in value.arrays])
     return value
