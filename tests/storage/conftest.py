@@ -74,6 +74,10 @@ def _obstore(request: Request) -> ObstoreStorage:
     return obstore_on(request.getfixturevalue("s3_server"))
 
 
+def _minio(request: Request) -> ObstoreStorage:
+    return obstore_on(request.getfixturevalue("minio_server"))
+
+
 def _s3fs(request: Request) -> FsspecStorage:
     return s3fs_on(request.getfixturevalue("s3_server"))
 
@@ -91,6 +95,7 @@ BACKENDS: dict[str, Callable[[Request], Storage]] = {
     "local": _local,
     "local-without-fsync": _local_without_fsync,
     "obstore-s3": _obstore,
+    "obstore-minio": _minio,
     "s3fs": _s3fs,
     "fsspec-memory": _fsspec_memory,
     "wrapped": _wrapped,
