@@ -207,10 +207,12 @@ class Hierarchy:
         changes = handle.changes
         if changes is None:
             return False
-        entry = changes.table.get(changes.table.number(coords))
-        if entry is not None:
-            return None if entry[0] == DELETED else entry
-        return None if changes.hides(coords) else False
+        assert self.changes is not None
+        with self.changes.lock:  # another thread may resize the array, which numbers its chunks anew
+            entry = changes.table.get(changes.table.number(coords))
+            if entry is not None:
+                return None if entry[0] == DELETED else entry
+            return None if changes.hides(coords) else False
 
     def get_sync(self, key: str, window: Window = whole_chunk) -> BytesLike | None:
         """Return a value, or the part of it that a window wants; None if there is none."""
@@ -384,8 +386,9 @@ class Hierarchy:
         written = handle.changes
         if written is None:
             return False
-        entry = written.table.get(written.table.number(coords))
-        return entry is not None and entry[0] >= 0 and changes.packs.replace(*entry, data)
+        with changes.lock:
+            entry = written.table.get(written.table.number(coords))
+            return entry is not None and entry[0] >= 0 and changes.packs.replace(*entry, data)
 
     def _set_document(self, key: str, data: memoryview) -> bool:
         """Set a metadata document; False if the key or the bytes are none."""
