@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from arraystore.commit.environment import Environment
-from arraystore.commit.log import BranchLog
+from arraystore.commit.log import BranchLog, put_surely
 from arraystore.config import RepositoryConfig
 from arraystore.containers import VirtualContainers
 from arraystore.context import Context
@@ -46,9 +46,9 @@ async def create_repository(
     record = Record(MAIN, 0, encode_body(0, birth, MAIN))
     # The first record goes first: an object "repo" promises a branch.  If it is there already, a creation was
     # interrupted or runs at the same time, and its record serves as well.
-    await storage.put_if_absent(_FIRST_RECORD, encode_record(record))
+    await put_surely(storage, environment, _FIRST_RECORD, encode_record(record))
     info = RepositoryInfo(environment.new_id(), environment.now_us(), config.to_dict())
-    if not await storage.put_if_absent(REPOSITORY_KEY, encode_repository(info)):
+    if not await put_surely(storage, environment, REPOSITORY_KEY, encode_repository(info)):
         raise _exists(storage)
     await _probe(storage, info)
     return Context(storage, config, containers, environment), info

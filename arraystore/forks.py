@@ -48,7 +48,7 @@ def with_log(state: State, log: bytes) -> State:
     """Return a state with provisional changes applied; raises `FormatError`."""
     decoded = read_log("provisional change log", unpack_body("provisional change log", log))
     builder = StateBuilder(state)
-    pretended = Transaction(state.snapshot, state.parent or state.snapshot, state.time, 0, state.note, decoded)
+    pretended = Transaction(state.snapshot, state.snapshot, state.time, 0, state.note, decoded)
     builder.commit(state.sequence, [(pretended, decoded, state.note)])
     return builder.build()
 
@@ -118,33 +118,72 @@ def apply_payloads(changes: ChangeSet, payloads: Sequence[ChangePayload], merged
 
 
 def _check_nodes(changes: ChangeSet, payloads: Sequence[ChangePayload], merged: Merged) -> dict[bytes, Node]:
-    """Check that nodes fit; returns all nodes as they will be, by id."""
-    known = {node.id: node for node in changes.all_nodes()}
+    """Check that changes of nodes fit each other and the session; returns all nodes as they will be, by id."""
+    final = {node.key: node for node in changes.all_nodes()}
     touched: dict[str, NodeChange] = {}
+    gone: set[str] = set()
     for payload in payloads:
         mine: dict[str, NodeChange] = {}
         for change in payload.nodes:
             key = node_key(change.path, change.kind)
-            other = touched.get(key)
-            if other is not None and (other.operation, other.documents) != (change.operation, change.documents):
-                raise MergeConflictError(f"two forks changed the node {change.path!r}", change.path)
+            _check_other(change, touched.get(key))
             again = merged.nodes.get(key) == payload.fork
-            now = changes.node(key)
+            now = final.get(key)
             if change.operation == Operation.CREATED:
-                taken = now is not None and now.id != change.id and mine.get(key) is None
-                if other is not None or taken:
+                if now is not None and now.id != change.id:
                     raise MergeConflictError(f"a fork creates {change.path!r}, which exists by now", change.path)
-                known[change.id] = Node(change.id, change.path, change.kind, _documents(change, {}))
+                final[key] = Node(change.id, change.path, change.kind, _documents(change, {}))
             elif now is None or now.id != change.id:
-                if not (again and change.operation == Operation.DELETED):
-                    raise MergeConflictError(f"a fork changed {change.path!r}, which the session deleted", change.path)
-            elif changes.node_epochs.get(key, 0) >= payload.epoch and other is None and not again:
+                if change.operation != Operation.DELETED or not (again or key in touched):
+                    raise MergeConflictError(f"a fork changed {change.path!r}, which is deleted by now", change.path)
+            elif changes.node_epochs.get(key, 0) >= payload.epoch and key not in touched and not again:
                 raise MergeConflictError(f"a fork and its session both changed the node {change.path!r}", change.path)
-            elif change.operation == Operation.UPDATED:
-                known[now.id] = Node(now.id, now.path, change.kind, _documents(change, now.documents), now.layers)
+            elif change.operation == Operation.DELETED:
+                _check_unwritten(changes, now, payload, payloads, merged)
+                del final[key]
+                gone.add(now.path)
+            else:
+                final[key] = replace(now, kind=change.kind, documents=_documents(change, now.documents))
             mine[key] = change
         touched.update(mine)
-    return known
+    _check_hierarchy(final, gone, [change.path for change in touched.values()])
+    return {node.id: node for node in final.values()}
+
+
+def _check_other(change: NodeChange, other: NodeChange | None) -> None:
+    if other is not None and (other.operation, other.documents) != (change.operation, change.documents):
+        raise MergeConflictError(f"two forks changed the node {change.path!r}", change.path)
+    if other is not None and change.operation == Operation.CREATED:
+        raise MergeConflictError(f"two forks created {change.path!r}: create it before the forks", change.path)
+
+
+def _check_unwritten(
+    changes: ChangeSet, node: Node, payload: ChangePayload, payloads: Sequence[ChangePayload], merged: Merged
+) -> None:
+    """Check that nobody else wrote chunks of an array that a fork deletes."""
+    writers = {p.fork for p in payloads for item in p.arrays if item.node == node.id}
+    writers |= merged.coords.get(node.id, {}).keys()
+    own = changes.touched.get(node.id)
+    late = own is not None and bool((own.columns()[1][:, 0] >= payload.epoch).any())
+    if late or writers - {payload.fork}:
+        raise MergeConflictError(f"a fork deleted {node.path!r}, of which others wrote chunks meanwhile", node.path)
+
+
+def _check_hierarchy(final: dict[str, Node], gone: set[str], paths: Sequence[str]) -> None:
+    """Check that no node ends up below an array, or below a group that is deleted."""
+    suspects = {node.path for node in final.values() if node.kind != NodeKind.FILE} if gone else set(paths)
+    arrays = {path for path in paths if (node := final.get(path)) is not None and node.kind == NodeKind.ARRAY}
+    if arrays:
+        suspects = {node.path for node in final.values() if node.kind != NodeKind.FILE}
+    for path in suspects:
+        above = path
+        while above and path in final:
+            above = above.rpartition("/")[0]
+            parent = final.get(above)
+            if parent is None and above in gone:
+                raise MergeConflictError(f"{path!r} would be left below {above!r}, which a fork deleted", path)
+            if parent is not None and parent.kind == NodeKind.ARRAY:
+                raise MergeConflictError(f"{path!r} would be below {above!r}, which is an array", path)
 
 
 def _documents(change: NodeChange, before: Documents) -> Documents:
@@ -159,9 +198,11 @@ def _gathered(
     found: dict[bytes, dict[bytes, list[References]]] = {}
     for payload in payloads:
         for item in payload.arrays:
+            if not item.manifests:
+                continue  # a resize that cut nothing off
             node = known.get(item.node)
             if node is None:
-                raise MergeConflictError("a fork wrote chunks of an array that the session does not have")
+                raise MergeConflictError("a fork wrote chunks of an array that is deleted by now")
             grid = () if node.kind == NodeKind.FILE else array_info(node.documents).grid
             parts = found.setdefault(item.node, {}).setdefault(payload.fork, [])
             for manifest in item.manifests:
@@ -170,7 +211,9 @@ def _gathered(
                 part = References.from_manifest(manifest)
                 outside = (part.coords >= np.array(grid, dtype=np.int64)).any(axis=1)
                 if bool((outside & (part.source != DELETED)).any()):
-                    raise FormatError(_PAYLOAD, f"chunks outside of the grid {grid} of {node.path!r}")
+                    raise MergeConflictError(
+                        f"a fork wrote chunks of {node.path!r} outside of its grid, which is {grid} by now", node.path
+                    )
                 parts.append(part)
     return found
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from arraystore.commit.branch import Tip, load_checkpoint, load_tip
 from arraystore.commit.history import Place, ancestry, find_snapshot, list_branches
+from arraystore.commit.log import put_surely
 from arraystore.commit.prepare import check_note, upload
 from arraystore.config import RepositoryConfig
 from arraystore.containers import VirtualContainers
@@ -504,7 +505,7 @@ class Repository:
         state = tip.state
         now = self._context.environment.now_us()
         encoded = encode_tag(Tag(tag, state.snapshot, state.branch, state.sequence, checkpoint, now))
-        if not await self.storage.put_if_absent(key, encoded):
+        if not await put_surely(self.storage, self._context.environment, key, encoded):
             raise AlreadyExistsError(f"there is a tag {tag!r} already; tags never change")
 
     async def _pinned(self, snapshot_id: str) -> tuple[Tip, bytes]:

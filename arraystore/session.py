@@ -176,6 +176,9 @@ class Session:
     def discard_changes(self) -> None:
         """Forget everything uncommitted."""
         self.check_writable()
+        _live.pop(self._id, None)
+        self._id = self.context.environment.new_id()  # forks of what is discarded have no home any more
+        _live[self._id] = self
         self._changes = ChangeSet(self._tip.state, _pack_writer(self.context))
         self._merged = Merged()
         self._prepared = None

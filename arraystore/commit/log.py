@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from arraystore.commit.environment import Environment
-from arraystore.errors import FormatError, ObjectNotFoundError, RefNotFoundError, StorageError
+from arraystore.errors import FormatError, ObjectNotFoundError, RefNotFoundError, StorageError, UnsupportedStorageError
 from arraystore.format.envelope import unpack_body
 from arraystore.format.ids import id_to_text
 from arraystore.format.record import (
@@ -25,7 +25,7 @@ from arraystore.format.refs import Hint, branch_prefix, decode_hint, hint_key
 from arraystore.format.transaction import TransactionLog, decode_transaction, read_log
 from arraystore.storage.protocol import Storage
 
-__all__ = ["AppendUncertainError", "BranchLog", "Span", "carriers"]
+__all__ = ["AppendUncertainError", "BranchLog", "Span", "carriers", "put_surely"]
 
 _APPEND_TRIES = 6
 _RECORDS_KEPT = 256
@@ -252,23 +252,40 @@ class BranchLog:
         AppendUncertainError
             If the storage fails for so long that it stays unknown.
         """
-        key, data = self.key(record.sequence), encode_record(record)
-        failure: StorageError | None = None
-        for attempt in range(_APPEND_TRIES):
-            if attempt:
-                await self.environment.sleep(0.05 * 2**attempt * (0.5 + self.environment.random()))
-            try:
-                won = await self.storage.put_if_absent(key, data)
-            except StorageError as error:
-                failure = error
-                continue
-            if won:
-                self._remember(record)
-            return won
-        raise AppendUncertainError(
-            f"{key}: the storage failed {_APPEND_TRIES} times while this commit was written, so it is unknown whether "
-            f"it arrived ({failure}). Call commit again: it finds out first, and never commits twice."
-        ) from failure
+        key = self.key(record.sequence)
+        try:
+            won = await put_surely(self.storage, self.environment, key, encode_record(record))
+        except StorageError as error:
+            raise AppendUncertainError(
+                f"{key}: it is unknown whether this record arrived, because {error}. Call commit again: it finds out "
+                "first, and never commits twice."
+            ) from error
+        if won:
+            self._remember(record)
+        return won
+
+
+async def put_surely(storage: Storage, environment: Environment, key: str, data: bytes) -> bool:
+    """Write an object unless one of this key exists, and find out for certain which it was.
+
+    What a storage leaves open after a failure is asked again: an object that equals `data` is this one.
+
+    Raises
+    ------
+    StorageError
+        If the storage fails for so long that it stays unknown.
+    """
+    failure: StorageError | None = None
+    for attempt in range(_APPEND_TRIES):
+        if attempt:
+            await environment.sleep(0.05 * 2**attempt * (0.5 + environment.random()))
+        try:
+            return await storage.put_if_absent(key, data)
+        except UnsupportedStorageError:
+            raise
+        except StorageError as error:
+            failure = error
+    raise StorageError(f"the storage failed {_APPEND_TRIES} times in a row: {failure}") from failure
 
 
 def transaction_key(identifier: bytes) -> str:

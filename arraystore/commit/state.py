@@ -113,6 +113,8 @@ class StateBuilder:
         nodes, keys = self._nodes, self._keys
         detached = self._state.detached
         for transaction, log, note in transactions:
+            if transaction.parent != self._state.snapshot:
+                raise FormatError(name, "a transaction that does not follow the snapshot before it")
             detached += not isinstance(transaction.log, TransactionLog)
             for change in log.nodes:
                 _apply_node(nodes, keys, change, name)

@@ -117,7 +117,7 @@ def test_chunks_outside_of_the_grid_in_a_payload_are_refused(repo: ars.Repositor
     write(fork, 7, 1)
     payload = fork.changes()
     zarr.open_array(session.store, path="a").resize((4, 4))
-    with pytest.raises(FormatError, match="outside of the grid"):
+    with pytest.raises(MergeConflictError, match="outside of its grid"):
         session.merge(payload)
 
 

@@ -1,0 +1,101 @@
+"""What forks and their session do to the same thing never gets lost without a word."""
+
+from __future__ import annotations
+
+import pytest
+import zarr
+
+from arraystore import MergeConflictError, Repository, in_memory_storage
+from arraystore.session import Session
+
+
+def _session(*, filled: bool) -> Session:
+    repository = Repository.create(in_memory_storage())
+    session = repository.writable_session("main")
+    array = zarr.create_array(
+        session.store, name="a", shape=(4, 8), chunks=(1, 1), dtype="i4", compressors=None, fill_value=-1
+    )
+    if filled:
+        array[:] = 0
+    session.commit("an array")
+    return repository.writable_session("main")
+
+
+@pytest.mark.parametrize("recreate", [False, True])
+def test_a_fork_that_deletes_an_array_conflicts_with_one_that_wrote_to_it(recreate: bool) -> None:
+    session = _session(filled=True)
+    first, second = session.fork(), session.fork()
+    del zarr.open_group(first.store)["a"]
+    if recreate:
+        zarr.create_array(first.store, name="a", shape=(4, 8), chunks=(1, 1), dtype="i4")
+    zarr.open_array(second.store, path="a")[1, 1] = 99
+    with pytest.raises(MergeConflictError):
+        session.merge(first, second)
+
+
+def test_a_fork_that_deletes_an_array_conflicts_with_chunks_that_were_merged_before() -> None:
+    session = _session(filled=True)
+    first, second = session.fork(), session.fork()
+    zarr.open_array(first.store, path="a")[1, 1] = 99
+    del zarr.open_group(second.store)["a"]
+    session.merge(first)
+    with pytest.raises(MergeConflictError):
+        session.merge(second)
+
+
+def test_a_fork_that_deletes_an_array_conflicts_with_chunks_that_the_session_wrote_meanwhile() -> None:
+    session = _session(filled=True)
+    fork = session.fork()
+    zarr.open_array(session.store, path="a")[1, 1] = 99
+    del zarr.open_group(fork.store)["a"]
+    with pytest.raises(MergeConflictError):
+        session.merge(fork)
+
+
+@pytest.mark.parametrize("by", ["fork", "session"])
+def test_a_chunk_outside_of_a_grid_that_shrank_meanwhile_is_a_conflict(by: str) -> None:
+    session = _session(filled=False)
+    shrinking, writing = session.fork(), session.fork()
+    zarr.open_array(writing.store, path="a")[0, 2] = 77
+    zarr.open_array((shrinking if by == "fork" else session).store, path="a").resize((4, 1))
+    with pytest.raises(MergeConflictError):
+        session.merge(*([shrinking] if by == "fork" else []), writing)
+
+
+def test_a_fork_that_only_resized_an_empty_array_comes_home() -> None:
+    session = _session(filled=False)
+    fork = session.fork()
+    zarr.open_array(fork.store, path="a").resize((6, 8))
+    session.merge(fork)
+    assert zarr.open_array(session.store, path="a").shape == (6, 8)
+
+
+def test_no_array_is_merged_below_an_array() -> None:
+    session = _session(filled=False)
+    zarr.create_group(session.store, path="h")
+    fork = session.fork()
+    zarr.create_array(fork.store, name="h/x", shape=(4,), chunks=(1,), dtype="i4")
+    del zarr.open_group(session.store)["h"]
+    zarr.create_array(session.store, name="h", shape=(4,), chunks=(1,), dtype="i4")
+    with pytest.raises(MergeConflictError):
+        session.merge(fork)
+
+
+def test_nothing_is_merged_below_a_group_that_another_fork_deleted() -> None:
+    session = _session(filled=False)
+    zarr.create_group(session.store, path="h")
+    first, second = session.fork(), session.fork()
+    del zarr.open_group(first.store)["h"]
+    zarr.create_array(second.store, name="h/x", shape=(4,), chunks=(1,), dtype="i4")
+    with pytest.raises(MergeConflictError):
+        session.merge(first, second)
+
+
+def test_what_was_written_after_discarding_is_not_overwritten_by_an_older_fork() -> None:
+    session = _session(filled=True)
+    fork = session.fork()
+    zarr.open_array(fork.store, path="a")[0, 0] = 5
+    session.discard_changes()
+    zarr.open_array(session.store, path="a")[0, 0] = 7
+    with pytest.raises(MergeConflictError):
+        session.merge(fork)
