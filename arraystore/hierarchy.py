@@ -455,11 +455,8 @@ class Hierarchy:
             parent = changes.node(above)
             if parent is not None and parent.kind == NodeKind.ARRAY:
                 raise InvalidKeyError(f"{path!r} cannot be a node: {above!r} above it is an array")
-        if kind == NodeKind.ARRAY:
-            below = path + "/" if path else ""
-            for other in changes.all_nodes():
-                if other.kind != NodeKind.FILE and other.path != path and other.path.startswith(below):
-                    raise InvalidKeyError(f"{path!r} cannot be an array: node {other.path!r} is below it")
+        if kind == NodeKind.ARRAY and changes.has_nodes_below(path):
+            raise InvalidKeyError(f"{path!r} cannot be an array: there are nodes below it")
 
     def _drop_file(self, changes: ChangeSet, path: str) -> None:
         if self._files:

@@ -7,6 +7,7 @@ Chunks are kept per node id in a `ChunkTable`.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -72,6 +73,7 @@ class ChangeSet:
         self.node_epochs: dict[str, int] = {}
         self.touched: dict[bytes, ChunkTable] = {}
         self._inline_copy = b""
+        self._below: Counter[str] | None = None
         self.has_files = any(key.startswith("\0") for key in base.nodes)
         self._locations: list[Locations] = []
         self._location_count = 0
@@ -96,6 +98,8 @@ class ChangeSet:
             if node.kind == NodeKind.FILE:
                 self.has_files = True
             self._clip(node)
+            if self.node(node.key) is None:
+                self._count_below(node, 1)
             self.nodes[node.key] = node
 
     def remove_node(self, node: Node) -> None:
@@ -103,10 +107,30 @@ class ChangeSet:
         with self.lock:
             self._note_node(node.key)
             self.arrays.pop(node.id, None)
+            if self.node(node.key) is not None:
+                self._count_below(node, -1)
             if node.key in self.base.nodes:
                 self.nodes[node.key] = None
             else:
                 self.nodes.pop(node.key, None)
+
+    def has_nodes_below(self, path: str) -> bool:
+        """Tell whether there is a group or an array below a path."""
+        with self.lock:
+            if self._below is None:
+                self._below = Counter()
+                for node in self.all_nodes():
+                    self._count_below(node, 1)
+            return self._below[path] > 0
+
+    def _count_below(self, node: Node, step: int) -> None:
+        """Keep count of the nodes below each path, once somebody has asked: a thousand creations ask as often."""
+        if self._below is None or node.kind == NodeKind.FILE:
+            return
+        above = node.path
+        while above:
+            above = above.rpartition("/")[0]
+            self._below[above] += step
 
     def _note_node(self, key: str) -> None:
         self.check_open()

@@ -11,7 +11,7 @@ import zarr
 from zarr.core.buffer import cpu, default_buffer_prototype
 from zarr.core.sync import _collect_aiterator, sync
 
-from arraystore import ArrayStore, InvalidInputError, InvalidKeyError, Repository, Session
+from arraystore import ArrayStore, InvalidInputError, InvalidKeyError, Repository, Session, in_memory_storage
 from arraystore.format.node import MAX_PATH
 
 VALUE = cpu.Buffer.from_bytes(b"value" * 200)
@@ -182,7 +182,7 @@ def test_a_group_with_members_does_not_become_an_array(session: Session) -> None
     zarr.create_array(session.store, name="g/a", shape=2, dtype="i4")
     document = session.store.get_sync("g/a/zarr.json")
     assert document is not None
-    with pytest.raises(InvalidKeyError, match="is below it"):
+    with pytest.raises(InvalidKeyError, match="below it"):
         session.store.set_sync("g/zarr.json", document)
 
 
@@ -231,3 +231,24 @@ def test_a_grid_too_large_to_number_is_refused_before_anything_is_written(sessio
     array = zarr.open_array(session.store, path="a")
     assert array.shape == (2, 1 << 20)
     assert array[0, 0] == 1
+
+
+def test_an_array_may_take_the_place_of_nodes_that_were_deleted() -> None:
+    repository = Repository.create(in_memory_storage())
+    session = repository.writable_session("main")
+    root = zarr.create_group(session.store)
+    root.create_array("g/h/x", shape=(2,), chunks=(1,), dtype="i4")
+    for path in ("g", "g/h"):
+        with pytest.raises(InvalidKeyError, match="below it"):
+            session.hierarchy.set_sync(f"{path}/.zarray", memoryview(_V2_ARRAY))
+    del root["g/h"]["x"]
+    del root["g"]
+    root.create_array("g", shape=(2,), chunks=(1,), dtype="i4")
+    session.commit("an array where a group was")
+    assert isinstance(zarr.open(repository.readonly_session("main").store, path="g", mode="r"), zarr.Array)
+
+
+_V2_ARRAY = (
+    b'{"zarr_format": 2, "shape": [2], "chunks": [1], "dtype": "<i4", "compressor": null, "fill_value": 0, '
+    b'"order": "C", "filters": null}'
+)
