@@ -17,6 +17,7 @@ from arraystore.ingest.source import describe_source
 from arraystore.ingest.target import make_array, normal_group, open_target, read_group, require_group, resize_array
 from arraystore.ingest.transfer import RegionTransfer
 from arraystore.ingest.values import check_values
+from arraystore.runtime import run
 from arraystore.session import Session
 from arraystore.spark import Progress, parallelism, run_tasks, start_session
 from arraystore.storage import Storage
@@ -183,6 +184,7 @@ def carry_out(
         retried = sum(result.attempt > 0 for result in results)
     text = message or default_message(plan)
     snapshot = session.commit(text, metadata=_metadata(plan))
+    run(session.context.idle())  # a batch job leaves nothing behind in the background
     return IngestReport(snapshot, plan, text, time.perf_counter() - began, retried)
 
 
