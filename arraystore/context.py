@@ -138,7 +138,7 @@ class Context:
         tip
             The record that was committed.
         large
-            Whether its change log is an object of its own, which readers should not have to replay.
+            Whether its change log is outside of its body, so that readers would have to fetch it.
         """
         branch = tip.state.branch
         known = self._tips.get(branch)

@@ -28,6 +28,7 @@ from arraystore.format.changes import encode_changes
 from arraystore.format.ids import id_to_text
 from arraystore.format.node import NodeKind
 from arraystore.format.refs import Hint
+from arraystore.format.transaction import TransactionLog
 from arraystore.hierarchy import Hierarchy
 from arraystore.listing import present_chunks
 from arraystore.runtime import run
@@ -242,7 +243,7 @@ class Session:
             except ConflictError:
                 self._uncertain = False
                 raise
-            return self._committed(outcome.tip, large=isinstance(self._prepared.log_place, bytes))
+            return self._committed(outcome.tip, large=not isinstance(self._prepared.log_place, TransactionLog))
         finally:
             self._busy = False
             if self._changes is not None and not self._uncertain:

@@ -21,8 +21,11 @@ from arraystore.format.snapshot import PageRef, checkpoint_key, encode_checkpoin
 __all__ = ["MOST_DETACHED", "checkpoint_due", "write_checkpoint", "write_periodic"]
 
 
-MOST_DETACHED = 1
-"""Change logs outside of bodies that a reader may have to fetch, one request each, before a checkpoint spares it."""
+MOST_DETACHED = 8
+"""Change logs outside of bodies that readers may have to fetch, one request each, before any writer spares them that.
+
+The writer of such a log writes a checkpoint at once; where this many pile up, that seems not to have happened.
+"""
 
 
 _HIGHEST_LEVEL = 2
