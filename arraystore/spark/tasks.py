@@ -128,7 +128,7 @@ def run_tasks(
     if not shares:
         return []
     context = spark.sparkContext
-    attempt = _Attempt[T, R](pickle.dumps(session.fork(), pickle.HIGHEST_PROTOCOL), work)
+    attempt: _Attempt[T, R] = _Attempt(pickle.dumps(session.fork(), pickle.HIGHEST_PROTOCOL), work)
     results = context.parallelize(shares, len(shares)).mapPartitions(attempt)
     return _collect(context, results, len(shares), description, progress)
 
