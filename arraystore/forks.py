@@ -281,8 +281,7 @@ def _apply_node(changes: ChangeSet, change: NodeChange) -> None:
 
 def _put_references(changes: ChangeSet, node: Node, part: References) -> None:
     """Write references of a fork into the session's table; packs, locations and inlined bytes come along."""
-    first_pack = len(changes.packs.packs)
-    changes.packs.packs.extend(part.packs)
+    first_pack = changes.packs.adopt(part.packs)
     source = part.source.copy()
     native = (source >= 0) & (source < VIRTUAL)
     source[native] += first_pack

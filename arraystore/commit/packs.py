@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ from arraystore.commit.environment import Environment
 from arraystore.format.ids import id_to_text
 from arraystore.runtime import submit
 from arraystore.storage.forking import renew_locks_after_fork
-from arraystore.storage.protocol import BytesLike, Storage
+from arraystore.storage.protocol import Storage
 
 __all__ = ["PackSettings", "PackWriter", "pack_key"]
 
@@ -165,6 +165,13 @@ class PackWriter:
         await self.storage.put(pack_key(self.packs[source]), data)
         return source, 0, len(data)
 
+    def adopt(self, packs: Sequence[bytes]) -> int:
+        """Number packs that others have written; returns the number of the first one."""
+        with self._lock:  # other threads number packs of their own meanwhile
+            first = len(self.packs)
+            self.packs.extend(packs)
+            return first
+
     def _new_pack(self) -> int:
         self.packs.append(self.environment.new_id())
         return len(self.packs) - 1
@@ -281,15 +288,3 @@ class PackWriter:
             for result in results:
                 if isinstance(result, BaseException):
                     raise result
-
-    def discard(self) -> None:
-        """Forget everything; packs that are on their way become garbage."""
-        with self._lock:
-            self._open, self._used, self._buffer = -1, 0, _NO_BUFFER
-            self.packs = []
-
-
-def as_bytes_view(data: BytesLike) -> memoryview:
-    """Return a flat view of bytes."""
-    view = memoryview(data)
-    return view if view.format == "B" and view.ndim == 1 else view.cast("B")

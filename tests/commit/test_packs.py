@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -12,6 +13,7 @@ from arraystore import in_memory_storage
 from arraystore.commit.environment import Environment
 from arraystore.commit.packs import PackSettings, PackWriter, pack_key
 from arraystore.errors import StorageError
+from arraystore.format.ids import IdSource
 from arraystore.storage import Fault, FaultyStorage, Storage
 from tests.commit.support import DistantStorage, keys
 
@@ -87,3 +89,15 @@ def test_a_failed_upload_is_reported_by_flush_stays_readable_and_is_repeated_by_
     asyncio.run(packs.flush())
     assert packs.read(source, offset, offset + length) is None
     assert storage.get_range_sync(pack_key(packs.packs[source]), offset, offset + length) == b"x" * 60
+
+
+def test_packs_of_forks_are_numbered_behind_a_pack_that_another_thread_has_just_begun() -> None:
+    writer = PackWriter(in_memory_storage(), Environment(), SMALL)
+    ids = IdSource()
+    with ThreadPoolExecutor(1) as pool:
+        with writer._lock:  # as a thread does that begins a pack
+            adopted = pool.submit(writer.adopt, [ids(), ids()])
+            time.sleep(0.05)
+            own = writer._new_pack()
+        assert (own, adopted.result()) == (0, 1)
+    assert len(writer.packs) == 3
