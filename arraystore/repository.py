@@ -347,7 +347,8 @@ class Repository:
             return Tip(await load_checkpoint(self.storage, found.checkpoint), {})
         assert snapshot_id is not None
         place = await self._find(id_from_text(snapshot_id))
-        return await load_tip(self._context.log(place.branch), place.hint, at=place.row.sequence)
+        log = self._context.log(place.branch)
+        return await load_tip(log, place.hint, at=place.row.sequence, snapshot=place.row.id)
 
     async def _find(self, snapshot: bytes) -> Place:
         """Find a snapshot on any branch; on main, which always exists, without asking for the others."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, replace
 
-from arraystore.commit.log import BranchLog, Span
+from arraystore.commit.log import BranchLog, Resolved, Span
 from arraystore.commit.state import CheckpointRef, State, StateBuilder, empty_state, state_from_checkpoint
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.format.record import LONG_SKIP, Birth, Body, Commit, encode_note
@@ -13,7 +13,7 @@ from arraystore.format.refs import Hint
 from arraystore.format.snapshot import checkpoint_key, decode_checkpoint
 from arraystore.storage.protocol import Storage
 
-__all__ = ["INITIAL_MESSAGE", "Tip", "advance", "load_checkpoint", "load_tip", "refresh", "window_start"]
+__all__ = ["INITIAL_MESSAGE", "Passed", "Tip", "advance", "load_checkpoint", "load_tip", "refresh", "window_start"]
 
 INITIAL_MESSAGE = "Repository initialized"
 
@@ -46,6 +46,25 @@ class Tip:
         return Tip(state, bodies)
 
 
+@dataclass(frozen=True)
+class Passed:
+    """An entry that was passed on the way from one record to a newer one.
+
+    Parameters
+    ----------
+    sequence
+        Number of the record.
+    entry
+        Its entry.
+    transactions
+        Those of a commit, with their logs and notes.
+    """
+
+    sequence: int
+    entry: Body
+    transactions: tuple[Resolved, ...] = ()
+
+
 def window_start(sequence: int) -> int:
     """Return the oldest record whose body a successor of `sequence` may have to carry."""
     return max(0, sequence) // LONG_SKIP * LONG_SKIP + 1
@@ -63,7 +82,9 @@ async def load_checkpoint(storage: Storage, identifier: bytes) -> State:
     return state_from_checkpoint(decode_checkpoint(key, await storage.get(key)), identifier)
 
 
-async def load_tip(log: BranchLog, hint: Hint | None = None, *, at: int | None = None) -> Tip:
+async def load_tip(
+    log: BranchLog, hint: Hint | None = None, *, at: int | None = None, snapshot: bytes | None = None
+) -> Tip:
     """Load the newest record of a branch, or an older one: two rounds of requests after the hint.
 
     Parameters
@@ -74,6 +95,8 @@ async def load_tip(log: BranchLog, hint: Hint | None = None, *, at: int | None =
         A record and its checkpoint, believed to exist.
     at
         Number of the record wanted; None for the newest.
+    snapshot
+        Which of the snapshots of that record, which may hold several transactions; the last one by default.
 
     Raises
     ------
@@ -84,18 +107,20 @@ async def load_tip(log: BranchLog, hint: Hint | None = None, *, at: int | None =
     start = None
     if hint is not None and hint.sequence <= sequence:
         start = CheckpointRef(hint.sequence, hint.checkpoint)
-    return await _load(log, start, sequence)
+    return await _load(log, start, sequence, snapshot)
 
 
-async def _load(log: BranchLog, start: CheckpointRef | None, sequence: int) -> Tip:
+async def _load(log: BranchLog, start: CheckpointRef | None, sequence: int, snapshot: bytes | None) -> Tip:
     first = 0 if start is None else min(window_start(sequence), start.sequence + 1)
     span_read = log.span(first, sequence)
     if start is None:
-        return await _replay(log, None, await span_read)
+        return (await _replay(log, None, await span_read, snapshot))[0]
     span, state = await asyncio.gather(span_read, _checkpoint_or_none(log.storage, start))
     if state is None or (state.branch, state.sequence) != (log.branch, start.sequence):
-        return await _load(log, None, sequence)  # the hint was wrong: replay from the beginning
-    return await _replay(log, state, span)
+        return await _load(log, None, sequence, snapshot)  # the hint was wrong: replay from the beginning
+    if start.sequence == sequence and snapshot not in (None, state.snapshot):
+        return await _load(log, None, sequence, snapshot)  # the checkpoint is that of a later one of the same record
+    return (await _replay(log, state, span, snapshot))[0]
 
 
 async def _checkpoint_or_none(storage: Storage, at: CheckpointRef) -> State | None:
@@ -105,7 +130,7 @@ async def _checkpoint_or_none(storage: Storage, at: CheckpointRef) -> State | No
         return None
 
 
-async def advance(log: BranchLog, tip: Tip, sequence: int) -> tuple[Tip, list[tuple[int, Body]]]:
+async def advance(log: BranchLog, tip: Tip, sequence: int) -> tuple[Tip, list[Passed]]:
     """Follow a log from a known record to a newer one.
 
     Returns
@@ -113,16 +138,15 @@ async def advance(log: BranchLog, tip: Tip, sequence: int) -> tuple[Tip, list[tu
     Tip
         At `sequence`.
     list
-        Number and entry of each record in between.
+        What the records in between hold.
     """
     if sequence <= tip.sequence:
         return tip, []
     span = await log.span(tip.sequence + 1, sequence)
-    moved = await _replay(log, tip.state, span)
+    moved, passed = await _replay(log, tip.state, span)
     start = window_start(sequence)
     kept = {number: body for number, body in tip.bodies.items() if number >= start}
-    entries = [(number, log.decode(number, body)) for number, body in span.bodies.items()]
-    return replace(moved, bodies={**kept, **moved.bodies}), entries
+    return replace(moved, bodies={**kept, **moved.bodies}), passed
 
 
 async def refresh(log: BranchLog, tip: Tip) -> Tip:
@@ -131,8 +155,10 @@ async def refresh(log: BranchLog, tip: Tip) -> Tip:
     return moved
 
 
-async def _replay(log: BranchLog, state: State | None, span: Span) -> Tip:
-    """Apply the records of a span that are newer than a state."""
+async def _replay(
+    log: BranchLog, state: State | None, span: Span, snapshot: bytes | None = None
+) -> tuple[Tip, list[Passed]]:
+    """Apply the records of a span that are newer than a state; of the last one, the transactions up to a snapshot."""
     after = -1 if state is None else state.sequence
     entries = [(number, log.decode(number, body)) for number, body in span.bodies.items() if number > after]
     commits = {number: entry for number, entry in entries if isinstance(entry, Commit)}
@@ -144,18 +170,25 @@ async def _replay(log: BranchLog, state: State | None, span: Span) -> Tip:
         )
     )
     builder = None if state is None else StateBuilder(state)
+    last = max(span.bodies, default=-1)
     for number, entry in entries:
         if isinstance(entry, Birth):
             builder = StateBuilder(await _born(log, number, entry))
         elif builder is None:
             raise FormatError(log.key(number), "the log does not start with the birth of its branch")
         elif isinstance(entry, Commit):
-            builder.commit(number, resolved[number])
+            builder.commit(number, resolved[number] if number < last else _up_to(resolved[number], snapshot))
         else:
             builder.rewrite(number, entry.replacements)
     if builder is None:
         raise FormatError(log.key(0), "the log is empty")
-    return Tip(builder.build(), span.bodies)
+    passed = [Passed(number, entry, tuple(resolved.get(number, ()))) for number, entry in entries]
+    return Tip(builder.build(), span.bodies), passed
+
+
+def _up_to(transactions: list[Resolved], snapshot: bytes | None) -> list[Resolved]:
+    ids = [item.id for item, _, _ in transactions]
+    return transactions[: ids.index(snapshot) + 1] if snapshot in ids else transactions
 
 
 async def _born(log: BranchLog, sequence: int, birth: Birth) -> State:

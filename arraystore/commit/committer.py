@@ -90,13 +90,13 @@ async def commit(log: BranchLog, base: Tip, prepared: Prepared, uncertain: bool 
         uncertain = False
         newest = await log.newer(tip.sequence)
         moved, entries = await advance(log, tip, newest)
-        for number, found in entries:
-            if isinstance(found, Commit) and any(t.id == prepared.id for t in found.transactions):
-                mine, _ = await advance(log, base, number)
+        for passed in entries:
+            if any(item.id == prepared.id for item, _, _ in passed.transactions):
+                mine, _ = await advance(log, base, passed.sequence)
                 return Outcome(mine, max(attempts, 1))
-        if any(isinstance(found, Commit | Birth) for _, found in entries):
+        if any(isinstance(passed.entry, Commit | Birth) for passed in entries):
             raise ConflictError(id_to_text(base.state.snapshot), id_to_text(moved.state.snapshot), log.branch)
-        assert all(isinstance(found, Rewrite) for _, found in entries)
+        assert all(isinstance(passed.entry, Rewrite) for passed in entries)
         tip = moved  # rewrites change no data: the same transaction fits on top of them
     raise StorageError(
         f"{log.storage.location}: {attempts} records were refused as existing, and yet the log of branch "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from arraystore.commit.branch import INITIAL_MESSAGE, Tip, load_checkpoint
@@ -85,10 +85,10 @@ async def ancestry(log: BranchLog, tip: Tip) -> AsyncIterator[list[SnapshotRow]]
         origin: Origin | None = None
         pages = tuple(page for page in state.pages if page_span(page.level, page.index)[1] <= at)
         rows, origin = await rows_of_records(log, covered(pages) + 1, at)
-        yield rows[::-1]
+        yield _from(rows, at, state.snapshot)[::-1]
         for ref in reversed(pages):
             page = await read_page(log, ref)
-            yield list(reversed(page.rows))
+            yield _from(list(page.rows), at, state.snapshot)[::-1]
         if pages:
             _, origin = await rows_of_records(log, 0, 0)
         if origin is None:
@@ -96,6 +96,12 @@ async def ancestry(log: BranchLog, tip: Tip) -> AsyncIterator[list[SnapshotRow]]
         state = await load_checkpoint(log.storage, origin.checkpoint)
         log = BranchLog(log.storage, origin.branch, log.environment)
         at = origin.sequence
+
+
+def _from(rows: list[SnapshotRow], sequence: int, snapshot: bytes) -> list[SnapshotRow]:
+    """Leave out what stands after a snapshot in its own record, which may hold several."""
+    ids = [row.id for row in rows if row.sequence == sequence]
+    return rows[: len(rows) - len(ids) + ids.index(snapshot) + 1] if snapshot in ids else rows
 
 
 async def find_snapshot(log: BranchLog, tip: Tip, snapshot: bytes) -> Place | None:
@@ -107,18 +113,26 @@ async def find_snapshot(log: BranchLog, tip: Tip, snapshot: bytes) -> Place | No
     first = covered(state.pages) + 1
     rows, _ = await rows_of_records(log, first, state.sequence)
     hint = None if state.checkpoint is None else Hint(state.checkpoint.sequence, state.checkpoint.id)
-    for row in rows:
+    for at, row in enumerate(rows):
         if row.id == snapshot:
-            return Place(log.branch, row, hint if hint is not None and hint.sequence <= row.sequence else None)
+            newest = _newest_start(rows, at)
+            return Place(log.branch, row, hint if hint is not None and hint.sequence <= newest else None)
     for ref in reversed(state.pages):
         if not ref.lowest <= snapshot <= ref.highest:
             continue
         page = await read_page(log, ref)
-        for row in page.rows:
+        for at, row in enumerate(page.rows):
             if row.id == snapshot:
-                before = [c for c in page.checkpoints if c[0] <= row.sequence]
+                newest = _newest_start(page.rows, at)
+                before = [c for c in page.checkpoints if c[0] <= newest]
                 return Place(log.branch, row, Hint(*max(before)) if before else None)
     return None
+
+
+def _newest_start(rows: Sequence[SnapshotRow], at: int) -> int:
+    """Return the newest record whose checkpoint leads to a snapshot: its own if it is the last one in there."""
+    sequence = rows[at].sequence
+    return sequence - 1 if at + 1 < len(rows) and rows[at + 1].sequence == sequence else sequence
 
 
 async def list_branches(storage: Storage) -> list[str]:

@@ -10,6 +10,7 @@ from arraystore.commit.environment import Environment
 from arraystore.errors import FormatError, ObjectNotFoundError, RefNotFoundError, StorageError, UnsupportedStorageError
 from arraystore.format.envelope import unpack_body
 from arraystore.format.ids import id_to_text
+from arraystore.format.layer import Here
 from arraystore.format.record import (
     Body,
     Commit,
@@ -25,10 +26,14 @@ from arraystore.format.refs import Hint, branch_prefix, decode_hint, hint_key
 from arraystore.format.transaction import TransactionLog, decode_transaction, read_log
 from arraystore.storage.protocol import Storage
 
-__all__ = ["AppendUncertainError", "BranchLog", "Span", "carriers", "put_surely"]
+__all__ = ["AppendUncertainError", "BranchLog", "Resolved", "Span", "carriers", "put_surely"]
 
 _APPEND_TRIES = 6
 _RECORDS_KEPT = 256
+_LOGS_KEPT = 256
+
+Resolved = tuple[Transaction, TransactionLog, bytes]
+"""A transaction with its change log and its encoded note, wherever these were."""
 
 
 class AppendUncertainError(StorageError):
@@ -80,6 +85,7 @@ class BranchLog:
         self.environment = environment
         self.prefix = branch_prefix(branch)
         self._recent: dict[int, Record] = {}
+        self._resolved: dict[int, list[Resolved]] = {}
 
     def key(self, sequence: int) -> str:
         """Return the key of a record."""
@@ -201,8 +207,8 @@ class BranchLog:
 
     async def resolve(
         self, sequence: int, commit: Commit, records: dict[int, Record] | None = None
-    ) -> list[tuple[Transaction, TransactionLog, bytes]]:
-        """Fetch what the transactions of a commit keep outside of its body: logs and notes.
+    ) -> list[Resolved]:
+        """Fetch what the transactions of a commit keep outside of its body: logs, notes; once, unless large.
 
         Parameters
         ----------
@@ -213,14 +219,27 @@ class BranchLog:
         records
             Records that are at hand.
         """
-        return [
-            (item, await self._log(sequence, item, records), await self.note(sequence, item, records))
-            for item in commit.transactions
-        ]
+        found = self._resolved.get(sequence)
+        if found is None:
+            found = [
+                (item, await self._log(sequence, item, records), await self.note(sequence, item, records))
+                for item in commit.transactions
+            ]
+            if not any(isinstance(item.log, bytes) for item in commit.transactions):
+                self._keep(sequence, found)
+        return found
+
+    def _keep(self, sequence: int, resolved: list[Resolved]) -> None:
+        if len(self._resolved) >= _LOGS_KEPT:
+            for old in list(self._resolved)[: _LOGS_KEPT // 2]:
+                self._resolved.pop(old, None)
+        self._resolved[sequence] = resolved
 
     async def note(self, sequence: int, item: Transaction, records: dict[int, Record] | None = None) -> bytes:
         """Return message and metadata of a transaction, encoded."""
-        return item.note if isinstance(item.note, bytes) else await self._attached(sequence, item.note, records)
+        if isinstance(item.note, bytes):
+            return item.note
+        return await self._attached(sequence, item.first + item.note, records)
 
     async def _attached(self, sequence: int, index: int, records: dict[int, Record] | None) -> bytes:
         record = (records or {}).get(sequence) or await self.read(sequence)
@@ -235,8 +254,8 @@ class BranchLog:
             key = transaction_key(item.log)
             return decode_transaction(key, await self.storage.get(key))
         name = f"{self.key(sequence)}: change log"
-        attached = await self._attached(sequence, item.log, records)
-        return read_log(name, unpack_body(name, attached), (self.branch, sequence))
+        attached = await self._attached(sequence, item.first + item.log, records)
+        return read_log(name, unpack_body(name, attached), Here(self.branch, sequence, item.first))
 
     async def append(self, record: Record) -> bool:
         """Write a record unless one of its number exists.

@@ -17,7 +17,7 @@ from arraystore.commit.log import transaction_key
 from arraystore.commit.reader import ChunkReader
 from arraystore.errors import InvalidInputError
 from arraystore.format.envelope import pack_body
-from arraystore.format.layer import Attachment, Layer
+from arraystore.format.layer import Attachment, Here, Layer
 from arraystore.format.manifest import Manifest, encode_manifest
 from arraystore.format.node import Node
 from arraystore.format.record import (
@@ -36,7 +36,7 @@ from arraystore.storage.protocol import Storage
 
 __all__ = ["Prepared", "check_note", "prepare"]
 
-_UNKNOWN_RECORD = ("", 0)
+_UNKNOWN_RECORD = Here("", 0)
 _DEEPEST = 32
 
 
@@ -233,7 +233,7 @@ def _placed(
     if number is None:
         uploads.append((layer.key, encoded))
     else:
-        layer = replace(layer, attachment=Attachment(*_UNKNOWN_RECORD, number))
+        layer = replace(layer, attachment=Attachment(_UNKNOWN_RECORD.branch, _UNKNOWN_RECORD.sequence, number))
     presence = None
     if not layer.dense:
         found = Presence.of(manifest.box, manifest.index, manifest.count)

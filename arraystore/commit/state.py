@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 from arraystore.errors import FormatError, InvalidInputError
 from arraystore.format.layer import Layer
-from arraystore.format.node import Node, NodeKind, node_key
+from arraystore.format.node import Node, NodeKind
 from arraystore.format.record import Replacement, Transaction
 from arraystore.format.snapshot import Checkpoint, PageRef
-from arraystore.format.transaction import NodeChange, Operation, TransactionLog
+from arraystore.format.transaction import Append, NodeChange, Operation, TransactionLog
+from arraystore.format.zarr_changes import dimension_of, with_length
 from arraystore.format.zarr_metadata import array_info
 
 __all__ = ["CheckpointRef", "State", "StateBuilder", "empty_state", "replaced_layers", "state_from_checkpoint"]
@@ -116,13 +117,13 @@ class StateBuilder:
             if transaction.parent != self._state.snapshot:
                 raise FormatError(name, "a transaction that does not follow the snapshot before it")
             detached += not isinstance(transaction.log, TransactionLog)
-            for change in log.nodes:
-                _apply_node(nodes, keys, change, name)
+            shifts = _apply_nodes(nodes, keys, log.nodes, name)
             for chunk in log.chunks:
                 key = keys.get(chunk.node)
                 if key is None:
                     raise FormatError(name, "chunks of a node that does not exist")
-                nodes[key] = _with_layer(nodes[key], chunk.layer, name)
+                layer = _shifted(chunk.layer, shifts[chunk.node]) if chunk.appended else chunk.layer
+                nodes[key] = _with_layer(nodes[key], layer, name)
             self._state = replace(
                 self._state, snapshot=transaction.id, parent=transaction.parent, time=transaction.time, note=note
             )
@@ -199,6 +200,47 @@ def _with_layer(node: Node, layer: Layer, name: str) -> Node:
     return replace(node, layers=(*node.layers, layer))
 
 
+def _shifted(layer: Layer, shift: tuple[int, ...]) -> Layer:
+    return replace(layer, box=layer.box.shifted(shift), shift=shift) if any(shift) else layer
+
+
+def _apply_nodes(
+    nodes: dict[str, Node], keys: dict[bytes, str], changes: tuple[NodeChange, ...], name: str
+) -> dict[bytes, tuple[int, ...]]:
+    """Apply changes of nodes; returns, per array that was appended to, how far its new chunks move, in chunks."""
+    shifts: dict[bytes, tuple[int, ...]] = {}
+    moves = tuple(change for change in changes if change.operation == Operation.MOVED)
+    for change in changes:
+        if change.operation == Operation.MOVED:
+            _move(nodes, keys, moves, name)  # all of them at once, where the first one stands
+            moves = ()
+        elif change.append is not None:
+            shifts[change.id] = _append(nodes, keys, change, change.append, name)
+        else:
+            _apply_node(nodes, keys, change, name)
+    return shifts
+
+
+def _append(
+    nodes: dict[str, Node], keys: dict[bytes, str], change: NodeChange, append: Append, name: str
+) -> tuple[int, ...]:
+    """Grow an array at the end that it has now; returns how far that is from where the append was prepared."""
+    node = nodes.get(keys.get(change.id, ""))
+    if node is None or node.id != change.id or node.kind != NodeKind.ARRAY:
+        raise FormatError(name, f"appends to {change.path!r}, which does not exist")
+    try:
+        dimension = dimension_of(node.documents, append.axis)
+        documents = with_length(node.documents, append.axis, dimension.length + append.items)
+        dimensions = len(array_info(documents).grid)
+    except (InvalidInputError, KeyError, TypeError, IndexError, ValueError) as error:
+        raise FormatError(name, f"appends to array {node.path!r}: {error}") from None
+    if dimension.chunk != append.chunk or dimension.length % append.chunk:
+        raise FormatError(name, f"appends to {node.path!r}, whose end is not that of a chunk of {append.chunk}")
+    nodes[node.key] = replace(node, documents=documents)
+    moved = (dimension.length - append.start) // append.chunk
+    return tuple([moved if axis == append.axis else 0 for axis in range(dimensions)])
+
+
 def _apply_node(nodes: dict[str, Node], keys: dict[bytes, str], change: NodeChange, name: str) -> None:
     if change.operation == Operation.CREATED:
         documents = {name: document for name, document in change.documents.items() if document is not None}
@@ -218,18 +260,40 @@ def _apply_node(nodes: dict[str, Node], keys: dict[bytes, str], change: NodeChan
         merged = {**node.documents, **change.documents}
         documents = {name: document for name, document in merged.items() if document is not None}
         nodes[key] = replace(node, documents=documents, kind=change.kind)
-    elif change.target is not None:
-        _move(nodes, keys, nodes[key], change.target)
 
 
-def _move(nodes: dict[str, Node], keys: dict[bytes, str], node: Node, target: str) -> None:
-    below = node.path + "/"
-    moved = [node]
-    if node.kind == NodeKind.GROUP:
-        moved += [other for other in nodes.values() if other.path.startswith(below)]
-    for each in moved:
-        del nodes[each.key]
-    for each in moved:
-        renamed = replace(each, path=target + each.path[len(node.path) :])
-        nodes[node_key(renamed.path, renamed.kind)] = renamed
+def _move(nodes: dict[str, Node], keys: dict[bytes, str], moves: tuple[NodeChange, ...], name: str) -> None:
+    """Apply all moves of a transaction at once: each node goes with what is below it and has no move of its own."""
+    targets: dict[str, str] = {}
+    for change in moves:
+        key = keys.get(change.id)
+        if key is None or change.target is None:
+            raise FormatError(name, f"moves {change.path!r}, which does not exist")
+        targets[key] = change.target
+    groups = {key: target for key, target in targets.items() if nodes[key].kind == NodeKind.GROUP}
+    moved = [(nodes[key], target) for key, target in targets.items()]
+    if groups:
+        moved += [
+            (node, found)
+            for key, node in nodes.items()
+            if key not in targets and (found := _taken_along(node.path, groups)) is not None
+        ]
+    for node, _ in moved:
+        del nodes[node.key]
+    for node, target in moved:
+        renamed = replace(node, path=target)
+        if renamed.key in nodes:
+            raise FormatError(name, f"moves {node.path!r} to {target!r}, which exists")
+        nodes[renamed.key] = renamed
         keys[renamed.id] = renamed.key
+
+
+def _taken_along(path: str, groups: dict[str, str]) -> str | None:
+    """Return where a node goes with the nearest group above it that is moved; None if none is."""
+    above = path
+    while above:
+        above = above.rpartition("/")[0]
+        if above in groups:
+            target = groups[above]
+            return (target + "/" if target else "") + path[len(above) + 1 if above else 0 :]
+    return None

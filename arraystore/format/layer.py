@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from arraystore.errors import FormatError
 from arraystore.format.box import Box
@@ -12,7 +12,7 @@ from arraystore.format.envelope import read_tuple
 from arraystore.format.ids import ID_BYTES, id_to_text
 from arraystore.format.manifest import MAX_REFERENCES
 
-__all__ = ["LARGEST_SHIFT", "Attachment", "Layer", "Place", "read_id"]
+__all__ = ["LARGEST_SHIFT", "Attachment", "Here", "Layer", "Place", "read_id"]
 
 LARGEST_SHIFT = (1 << 62) - 1
 
@@ -26,6 +26,14 @@ class Place(enum.IntEnum):
     """In the layer itself."""
     ATTACHMENT = 2
     """Among the attachments of a commit record."""
+
+
+class Here(NamedTuple):
+    """The record that something is in, and the first attachment of the transaction that it belongs to."""
+
+    branch: str
+    sequence: int
+    first: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +85,13 @@ class Layer:
         """Whether the manifest speaks of every cell of the box."""
         return self.count == self.box.volume
 
-    def to_wire(self, record: tuple[str, int] | None = None) -> tuple[Any, ...]:
+    def to_wire(self, record: Here | None = None) -> tuple[Any, ...]:
         """Return what goes into a body.
 
         Parameters
         ----------
         record
-            Branch and number of the record that the body is written for; attachments are named relative to it.
+            Where in which record the body is written; attachments are named relative to it.
         """
         place: Place
         where: Any
@@ -92,13 +100,15 @@ class Layer:
         elif self.attachment is not None:
             place = Place.ATTACHMENT
             at = self.attachment
-            where = at.index if record == (at.branch, at.sequence) else (at.branch, at.sequence, at.index)
+            where = (at.branch, at.sequence, at.index)
+            if record is not None and where[:2] == record[:2] and at.index >= record.first:
+                where = at.index - record.first
         else:
             place, where = Place.OBJECT, None
         return (self.id, *self.box.to_wire(), self.count, self.deletions, int(place), where, self.shift)
 
     @classmethod
-    def from_wire(cls, name: str, value: Any, record: tuple[str, int] | None = None) -> Layer:
+    def from_wire(cls, name: str, value: Any, record: Here | None = None) -> Layer:
         """Read what `to_wire` gave; raises `FormatError`."""
         identifier, low, high, count, deletions, place, where, shift = read_tuple(
             name, value, bytes, tuple, tuple, int, bool, int, (type(None), bytes, int, tuple), (type(None), tuple)
@@ -122,9 +132,9 @@ class Layer:
         return cls(identifier, box, count, deletions, inline, attachment, shift)
 
 
-def _read_attachment(name: str, where: Any, record: tuple[str, int] | None) -> Attachment:
+def _read_attachment(name: str, where: Any, record: Here | None) -> Attachment:
     if type(where) is int and record is not None and where >= 0:
-        return Attachment(*record, where)
+        return Attachment(record.branch, record.sequence, record.first + where)
     branch, sequence, index = read_tuple(name, where, str, int, int)
     if sequence < 0 or index < 0:
         raise FormatError(name, "an attachment has a negative number")

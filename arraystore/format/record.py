@@ -24,7 +24,7 @@ from arraystore.format.envelope import (
     unpack_body,
 )
 from arraystore.format.ids import ID_BYTES
-from arraystore.format.layer import Layer, read_id
+from arraystore.format.layer import Here, Layer, read_id
 from arraystore.format.measure import measure
 from arraystore.format.transaction import TransactionLog, read_log
 
@@ -130,6 +130,8 @@ class Transaction:
         Encoded message and metadata, or the number of the attachment that holds them.
     log
         The changes, or the number of the attachment, or the id of the object in ``transactions/`` that holds them.
+    first
+        Where the attachments of the transaction begin among those of its record; their numbers count from there.
     """
 
     id: bytes
@@ -138,6 +140,7 @@ class Transaction:
     isolation: int
     note: bytes | int
     log: TransactionLog | int | bytes
+    first: int = 0
 
 
 @dataclass(frozen=True)
@@ -271,7 +274,7 @@ def decode_note(name: str, note: bytes) -> tuple[str, dict[str, Any]]:
 
 def encode_body(sequence: int, body: Body, branch: str) -> bytes:
     """Encode the entry of a record."""
-    record = (branch, sequence)
+    record = Here(branch, sequence)
     content: Any
     if isinstance(body, Birth):
         origin = body.origin
@@ -291,7 +294,8 @@ def encode_body(sequence: int, body: Body, branch: str) -> bytes:
                 t.time,
                 t.isolation,
                 t.note,
-                t.log.to_wire(record) if isinstance(t.log, TransactionLog) else t.log,
+                t.log.to_wire(Here(branch, sequence, t.first)) if isinstance(t.log, TransactionLog) else t.log,
+                t.first,
             )
             for t in body.transactions
         )
@@ -310,13 +314,13 @@ def decode_body(name: str, data: bytes, branch: str, sequence: int) -> Body:
         raise FormatError(name, f"body {number} stands where {sequence} should")
     if (kind == EntryKind.BIRTH) != (sequence == 0):
         raise FormatError(name, "a log has one birth, which is its first entry")
-    record = (branch, sequence)
     if kind == EntryKind.BIRTH:
         return _read_birth(name, content)
     if kind == EntryKind.COMMIT and content:
-        return Commit(tuple([_read_transaction(name, item, record) for item in content]))
+        return Commit(tuple([_read_transaction(name, item, branch, sequence) for item in content]))
     if kind == EntryKind.REWRITE and content:
-        return Rewrite(tuple([_read_replacement(name, item, record) for item in content]))
+        here = Here(branch, sequence)
+        return Rewrite(tuple([_read_replacement(name, item, here) for item in content]))
     raise FormatError(name, f"unknown or empty entry of kind {kind}")
 
 
@@ -333,22 +337,24 @@ def _read_birth(name: str, value: Any) -> Birth:
     return Birth(read_id(name, snapshot), parent, check_time(name, time), origin)
 
 
-def _read_transaction(name: str, value: Any, record: tuple[str, int]) -> Transaction:
-    identifier, parent, time, isolation, note, log = read_tuple(
-        name, value, bytes, bytes, int, int, (bytes, int), (tuple, bytes, int)
+def _read_transaction(name: str, value: Any, branch: str, sequence: int) -> Transaction:
+    identifier, parent, time, isolation, note, log, first = read_tuple(
+        name, value, bytes, bytes, int, int, (bytes, int), (tuple, bytes, int), int
     )
     if isolation not in (0, 1):
         raise FormatError(name, f"unknown isolation {isolation}")
-    if (type(note) is int and note < 0) or (type(log) is int and log < 0):
+    if (type(note) is int and note < 0) or (type(log) is int and log < 0) or first < 0:
         raise FormatError(name, "a negative number of an attachment")
     if type(log) is bytes and len(log) != ID_BYTES:
         raise FormatError(name, "expected the id of a transaction log")
     if type(log) is tuple:
-        log = read_log(name, log, record)
-    return Transaction(read_id(name, identifier), read_id(name, parent), check_time(name, time), isolation, note, log)
+        log = read_log(name, log, Here(branch, sequence, first))
+    return Transaction(
+        read_id(name, identifier), read_id(name, parent), check_time(name, time), isolation, note, log, first
+    )
 
 
-def _read_replacement(name: str, value: Any, record: tuple[str, int]) -> Replacement:
+def _read_replacement(name: str, value: Any, record: Here) -> Replacement:
     node, first, last, count, added = read_tuple(name, value, bytes, bytes, bytes, int, tuple)
     if count < 1:
         raise FormatError(name, "a rewrite that replaces nothing")

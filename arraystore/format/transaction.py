@@ -10,13 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from arraystore.errors import FormatError
-from arraystore.format.box import Box
+from arraystore.format.box import MAX_DIMENSIONS, MAX_VOLUME, Box
 from arraystore.format.envelope import Kind, encode_object, pack_body, read_object, read_tuple
-from arraystore.format.layer import Layer, read_id
+from arraystore.format.layer import Here, Layer, read_id
 from arraystore.format.manifest import decode_presence, encode_presence
 from arraystore.format.node import DOCUMENT_NAMES, NodeKind, check_path
 
 __all__ = [
+    "Append",
     "ChunkChange",
     "NodeChange",
     "Operation",
@@ -37,6 +38,43 @@ class Operation(enum.IntEnum):
     UPDATED = 1
     DELETED = 2
     MOVED = 3
+    APPENDED = 4
+
+
+@dataclass(frozen=True)
+class Append:
+    """Growth of an array at its end along one dimension, wherever that end is by the time it is committed.
+
+    Parameters
+    ----------
+    axis
+        The dimension.
+    start
+        Length along it when the append was prepared, in items.
+    items
+        By how many items it grows.
+    chunk
+        Length of a chunk along it; `start` is a multiple of it.
+    """
+
+    axis: int
+    start: int
+    items: int
+    chunk: int
+
+    def to_wire(self) -> tuple[int, int, int, int]:
+        """Return what goes into a body."""
+        return (self.axis, self.start, self.items, self.chunk)
+
+    @classmethod
+    def from_wire(cls, name: str, value: Any) -> Append:
+        """Read what `to_wire` gave; raises `FormatError`."""
+        axis, start, items, chunk = read_tuple(name, value, int, int, int, int)
+        if not (0 <= axis < MAX_DIMENSIONS and 0 <= start < MAX_VOLUME and 0 < items < MAX_VOLUME):
+            raise FormatError(name, "an append along no dimension, or of no items")
+        if not 0 < chunk < MAX_VOLUME or start % chunk:
+            raise FormatError(name, "an append that does not start where a chunk does")
+        return cls(axis, start, items, chunk)
 
 
 @dataclass(frozen=True)
@@ -57,6 +95,8 @@ class NodeChange:
         CREATED: all of them.  UPDATED: those that changed, None for removed.
     target
         MOVED: the new path.
+    append
+        APPENDED: by how much it grows.
     """
 
     operation: Operation
@@ -65,16 +105,18 @@ class NodeChange:
     kind: NodeKind
     documents: dict[str, bytes | None]
     target: str | None = None
+    append: Append | None = None
 
     def to_wire(self) -> tuple[Any, ...]:
         """Return what goes into a body."""
-        return (int(self.operation), self.id, self.path, int(self.kind), self.documents or None, self.target)
+        rest = self.append.to_wire() if self.append is not None else self.target
+        return (int(self.operation), self.id, self.path, int(self.kind), self.documents or None, rest)
 
     @classmethod
     def from_wire(cls, name: str, value: Any) -> NodeChange:
         """Read what `to_wire` gave; raises `FormatError`."""
-        operation, identifier, path, kind, documents, target = read_tuple(
-            name, value, int, bytes, str, int, (dict, type(None)), (str, type(None))
+        operation, identifier, path, kind, documents, rest = read_tuple(
+            name, value, int, bytes, str, int, (dict, type(None)), (str, tuple, type(None))
         )
         try:
             operation, kind = Operation(operation), NodeKind(kind)
@@ -89,11 +131,15 @@ class NodeChange:
         for document in documents.values():
             if type(document) is not bytes and not (document is None and removable):
                 raise FormatError(name, "a metadata document is no bytes")
+        target = rest if type(rest) is str else None
+        append = Append.from_wire(name, rest) if type(rest) is tuple else None
         if (target is not None) != (operation == Operation.MOVED):
             raise FormatError(name, "only a move has a target")
+        if (append is not None) != (operation == Operation.APPENDED) or (append and kind != NodeKind.ARRAY):
+            raise FormatError(name, "only an append of an array has a length")
         if target is not None:
             check_path(name, target, kind)
-        return cls(operation, read_id(name, identifier), check_path(name, path, kind), kind, documents, target)
+        return cls(operation, read_id(name, identifier), check_path(name, path, kind), kind, documents, target, append)
 
 
 @dataclass(frozen=True)
@@ -129,27 +175,32 @@ class ChunkChange:
     presence
         Which cells: kind and data of a `Presence`; None where the layer is dense or its manifest is inline and
         tells itself.
+    appended
+        Whether these chunks belong to what the transaction appends to the array, and go where that ends up.
     """
 
     node: bytes
     layer: Layer
     presence: tuple[int, bytes] | None = None
+    appended: bool = False
 
-    def to_wire(self, record: tuple[str, int] | None) -> tuple[Any, ...]:
+    def to_wire(self, record: Here | None) -> tuple[Any, ...]:
         """Return what goes into a body."""
-        return (self.node, self.layer.to_wire(record), self.presence)
+        return (self.node, self.layer.to_wire(record), self.presence, self.appended)
 
     @classmethod
-    def from_wire(cls, name: str, value: Any, record: tuple[str, int] | None) -> ChunkChange:
+    def from_wire(cls, name: str, value: Any, record: Here | None) -> ChunkChange:
         """Read what `to_wire` gave; raises `FormatError`."""
-        node, wire, presence = read_tuple(name, value, bytes, tuple, (tuple, type(None)))
+        node, wire, presence, appended = read_tuple(name, value, bytes, tuple, (tuple, type(None)), bool)
         layer = Layer.from_wire(name, wire, record)
         if presence is not None:
             read_tuple(name, presence, int, bytes)
             decode_presence(name, layer.box, layer.count, *presence)
         elif layer.inline is None and not layer.dense:
             raise FormatError(name, "a sparse layer does not tell its cells")
-        return cls(read_id(name, node), layer, presence)
+        if appended and layer.shift is not None:
+            raise FormatError(name, "an appended layer is shifted before it is appended")
+        return cls(read_id(name, node), layer, presence, appended)
 
 
 @dataclass(frozen=True)
@@ -159,18 +210,24 @@ class TransactionLog:
     nodes: tuple[NodeChange, ...] = ()
     chunks: tuple[ChunkChange, ...] = ()
 
-    def to_wire(self, record: tuple[str, int] | None = None) -> tuple[Any, ...]:
-        """Return what goes into a body; `record` is the one that it is written for."""
+    def to_wire(self, record: Here | None = None) -> tuple[Any, ...]:
+        """Return what goes into a body; `record` is where it is written to."""
         return (tuple(n.to_wire() for n in self.nodes), tuple(c.to_wire(record) for c in self.chunks))
 
 
-def read_log(name: str, value: Any, record: tuple[str, int] | None = None) -> TransactionLog:
+def read_log(name: str, value: Any, record: Here | None = None) -> TransactionLog:
     """Read what `TransactionLog.to_wire` gave; raises `FormatError`."""
     nodes, chunks = read_tuple(name, value, tuple, tuple)
-    return TransactionLog(
+    log = TransactionLog(
         tuple([NodeChange.from_wire(name, node) for node in nodes]),
         tuple([ChunkChange.from_wire(name, chunk, record) for chunk in chunks]),
     )
+    grown = {change.id for change in log.nodes if change.append is not None}
+    if len(grown) < sum(change.append is not None for change in log.nodes):
+        raise FormatError(name, "appends to an array twice")
+    if any(chunk.appended and chunk.node not in grown for chunk in log.chunks):
+        raise FormatError(name, "appended chunks of an array that is not appended to")
+    return log
 
 
 def encode_transaction(log: TransactionLog) -> bytes:
