@@ -1,0 +1,143 @@
+"""What a change of an array's metadata documents means for its chunks.
+
+Attributes may change while others write chunks.  What decides how a chunk's bytes become values may not: data type,
+shape where it shrinks, chunk grid, chunk keys, codecs, fill value, dimension names, and the attributes by which
+climate data says how stored numbers become physical ones.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from arraystore.errors import InvalidInputError
+from arraystore.format.node import Documents
+from arraystore.format.zarr_metadata import array_info
+
+__all__ = ["MEANING_ATTRIBUTES", "Dimension", "dimension_of", "reads_alike", "same_shape", "with_length"]
+
+MEANING_ATTRIBUTES = (
+    "scale_factor",
+    "add_offset",
+    "_FillValue",
+    "missing_value",
+    "_Unsigned",
+    "units",
+    "calendar",
+    "_ARRAY_DIMENSIONS",
+)
+"""Attributes that decide what stored numbers mean, after the CF conventions and xarray's encoding of dimensions."""
+
+_GRIDS = ("zarr.json", ".zarray")
+
+
+def _parsed(documents: Documents, name: str) -> dict[str, Any] | None:
+    document = documents.get(name)
+    if document is None:
+        return None
+    try:
+        value = json.loads(document)
+    except (ValueError, RecursionError):
+        return {"unreadable": document.hex()}
+    return value if isinstance(value, dict) else {"unreadable": document.hex()}
+
+
+def _meaning(attributes: Any) -> dict[str, Any]:
+    return {k: attributes[k] for k in MEANING_ATTRIBUTES if k in attributes} if isinstance(attributes, dict) else {}
+
+
+def _structure(documents: Documents, name: str) -> dict[str, Any] | None:
+    """Return what a document says about how chunks are read, without the shape."""
+    value = _parsed(documents, name)
+    if value is None:
+        return None
+    if name == ".zattrs":
+        return _meaning(value)
+    attributes = value.pop("attributes", {})
+    value.pop("shape", None)
+    value.pop("consolidated_metadata", None)
+    return {**value, "attributes": _meaning(attributes)}
+
+
+def _equal(first: Any, second: Any) -> bool:
+    # by their text, since a fill value of NaN is equal to nothing, and 1 is not the same fill value as true
+    return json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
+
+
+def reads_alike(before: Documents, after: Documents) -> bool:
+    """Tell whether every chunk that there was is read as before: the array only grew, or changed plain attributes."""
+    names = ("zarr.json", ".zarray", ".zattrs")
+    changed = [name for name in names if before.get(name) != after.get(name)]
+    for name in changed:
+        old, new = _structure(before, name), _structure(after, name)
+        if name == ".zattrs":
+            old, new = old or {}, new or {}
+        if not _equal(old, new):
+            return False
+    try:
+        old_shape, new_shape = array_info(before).shape, array_info(after).shape
+    except InvalidInputError:
+        return not changed
+    return len(old_shape) == len(new_shape) and all(a <= b for a, b in zip(old_shape, new_shape, strict=True))
+
+
+def same_shape(before: Documents, after: Documents) -> bool:
+    """Tell whether an array has the shape that it had."""
+    return array_info(before).shape == array_info(after).shape
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One dimension of an array.
+
+    Parameters
+    ----------
+    length
+        In items.
+    chunk
+        Length of a chunk along it; None where chunks differ in length or documents disagree.
+    """
+
+    length: int
+    chunk: int | None
+
+
+def dimension_of(documents: Documents, axis: int) -> Dimension:
+    """Return length and chunk length of a dimension; raises `InvalidInputError` where there is none."""
+    shape = array_info(documents).shape
+    if not 0 <= axis < len(shape):
+        raise InvalidInputError(f"an array of {len(shape)} dimensions has no dimension {axis}")
+    sides = {_chunk(value, axis) for name in _GRIDS if (value := _parsed(documents, name)) is not None}
+    lengths = {_length(value, axis) for name in _GRIDS if (value := _parsed(documents, name)) is not None}
+    chunk = sides.pop() if len(sides) == 1 and len(lengths) == 1 else None
+    return Dimension(shape[axis], chunk)
+
+
+def _length(document: dict[str, Any], axis: int) -> int:
+    return int(document["shape"][axis])
+
+
+def _chunk(document: dict[str, Any], axis: int) -> int | None:
+    if "chunks" in document:
+        side = document["chunks"][axis]
+    else:
+        grid = document["chunk_grid"]
+        if grid.get("name") != "regular":
+            return None
+        side = grid["configuration"]["chunk_shape"][axis]
+    return side if type(side) is int and side > 0 else None
+
+
+def with_length(documents: Documents, axis: int, length: int) -> Documents:
+    """Return documents in which an array has another length along a dimension.
+
+    A document is parsed, its shape changed, and written again with members in the order in which they were.
+    """
+    changed = dict(documents)
+    for name in _GRIDS:
+        value = _parsed(documents, name)
+        if value is not None:
+            value["shape"][axis] = length
+            changed[name] = json.dumps(value, indent=2).encode()
+    return changed
