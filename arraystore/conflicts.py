@@ -117,7 +117,9 @@ def conflict_table(conflicts: Sequence[Any]) -> str:
     for item in conflicts[:_SHOWN_CONFLICTS]:
         rows.append((item.conflict_type.name, item.path, item.chunks_text(), item.snapshot, item.detail))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    lines = ["  ".join([*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[4]]).rstrip() for row in rows]
+    lines = [
+        "  ".join([*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[4]]).rstrip() for row in rows
+    ]
     lines.insert(1, "  ".join("-" * w for w in [*widths, len(rows[0][4])]))
     if len(conflicts) > _SHOWN_CONFLICTS:
         lines.append(f"... and {len(conflicts) - _SHOWN_CONFLICTS} more")

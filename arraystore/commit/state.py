@@ -14,7 +14,15 @@ from arraystore.format.transaction import Append, NodeChange, Operation, Transac
 from arraystore.format.zarr_changes import dimension_of, with_length
 from arraystore.format.zarr_metadata import array_info
 
-__all__ = ["CheckpointRef", "State", "StateBuilder", "empty_state", "replaced_layers", "state_from_checkpoint"]
+__all__ = [
+    "CheckpointRef",
+    "State",
+    "StateBuilder",
+    "empty_state",
+    "replaced_layers",
+    "state_from_checkpoint",
+    "taken_along",
+]
 
 
 @dataclass(frozen=True)
@@ -276,7 +284,7 @@ def _move(nodes: dict[str, Node], keys: dict[bytes, str], moves: tuple[NodeChang
         moved += [
             (node, found)
             for key, node in nodes.items()
-            if key not in targets and (found := _taken_along(node.path, groups)) is not None
+            if key not in targets and (found := taken_along(node.path, groups)) is not None
         ]
     for node, _ in moved:
         del nodes[node.key]
@@ -288,7 +296,7 @@ def _move(nodes: dict[str, Node], keys: dict[bytes, str], moves: tuple[NodeChang
         keys[renamed.id] = renamed.key
 
 
-def _taken_along(path: str, groups: dict[str, str]) -> str | None:
+def taken_along(path: str, groups: dict[str, str]) -> str | None:
     """Return where a node goes with the nearest group above it that is moved; None if none is."""
     above = path
     while above:
