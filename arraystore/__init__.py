@@ -29,8 +29,9 @@ from arraystore.errors import (
     StorageError,
     UnsupportedStorageError,
 )
+from arraystore.fork_session import ForkSession
 from arraystore.repository import Repository, SnapshotInfo
-from arraystore.session import ForkSession, Session
+from arraystore.session import Session
 from arraystore.storage import (
     ByteRange,
     BytesLike,

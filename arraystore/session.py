@@ -5,40 +5,36 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-import weakref
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from arraystore.commit.branch import Tip, load_tip
+from arraystore.commit.branch import Tip
 from arraystore.commit.changes import ChangeSet
 from arraystore.commit.committer import commit
 from arraystore.commit.log import AppendUncertainError
 from arraystore.commit.packs import PackWriter
 from arraystore.commit.prepare import Prepared, check_note, prepare
-from arraystore.commit.state import State
 from arraystore.config import RepositoryConfig
 from arraystore.context import Context
 from arraystore.diff import Diff, status_of
-from arraystore.errors import ConflictError, InvalidInputError, NodeNotFoundError, ReadOnlyError, SessionStateError
-from arraystore.forks import Home, Merged, apply_payloads, collect, decode_payload, provisional_log, with_log
-from arraystore.format.changes import encode_changes
+from arraystore.errors import ConflictError, NodeNotFoundError, ReadOnlyError, SessionStateError
+from arraystore.forks import Merged, apply_payloads, decode_payload, provisional_log
 from arraystore.format.ids import id_to_text
 from arraystore.format.node import NodeKind
-from arraystore.format.refs import Hint
 from arraystore.format.transaction import TransactionLog
 from arraystore.hierarchy import Hierarchy
 from arraystore.listing import present_chunks
 from arraystore.runtime import run
+from arraystore.session_pickle import forget_live, keep_live, reduce_session
 from arraystore.store import ArrayStore
 
-__all__ = ["ForkSession", "Session"]
+if TYPE_CHECKING:
+    from arraystore.fork_session import ForkSession
 
-_live: weakref.WeakValueDictionary[bytes, Session] = weakref.WeakValueDictionary()
-_states: dict[tuple[str, str, int, bytes], State] = {}
-_STATES_KEPT = 8
+__all__ = ["Session"]
 
 _ELSEWHERE = (
     "was opened in another process, which would never see what is written here: "
@@ -76,8 +72,8 @@ class Session:
         self.default_metadata: dict[str, Any] = {}
         self.uncommitted: tuple[bytes, bytes] | None = None
         if branch is not None:
-            self._changes = ChangeSet(tip.state, _pack_writer(context))
-            _live[self._id] = self
+            self._changes = ChangeSet(tip.state, pack_writer(context))
+            keep_live(self._id, self)
         self.hierarchy = Hierarchy(tip.state, context.reader, self._changes)
 
     # -- what it is -----------------------------------------------------------------------------------------
@@ -138,14 +134,7 @@ class Session:
         return hash(self.context.storage.location)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        state = self._tip.state
-        place = (self.context, state.branch, state.sequence, _hint_of(state), state.snapshot)
-        if self.uncommitted is not None:
-            session, log = self.uncommitted
-            return _rebuild_writer, (session, *place, log)
-        if self._changes is None:
-            return _rebuild_reader, place
-        return _rebuild_writer, (self._id, *place, run(provisional_log(self._changes, self.context.reader)))
+        return reduce_session(self)
 
     # -- changing -------------------------------------------------------------------------------------------
 
@@ -177,10 +166,10 @@ class Session:
     def discard_changes(self) -> None:
         """Forget everything uncommitted."""
         self.check_writable()
-        _live.pop(self._id, None)
+        forget_live(self._id)
         self._id = self.context.environment.new_id()  # forks of what is discarded have no home any more
-        _live[self._id] = self
-        self._changes = ChangeSet(self._tip.state, _pack_writer(self.context))
+        keep_live(self._id, self)
+        self._changes = ChangeSet(self._tip.state, pack_writer(self.context))
         self._merged = Merged()
         self._prepared = None
         self.hierarchy = Hierarchy(self._tip.state, self.context.reader, self._changes)
@@ -273,6 +262,8 @@ class Session:
         self.check_writable()
         assert self._changes is not None
         log = None if self._changes.empty else await provisional_log(self._changes, self.context.reader)
+        from arraystore.fork_session import ForkSession  # a kind of session: it imports this module
+
         return ForkSession(self.context, self._tip, self._id, self._changes.next_epoch(), log)
 
     def merge(self, *forks: ForkSession | bytes | Iterable[ForkSession | bytes]) -> None:
@@ -290,15 +281,19 @@ class Session:
         FormatError
             If a payload is damaged.
         """
-        run(self.merge_async(*_flat(forks)))  # iterators are the caller's code: they run in the caller's thread
+        from arraystore.fork_session import forks_in
+
+        run(self.merge_async(*forks_in(forks)))  # iterators are the caller's code: they run in the caller's thread
 
     async def merge_async(self, *forks: ForkSession | bytes | Iterable[ForkSession | bytes]) -> None:
         """Asynchronous twin of `merge`."""
+        from arraystore.fork_session import forks_in
+
         self.check_writable()
         assert self._changes is not None
         payloads = []
-        for fork in _flat(forks):
-            data = await fork.changes_async() if isinstance(fork, ForkSession) else fork
+        for fork in forks_in(forks):
+            data = fork if isinstance(fork, bytes) else await fork.changes_async()
             payloads.append(decode_payload(data, self._id))
         apply_payloads(self._changes, payloads, self._merged)
         self.hierarchy.forget()
@@ -332,145 +327,6 @@ class Session:
         return id_to_text(node.id)
 
 
-class ForkSession(Session):
-    """A part of a session that may travel: written to in any process, never committed, merged back.
-
-    Comes from `Session.fork`.  Every copy that is unpickled is a fork of its own.
-    """
-
-    def __init__(self, context: Context, tip: Tip, session: bytes, epoch: int, log: bytes | None) -> None:
-        state = tip.state if log is None else with_log(tip.state, log)
-        super().__init__(context, Tip(state, {}), tip.state.branch)
-        self._origin = tip
-        self._session = session
-        self._epoch = epoch
-        self._sent = 0
-        self._log = log
-
-    @property
-    def branch(self) -> None:
-        """Forks are on no branch."""
-        return
-
-    def check_writable(self, refusal: str = "the session is read-only") -> None:
-        """Check that something may be written now; what a forked child inherits becomes a fork of its own.
-
-        Raises
-        ------
-        SessionStateError
-            If it was written to before the process was forked.
-        """
-        with self._lock:
-            if not self.is_of_this_process and not self.has_uncommitted_changes:
-                self._id = self.context.environment.new_id()
-                self._changes = ChangeSet(self._tip.state, _pack_writer(self.context))
-                self.hierarchy = Hierarchy(self._tip.state, self.context.reader, self._changes)
-                self._pid = os.getpid()
-        super().check_writable(refusal)
-
-    def changes(self) -> bytes:
-        """Make what was written durable, and return all changes so far, compactly, for `Session.merge`."""
-        return run(self.changes_async())
-
-    async def changes_async(self) -> bytes:
-        """Asynchronous twin of `changes`."""
-        self.check_writable()
-        assert self._changes is not None
-        self._sent += 1
-        home = Home(self._session, self._id, self._epoch, self._sent)
-        return encode_changes(await collect(self._changes, self.context.reader, home))
-
-    async def commit_async(
-        self, message: str, metadata: dict[str, Any] | None = None, *, allow_empty: bool = False
-    ) -> str:
-        """Refuse: forks are merged, and their session is committed."""
-        raise SessionStateError("a fork is not committed: merge it into its session, and commit that")
-
-    async def fork_async(self) -> ForkSession:
-        """Refuse: fork the session."""
-        raise SessionStateError("a fork is not forked: fork its session, or pickle the fork before writing to it")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        if self.has_uncommitted_changes:
-            raise SessionStateError("this fork has been written to: send home what changes() returns, not the fork")
-        state = self._origin.state
-        place = (self.context, state.branch, state.sequence, _hint_of(state), state.snapshot)
-        return _rebuild_fork, (*place, self._session, self._epoch, self._log)
-
-
-def _pack_writer(context: Context) -> PackWriter:
+def pack_writer(context: Context) -> PackWriter:
+    """Return what makes packs of the chunks of one session."""
     return PackWriter(context.storage, context.environment, context.config.pack_settings())
-
-
-def _hint_of(state: State) -> tuple[int, bytes] | None:
-    return None if state.checkpoint is None else (state.checkpoint.sequence, state.checkpoint.id)
-
-
-def _flat(forks: Iterable[Any]) -> Iterable[Any]:
-    for fork in forks:
-        if isinstance(fork, bytes | ForkSession):
-            yield fork
-        elif isinstance(fork, bytearray | memoryview):
-            yield bytes(fork)
-        elif isinstance(fork, Iterable) and not isinstance(fork, str):
-            yield from _flat(fork)
-        else:
-            raise InvalidInputError(
-                f"{str(fork)[:80]!r} ({type(fork).__name__}) is neither a fork nor what the changes() of one returned"
-            )
-
-
-def _load(context: Context, branch: str, sequence: int, hint: tuple[int, bytes] | None, snapshot: bytes) -> Tip:
-    """Load a pinned snapshot, once a process."""
-    key = (context.storage.location, branch, sequence, snapshot)
-    state = _states.get(key)
-    if state is None:
-        found = None if hint is None else Hint(*hint)
-        state = run(load_tip(context.log(branch), found, at=sequence)).state
-        if state.snapshot != snapshot:
-            raise SessionStateError(
-                f"record {sequence} of branch {branch!r} in {context.storage.location} is not the one that was "
-                "pickled: the repository there is another one by now"
-            )
-        while len(_states) >= _STATES_KEPT:
-            _states.pop(next(iter(_states)))
-        _states[key] = state
-    return Tip(state, {})
-
-
-def _rebuild_reader(
-    context: Context, branch: str, sequence: int, hint: tuple[int, bytes] | None, snapshot: bytes
-) -> Session:
-    return Session(context, _load(context, branch, sequence, hint, snapshot), None)
-
-
-def _rebuild_writer(
-    session: bytes,
-    context: Context,
-    branch: str,
-    sequence: int,
-    hint: tuple[int, bytes] | None,
-    snapshot: bytes,
-    log: bytes,
-) -> Session:
-    """In its own process it is the same session; elsewhere a copy that may be read, uncommitted changes included."""
-    live = _live.get(session)
-    if live is not None and live.is_of_this_process:  # a forked child's is as old as the child
-        return live
-    tip = _load(context, branch, sequence, hint, snapshot)
-    copy = Session(context, Tip(with_log(tip.state, log), {}), None)
-    copy.uncommitted = session, log
-    return copy
-
-
-def _rebuild_fork(
-    context: Context,
-    branch: str,
-    sequence: int,
-    hint: tuple[int, bytes] | None,
-    snapshot: bytes,
-    session: bytes,
-    epoch: int,
-    log: bytes | None,
-) -> ForkSession:
-    return ForkSession(context, _load(context, branch, sequence, hint, snapshot), session, epoch, log)

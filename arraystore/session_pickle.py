@@ -1,0 +1,115 @@
+"""How sessions travel: as the place of their snapshot, and what is uncommitted."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from arraystore.commit.branch import Tip, load_tip
+from arraystore.commit.state import State
+from arraystore.context import Context
+from arraystore.errors import SessionStateError
+from arraystore.forks import provisional_log, with_log
+from arraystore.format.refs import Hint
+from arraystore.runtime import run
+
+if TYPE_CHECKING:
+    from arraystore.session import Session
+
+__all__ = ["Pin", "forget_live", "keep_live", "reduce_session"]
+
+_live: weakref.WeakValueDictionary[bytes, Session] = weakref.WeakValueDictionary()
+_states: dict[tuple[str, str, int, bytes], State] = {}
+_STATES_KEPT = 8
+
+
+def keep_live(identifier: bytes, session: Session) -> None:
+    """Have a writable session found when it is unpickled in its own process."""
+    _live[identifier] = session
+
+
+def forget_live(identifier: bytes) -> None:
+    """Have it found no more under this id."""
+    _live.pop(identifier, None)
+
+
+@dataclass(frozen=True)
+class Pin:
+    """The place of a snapshot.
+
+    Parameters
+    ----------
+    context
+        Its repository.
+    branch, sequence
+        The record that made it.
+    hint
+        A checkpoint at or before that record, None where none is known.
+    snapshot
+        Its id.
+    """
+
+    context: Context
+    branch: str
+    sequence: int
+    hint: tuple[int, bytes] | None
+    snapshot: bytes
+
+    @classmethod
+    def of(cls, context: Context, state: State) -> Pin:
+        """Return the place of a state."""
+        hint = None if state.checkpoint is None else (state.checkpoint.sequence, state.checkpoint.id)
+        return cls(context, state.branch, state.sequence, hint, state.snapshot)
+
+    def load(self) -> Tip:
+        """Load the snapshot, once a process.
+
+        Raises
+        ------
+        SessionStateError
+            If the repository at that place is another one by now.
+        """
+        key = (self.context.storage.location, self.branch, self.sequence, self.snapshot)
+        state = _states.get(key)
+        if state is None:
+            found = None if self.hint is None else Hint(*self.hint)
+            state = run(load_tip(self.context.log(self.branch), found, at=self.sequence)).state
+            if state.snapshot != self.snapshot:
+                raise SessionStateError(
+                    f"record {self.sequence} of branch {self.branch!r} in {self.context.storage.location} is not the "
+                    "one that was pickled: the repository there is another one by now"
+                )
+            while len(_states) >= _STATES_KEPT:
+                _states.pop(next(iter(_states)))
+            _states[key] = state
+        return Tip(state, {})
+
+
+def reduce_session(session: Session) -> tuple[Any, ...]:
+    """Return what a session is pickled as; uncommitted chunks are made durable first."""
+    pin = Pin.of(session.context, session._tip.state)
+    if session.uncommitted is not None:
+        return rebuild_writer, (pin, *session.uncommitted)
+    if session._changes is None:
+        return rebuild_reader, (pin,)
+    return rebuild_writer, (pin, session._id, run(provisional_log(session._changes, session.context.reader)))
+
+
+def rebuild_reader(pin: Pin) -> Session:
+    """Return a session that only reads."""
+    from arraystore.session import Session
+
+    return Session(pin.context, pin.load(), None)
+
+
+def rebuild_writer(pin: Pin, identifier: bytes, log: bytes) -> Session:
+    """In its own process it is the same session; elsewhere a copy that may be read, uncommitted changes included."""
+    from arraystore.session import Session
+
+    live = _live.get(identifier)
+    if live is not None and live.is_of_this_process:  # a forked child's is as old as the child
+        return live
+    copy = Session(pin.context, Tip(with_log(pin.load().state, log), {}), None)
+    copy.uncommitted = identifier, log
+    return copy
