@@ -9,19 +9,20 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from arraystore.commit.chunktable import ChunkTable, Entry
+from arraystore.commit.nodechanges import AppendMark, append_mark, node_changes
 from arraystore.commit.packs import PackWriter
 from arraystore.commit.state import State
 from arraystore.errors import SessionStateError
 from arraystore.format.locations import Locations, concat_locations
 from arraystore.format.node import Node, NodeKind, node_key
 from arraystore.format.references import DELETED, INLINE, VIRTUAL, References
-from arraystore.format.transaction import NodeChange, Operation
+from arraystore.format.transaction import NodeChange
 from arraystore.format.zarr_metadata import array_info
 from arraystore.storage.forking import renew_locks_after_fork
 
@@ -66,6 +67,9 @@ class ChangeSet:
         self.packs = packs
         self.lock = threading.RLock()
         self.sealed = False
+        self.version = 0
+        self.appending: str | None = None
+        self.appends: dict[bytes, AppendMark] = {}
         self.epoch = 0
         self.nodes: dict[str, Node | None] = {}
         self.arrays: dict[bytes, ArrayChanges] = {}
@@ -97,6 +101,7 @@ class ChangeSet:
             self._note_node(node.key)
             if node.kind == NodeKind.FILE:
                 self.has_files = True
+            self._mark_append(node)
             self._clip(node)
             if self.node(node.key) is None:
                 self._count_below(node, 1)
@@ -107,12 +112,44 @@ class ChangeSet:
         with self.lock:
             self._note_node(node.key)
             self.arrays.pop(node.id, None)
+            self.appends.pop(node.id, None)
             if self.node(node.key) is not None:
                 self._count_below(node, -1)
             if node.key in self.base.nodes:
                 self.nodes[node.key] = None
             else:
                 self.nodes.pop(node.key, None)
+
+    def move(self, node: Node, target: str) -> None:
+        """Give a node another path, and what is below a group with it."""
+        with self.lock:
+            below = node.path + "/"
+            moved = [node]
+            if node.kind == NodeKind.GROUP:
+                moved += [other for other in self.all_nodes() if other.path.startswith(below)]
+            for each in moved:
+                self._note_node(each.key)
+                self._count_below(each, -1)
+                if each.key in self.base.nodes:
+                    self.nodes[each.key] = None
+                else:
+                    self.nodes.pop(each.key, None)
+            for each in moved:
+                renamed = replace(each, path=target + each.path[len(node.path) :])
+                self._note_node(renamed.key)
+                self._count_below(renamed, 1)
+                self.nodes[renamed.key] = renamed
+
+    def _mark_append(self, node: Node) -> None:
+        """Note where an array ended before it grew along the dimension that is being appended to."""
+        if self.appending is None or node.kind != NodeKind.ARRAY or node.id in self.appends:
+            return
+        before = self.node(node.key)
+        if before is None or before.id != node.id or node.id not in self.base.keys:
+            return
+        mark = append_mark(before.documents, node.documents, self.appending)
+        if mark is not None:
+            self.appends[node.id] = mark
 
     def has_nodes_below(self, path: str) -> bool:
         """Tell whether there is a group or an array below a path."""
@@ -165,31 +202,17 @@ class ChangeSet:
             changes.table.drop((coords < np.array(grid, dtype=np.int64)).all(axis=1))
 
     def node_changes(self) -> list[NodeChange]:
-        """Return what changed, in an order in which it can be applied: deletions, creations, updates."""
-        deleted: list[NodeChange] = []
-        created: list[NodeChange] = []
-        updated: list[NodeChange] = []
-        for key, node in sorted(self.nodes.items()):
-            before = self.base.nodes.get(key)
-            if before is not None and (node is None or node.id != before.id):
-                deleted.append(NodeChange(Operation.DELETED, before.id, before.path, before.kind, {}))
-            if node is None:
-                continue
-            if before is None or before.id != node.id:
-                documents: dict[str, bytes | None] = dict(node.documents)
-                created.append(NodeChange(Operation.CREATED, node.id, node.path, node.kind, documents))
-            elif node.documents != before.documents:
-                documents = {n: d for n, d in node.documents.items() if before.documents.get(n) != d}
-                documents.update(dict.fromkeys(before.documents.keys() - node.documents.keys()))
-                updated.append(NodeChange(Operation.UPDATED, node.id, node.path, node.kind, documents))
-        return [*reversed(deleted), *created, *updated]
+        """Return what changed, in an order in which it can be applied; see `arraystore.commit.nodechanges`."""
+        with self.lock:
+            return node_changes(self.base, self.nodes, self.appends)
 
     # -- state ----------------------------------------------------------------------------------------------
 
     def seal(self) -> None:
         """Take no more changes: what is being committed is what there is now."""
         with self.lock:
-            self.check_open()
+            if self.sealed:
+                raise SessionStateError("the session is being committed; write before or after, not meanwhile")
             self.sealed = True
 
     def unseal(self) -> None:
@@ -207,6 +230,7 @@ class ChangeSet:
         """
         if self.sealed:
             raise SessionStateError("the session is being committed; write before or after, not meanwhile")
+        self.version += 1
 
     def next_epoch(self) -> int:
         """Begin to note what changes, as a fork is taken now; returns the number of the fork's epoch."""

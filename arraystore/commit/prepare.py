@@ -6,7 +6,8 @@ What is prepared here is used on every attempt as it is; a lost race writes noth
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from arraystore.commit.changes import ChangeSet
 from arraystore.commit.environment import Environment
 from arraystore.commit.log import transaction_key
+from arraystore.commit.nodechanges import AppendMark
 from arraystore.commit.reader import ChunkReader
 from arraystore.errors import InvalidInputError
 from arraystore.format.envelope import pack_body
@@ -31,10 +33,17 @@ from arraystore.format.record import (
     fits_body,
 )
 from arraystore.format.references import DELETED, References, overlay, to_manifests
-from arraystore.format.transaction import ChunkChange, Presence, TransactionLog, encode_transaction
+from arraystore.format.transaction import (
+    Append,
+    ChunkChange,
+    NodeChange,
+    Presence,
+    TransactionLog,
+    encode_transaction,
+)
 from arraystore.storage.protocol import Storage
 
-__all__ = ["Prepared", "check_note", "prepare"]
+__all__ = ["Prepared", "check_note", "final_references", "prepare", "replaced", "upload"]
 
 _UNKNOWN_RECORD = Here("", 0)
 _DEEPEST = 32
@@ -60,6 +69,8 @@ class Prepared:
         Microseconds since 1970.
     isolation
         0 snapshot, 1 serializable.
+    marks
+        Where arrays ended that it appends to, by id, those included whose end is not that of a chunk.
     """
 
     id: bytes
@@ -69,24 +80,37 @@ class Prepared:
     attachments: tuple[bytes, ...]
     time: int
     isolation: int = 0
+    marks: dict[bytes, AppendMark] = field(default_factory=dict)
 
-    def transaction(self, parent: bytes, branch: str, sequence: int) -> Transaction:
-        """Return the transaction as it stands in the record of a number."""
+    def transaction(self, parent: bytes, branch: str, sequence: int, first: int = 0) -> Transaction:
+        """Return the transaction as it stands in the record of a number, with its attachments from `first` on."""
         log = self.log_place
         if isinstance(log, TransactionLog):
-            log = self.located(branch, sequence)
+            log = self.located(branch, sequence, first)
         note: bytes | int = self.note if len(self.note) <= MAX_NOTE_IN_BODY else 0
-        return Transaction(self.id, parent, self.time, self.isolation, note, log)
+        return Transaction(self.id, parent, self.time, self.isolation, note, log, first)
 
-    def located(self, branch: str, sequence: int) -> TransactionLog:
+    def located(self, branch: str, sequence: int, first: int = 0) -> TransactionLog:
         """Return the log with its attachments placed in the record of a number."""
-        chunks = tuple(
-            replace(c, layer=replace(c.layer, attachment=Attachment(branch, sequence, c.layer.attachment.index)))
-            if c.layer.attachment is not None
-            else c
-            for c in self.log.chunks
-        )
-        return replace(self.log, chunks=chunks)
+
+        def place(layer: Layer) -> Layer:
+            at = layer.attachment
+            return layer if at is None else replace(layer, attachment=Attachment(branch, sequence, first + at.index))
+
+        return replace(self.log, chunks=tuple(replace(c, layer=place(c.layer)) for c in self.log.chunks))
+
+    def manifest(self, change: ChunkChange) -> bytes | None:
+        """Return the encoded manifest of a change of chunks; None where it is in an object of its own."""
+        layer = change.layer
+        if layer.attachment is not None:
+            return self.attachments[layer.attachment.index]
+        return layer.inline
+
+    def with_note(self, note: bytes) -> Prepared | None:
+        """Return the same with another message; None where that would number the attachments anew."""
+        if max(len(note), len(self.note)) > MAX_NOTE_IN_BODY:
+            return self if note == self.note else None
+        return replace(self, note=note)
 
 
 def check_note(message: Any, metadata: Any, defaults: dict[str, Any] | None = None) -> bytes:
@@ -161,33 +185,68 @@ async def prepare(
     isolation
         0 snapshot, 1 serializable.
     """
-    storage = changes.packs.storage
     await changes.packs.flush()
-    attachments = _Attachments(note)
-    uploads: list[tuple[str, bytes]] = []
-    chunks: list[ChunkChange] = []
+    nodes = changes.node_changes()
+    placing = _Placing(note, environment)
+    await _place_chunks(placing, changes, reader, nodes)
+    prepared = await placing.finish(changes.packs.storage, nodes, isolation)
+    return replace(prepared, marks=dict(changes.appends))
+
+
+async def _place_chunks(
+    placing: _Placing, changes: ChangeSet, reader: ChunkReader, nodes: Sequence[NodeChange]
+) -> None:
+    appends = {change.id: change.append for change in nodes if change.append is not None}
     for node in sorted(_changed_arrays(changes), key=lambda node: node.key):
         references = await final_references(changes, reader, node)
-        chunks += [
-            _placed(node.id, environment.new_id(), manifest, attachments, uploads)
-            for manifest in to_manifests(references)
-        ]
+        for part, appended in _split(references, appends.get(node.id)):
+            for manifest in to_manifests(part):
+                placing.add_manifest(node.id, manifest, appended=appended)
         del references  # a million of them take room that the next array needs
-    log = TransactionLog(tuple(changes.node_changes()), tuple(chunks))
-    place: TransactionLog | int | bytes = log
-    encoded = pack_body(log.to_wire(_UNKNOWN_RECORD))
-    if not fits_body(encoded):
-        number = attachments.add(encoded)
-        if number is None:
-            # its attachments would be named relative to a record that the object does not know
-            log, moved = _detached(log, attachments)
-            uploads += moved
-            place = environment.new_id()
-            uploads.append((transaction_key(place), encode_transaction(log)))
-        else:
-            place = number
-    await upload(storage, uploads)
-    return Prepared(environment.new_id(), note, log, place, tuple(attachments.parts), environment.now_us(), isolation)
+
+
+def _split(references: References, append: Append | None) -> Iterator[tuple[References, bool]]:
+    """Part what belongs to an append from what stays where it is."""
+    if append is None:
+        yield references, False
+        return
+    new = references.coords[:, append.axis] >= append.start // append.chunk
+    yield references.take(~new), False
+    yield references.take(new), True
+
+
+async def replaced(
+    prepared: Prepared,
+    nodes: Sequence[NodeChange],
+    chunks: Sequence[ChunkChange],
+    added: Sequence[tuple[bytes, Manifest]],
+    storage: Storage,
+    environment: Environment,
+) -> Prepared:
+    """Return a transaction with other changes, as the solution of a conflict asks for.
+
+    Parameters
+    ----------
+    prepared
+        The transaction so far.
+    nodes
+        All changes of nodes.
+    chunks
+        Those of its changes of chunks that stay as they are.
+    added
+        Manifests to put on top, with the ids of their arrays.
+    storage
+        Where manifests go that are too large for a record.
+    environment
+        Where ids come from.
+    """
+    placing = _Placing(prepared.note, environment)
+    for change in chunks:
+        placing.add_again(change, prepared.manifest(change))
+    for node, manifest in added:
+        placing.add_manifest(node, manifest, appended=False)
+    done = await placing.finish(storage, nodes, prepared.isolation)
+    return replace(done, id=prepared.id, time=prepared.time, marks=prepared.marks)
 
 
 async def upload(storage: Storage, objects: list[tuple[str, bytes]]) -> None:
@@ -221,24 +280,58 @@ async def final_references(changes: ChangeSet, reader: ChunkReader, node: Node) 
     return overlay([References(cut.coords, gone, nothing, nothing), written], keep_deleted=True)
 
 
-def _placed(
-    node: bytes, identifier: bytes, manifest: Manifest, attachments: _Attachments, uploads: list[tuple[str, bytes]]
-) -> ChunkChange:
-    """Find a place for a manifest: in the body, among the attachments, or in an object of its own."""
-    encoded = encode_manifest(manifest)
-    layer = Layer(identifier, manifest.box, manifest.count, manifest.has_deletions)
-    if len(encoded) <= MAX_MANIFEST_IN_BODY:
-        return ChunkChange(node, replace(layer, inline=encoded))
-    number = attachments.add(encoded)
-    if number is None:
-        uploads.append((layer.key, encoded))
-    else:
-        layer = replace(layer, attachment=Attachment(_UNKNOWN_RECORD.branch, _UNKNOWN_RECORD.sequence, number))
-    presence = None
-    if not layer.dense:
-        found = Presence.of(manifest.box, manifest.index, manifest.count)
-        presence = (found.kind, found.data)
-    return ChunkChange(node, layer, presence)
+class _Placing:
+    """Finds a place for everything that a transaction consists of: body, attachment, or an object of its own."""
+
+    def __init__(self, note: bytes, environment: Environment) -> None:
+        self.note = note
+        self.environment = environment
+        self.attachments = _Attachments(note)
+        self.uploads: list[tuple[str, bytes]] = []
+        self.chunks: list[ChunkChange] = []
+
+    def add_manifest(self, node: bytes, manifest: Manifest, *, appended: bool) -> None:
+        """Add chunks that are new."""
+        layer = Layer(self.environment.new_id(), manifest.box, manifest.count, manifest.has_deletions)
+        presence = None
+        if not layer.dense:
+            found = Presence.of(manifest.box, manifest.index, manifest.count)
+            presence = (found.kind, found.data)
+        self.add_again(ChunkChange(node, layer, presence, appended), encode_manifest(manifest))
+
+    def add_again(self, change: ChunkChange, encoded: bytes | None) -> None:
+        """Add a change of chunks; its manifest is None where it has an object already."""
+        layer = change.layer
+        if encoded is not None:
+            layer = replace(layer, inline=None, attachment=None)
+            if len(encoded) <= MAX_MANIFEST_IN_BODY:
+                layer = replace(layer, inline=encoded)
+                change = replace(change, presence=None)
+            elif (number := self.attachments.add(encoded)) is not None:
+                at = Attachment(_UNKNOWN_RECORD.branch, _UNKNOWN_RECORD.sequence, number)
+                layer = replace(layer, attachment=at)
+            else:
+                self.uploads.append((layer.key, encoded))
+        self.chunks.append(replace(change, layer=layer))
+
+    async def finish(self, storage: Storage, nodes: Sequence[NodeChange], isolation: int) -> Prepared:
+        """Place the log, upload what has to be, and return the transaction."""
+        log = TransactionLog(tuple(nodes), tuple(self.chunks))
+        place: TransactionLog | int | bytes = log
+        encoded = pack_body(log.to_wire(_UNKNOWN_RECORD))
+        if not fits_body(encoded):
+            number = self.attachments.add(encoded)
+            if number is None:
+                # its attachments would be named relative to a record that the object does not know
+                log, moved = _detached(log, self.attachments)
+                self.uploads += moved
+                place = self.environment.new_id()
+                self.uploads.append((transaction_key(place), encode_transaction(log)))
+            else:
+                place = number
+        await upload(storage, self.uploads)
+        identifier, now = self.environment.new_id(), self.environment.now_us()
+        return Prepared(identifier, self.note, log, place, tuple(self.attachments.parts), now, isolation)
 
 
 def _detached(log: TransactionLog, attachments: _Attachments) -> tuple[TransactionLog, list[tuple[str, bytes]]]:

@@ -1,0 +1,398 @@
+"""Detecting conflicts: what one transaction wants against what others have committed since its base.
+
+"Ours" is the transaction, "theirs" the footprint of all that came in between.  Both sides are columns; nothing is
+read from the storage.  An empty result means: applied on top of theirs, ours does what its writer meant, and the
+hierarchy stays valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from arraystore.commit.cells import Cells, cells_of, shared
+from arraystore.commit.footprint import Footprint, NodeFootprint, node_by_id
+from arraystore.commit.nodechanges import AppendMark
+from arraystore.commit.prepare import Prepared
+from arraystore.commit.state import State
+from arraystore.conflicts import Conflict, ConflictType
+from arraystore.format.ids import id_to_text
+from arraystore.format.node import Documents, Node, NodeKind, node_key
+from arraystore.format.transaction import NodeChange, Operation, TransactionLog
+from arraystore.format.zarr_changes import dimension_of, reads_alike, same_shape
+
+__all__ = ["Ours", "detect", "keeps_shape"]
+
+_OURS = "this session"
+
+
+@dataclass(frozen=True)
+class Ours:
+    """What one transaction wants.
+
+    Parameters
+    ----------
+    log
+        Its changes.
+    marks
+        Where arrays ended that it appends to, by id.
+    """
+
+    log: TransactionLog
+    marks: Mapping[bytes, AppendMark] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, prepared: Prepared) -> Ours:
+        """Return what a prepared transaction wants."""
+        return cls(prepared.log, prepared.marks)
+
+    def changes(self, operation: Operation) -> list[NodeChange]:
+        """Return its changes of nodes of one kind."""
+        return [change for change in self.log.nodes if change.operation == operation]
+
+    @cached_property
+    def leaving(self) -> frozenset[bytes]:
+        """Nodes that it deletes or moves: they do not stand in the way of what it puts in their place."""
+        gone = (Operation.DELETED, Operation.MOVED)
+        return frozenset(change.id for change in self.log.nodes if change.operation in gone)
+
+    @cached_property
+    def places(self) -> dict[str, NodeKind]:
+        """Paths at which it puts groups and arrays."""
+        created = {c.path: c.kind for c in self.changes(Operation.CREATED) if c.kind != NodeKind.FILE}
+        return created | {c.target or "": c.kind for c in self.changes(Operation.MOVED) if c.kind != NodeKind.FILE}
+
+    @cached_property
+    def cells(self) -> dict[bytes, list[Cells]]:
+        """Chunks that it writes or deletes in place, by array."""
+        found: dict[bytes, list[Cells]] = {}
+        for change in self.log.chunks:
+            if not change.appended:
+                found.setdefault(change.node, []).append(cells_of("change log of this session", change))
+        return found
+
+
+def detect(ours: Ours, theirs: Footprint, before: State, after: State) -> list[Conflict]:
+    """Return every conflict between a transaction and what was committed since it was last checked.
+
+    Parameters
+    ----------
+    ours
+        The transaction.
+    theirs
+        What was committed.
+    before
+        The snapshot on which ours was made, or for which it was checked last.
+    after
+        The snapshot that theirs made.
+    """
+    view = _View(ours, theirs, before, after)
+    found = [
+        *_creations(view),
+        *_moves(view),
+        *_updates(view),
+        *_appends(view),
+        *_chunks(view),
+        *_deletions(view),
+    ]
+    return sorted(found, key=lambda conflict: conflict.conflict_type.value)
+
+
+@dataclass(frozen=True)
+class _View:
+    ours: Ours
+    theirs: Footprint
+    before: State
+    after: State
+
+    def conflict(
+        self,
+        kind: ConflictType,
+        change: NodeChange | Node | NodeFootprint,
+        snapshot: bytes | None,
+        detail: str,
+        cells: np.ndarray | None = None,
+    ) -> Conflict:
+        path = "/" + change.path.lstrip("/")
+        return Conflict(kind, path, cells, id_to_text(snapshot) if snapshot else "", detail, change.id)
+
+    @cached_property
+    def arrivals(self) -> list[NodeFootprint]:
+        """Nodes of theirs that have come to the place where they are now."""
+        came = [node for node in self.theirs.nodes.values() if node.created or node.moved]
+        return [node for node in came if self.after.keys.get(node.id) == node.key]
+
+    def key_snapshot(self, key: str) -> bytes | None:
+        return self.theirs.keys.get(key)
+
+
+def _above(path: str) -> Iterator[str]:
+    while path:
+        path = path.rpartition("/")[0]
+        yield path
+
+
+# -- nodes that come ----------------------------------------------------------------------------------------------
+
+
+def _creations(view: _View) -> Iterator[Conflict]:
+    for change in view.ours.changes(Operation.CREATED):
+        occupant = view.after.nodes.get(node_key(change.path, change.kind))
+        if occupant is not None and occupant.id not in view.ours.leaving:
+            what = occupant.kind.name.lower()
+            yield view.conflict(
+                ConflictType.NewNodeConflictsWithExistingNode,
+                change,
+                view.key_snapshot(occupant.key),
+                f"both created it; theirs is a different {what}",
+            )
+            continue
+        problem = _place_problem(view, change.path, change.kind)
+        if problem is not None:
+            yield view.conflict(ConflictType.NewNodeInInvalidGroup, change, *problem)
+    yield from _buried(view, Operation.CREATED, ConflictType.NewNodeConflictsWithExistingNode)
+
+
+def _place_problem(view: _View, path: str, kind: NodeKind) -> tuple[bytes | None, str] | None:
+    """Tell why no node can be at a path by now: its parent is gone, or an array."""
+    for above in _above(path):
+        if above in view.ours.places:
+            return None  # ours puts a node there, which is checked for itself
+        now, was = view.after.nodes.get(above), view.before.nodes.get(above)
+        if was is not None and was.id in view.ours.leaving:
+            was = None
+        if now is not None and now.id in view.ours.leaving:
+            now = None
+        if now is not None and now.kind == NodeKind.ARRAY and (was is None or was.id != now.id):
+            return view.key_snapshot(above), f"{'/' + above!r} above it is an array by now"
+        if was is not None and was.kind == NodeKind.GROUP and kind != NodeKind.FILE and now is None:
+            return view.key_snapshot(above), f"its group {'/' + above!r} was deleted or moved away"
+    return None
+
+
+def _buried(view: _View, operation: Operation, kind: ConflictType) -> Iterator[Conflict]:
+    """Find arrays of ours, or groups that ours moves, that would come to stand above something new of theirs."""
+    places = {
+        (change.target or "") if operation == Operation.MOVED else change.path: change
+        for change in view.ours.changes(operation)
+        if change.kind == NodeKind.ARRAY or (operation == Operation.MOVED and change.kind == NodeKind.GROUP)
+    }
+    if not places:
+        return
+    for node in view.arrivals:
+        for above in _above(node.key.removeprefix("\0")):
+            if above in places and node.id not in view.ours.leaving:
+                detail = f"theirs put {node.path!r} below it"
+                yield view.conflict(kind, places[above], node.created or node.moved, detail)
+                break
+
+
+def _moves(view: _View) -> Iterator[Conflict]:
+    kind = ConflictType.MoveOperationCannotBeRebased
+    for change in view.ours.changes(Operation.MOVED):
+        theirs = view.theirs.nodes.get(change.id)
+        target = change.target or ""
+        occupant = view.after.nodes.get(node_key(target, change.kind))
+        if theirs is not None and theirs.deleted:
+            yield view.conflict(kind, change, theirs.deleted, "ours moves it, theirs deleted it")
+        elif theirs is not None and theirs.moved:
+            yield view.conflict(kind, change, theirs.moved, f"both moved it; theirs to {theirs.path!r}")
+        elif occupant is not None and occupant.id not in view.ours.leaving and occupant.id != change.id:
+            snapshot = view.key_snapshot(occupant.key)
+            yield view.conflict(kind, change, snapshot, f"ours moves it to {'/' + target!r}, where theirs has a node")
+        elif (problem := _place_problem(view, target, change.kind)) is not None:
+            yield view.conflict(kind, change, problem[0], f"ours moves it to {'/' + target!r}, but {problem[1]}")
+    yield from _buried(view, Operation.MOVED, kind)
+
+
+# -- metadata -----------------------------------------------------------------------------------------------------
+
+
+def _merged(node: Node, change: NodeChange) -> Documents:
+    after = {**node.documents, **change.documents}
+    return {name: document for name, document in after.items() if document is not None}
+
+
+def _updates(view: _View) -> Iterator[Conflict]:
+    for change in view.ours.changes(Operation.UPDATED):
+        theirs = view.theirs.nodes.get(change.id)
+        if theirs is None:
+            continue
+        if theirs.deleted:
+            of_array = change.kind == NodeKind.ARRAY
+            kinds = ConflictType.ZarrMetadataUpdateOfDeletedArray, ConflictType.ZarrMetadataUpdateOfDeletedGroup
+            detail = "ours changes its metadata, theirs deleted it"
+            yield view.conflict(kinds[0] if of_array else kinds[1], change, theirs.deleted, detail)
+            continue
+        if theirs.updated or (theirs.appended and not keeps_shape(view.ours, view.before, change)):
+            yield _double_update(view, change, theirs)
+        if change.kind != NodeKind.ARRAY or not theirs.chunks:
+            continue
+        before = node_by_id(view.before, change.id)
+        if before is not None and not reads_alike(before.documents, _merged(before, change)):
+            coords = np.unique(np.concatenate([cells.coords() for cells in theirs.cells()]), axis=0)
+            yield view.conflict(
+                ConflictType.ZarrMetadataUpdateOfUpdatedChunks,
+                change,
+                theirs.chunks[-1].snapshot,
+                "ours changes how its chunks are read, theirs wrote chunks as they were read before",
+                coords,
+            )
+
+
+def keeps_shape(ours: Ours, before: State, change: NodeChange) -> bool:
+    """Tell whether an update of an array changes plain attributes only, or nothing but these beside an append."""
+    node = node_by_id(before, change.id)
+    if change.id in ours.marks and not any(c.append is not None and c.id == change.id for c in ours.log.nodes):
+        return False  # it grew at an end that is not that of a chunk
+    if node is None or change.kind != NodeKind.ARRAY:
+        return False
+    merged = _merged(node, change)
+    appended = next((c.append for c in ours.log.nodes if c.id == change.id and c.append is not None), None)
+    if appended is not None:
+        return True  # the update is written for the length before the append
+    return same_shape(node.documents, merged) and reads_alike(node.documents, merged)
+
+
+def _double_update(view: _View, change: NodeChange, theirs: NodeFootprint) -> Conflict:
+    mark = view.ours.marks.get(change.id)
+    snapshot = theirs.appended or theirs.updated
+    if mark is not None and theirs.appended:
+        return view.conflict(ConflictType.UnalignedAppend, change, snapshot, _advice(mark, mark.start))
+    detail = "both changed its metadata"
+    if theirs.appended:
+        detail = "theirs appended to it, ours changes its shape or how its chunks are read"
+    return view.conflict(ConflictType.ZarrMetadataDoubleUpdate, change, snapshot, detail)
+
+
+def _advice(mark: AppendMark, end: int) -> str:
+    if mark.chunk is None:
+        return "both appended to it, and its chunks differ in length: only regular chunks can be moved"
+    return (
+        f"both appended to it, and its end at {end} is not a multiple of its chunks' length {mark.chunk}: choose chunks "
+        f"whose length divides every append (for instance {_divisor(end, mark.chunk)}), or append in multiples of it"
+    )
+
+
+def _divisor(end: int, chunk: int) -> int:
+    return int(np.gcd(end, chunk)) or 1
+
+
+def _appends(view: _View) -> Iterator[Conflict]:
+    lengths: dict[int, int] = {}
+    for change in view.ours.changes(Operation.APPENDED):
+        append, theirs = change.append, view.theirs.nodes.get(change.id)
+        assert append is not None
+        if theirs is not None and theirs.deleted:
+            detail = "ours appends to it, theirs deleted it"
+            yield view.conflict(ConflictType.ZarrMetadataUpdateOfDeletedArray, change, theirs.deleted, detail)
+            continue
+        now, was = node_by_id(view.after, change.id), node_by_id(view.before, change.id)
+        if now is None or was is None:
+            continue
+        end = dimension_of(now.documents, append.axis)
+        if theirs is not None and _reshaped_otherwise(theirs, append.axis, was, now):
+            detail = "ours appends to it, theirs changed its shape or how its chunks are read"
+            yield view.conflict(ConflictType.ZarrMetadataDoubleUpdate, change, theirs.updated, detail)
+        elif end.chunk != append.chunk or end.length % append.chunk:
+            mark = AppendMark(append.axis, append.start, append.chunk)
+            snapshot = theirs.appended if theirs is not None else None
+            yield view.conflict(ConflictType.UnalignedAppend, change, snapshot, _advice(mark, end.length))
+        elif lengths.setdefault(append.start, end.length) != end.length:
+            detail = (
+                f"it is {end.length} long by now, another array that ours appends to {lengths[append.start]}: "
+                "append to all arrays of a dimension together"
+            )
+            yield view.conflict(ConflictType.UnalignedAppend, change, _newest(theirs), detail)
+
+
+def _newest(theirs: NodeFootprint | None) -> bytes | None:
+    return None if theirs is None else theirs.appended or theirs.updated
+
+
+def _reshaped_otherwise(theirs: NodeFootprint, axis: int, was: Node, now: Node) -> bool:
+    """Tell whether theirs did more to an array than to append along the same dimension, or to change attributes."""
+    if theirs.reshaped or theirs.axes - {axis}:
+        return True
+    return bool(theirs.updated) and not theirs.appended and not same_shape(was.documents, now.documents)
+
+
+# -- chunks -------------------------------------------------------------------------------------------------------
+
+
+def _chunks(view: _View) -> Iterator[Conflict]:
+    touched = {change.node for change in view.ours.log.chunks}
+    created = {change.id for change in view.ours.changes(Operation.CREATED)}
+    for node in sorted(touched - created):
+        theirs = view.theirs.nodes.get(node)
+        if theirs is None:
+            continue
+        cells = view.ours.cells.get(node, [])
+        if theirs.deleted:
+            detail = "ours wrote chunks of it, theirs deleted it"
+            yield view.conflict(
+                ConflictType.ChunksUpdatedInDeletedArray, theirs, theirs.deleted, detail, _coords(cells)
+            )
+        elif theirs.reshaped and cells:
+            detail = "ours wrote chunks of it, theirs changed how its chunks are read"
+            yield view.conflict(
+                ConflictType.ChunksUpdatedInUpdatedArray, theirs, theirs.reshaped, detail, _coords(cells)
+            )
+        elif theirs.chunks and cells:
+            both = shared(cells, theirs.cells())
+            if len(both):
+                yield view.conflict(
+                    ConflictType.ChunkDoubleUpdate,
+                    theirs,
+                    theirs.snapshot_of(both),
+                    f"both wrote {'this chunk' if len(both) == 1 else f'these {len(both)} chunks'}",
+                    both,
+                )
+
+
+def _coords(cells: Sequence[Cells]) -> np.ndarray | None:
+    return np.concatenate([part.coords() for part in cells]) if cells else None
+
+
+# -- nodes that go ------------------------------------------------------------------------------------------------
+
+
+def _deletions(view: _View) -> Iterator[Conflict]:
+    deleted = view.ours.changes(Operation.DELETED)
+    groups: dict[str, NodeChange] = {}
+    for change in deleted:
+        theirs = view.theirs.nodes.get(change.id)
+        if change.kind == NodeKind.GROUP:
+            groups[change.path] = change
+        if theirs is None:
+            continue
+        if theirs.deleted:
+            yield view.conflict(ConflictType.DeleteOfDeletedNode, change, theirs.deleted, "both deleted it")
+            continue
+        snapshot = theirs.updated or theirs.appended or theirs.moved
+        if change.kind == NodeKind.GROUP:
+            if snapshot:
+                detail = "ours deletes it, theirs changed or moved it"
+                yield view.conflict(ConflictType.DeleteOfUpdatedGroup, change, snapshot, detail)
+        elif snapshot or theirs.chunks:
+            cells = _coords(theirs.cells())
+            newest = theirs.chunks[-1].snapshot if theirs.chunks else snapshot
+            detail = "ours deletes it, theirs changed it"
+            yield view.conflict(ConflictType.DeleteOfUpdatedArray, change, newest, detail, cells)
+    yield from _orphaned(view, groups)
+
+
+def _orphaned(view: _View, groups: Mapping[str, NodeChange]) -> Iterator[Conflict]:
+    """Find what theirs put into groups that ours deletes."""
+    if not groups:
+        return
+    for node in view.arrivals:
+        for above in _above(node.key.removeprefix("\0")):
+            if above in groups and node.id not in view.ours.leaving:
+                detail = f"ours deletes it, theirs put {node.path!r} into it"
+                snapshot = node.created or node.moved
+                yield view.conflict(ConflictType.DeleteOfUpdatedGroup, groups[above], snapshot, detail)
+                break
