@@ -1,0 +1,380 @@
+"""Sets of chunk-grid cells as boxes and sorted numbers, and which cells two changes have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore.errors import FormatError
+from arraystore.format.box import MAX_VOLUME, Box, bounding_box
+from arraystore.format.manifest import decode_manifest, decode_presence
+from arraystore.format.transaction import ChunkChange
+
+__all__ = ["Cells", "any_shared", "cells_of", "shared"]
+
+Int64s = npt.NDArray[np.int64]
+
+_PAIRS_AT_ONCE = 1 << 22
+"""Most pairs of boxes that are compared in one step; it bounds the memory of the comparison."""
+
+_MASK_PER_NUMBER = 8
+"""A mask over a box is quicker than sorting where the box has at most this many cells for each number."""
+
+_CROWD = 4
+"""With more overlapping pairs than this for each part, filled boxes of moderate size are listed cell by cell too."""
+
+_MOST_LISTED = 1 << 22
+"""Most cells in all the filled boxes that are listed."""
+
+_PART_COST, _SEARCH_COST = 1000, 3
+"""What handling a part, and searching for one cell, cost next to passing a cell through the bulk comparison."""
+
+_LARGEST_FILTER = 26
+"""The filter has at most 2 to this many buckets, a byte each."""
+
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+"""Multiplying by it spreads regular numbers over the buckets (Fibonacci hashing)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Cells of a chunk grid: all of a box, or some of it.
+
+    Parameters
+    ----------
+    box
+        Where they are; at most `MAX_VOLUME` cells.
+    numbers
+        Numbers of the cells within the box, as `Box.numbers` counts, ascending; None for all of them.
+    """
+
+    box: Box
+    numbers: Int64s | None
+
+    @property
+    def count(self) -> int:
+        """Number of cells."""
+        return self.box.volume if self.numbers is None else len(self.numbers)
+
+    def coords(self) -> Int64s:
+        """Return the coordinates of the cells in row-major order, shape (n, d)."""
+        return _all_coords(self.box) if self.numbers is None else self.box.coords(self.numbers)
+
+    def shifted(self, shift: tuple[int, ...]) -> Cells:
+        """Return the cells moved by a vector."""
+        return Cells(self.box.shifted(shift), self.numbers)
+
+    @classmethod
+    def of(cls, coords: Int64s) -> Cells:
+        """Return a set of cells.
+
+        Parameters
+        ----------
+        coords
+            At least one cell, shape (n, d), in any order; repetitions count once.
+
+        Raises
+        ------
+        ValueError
+            If there is none, or the box around them has more cells than can be numbered.
+        """
+        if not len(coords):
+            raise ValueError("a set of cells needs at least one cell")
+        box = bounding_box(coords)
+        if box.volume > MAX_VOLUME:
+            raise ValueError(
+                f"cells from {box.low} to {box.high} are too far apart to be numbered; put them into several sets"
+            )
+        numbers = box.numbers(coords)
+        if not bool((numbers[1:] > numbers[:-1]).all()):
+            numbers = np.unique(numbers)
+        return cls(box, None if len(numbers) == box.volume else numbers)
+
+
+def cells_of(name: str, change: ChunkChange) -> Cells:
+    """Return the cells that a chunk change of a transaction log speaks of, where the change put them.
+
+    Parameters
+    ----------
+    name
+        Of the log, for errors.
+    change
+        The change; the box of its layer is shifted already, and numbers do not depend on the shift.
+
+    Raises
+    ------
+    FormatError
+        If the change does not tell, or contradicts itself.
+    """
+    layer = change.layer
+    if layer.dense:
+        return Cells(layer.box, None)
+    if change.presence is not None:
+        return Cells(layer.box, decode_presence(name, layer.box, layer.count, *change.presence))
+    if layer.inline is None:
+        raise FormatError(name, "a sparse layer does not tell its cells")
+    manifest = decode_manifest(f"{name}: inlined manifest {layer.key}", layer.inline)
+    box = manifest.box
+    if layer.shift is not None and len(layer.shift) == len(box.low):
+        box = box.shifted(layer.shift)
+    if box != layer.box or manifest.count != layer.count:
+        raise FormatError(name, f"inlined manifest {layer.key} is not the one that its layer describes")
+    return Cells(layer.box, manifest.index)
+
+
+def shared(ours: Sequence[Cells], theirs: Sequence[Cells]) -> Int64s:
+    """Return the cells that both sides speak of.
+
+    Parts of one side may overlap.  The work grows with the listed cells and with the result, never with the volume
+    of a filled box.
+
+    Parameters
+    ----------
+    ours, theirs
+        The parts of each side; all in one grid.
+
+    Returns
+    -------
+    ndarray of int64, shape (n, d)
+        Coordinates in row-major order, each cell once.
+
+    Raises
+    ------
+    ValueError
+        If the parts are of grids with different numbers of dimensions.
+    """
+    dimensions = _dimensions(ours, theirs)
+    pieces = list(_pieces(ours, theirs))
+    if not pieces:
+        return np.empty((0, dimensions), dtype=np.int64)
+    if len(pieces) == 1:
+        return pieces[0].coords()
+    hull = _hull([piece.box for piece in pieces])
+    if hull.volume > MAX_VOLUME:
+        return np.unique(np.concatenate([piece.coords() for piece in pieces]), axis=0)
+    numbers = _ordered(np.concatenate([_placed(piece, hull) for piece in pieces]), hull.volume)
+    return Cells(hull, None if len(numbers) == hull.volume else numbers).coords()
+
+
+def any_shared(ours: Sequence[Cells], theirs: Sequence[Cells]) -> bool:
+    """Tell whether both sides speak of some cell; cheaper than `shared`, with the same parameters and errors."""
+    _dimensions(ours, theirs)
+    return next(_pieces(ours, theirs), None) is not None
+
+
+def _dimensions(ours: Sequence[Cells], theirs: Sequence[Cells]) -> int:
+    found = {len(cells.box.low) for side in (ours, theirs) for cells in side}
+    if len(found) > 1:
+        raise ValueError(f"cells of grids with {sorted(found)} dimensions cannot be compared; compare array by array")
+    return found.pop() if found else 0
+
+
+# What two sides have in common comes in pieces: non-empty sets that may overlap, the cheapest first.
+
+
+def _pieces(ours: Sequence[Cells], theirs: Sequence[Cells]) -> Iterator[Cells]:
+    ours, theirs = _distinct(ours), _distinct(theirs)
+    if not ours or not theirs:
+        return
+    pairs = _overlapping(ours, theirs)
+    our_filled, their_filled = _filled(ours)[pairs[:, 0]], _filled(theirs)[pairs[:, 1]]
+    if len(pairs) > _CROWD * (len(ours) + len(theirs)):
+        volume = sum(cells.count for cells in (*ours, *theirs) if cells.numbers is None)
+        if volume <= _MOST_LISTED:
+            our_filled, their_filled = np.zeros_like(our_filled), np.zeros_like(their_filled)
+    for i, j in pairs[our_filled & their_filled].tolist():
+        yield Cells(_intersection(ours[i].box, theirs[j].box), None)
+    for i, j in pairs[our_filled & ~their_filled].tolist():
+        yield from _present(_clipped(theirs[j], _intersection(ours[i].box, theirs[j].box)))
+    for i, j in pairs[~our_filled & their_filled].tolist():
+        yield from _present(_clipped(ours[i], _intersection(ours[i].box, theirs[j].box)))
+    listed: list[tuple[int, int]] = pairs[~(our_filled | their_filled)].tolist()
+    if listed:
+        yield from _pieces_of_listed(ours, theirs, listed)
+
+
+def _distinct(parts: Sequence[Cells]) -> list[Cells]:
+    """Return the parts that have cells, each filled box once: one place is often written again and again."""
+    filled = {cells.box: cells for cells in parts if cells.numbers is None and cells.count}
+    return [*filled.values(), *[cells for cells in parts if cells.numbers is not None and cells.count]]
+
+
+def _filled(parts: list[Cells]) -> npt.NDArray[np.bool_]:
+    return np.array([cells.numbers is None for cells in parts])
+
+
+def _present(cells: Cells) -> Iterator[Cells]:
+    if cells.count:
+        yield cells
+
+
+def _pieces_of_listed(ours: list[Cells], theirs: list[Cells], pairs: list[tuple[int, int]]) -> Iterator[Cells]:
+    """Compare pair by pair where one side is small, all at once where each pair would go through many cells."""
+    our_parts = [ours[i] for i in {i: None for i, _ in pairs}]
+    their_parts = [theirs[j] for j in {j: None for _, j in pairs}]
+    search = sum(_PART_COST + _SEARCH_COST * min(ours[i].count, theirs[j].count) for i, j in pairs)
+    bulk = sum(_PART_COST + cells.count for cells in (*our_parts, *their_parts))
+    if search > bulk:
+        hull = _hull([_intersection(ours[i].box, theirs[j].box) for i, j in pairs])
+        if hull.volume <= MAX_VOLUME:
+            found = _common(_numbers_in(hull, our_parts), _numbers_in(hull, their_parts), hull.volume)
+            yield from _present(Cells(hull, found))
+            return
+    for i, j in pairs:
+        few, many = sorted((ours[i], theirs[j]), key=lambda cells: cells.count)
+        yield from _present(_searched(few, many))
+
+
+def _numbers_in(hull: Box, parts: list[Cells]) -> Int64s:
+    """Return the numbers within a box of the cells of all parts: one ascending run a part."""
+    return np.concatenate([_placed(_clipped(cells, _intersection(cells.box, hull)), hull) for cells in parts])
+
+
+def _searched(few: Cells, many: Cells) -> Cells:
+    """Look up few cells among many others."""
+    box = _intersection(few.box, many.box)
+    piece = _clipped(few, box)
+    if many.numbers is None:
+        return piece
+    wanted = _placed(piece, many.box)
+    at = np.minimum(many.numbers.searchsorted(wanted), len(many.numbers) - 1)
+    hits = np.flatnonzero(many.numbers[at] == wanted)
+    return Cells(box, hits if piece.numbers is None else piece.numbers[hits])
+
+
+# Boxes.
+
+
+def _overlapping(ours: list[Cells], theirs: list[Cells]) -> Int64s:
+    """Return which parts have overlapping boxes, shape (n, 2)."""
+    our_lows, our_highs = _bounds(ours)
+    their_lows, their_highs = _bounds(theirs)
+    step = max(1, _PAIRS_AT_ONCE // len(theirs))
+    found: list[Int64s] = []
+    for start in range(0, len(ours), step):
+        rows = slice(start, start + step)
+        overlap = np.ones((len(our_lows[rows]), len(theirs)), dtype=bool)
+        for axis in range(our_lows.shape[1]):
+            overlap &= our_lows[rows, axis, None] < their_highs[:, axis]
+            overlap &= their_lows[:, axis] < our_highs[rows, axis, None]
+        found.append(np.argwhere(overlap) + np.array((start, 0)))
+    return np.concatenate(found)
+
+
+def _bounds(parts: list[Cells]) -> tuple[Int64s, Int64s]:
+    shape = (len(parts), len(parts[0].box.low))
+    lows = np.array([cells.box.low for cells in parts], dtype=np.int64).reshape(shape)
+    highs = np.array([cells.box.high for cells in parts], dtype=np.int64).reshape(shape)
+    return lows, highs
+
+
+def _intersection(box: Box, other: Box) -> Box:
+    """Return the box that two overlapping boxes share."""
+    if box == other:
+        return box
+    return Box(tuple(map(max, box.low, other.low)), tuple(map(min, box.high, other.high)))
+
+
+def _hull(boxes: Sequence[Box]) -> Box:
+    """Return the smallest box around boxes."""
+    lows = zip(*[box.low for box in boxes], strict=True)
+    highs = zip(*[box.high for box in boxes], strict=True)
+    return Box(tuple(map(min, lows)), tuple(map(max, highs)))
+
+
+def _all_coords(box: Box) -> Int64s:
+    out = np.empty((box.volume, len(box.low)), dtype=np.int64)
+    for axis, (low, high, stride) in enumerate(zip(box.low, box.high, box.strides, strict=True)):
+        out.reshape(-1, high - low, stride, len(box.low))[..., axis] = np.arange(low, high, dtype=np.int64)[:, None]
+    return out
+
+
+# Numbers.  They follow row-major order whatever the box is, so that ascending ones stay ascending in another box.
+
+
+def _clipped(cells: Cells, box: Box) -> Cells:
+    """Return those of the cells that are in a box, which is a part of their own; there may be none."""
+    if cells.numbers is None or box == cells.box:
+        return Cells(box, cells.numbers)
+    own = cells.box
+    last = own.number(tuple([high - 1 for high in box.high]))
+    start, stop = cells.numbers.searchsorted(np.array([own.number(box.low), last], dtype=np.int64))
+    stop += int(stop < len(cells.numbers) and cells.numbers[stop] == last)
+    numbers = cells.numbers[start:stop]
+    # what is between the first and the last cell is within the bounds along the first axis that is longer than 1
+    first = next((axis for axis, size in enumerate(box.shape) if size > 1), len(box.shape))
+    for axis in range(first + 1, len(box.shape)):
+        side, stride, width = own.shape[axis], own.strides[axis], box.shape[axis]
+        if width < side and len(numbers):
+            at = numbers // stride - numbers // (stride * side) * side
+            # below the lower bound is far above the upper one when the sign counts as a digit
+            numbers = numbers[(at - (box.low[axis] - own.low[axis])).view(np.uint64) < np.uint64(width)]
+    return Cells(box, _renumbered(numbers, own, box))
+
+
+def _placed(cells: Cells, box: Box) -> Int64s:
+    """Return the numbers of cells within a larger box."""
+    if cells.numbers is not None:
+        return _renumbered(cells.numbers, cells.box, box)
+    numbers = np.array([box.number(cells.box.low)], dtype=np.int64)
+    for size, stride in zip(cells.box.shape, box.strides, strict=True):
+        numbers = np.add.outer(numbers, np.arange(size, dtype=np.int64) * stride).ravel()
+    return numbers
+
+
+def _renumbered(numbers: Int64s, old: Box, new: Box) -> Int64s:
+    """Return the numbers within one box of cells numbered within another; one box is a part of the other."""
+    if old == new:
+        return numbers
+    # A cell's place along an axis is q - side * (q of the axis before), with q = number // stride.  Put into the sum
+    # of places times new strides, each q has a factor that is 0 unless the side of the axis after it differs.
+    # No term is larger than the larger box; sums on the way may wrap around, and come back.
+    out = numbers + new.number(old.low)
+    for axis in range(len(old.shape) - 1):
+        factor = new.strides[axis + 1] * (new.shape[axis + 1] - old.shape[axis + 1])
+        if factor:
+            out += numbers // old.strides[axis] * factor
+    return out
+
+
+def _common(ours: Int64s, theirs: Int64s, volume: int) -> Int64s:
+    """Return the numbers below `volume` that are on both sides, ascending, each once."""
+    if volume <= _MASK_PER_NUMBER * (len(ours) + len(theirs)):
+        mask = np.zeros(volume, dtype=bool)
+        mask[ours] = True
+        return _ordered(theirs[mask[theirs]], volume)
+    theirs = _perhaps_among(theirs, ours)
+    if 2 * len(theirs) < len(ours):
+        ours = _perhaps_among(ours, theirs)
+    both = np.concatenate([_ordered(ours, volume), _ordered(theirs, volume)])
+    both.sort(kind="stable")
+    twice: Int64s = both[1:][both[1:] == both[:-1]]
+    return twice
+
+
+def _perhaps_among(numbers: Int64s, others: Int64s) -> Int64s:
+    """Return those numbers that hash as one of the others does: all that are among them, and few more."""
+    bits = min((_MASK_PER_NUMBER * len(others) + 1).bit_length(), _LARGEST_FILTER)
+    buckets = np.zeros(1 << bits, dtype=bool)
+    buckets[_hashed(others, bits)] = True
+    return numbers[buckets[_hashed(numbers, bits)]]
+
+
+def _hashed(numbers: Int64s, bits: int) -> Int64s:
+    buckets: Int64s = ((numbers.view(np.uint64) * _SPREAD) >> np.uint64(64 - bits)).view(np.int64)
+    return buckets
+
+
+def _ordered(numbers: Int64s, volume: int) -> Int64s:
+    """Return numbers below `volume` ascending, each once."""
+    if 0 < volume <= _MASK_PER_NUMBER * len(numbers):
+        mask = np.zeros(volume, dtype=bool)
+        mask[numbers] = True
+        return np.flatnonzero(mask).astype(np.int64, copy=False)
+    # the stable sort finds and merges the ascending runs that the numbers come in
+    numbers = np.sort(numbers, kind="stable")
+    fresh = numbers[1:] != numbers[:-1]
+    return numbers if bool(fresh.all()) else numbers[np.concatenate([[True], fresh])]
