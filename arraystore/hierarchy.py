@@ -6,14 +6,19 @@ synchronous; what may need one comes as a synchronous and an asynchronous twin.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from operator import lt
 from typing import Any
 
 from arraystore.commit.changes import ArrayChanges, ChangeSet, file_key, file_node
 from arraystore.commit.chunktable import Entry
+from arraystore.commit.noting import committed_node, note_document, note_missing
 from arraystore.commit.packs import pack_key
 from arraystore.commit.reader import ChunkReader, Found, Window, whole_chunk
+from arraystore.commit.reads import ReadSet
 from arraystore.commit.state import State
 from arraystore.errors import InvalidInputError, InvalidKeyError, ReadOnlyError
 from arraystore.format.manifest import Manifest
@@ -92,6 +97,8 @@ class ArrayHandle:
         What its chunk keys start with, and what stands between coordinates; only for the usual encodings.
     changes
         Chunks written in this session, None as long as there are none.
+    committed
+        The node in the snapshot; None for one that this session made.
     sole
         The manifest, once loaded, of an array that has just one layer.
     """
@@ -101,15 +108,24 @@ class ArrayHandle:
     prefix: str
     separator: str
     changes: ArrayChanges | None
+    committed: Node | None
     sole: Manifest | None = None
 
     def __post_init__(self) -> None:
         self.grid = () if self.info is None else self.info.grid
         self.layers = self.node.layers
+        self.committed_grid = self.grid
+        known = self.committed
+        if self.info is not None and known is not None and known.documents is not self.node.documents:
+            self.committed_grid = array_info(known.documents).grid
 
     def inside(self, coords: tuple[int, ...]) -> bool:
         """Tell whether a chunk is in the grid."""
         return all(map(lt, coords, self.grid))
+
+
+_untracked: ContextVar[Any] = ContextVar("arraystore_untracked", default=None)
+"""The hierarchy of which reads are not noted: those of the task or thread that said so, and of tasks that it starts."""
 
 
 class Hierarchy:
@@ -123,12 +139,18 @@ class Hierarchy:
         Reads its chunks.
     changes
         What has changed; None if nothing may.
+
+    Attributes
+    ----------
+    reads
+        Where it is noted what is read of the snapshot; None where nobody wants to know.
     """
 
     def __init__(self, state: State, reader: ChunkReader, changes: ChangeSet | None) -> None:
         self.state = state
         self.reader = reader
         self.changes = changes
+        self.reads: ReadSet | None = None
         self._handles: dict[str, ArrayHandle] = {}
         self._last: ArrayHandle | None = None
         self._files = changes.has_files if changes else any(key.startswith("\0") for key in state.nodes)
@@ -149,7 +171,9 @@ class Hierarchy:
                 prefix = (node.path + "/" if node.path else "") + info.chunk_prefixes[0]
                 separator = info.encodings[0][1]
             changes = None if self.changes is None else self.changes.arrays.get(node.id)
-            found = self._handles[node.key] = ArrayHandle(node, info, prefix, separator, changes)
+            found = self._handles[node.key] = ArrayHandle(
+                node, info, prefix, separator, changes, committed_node(self.state, node)
+            )
         return found
 
     def forget(self) -> None:
@@ -192,14 +216,45 @@ class Hierarchy:
                 return handle, coords
         return None
 
+    # -- noting what is read --------------------------------------------------------------------------------
+
+    @contextmanager
+    def untracked(self) -> Iterator[None]:
+        """Note nothing that this thread or task reads meanwhile: look-ups of the library's own."""
+        token = _untracked.set(self)
+        try:
+            yield
+        finally:
+            _untracked.reset(token)
+
+    @property
+    def noted(self) -> ReadSet | None:
+        """Where to note what is read now; None for nowhere."""
+        return None if self.reads is None or _untracked.get() is self else self.reads
+
+    def _note_chunk(self, reads: ReadSet, handle: ArrayHandle, coords: tuple[int, ...]) -> None:
+        """Note a chunk of the snapshot that is read, unless this session made the place where it would be."""
+        if handle.committed is not None and all(map(lt, coords, handle.committed_grid)) and self.noted is not None:
+            reads.chunk(handle.node.id, coords)
+
+    def _note_outside(self, handle: ArrayHandle) -> None:
+        """Note that a chunk was looked for where the array has no place for it, which is a matter of metadata."""
+        reads = self.noted
+        if reads is not None and handle.committed is not None:
+            reads.node(handle.committed.key)
+
     # -- reading --------------------------------------------------------------------------------------------
 
     def document(self, key: str) -> bytes | None:
         """Return a metadata document of a node."""
         found = split_document(key)
         if found is None:
+            if self.reads is not None and (reads := self.noted) is not None:
+                note_missing(reads, self.changes, key)
             return None
         node = self.node(found[0])
+        if self.reads is not None and (reads := self.noted) is not None:
+            note_document(reads, self.state, self.changes, key, found[1], node)
         return None if node is None else node.documents.get(found[1])
 
     def _changed(self, handle: ArrayHandle, coords: tuple[int, ...]) -> Entry | bool | None:
@@ -221,6 +276,7 @@ class Hierarchy:
             return self._document_part(key, window)
         handle, coords = found
         if not handle.inside(coords):
+            self._note_outside(handle)
             return None
         if handle.changes is not None:
             entry = self._changed(handle, coords)
@@ -228,6 +284,8 @@ class Hierarchy:
                 return self._read_entry_sync(entry, window)
             if entry is None:
                 return None
+        if self.reads is not None:
+            self._note_chunk(self.reads, handle, coords)
         place = self._place(handle, coords)
         if isinstance(place, bool):
             place = self.reader.find_sync(handle.layers, coords)
@@ -251,6 +309,7 @@ class Hierarchy:
             return self._document_part(key, window)
         handle, coords = found
         if not handle.inside(coords):
+            self._note_outside(handle)
             return None
         if handle.changes is not None:
             entry = self._changed(handle, coords)
@@ -258,6 +317,8 @@ class Hierarchy:
                 return await self._read_entry(entry, window)
             if entry is None:
                 return None
+        if self.reads is not None:
+            self._note_chunk(self.reads, handle, coords)
         place = self._place(handle, coords)
         if isinstance(place, bool):
             place = await self.reader.find(handle.layers, coords)
@@ -313,10 +374,13 @@ class Hierarchy:
             return None if document is None else len(document)
         handle, coords = found
         if not handle.inside(coords):
+            self._note_outside(handle)
             return None
         entry = self._changed(handle, coords)
         if not isinstance(entry, bool):
             return None if entry is None else entry[2]
+        if self.reads is not None:
+            self._note_chunk(self.reads, handle, coords)
         place = await self.reader.find(handle.layers, coords)
         return None if place is None else int(place[0].length[place[1]])
 
@@ -506,6 +570,8 @@ class Hierarchy:
         path = prefix.strip("/")
         below = path + "/" if path else ""
         above: list[Node] = []
+        if (reads := self.noted) is not None:
+            reads.listing(path, recursive=True)
         with changes.lock:
             for node in list(changes.all_nodes()):
                 is_file = node.kind == NodeKind.FILE

@@ -7,8 +7,10 @@ from collections.abc import AsyncIterator, Iterator
 import numpy as np
 import numpy.typing as npt
 
+from arraystore.commit.noting import committed_node
 from arraystore.commit.prepare import final_references
-from arraystore.format.node import Node, NodeKind
+from arraystore.commit.reads import ReadSet
+from arraystore.format.node import DOCUMENT_NAMES, MAX_PATH, Node, NodeKind
 from arraystore.format.references import DELETED, References, overlay
 from arraystore.format.zarr_metadata import ArrayInfo, array_info
 from arraystore.hierarchy import Hierarchy, join
@@ -27,6 +29,13 @@ def all_nodes(hierarchy: Hierarchy) -> Iterator[Node]:
 
 async def present_chunks(hierarchy: Hierarchy, node: Node) -> References:
     """Return the references of all chunks that an array or file has now."""
+    reads = hierarchy.noted
+    if reads is not None and committed_node(hierarchy.state, node) is not None:
+        reads.array(node.id)
+    return await _present_chunks(hierarchy, node)
+
+
+async def _present_chunks(hierarchy: Hierarchy, node: Node) -> References:
     changes = hierarchy.changes
     parts = await hierarchy.reader.references(node.layers)
     if changes is not None and node.id in changes.arrays:
@@ -54,6 +63,7 @@ def _keys(info: ArrayInfo, coords: Int64s) -> Iterator[str]:
 
 async def list_prefix(hierarchy: Hierarchy, prefix: str) -> AsyncIterator[str]:
     """List all keys that start with a text."""
+    _note_prefix(hierarchy, prefix)
     for node in list(all_nodes(hierarchy)):
         below = join(node.path, "")
         related = below.startswith(prefix) or prefix.startswith(below)
@@ -68,11 +78,44 @@ async def list_prefix(hierarchy: Hierarchy, prefix: str) -> AsyncIterator[str]:
             if key.startswith(prefix):
                 yield key
         if node.kind == NodeKind.ARRAY and (node.layers or _written(hierarchy, node)):
-            present = await present_chunks(hierarchy, node)
+            present = await _present_chunks(hierarchy, node)
             for relative in _keys(array_info(node.documents), present.coords):
                 key = below + relative
                 if key.startswith(prefix):
                     yield key
+
+
+def _note_prefix(hierarchy: Hierarchy, prefix: str) -> None:
+    reads = hierarchy.noted
+    if reads is None or len(prefix) > MAX_PATH:
+        return
+    reads.prefix(prefix)
+    path, _, start = prefix.rpartition("/")
+    if start and any(name.startswith(start) for name in DOCUMENT_NAMES):
+        reads.node(path)
+    _note_arrays_above(hierarchy, reads, prefix)
+
+
+def _note_arrays_above(hierarchy: Hierarchy, reads: ReadSet, path: str) -> None:
+    """Note the array among whose chunk keys a path or prefix is, if there is one."""
+    while path:
+        path = path.rpartition("/")[0]
+        node = hierarchy.node(path)
+        if node is not None and node.kind == NodeKind.ARRAY and committed_node(hierarchy.state, node) is not None:
+            reads.array(node.id)
+
+
+def _note_names(hierarchy: Hierarchy, path: str) -> None:
+    reads = hierarchy.noted
+    if reads is None or len(path) > MAX_PATH:
+        return
+    reads.listing(path, recursive=False)
+    node = hierarchy.node(path)
+    if node is not None and node.documents.keys() != {"zarr.json"}:
+        reads.node(path)  # which documents it has may change: Zarr v2 has up to three
+    if node is not None and node.kind == NodeKind.ARRAY and committed_node(hierarchy.state, node) is not None:
+        reads.array(node.id)
+    _note_arrays_above(hierarchy, reads, path)
 
 
 def _written(hierarchy: Hierarchy, node: Node) -> bool:
@@ -84,6 +127,7 @@ async def list_dir(hierarchy: Hierarchy, prefix: str) -> list[str]:
     path = prefix.rstrip("/")
     below = path + "/" if path else ""
     names: dict[str, None] = {}
+    _note_names(hierarchy, path)
     for node in list(all_nodes(hierarchy)):
         if node.kind == NodeKind.FILE:
             if node.path.startswith(below):
@@ -104,7 +148,7 @@ async def list_dir(hierarchy: Hierarchy, prefix: str) -> list[str]:
 async def _chunk_names(hierarchy: Hierarchy, node: Node, relative: str) -> list[str]:
     """Return the names right below a path that is `relative` to an array."""
     info = array_info(node.documents)
-    coords = (await present_chunks(hierarchy, node)).coords
+    coords = (await _present_chunks(hierarchy, node)).coords
     parts = relative.split("/") if relative else []
     if info.foreign is not None or info.encodings[0][1] != "/" or not info.grid:
         start = relative + "/" if relative else ""
@@ -126,10 +170,14 @@ async def prefix_size(hierarchy: Hierarchy, prefix: str) -> int:
     path = prefix.strip("/")
     below = path + "/" if path else ""
     total = 0
+    reads = hierarchy.noted
+    if reads is not None and len(path) <= MAX_PATH:
+        reads.tree(path)
+        _note_arrays_above(hierarchy, reads, path)
     for node in list(all_nodes(hierarchy)):
         if node.kind == NodeKind.FILE:
             if node.path.startswith(below):
-                total += int((await present_chunks(hierarchy, node)).length.sum())
+                total += int((await _present_chunks(hierarchy, node)).length.sum())
             continue
         within = node.path == path or node.path.startswith(below)
         if within:
@@ -137,9 +185,9 @@ async def prefix_size(hierarchy: Hierarchy, prefix: str) -> int:
         if node.kind == NodeKind.ARRAY:
             start = join(node.path, "")
             if within:
-                total += int((await present_chunks(hierarchy, node)).length.sum())
+                total += int((await _present_chunks(hierarchy, node)).length.sum())
             elif below.startswith(start):
-                present = await present_chunks(hierarchy, node)
+                present = await _present_chunks(hierarchy, node)
                 keys = (start + key for key in _keys(array_info(node.documents), present.coords))
                 total += int(present.length[[key.startswith(below) for key in keys]].sum())
     return total

@@ -1,0 +1,64 @@
+"""Noting what a look at a hierarchy tells of the snapshot beneath, and leaving out what it shows of own changes."""
+
+from __future__ import annotations
+
+from arraystore.commit.changes import ChangeSet, file_key
+from arraystore.commit.reads import ReadSet
+from arraystore.commit.state import State
+from arraystore.format.node import MAX_PATH, Node
+
+__all__ = ["committed_node", "note_document", "note_missing"]
+
+
+def committed_node(state: State, node: Node) -> Node | None:
+    """Return a node as it is in a snapshot, wherever it is there; None if it is not."""
+    key = state.keys.get(node.id)
+    return None if key is None else state.nodes[key]
+
+
+def note_document(
+    reads: ReadSet, state: State, changes: ChangeSet | None, key: str, name: str, node: Node | None
+) -> None:
+    """Note that a metadata document was looked for.
+
+    Parameters
+    ----------
+    reads
+        Where to note it.
+    state, changes
+        The snapshot, and what was changed of it.
+    key, name
+        Key of the document, and the last part of it.
+    node
+        The node that it would belong to, as it is now.
+    """
+    if node is None:
+        path = key[: -len(name) - 1]
+        if len(path) <= MAX_PATH and (changes is None or path not in changes.nodes):
+            reads.node(path)
+        _note_file(reads, changes, key)  # without a node the document would be a file
+        return
+    committed = committed_node(state, node)
+    if committed is None:
+        return
+    own = committed.documents.get(name) is not node.documents.get(name)
+    # how long an array is that this session appended to depends on how long it was
+    if not own or (changes is not None and node.id in changes.appends):
+        reads.node(committed.key)
+
+
+def note_missing(reads: ReadSet, changes: ChangeSet | None, key: str) -> None:
+    """Note a look at a key that is neither that of a chunk nor that of a document: an array above would change that."""
+    if len(key) > MAX_PATH:
+        return
+    _note_file(reads, changes, key)
+    above = key
+    while above:
+        above = above.rpartition("/")[0]
+        reads.place(above)
+
+
+def _note_file(reads: ReadSet, changes: ChangeSet | None, key: str) -> None:
+    file = file_key(key)
+    if len(key) <= MAX_PATH and (changes is None or file not in changes.nodes):
+        reads.node(file)
