@@ -8,8 +8,11 @@
 >>> snapshot = session.commit("four ones")
 """
 
+from arraystore.commit.solvers import BasicConflictSolver, ConflictDetector, ConflictSolver, Solution, Versions
 from arraystore.config import RepositoryConfig
+from arraystore.conflicts import Conflict, ConflictType, VersionSelection
 from arraystore.diff import Diff
+from arraystore.distributed import extract_session, merge_sessions
 from arraystore.errors import (
     AlreadyExistsError,
     ArrayStoreError,
@@ -22,11 +25,13 @@ from arraystore.errors import (
     NotFoundError,
     ObjectNotFoundError,
     ReadOnlyError,
+    RebaseFailedError,
     RefNotFoundError,
     RepositoryNotFoundError,
     SessionStateError,
     SnapshotNotFoundError,
     StorageError,
+    UnmergedForksWarning,
     UnsupportedStorageError,
 )
 from arraystore.fork_session import ForkSession
@@ -74,9 +79,14 @@ __all__ = [
     "AlreadyExistsError",
     "ArrayStore",
     "ArrayStoreError",
+    "BasicConflictSolver",
     "ByteRange",
     "BytesLike",
+    "Conflict",
+    "ConflictDetector",
     "ConflictError",
+    "ConflictSolver",
+    "ConflictType",
     "CountingStorage",
     "Counts",
     "DeleteFailure",
@@ -101,6 +111,7 @@ __all__ = [
     "ObjectNotFoundError",
     "ObstoreStorage",
     "ReadOnlyError",
+    "RebaseFailedError",
     "RefNotFoundError",
     "Repository",
     "RepositoryConfig",
@@ -110,20 +121,26 @@ __all__ = [
     "SessionStateError",
     "SnapshotInfo",
     "SnapshotNotFoundError",
+    "Solution",
     "Storage",
     "StorageConcurrencySettings",
     "StorageError",
     "StorageRetriesSettings",
     "StorageSettings",
     "StorageTimeoutSettings",
+    "UnmergedForksWarning",
     "UnsupportedStorageError",
+    "VersionSelection",
+    "Versions",
     "VirtualChunkSpec",
     "WrapperStorage",
     "azure_storage",
+    "extract_session",
     "fsspec_storage",
     "gcs_storage",
     "in_memory_storage",
     "local_filesystem_storage",
+    "merge_sessions",
     "r2_storage",
     "s3_storage",
     "storage_from_url",

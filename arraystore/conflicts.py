@@ -114,8 +114,10 @@ class Conflict:
 def conflict_table(conflicts: Sequence[Any]) -> str:
     """Return conflicts as a table of text, a line each."""
     rows = [("conflict", "path", "chunks", "with snapshot", "what happened")]
-    for item in conflicts[:_SHOWN_CONFLICTS]:
-        rows.append((item.conflict_type.name, item.path, item.chunks_text(), item.snapshot, item.detail))
+    rows += [
+        (item.conflict_type.name, item.path, item.chunks_text(), item.snapshot, item.detail)
+        for item in conflicts[:_SHOWN_CONFLICTS]
+    ]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     lines = [
         "  ".join([*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[4]]).rstrip() for row in rows

@@ -15,6 +15,7 @@ from typing import Any
 
 from arraystore.commit.branch import Tip, load_tip, refresh
 from arraystore.commit.environment import Environment
+from arraystore.commit.group import GroupCommitter
 from arraystore.commit.log import BranchLog
 from arraystore.commit.manifests import ManifestCache
 from arraystore.commit.reader import ChunkReader
@@ -65,6 +66,7 @@ class Context:
         self.reader = ChunkReader(self.storage, self.manifests, self.containers.find)
         self._tips: dict[str, Tip] = {}
         self._logs: dict[str, BranchLog] = {}
+        self._committers: dict[str, GroupCommitter] = {}
         self._work: set[Future[None]] = set()
         self._maintained: set[str] = set()
         self._lock = threading.Lock()
@@ -80,6 +82,7 @@ class Context:
         """Forget, in a forked child, what belongs to threads of the parent."""
         self._lock = threading.Lock()
         self._work = set()
+        self._committers = {}
         self._maintained = set()
         self.manifests = ManifestCache(self.storage, self.config.manifest_cache_bytes)
         self.reader = ChunkReader(self.storage, self.manifests, self.containers.find)
@@ -93,6 +96,20 @@ class Context:
             if found is None:
                 found = self._logs[branch] = BranchLog(self.storage, branch, self.environment)
             return found
+
+    def committer(self, branch: str) -> GroupCommitter:
+        """Return what commits to a branch for all sessions of this process."""
+        log = self.log(branch)
+        with self._lock:
+            found = self._committers.get(branch)
+            if found is None:
+                found = GroupCommitter(log, submit, lambda: self._tips.get(branch), self._written)
+                self._committers[branch] = found
+            return found
+
+    def _written(self, tip: Tip, large: bool) -> None:
+        self.seen(tip)
+        self.after_commit(tip, large)
 
     async def tip(self, branch: str) -> Tip:
         """Return the newest record of a branch: one request if it is the one last seen.

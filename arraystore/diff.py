@@ -26,6 +26,8 @@ class Diff:
         Per path of an array, the grid coordinates of chunks that were written or deleted, shape (n, d).
     updated_files
         Other keys that were written or deleted.
+    moved_nodes
+        Path before, path after; what went along with a group is not listed.
     """
 
     new_groups: set[str] = field(default_factory=set)
@@ -36,6 +38,7 @@ class Diff:
     updated_arrays: set[str] = field(default_factory=set)
     updated_chunks: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
     updated_files: set[str] = field(default_factory=set)
+    moved_nodes: dict[str, str] = field(default_factory=dict)
 
     def is_empty(self) -> bool:
         """Tell whether nothing changed."""
@@ -44,7 +47,8 @@ class Diff:
     def _rows(self) -> list[tuple[str, list[str]]]:
         rows = [(name.replace("_", " "), sorted(value)) for name, value in vars(self).items() if isinstance(value, set)]
         chunks = [f"{path}: {len(coords)}" for path, coords in sorted(self.updated_chunks.items())]
-        return [(name, items) for name, items in [*rows, ("updated chunks", chunks)] if items]
+        moved = [f"{old} -> {new}" for old, new in sorted(self.moved_nodes.items())]
+        return [(name, items) for name, items in [*rows, ("updated chunks", chunks), ("moved nodes", moved)] if items]
 
     def __repr__(self) -> str:
         if self.is_empty():
@@ -62,7 +66,12 @@ class Diff:
     __hash__ = None  # type: ignore[assignment]
 
 
-_NAMES = {Operation.CREATED: "new", Operation.DELETED: "deleted", Operation.UPDATED: "updated"}
+_NAMES = {
+    Operation.CREATED: "new",
+    Operation.DELETED: "deleted",
+    Operation.UPDATED: "updated",
+    Operation.APPENDED: "updated",
+}
 
 
 def status_of(changes: ChangeSet) -> Diff:
@@ -71,6 +80,9 @@ def status_of(changes: ChangeSet) -> Diff:
     with changes.lock:
         for change in changes.node_changes():
             path = "/" + change.path
+            if change.target is not None:
+                diff.moved_nodes[path] = "/" + change.target
+                continue
             if change.kind == NodeKind.FILE:
                 diff.updated_files.add(path)
                 continue

@@ -6,7 +6,10 @@ the cause and the remedy.  Errors pickle, so that they survive the way back from
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+from arraystore.conflicts import Conflict, conflict_table
 
 __all__ = [
     "AlreadyExistsError",
@@ -20,11 +23,13 @@ __all__ = [
     "NotFoundError",
     "ObjectNotFoundError",
     "ReadOnlyError",
+    "RebaseFailedError",
     "RefNotFoundError",
     "RepositoryNotFoundError",
     "SessionStateError",
     "SnapshotNotFoundError",
     "StorageError",
+    "UnmergedForksWarning",
     "UnsupportedStorageError",
 ]
 
@@ -136,7 +141,8 @@ class ConflictError(ArrayStoreError):
         of_branch = f" of branch {branch!r}" if branch else ""
         super().__init__(
             f"the tip{of_branch} is snapshot {actual_parent}, but this session is based on {expected_parent}: "
-            "somebody committed in between. Nothing was committed; open a new session on the branch and write again."
+            "somebody committed in between. Nothing was committed. Commit with rebase_with=ConflictDetector() to put "
+            "these changes on top of theirs where they do not collide, or write them again in a new session."
         )
         self.expected_parent = expected_parent
         self.actual_parent = actual_parent
@@ -144,6 +150,38 @@ class ConflictError(ArrayStoreError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (self.expected_parent, self.actual_parent, self.branch))
+
+
+class RebaseFailedError(ConflictError):
+    """What the session changed collides with what was committed since; nothing was committed, nothing lost.
+
+    The session keeps its changes and its base.  Solve what the conflicts name in a new session, or call `rebase`
+    with a solver that may choose.
+
+    Parameters
+    ----------
+    snapshot
+        Newest snapshot of the branch, on which the changes were to go.
+    conflicts
+        Every `Conflict` that is left.
+    expected_parent
+        Snapshot that the session is based on.
+    branch
+        Of the session.
+    """
+
+    def __init__(
+        self, snapshot: str, conflicts: Sequence[Conflict], expected_parent: str | None = None, branch: str = ""
+    ) -> None:
+        super().__init__(expected_parent, snapshot, branch)
+        count = f"{len(conflicts)} conflict{'s' if len(conflicts) != 1 else ''}"
+        on = f"on snapshot {snapshot}" + (f", the tip of branch {branch!r}" if branch else "")
+        self.args = (f"the changes cannot be put {on}: {count}. Nothing was committed.\n{conflict_table(conflicts)}",)
+        self.snapshot = snapshot
+        self.conflicts = list(conflicts)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.snapshot, self.conflicts, self.expected_parent, self.branch))
 
 
 class MergeConflictError(ArrayStoreError):
@@ -166,3 +204,7 @@ class MergeConflictError(ArrayStoreError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (self.message, self.path, self.chunks))
+
+
+class UnmergedForksWarning(UserWarning):
+    """A session is committed while forks of it have changes that it does not have."""

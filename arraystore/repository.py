@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from arraystore.commit.branch import Tip, load_checkpoint, load_tip
 from arraystore.commit.history import Place, ancestry, find_snapshot, list_branches
 from arraystore.commit.log import put_surely
 from arraystore.commit.prepare import check_note, upload
+from arraystore.commit.solvers import ConflictSolver
 from arraystore.config import RepositoryConfig
 from arraystore.containers import VirtualContainers
 from arraystore.context import Context
@@ -37,7 +38,7 @@ from arraystore.format.refs import (
 )
 from arraystore.format.snapshot import checkpoint_key, encode_checkpoint
 from arraystore.runtime import run
-from arraystore.session import Session
+from arraystore.session import Session, isolation_number
 from arraystore.storage.protocol import Storage
 from arraystore.store import ArrayStore
 
@@ -287,24 +288,44 @@ class Repository:
         """Asynchronous twin of `readonly_session`."""
         return Session(self._context, await self._tip_of(branch, tag, snapshot_id), None)
 
-    def writable_session(self, branch: str) -> Session:
+    def writable_session(self, branch: str, *, isolation: Literal["snapshot", "serializable"] = "snapshot") -> Session:
         """Open a session that can change a branch.
+
+        Parameters
+        ----------
+        branch
+            Its name.
+        isolation
+            ``"snapshot"``: a commit collides with changes of what it changes itself.  ``"serializable"``: also with
+            changes of what the session has read.
 
         Raises
         ------
         RefNotFoundError
             If there is no such branch.
         """
-        return run(self.writable_session_async(branch))
+        return run(self.writable_session_async(branch, isolation=isolation))
 
-    async def writable_session_async(self, branch: str) -> Session:
+    async def writable_session_async(
+        self, branch: str, *, isolation: Literal["snapshot", "serializable"] = "snapshot"
+    ) -> Session:
         """Asynchronous twin of `writable_session`."""
-        session = Session(self._context, await self._context.tip(branch), branch)
+        isolation_number(isolation)
+        session = Session(self._context, await self._context.tip(branch), branch, isolation)
         session.default_metadata = dict(self._default_metadata)
         return session
 
     @contextmanager
-    def transaction(self, branch: str, *, message: str, metadata: dict[str, Any] | None = None) -> Iterator[ArrayStore]:
+    def transaction(
+        self,
+        branch: str,
+        *,
+        message: str,
+        metadata: dict[str, Any] | None = None,
+        rebase_with: ConflictSolver | None = None,
+        rebase_tries: int = 1000,
+        isolation: Literal["snapshot", "serializable"] = "snapshot",
+    ) -> Iterator[ArrayStore]:
         """Write through a store, and commit when the block ends without an error.
 
         Parameters
@@ -313,11 +334,15 @@ class Repository:
             To commit to.
         message, metadata
             For the history.
+        rebase_with, rebase_tries
+            See `Session.commit`.
+        isolation
+            See `writable_session`.
         """
-        session = self.writable_session(branch)
+        session = self.writable_session(branch, isolation=isolation)
         yield session.store
         if session.has_uncommitted_changes:
-            session.commit(message, metadata)
+            session.commit(message, metadata, rebase_with=rebase_with, rebase_tries=rebase_tries)
 
     def set_default_commit_metadata(self, metadata: dict[str, Any]) -> None:
         """Set metadata that every commit through this object gets, under what the commit itself says.

@@ -5,28 +5,37 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from arraystore.appends import append
 from arraystore.commit.branch import Tip
 from arraystore.commit.changes import ChangeSet
-from arraystore.commit.committer import commit
+from arraystore.commit.declared_reads import declared_reads
+from arraystore.commit.group import Committed, Request, check
 from arraystore.commit.log import AppendUncertainError
 from arraystore.commit.packs import PackWriter
 from arraystore.commit.prepare import Prepared, check_note, prepare
+from arraystore.commit.reads import ReadSet
+from arraystore.commit.reseat import reseated
+from arraystore.commit.solvers import ConflictSolver, check_solver
 from arraystore.config import RepositoryConfig
 from arraystore.context import Context
 from arraystore.diff import Diff, status_of
-from arraystore.errors import ConflictError, NodeNotFoundError, ReadOnlyError, SessionStateError
-from arraystore.forks import Merged, apply_payloads, decode_payload, provisional_log
+from arraystore.errors import ConflictError, InvalidInputError, NodeNotFoundError, ReadOnlyError, SessionStateError
+from arraystore.forks import OnOverlap, apply_payloads, check_overlap, decode_payload
 from arraystore.format.ids import id_to_text
 from arraystore.format.node import NodeKind
-from arraystore.format.transaction import TransactionLog
+from arraystore.handed import Handed, Taken, warn_of_unmerged
 from arraystore.hierarchy import Hierarchy
 from arraystore.listing import present_chunks
+from arraystore.moving import move_node
+from arraystore.provisional import Provisional, provisional
+from arraystore.rebasing import Unique, get_over
 from arraystore.runtime import run
 from arraystore.session_pickle import forget_live, keep_live, reduce_session
 from arraystore.store import ArrayStore
@@ -36,10 +45,22 @@ if TYPE_CHECKING:
 
 __all__ = ["Session"]
 
+_MERGED_INLINE = 16
+"""Payloads that are merged on the event loop; more are merged in a thread, so that input and output go on."""
+
 _ELSEWHERE = (
     "was opened in another process, which would never see what is written here: "
     "take session.fork() there, and merge what its changes() returns"
 )
+
+ISOLATIONS = ("snapshot", "serializable")
+
+
+def isolation_number(name: str) -> int:
+    """Return the number of an isolation level; raises `InvalidInputError` for an unknown one."""
+    if name not in ISOLATIONS:
+        raise InvalidInputError(f"there is no isolation {name!r}; choose one of {', '.join(map(repr, ISOLATIONS))}")
+    return ISOLATIONS.index(name)
 
 
 class Session:
@@ -55,9 +76,17 @@ class Session:
         The record that the session is based on.
     branch
         Branch to commit to; None for a session that only reads.
+    isolation
+        ``"serializable"`` notes what is read, and a rebase over a change of that is a conflict.
     """
 
-    def __init__(self, context: Context, tip: Tip, branch: str | None) -> None:
+    def __init__(
+        self,
+        context: Context,
+        tip: Tip,
+        branch: str | None,
+        isolation: Literal["snapshot", "serializable"] = "snapshot",
+    ) -> None:
         self.context = context
         self._tip = tip
         self._branch = branch
@@ -66,15 +95,21 @@ class Session:
         self._lock = threading.Lock()
         self._changes: ChangeSet | None = None
         self._prepared: Prepared | None = None
+        self._prepared_version = -1
+        self._isolation = isolation_number(isolation)
+        self.uniques: list[Unique] = []
         self._uncertain = False
         self._busy = False
-        self._merged = Merged()
+        self._handed = Handed()
+        self._rebased_epoch = 0
         self.default_metadata: dict[str, Any] = {}
         self.uncommitted: tuple[bytes, bytes] | None = None
         if branch is not None:
             self._changes = ChangeSet(tip.state, pack_writer(context))
             keep_live(self._id, self)
         self.hierarchy = Hierarchy(tip.state, context.reader, self._changes)
+        if self._isolation:
+            self.hierarchy.reads = ReadSet()
 
     # -- what it is -----------------------------------------------------------------------------------------
 
@@ -97,6 +132,21 @@ class Session:
     def branch(self) -> str | None:
         """Branch that the session commits to, None if it only reads."""
         return self._branch
+
+    @property
+    def isolation(self) -> str:
+        """``"snapshot"`` or ``"serializable"``."""
+        return ISOLATIONS[self._isolation]
+
+    @property
+    def reads(self) -> dict[str, Any]:
+        """What a serializable session has noted of its reads, for people; empty for any other."""
+        return {} if self.hierarchy.reads is None else self.hierarchy.reads.summary()
+
+    @property
+    def base_tip(self) -> Tip:
+        """The record that the session is based on."""
+        return self._tip
 
     @property
     def config(self) -> RepositoryConfig:
@@ -170,11 +220,23 @@ class Session:
         self._id = self.context.environment.new_id()  # forks of what is discarded have no home any more
         keep_live(self._id, self)
         self._changes = ChangeSet(self._tip.state, pack_writer(self.context))
-        self._merged = Merged()
+        self._handed = Handed()
         self._prepared = None
+        self.uniques = []
         self.hierarchy = Hierarchy(self._tip.state, self.context.reader, self._changes)
+        if self._isolation:
+            self.hierarchy.reads = ReadSet()
 
-    def commit(self, message: str, metadata: dict[str, Any] | None = None, *, allow_empty: bool = False) -> str:
+    def commit(
+        self,
+        message: str,
+        metadata: dict[str, Any] | None = None,
+        *,
+        rebase_with: ConflictSolver | None = None,
+        rebase_tries: int = 1000,
+        allow_empty: bool = False,
+        reads: Mapping[str, Any] | None = None,
+    ) -> str:
         """Make everything that was written visible at once; the session is read-only afterwards.
 
         Parameters
@@ -183,8 +245,16 @@ class Session:
             For the history.
         metadata
             JSON values for the history.
+        rebase_with
+            Puts the changes on top of what others have committed meanwhile, where they do not collide; it decides
+            where they do.  `ConflictDetector()` decides nothing.
+        rebase_tries
+            How many times that is done at most.
         allow_empty
             Whether a commit may change nothing.
+        reads
+            What the changes depend on, by path, in place of what a serializable session has noted: None for the
+            metadata of a node, ``...`` for all of it, or a selection of items.
 
         Returns
         -------
@@ -195,6 +265,8 @@ class Session:
         ------
         ConflictError
             If somebody else has committed to the branch meanwhile; nothing was committed.
+        RebaseFailedError
+            If what somebody else has committed collides with these changes; nothing was committed.
         SessionStateError
             If there is nothing to commit.
         InvalidInputError
@@ -202,101 +274,320 @@ class Session:
         StorageError
             If the storage failed.  Call commit again: it finds out first whether the commit had arrived.
         """
-        return run(self.commit_async(message, metadata, allow_empty=allow_empty))
+        return run(
+            self.commit_async(
+                message,
+                metadata,
+                rebase_with=rebase_with,
+                rebase_tries=rebase_tries,
+                allow_empty=allow_empty,
+                reads=reads,
+            )
+        )
 
     async def commit_async(
-        self, message: str, metadata: dict[str, Any] | None = None, *, allow_empty: bool = False
+        self,
+        message: str,
+        metadata: dict[str, Any] | None = None,
+        *,
+        rebase_with: ConflictSolver | None = None,
+        rebase_tries: int = 1000,
+        allow_empty: bool = False,
+        reads: Mapping[str, Any] | None = None,
     ) -> str:
         """Asynchronous twin of `commit`."""
         if not self._uncertain:
             self.check_writable()
-        assert self._changes is not None
+        changes = self._changes
+        assert changes is not None
         assert self._branch is not None
+        check_solver(rebase_with)
         note = check_note(message, metadata, self.default_metadata)
-        if self._changes.empty and not allow_empty and not self._uncertain:
+        depends = self._depends(reads)
+        if changes.empty and not allow_empty and not self._uncertain:
             raise SessionStateError("there is nothing to commit; pass allow_empty=True to commit all the same")
-        with self._lock:
-            if self._busy:
-                raise SessionStateError("the session is being committed already")
-            self._busy = True
-        try:
-            if self._prepared is None or not self._uncertain:
-                self._changes.seal()
-                self._prepared = await prepare(self._changes, self.context.reader, self.context.environment, note)
-            log = self.context.log(self._branch)
+        with self._occupied():
+            if not self._uncertain:
+                changes.seal()
+                await self._prepare(note)
+            assert self._prepared is not None
+            tries = rebase_tries if rebase_with is not None else 0
+            request = Request(self._prepared, self._tip, tries, depends, self._guarded(), self._uncertain)
+            return self._committed((await self._carry_through(request, rebase_with)).tip)
+
+    async def _carry_through(self, request: Request, solver: ConflictSolver | None) -> Committed:
+        """Hand a transaction to the branch's committer until it is in the log."""
+        committer = self.context.committer(self._branch or "")
+        while True:
+            answer = committer.submit(request)
             try:
-                outcome = await commit(log, self._tip, self._prepared, self._uncertain)
-            except (AppendUncertainError, asyncio.CancelledError):
+                found = await asyncio.wrap_future(answer)
+            except asyncio.CancelledError:
+                self._uncertain = not committer.withdraw(request)
+                raise
+            except AppendUncertainError:
                 self._uncertain = True
                 raise
             except ConflictError:
                 self._uncertain = False
                 raise
-            return self._committed(outcome.tip, large=not isinstance(self._prepared.log_place, TransactionLog))
+            self._uncertain = False
+            if isinstance(found, Committed):
+                return found
+            assert solver is not None  # without one there is a ConflictError
+            prepared = await get_over(self, request.prepared, found, solver)
+            request = request.again(prepared, found.tip)
+
+    async def _prepare(self, note: bytes) -> Prepared:
+        """Make the changes durable; what was prepared before is used again if nothing has changed since."""
+        assert self._changes is not None
+        again = None
+        if self._prepared is not None and self._prepared_version == self._changes.version:
+            again = self._prepared.with_note(note)
+        if again is None:
+            environment = self.context.environment
+            again = await prepare(self._changes, self.context.reader, environment, note, self._isolation)
+        self._prepared, self._prepared_version = again, self._changes.version
+        return again
+
+    @contextmanager
+    def _occupied(self) -> Iterator[None]:
+        """Take no changes and no other commit meanwhile."""
+        with self._lock:
+            if self._busy:
+                raise SessionStateError("the session is being committed already")
+            self._busy = True
+        try:
+            yield
         finally:
             self._busy = False
             if self._changes is not None and not self._uncertain:
                 self._changes.unseal()
 
-    def _committed(self, tip: Tip, *, large: bool) -> str:
+    def _depends(self, reads: Mapping[str, Any] | None) -> ReadSet | None:
+        """Return what the changes depend on; None where that is nothing but what they overwrite."""
+        if reads is not None:
+            return declared_reads(self._tip.state, reads)
+        return self.hierarchy.reads
+
+    def _guarded(self) -> frozenset[bytes]:
+        return frozenset(unique.node for unique in self.uniques)
+
+    def _committed(self, tip: Tip) -> str:
         self._tip = tip
         self._changes = None
         self._prepared = None
         self._uncertain = False
+        self.uniques = []
         self.hierarchy = Hierarchy(tip.state, self.context.reader, None)
-        self.context.seen(tip)
-        self.context.after_commit(tip, large)
         return self.snapshot_id
+
+    # -- rebasing -------------------------------------------------------------------------------------------
+
+    def rebase(self, solver: ConflictSolver, *, reads: Mapping[str, Any] | None = None) -> None:
+        """Put the uncommitted changes on top of the newest snapshot of the branch, and go on from there.
+
+        Parameters
+        ----------
+        solver
+            Decides where the changes collide with what others have committed.
+        reads
+            What the changes depend on; see `commit`.
+
+        Raises
+        ------
+        RebaseFailedError
+            If a conflict is left; the session stays as it was.
+        """
+        run(self.rebase_async(solver, reads=reads))
+
+    async def rebase_async(self, solver: ConflictSolver, *, reads: Mapping[str, Any] | None = None) -> None:
+        """Asynchronous twin of `rebase`."""
+        self.check_writable()
+        changes = self._changes
+        assert changes is not None
+        assert self._branch is not None
+        if solver is None:
+            raise InvalidInputError("rebase needs a solver; ConflictDetector() is the one that decides nothing")
+        check_solver(solver)
+        depends = self._depends(reads)
+        tip = await self.context.tip(self._branch)
+        if tip.sequence == self._tip.sequence:
+            return
+        with self._occupied():
+            changes.seal()
+            prepared = await self._prepare(b"" if self._prepared is None else self._prepared.note)
+            log = self.context.log(self._branch)
+            request = Request(prepared, self._tip, 1, depends, self._guarded())
+            obstacle = await check(log, request, tip)
+            if obstacle is not None:
+                prepared = await get_over(self, prepared, obstacle, solver)
+                request = request.again(prepared, tip)
+            moved = await reseated(changes, request.prepared, tip.state, self.context.reader, pack_writer(self.context))
+            self._prepared, self._prepared_version = request.prepared, moved.version
+            self._rebased_epoch = changes.epoch
+            self._changes = moved
+            self._tip = tip
+            noted = self.hierarchy.reads
+            self.hierarchy = Hierarchy(tip.state, self.context.reader, moved)
+            self.hierarchy.reads = noted
+
+    # -- moving, appending ----------------------------------------------------------------------------------
+
+    def move(self, from_path: str, to_path: str) -> None:
+        """Give an array, or a group with all that is in it, another path; no chunk is touched.
+
+        Parameters
+        ----------
+        from_path
+            Where it is.
+        to_path
+            Where it goes; nothing may be there, and its parent must be a group.
+
+        Raises
+        ------
+        NodeNotFoundError
+            If there is no such node.
+        InvalidInputError
+            If it cannot go there.
+        """
+        self.check_writable()
+        move_node(self.hierarchy, from_path, to_path)
+
+    @contextmanager
+    def appending(self, dim: str) -> Iterator[ArrayStore]:
+        """Let arrays that grow along a dimension within the block be appended to.
+
+        Within it, growing an array along `dim` (with zarr's ``resize`` or xarray's ``append_dim``) says "at its end,
+        wherever that is by the time of the commit".  Two sessions that append both succeed, in the order in which
+        they commit.
+
+        Parameters
+        ----------
+        dim
+            Name of the dimension, as the metadata of the arrays has it.
+        """
+        self.check_writable()
+        changes = self._changes
+        assert changes is not None
+        if changes.appending is not None:
+            raise SessionStateError(f"the session is appending along {changes.appending!r} already")
+        changes.appending = dim
+        try:
+            yield self.store
+        finally:
+            changes.appending = None
+
+    def append(self, data: Mapping[str, npt.ArrayLike], dim: str, *, unique: str | None = None) -> None:
+        """Append to all arrays of a group that share a dimension.
+
+        Parameters
+        ----------
+        data
+            What to append, by path of the array; all of the same length along the dimension.
+        dim
+            Name of the dimension, as the metadata of the arrays has it.
+        unique
+            Path of a coordinate among them whose values must not repeat: appending one that is there, or that
+            somebody else appends meanwhile, is an error.
+
+        Raises
+        ------
+        InvalidInputError
+            If shapes do not fit, an array of the dimension is left out, or a unique value is there already.
+        NodeNotFoundError
+            If there is no such array.
+        """
+        self.check_writable()
+        append(self, data, dim, unique)
 
     # -- forks ----------------------------------------------------------------------------------------------
 
     def fork(self) -> ForkSession:
         """Return a fork: a session that may be pickled, written to in any process, and merged back.
 
-        What is uncommitted here (arrays just created, for instance) travels along.
+        What is uncommitted here (arrays just created, for instance) travels along.  Taking a fork costs no request;
+        chunks that wait for upload are uploaded when it is pickled.
         """
         return run(self.fork_async())
 
     async def fork_async(self) -> ForkSession:
         """Asynchronous twin of `fork`."""
-        self.check_writable()
-        assert self._changes is not None
-        log = None if self._changes.empty else await provisional_log(self._changes, self.context.reader)
         from arraystore.fork_session import ForkSession  # a kind of session: it imports this module
 
-        return ForkSession(self.context, self._tip, self._id, self._changes.next_epoch(), log)
+        self.check_writable()
+        changes = self._changes
+        assert changes is not None
+        with changes.lock:
+            changes.epoch = max(changes.epoch, self._rebased_epoch)
+            epoch = changes.next_epoch()
+            changes.packs.settle()  # what the session overwrites from now on goes elsewhere, and is noted
+        taken = self._handed.taken[epoch] = Taken()
+        return ForkSession(self.context, self._tip, self._id, epoch, await self._below_forks(changes), taken)
 
-    def merge(self, *forks: ForkSession | bytes | Iterable[ForkSession | bytes]) -> None:
+    async def _below_forks(self, changes: ChangeSet) -> Provisional | None:
+        """Return what is uncommitted, as forks see it: the same for all that are taken while nothing changes."""
+        known, version = self._handed.below, changes.version
+        if known is not None and known[0] is changes and known[1] == version:
+            return known[2]
+        if changes.empty:
+            return None
+        found = await provisional(changes, self.context.reader)
+        self._handed.below = changes, version, found
+        return found
+
+    def merge(
+        self, *forks: ForkSession | bytes | Iterable[ForkSession | bytes], on_overlap: OnOverlap = "error"
+    ) -> None:
         """Bring home what forks changed: all of it, or nothing.
 
         Parameters
         ----------
         forks
-            Forks of this session, or what their `changes()` returned, or lists of these.
+            Forks of this session, what their `changes()` or `merge_sessions` returned, or lists of these.
+        on_overlap
+            What happens where the same chunk was written by two forks, or by a fork and, since that was taken, the
+            session: ``"error"``, or ``"last"``, where the later argument wins, over the session and over what was
+            merged before, too.  All else that collides is an error in any case.
 
         Raises
         ------
         MergeConflictError
-            If two forks changed the same chunk or node, or a fork is another session's.
+            If two forks changed the same chunk or node, or a fork is another session's, or the session was rebased
+            since it was taken.
         FormatError
             If a payload is damaged.
+        InvalidInputError
+            If something else is given.
         """
         from arraystore.fork_session import forks_in
 
-        run(self.merge_async(*forks_in(forks)))  # iterators are the caller's code: they run in the caller's thread
+        flat = list(forks_in(forks))  # iterators are the caller's code: they run in the caller's thread
+        run(self.merge_async(flat, on_overlap=on_overlap))
 
-    async def merge_async(self, *forks: ForkSession | bytes | Iterable[ForkSession | bytes]) -> None:
+    async def merge_async(
+        self, *forks: ForkSession | bytes | Iterable[ForkSession | bytes], on_overlap: OnOverlap = "error"
+    ) -> None:
         """Asynchronous twin of `merge`."""
-        from arraystore.fork_session import forks_in
+        from arraystore.fork_session import forks_in, payloads_of
 
         self.check_writable()
+        on_overlap = check_overlap(on_overlap)
+        payloads = await payloads_of(list(forks_in(forks)))
+        if len(payloads) > _MERGED_INLINE:
+            await asyncio.to_thread(self._bring_home, payloads, on_overlap)
+        else:
+            self._bring_home(payloads, on_overlap)
+
+    def _bring_home(self, payloads: list[bytes], on_overlap: OnOverlap) -> None:
         assert self._changes is not None
-        payloads = []
-        for fork in forks_in(forks):
-            data = fork if isinstance(fork, bytes) else await fork.changes_async()
-            payloads.append(decode_payload(data, self._id))
-        apply_payloads(self._changes, payloads, self._merged)
+        decoded = [decode_payload(data, self._id, self._rebased_epoch) for data in payloads]
+        self._handed.came_home(apply_payloads(self._changes, decoded, self._handed.merged, on_overlap))
         self.hierarchy.forget()
+
+    def _warn_of_unmerged_forks(self, stacklevel: int = 2) -> None:
+        """Warn if forks that may have written something have not been merged; `stacklevel` as in `warnings.warn`."""
+        warn_of_unmerged(self._handed, stacklevel + 1)
 
     # -- looking --------------------------------------------------------------------------------------------
 

@@ -22,10 +22,17 @@ FLOORS = (
         "creation",
         "diff",
         "distributed",
+        "fork_nodes",
         "fork_session",
         "forks",
+        "handed",
+        "haul",
         "hierarchy",
         "listing",
+        "provisional",
+        "appends",
+        "moving",
+        "rebasing",
         "repository",
         "session",
         "session_pickle",
@@ -35,7 +42,7 @@ FLOORS = (
     {"commit", "maintenance"},
     {"format"},
     {"storage"},
-    {"errors", "runtime"},
+    {"conflicts", "errors", "runtime"},
 )
 """From the top down.  Modules of one floor may import each other."""
 

@@ -13,7 +13,17 @@ from arraystore.format.refs import Hint
 from arraystore.format.snapshot import checkpoint_key, decode_checkpoint
 from arraystore.storage.protocol import Storage
 
-__all__ = ["INITIAL_MESSAGE", "Passed", "Tip", "advance", "load_checkpoint", "load_tip", "refresh", "window_start"]
+__all__ = [
+    "INITIAL_MESSAGE",
+    "Passed",
+    "Tip",
+    "advance",
+    "load_checkpoint",
+    "load_tip",
+    "passed_between",
+    "refresh",
+    "window_start",
+]
 
 INITIAL_MESSAGE = "Repository initialized"
 
@@ -130,8 +140,17 @@ async def _checkpoint_or_none(storage: Storage, at: CheckpointRef) -> State | No
         return None
 
 
-async def advance(log: BranchLog, tip: Tip, sequence: int) -> tuple[Tip, list[Passed]]:
-    """Follow a log from a known record to a newer one.
+async def passed_between(log: BranchLog, after: int, until: int) -> list[Passed]:
+    """Return what the records after one, up to another, hold."""
+    span = await log.span(after + 1, until)
+    entries = [(number, log.decode(number, body)) for number, body in span.bodies.items()]
+    return [
+        Passed(n, e, tuple(await log.resolve(n, e, span.records)) if isinstance(e, Commit) else ()) for n, e in entries
+    ]
+
+
+async def advance(log: BranchLog, tip: Tip, sequence: int, snapshot: bytes | None = None) -> tuple[Tip, list[Passed]]:
+    """Follow a log from a known record to a newer one, or to one of its snapshots.
 
     Returns
     -------
@@ -143,7 +162,7 @@ async def advance(log: BranchLog, tip: Tip, sequence: int) -> tuple[Tip, list[Pa
     if sequence <= tip.sequence:
         return tip, []
     span = await log.span(tip.sequence + 1, sequence)
-    moved, passed = await _replay(log, tip.state, span)
+    moved, passed = await _replay(log, tip.state, span, snapshot)
     start = window_start(sequence)
     kept = {number: body for number, body in tip.bodies.items() if number >= start}
     return replace(moved, bodies={**kept, **moved.bodies}), passed

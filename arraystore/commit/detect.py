@@ -62,8 +62,11 @@ class Ours:
     @cached_property
     def places(self) -> dict[str, NodeKind]:
         """Paths at which it puts groups and arrays."""
-        created = {c.path: c.kind for c in self.changes(Operation.CREATED) if c.kind != NodeKind.FILE}
-        return created | {c.target or "": c.kind for c in self.changes(Operation.MOVED) if c.kind != NodeKind.FILE}
+        created: dict[str, NodeKind] = {
+            c.path: c.kind for c in self.changes(Operation.CREATED) if c.kind != NodeKind.FILE
+        }
+        moved: dict[str, NodeKind] = {c.target or "": c.kind for c in self.changes(Operation.MOVED)}
+        return created | {path: kind for path, kind in moved.items() if kind != NodeKind.FILE}
 
     @cached_property
     def cells(self) -> dict[bytes, list[Cells]]:
@@ -272,8 +275,9 @@ def _advice(mark: AppendMark, end: int) -> str:
     if mark.chunk is None:
         return "both appended to it, and its chunks differ in length: only regular chunks can be moved"
     return (
-        f"both appended to it, and its end at {end} is not a multiple of its chunks' length {mark.chunk}: choose chunks "
-        f"whose length divides every append (for instance {_divisor(end, mark.chunk)}), or append in multiples of it"
+        f"both appended to it, and its end at {end} is not a multiple of its chunks' length {mark.chunk}: choose "
+        f"chunks whose length divides every append (for instance {_divisor(end, mark.chunk)}), or "
+        "append in multiples of it"
     )
 
 

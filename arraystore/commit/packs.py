@@ -109,6 +109,7 @@ class PackWriter:
         self._open = -1
         self._buffer = _NO_BUFFER
         self._used = 0
+        self._settled = 0
         self._pending: dict[int, memoryview] = {}
         self._uploads: dict[int, Future[None]] = {}
         self._waiting = 0
@@ -149,10 +150,23 @@ class PackWriter:
         if source != self._open or len(data) != length:
             return False
         with self._lock:
-            if source != self._open:
+            if source != self._open or offset < self._settled:
                 return False
             self._buffer[offset : offset + length] = data
         return True
+
+    def settle(self) -> dict[str, int]:
+        """Overwrite nothing any more that stands in a pack by now: others refer to it.
+
+        Returns
+        -------
+        dict
+            Number of each pack that is not uploaded yet, by key.
+        """
+        with self._lock:
+            self._settled = self._used
+            waiting = [*self._pending, self._open] if self._open >= 0 else list(self._pending)
+            return {pack_key(self.packs[source]): source for source in waiting}
 
     async def add_async(self, data: memoryview) -> tuple[int, int, int]:
         """Like `add`; large chunks are uploaded from where they are, while other tasks go on."""
@@ -206,7 +220,7 @@ class PackWriter:
 
     def _open_buffer(self, size: int) -> None:
         self._buffer = self._take_buffer(max(self.settings.target, size))
-        self._used = 0
+        self._used = self._settled = 0
         self._open = self._new_pack()
 
     def _seal(self) -> None:
@@ -215,7 +229,7 @@ class PackWriter:
             self._upload(self._open, self._buffer[: self._used], self._buffer)
         self._open = -1
         self._buffer = _NO_BUFFER
-        self._used = 0
+        self._used = self._settled = 0
 
     def _upload(self, source: int, view: memoryview, buffer: memoryview | None) -> None:
         """Start an upload; the lock is held."""

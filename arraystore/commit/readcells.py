@@ -72,12 +72,18 @@ class ReadCells:
             return
         while self.level < level:
             self.widen()
+        if self.whole:
+            return
         coords = coords >> (self.level - level)
         blocks = self.blocks
         if blocks is None:
             self._put(coords)
-            return
-        if not bool(_inside(blocks.box, coords).all()):
+        elif not bool(_inside(blocks.box, coords).all()):
+            if blocks.numbers is None and blocks.count > MAX_CELLS:  # too many to list
+                self.blocks = None
+                self.add_box(_scaled(blocks.box, self.level))
+                self.add(coords, self.level)
+                return
             self._put(np.concatenate([blocks.coords(), coords]))
         elif blocks.numbers is not None:
             self.blocks = _cells(blocks.box, np.concatenate([blocks.numbers, blocks.box.numbers(coords)]))
@@ -113,8 +119,11 @@ class ReadCells:
             self.add_all()
         for box in other.boxes:
             self.add_box(box)
-        if other.blocks is not None:
-            self.add(other.blocks.coords(), other.level)
+        blocks = other.blocks
+        if blocks is not None and blocks.numbers is None and blocks.count > MAX_CELLS:
+            self.add_box(_scaled(blocks.box, other.level))
+        elif blocks is not None:
+            self.add(blocks.coords(), other.level)
 
     def widen(self) -> None:
         """Make the blocks twice as long along each axis."""
@@ -122,6 +131,9 @@ class ReadCells:
         self.level += 1
         if self.level > _COARSEST:
             self.add_all()
+        elif blocks is not None and blocks.numbers is None:
+            low = tuple([start >> 1 for start in blocks.box.low])
+            self.blocks = Cells(Box(low, tuple([(end + 1) >> 1 for end in blocks.box.high])), None)
         elif blocks is not None:
             self._put(blocks.coords() >> 1)
 
@@ -161,9 +173,7 @@ class ReadCells:
         return shared(parts, theirs)
 
     def _within_blocks(self, blocks: Cells, theirs: Sequence[Cells]) -> Iterator[Cells]:
-        low = tuple([start << self.level for start in blocks.box.low])
-        high = tuple([end << self.level for end in blocks.box.high])
-        around = Box(low, high)
+        around = _scaled(blocks.box, self.level)
         for cells in theirs:
             if not around.intersects(cells.box):
                 continue
@@ -253,6 +263,12 @@ def _contains(outer: Box, inner: Box) -> bool:
     return all(a <= b for a, b in zip(outer.low, inner.low, strict=True)) and all(
         a >= b for a, b in zip(outer.high, inner.high, strict=True)
     )
+
+
+def _scaled(box: Box, level: int) -> Box:
+    """Return the chunks in a box of blocks."""
+    low = tuple([start << level for start in box.low])
+    return Box(low, tuple([min(end << level, MAX_VOLUME) for end in box.high]))
 
 
 def _intersection(box: Box, other: Box) -> Box:

@@ -149,9 +149,15 @@ class StateBuilder:
             self._nodes[key] = replace(self._nodes[key], layers=layers)
         self._state = replace(self._state, sequence=sequence)
 
-    def build(self) -> State:
-        """Return the state reached."""
+    def peek(self) -> State:
+        """Return the state reached as a view, which changes with the builder."""
         return replace(self._state, nodes=self._nodes, keys=self._keys)
+
+    def build(self) -> State:
+        """Return the state reached; the builder may go on."""
+        built = self.peek()
+        self._nodes, self._keys = dict(self._nodes), dict(self._keys)
+        return built
 
     def _name(self, sequence: int) -> str:
         return f"record {sequence} of branch {self._state.branch!r}"

@@ -1,0 +1,56 @@
+"""How long to wait after a lost race, so that writers who cannot see each other take turns.
+
+Each lost attempt tells how many records others have put meanwhile, which estimates how many writers there are.
+Waiting a random part of the time that as many PUTs take lets about one of them try in each PUT's time; who has
+lost often waits less, so that nobody starves.
+"""
+
+from __future__ import annotations
+
+from arraystore.commit.environment import Environment
+
+__all__ = ["Backoff"]
+
+_LONGEST = 2.0
+"""Most seconds between two attempts."""
+
+_SMOOTHING = 0.5
+
+
+class Backoff:
+    """The pauses of one process on one branch.
+
+    Parameters
+    ----------
+    environment
+        Time, sleep and chance.
+    """
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self._began = 0
+        self._rivals = 0.0
+        self._losses = 0
+
+    def begin(self) -> None:
+        """Note that an attempt begins now."""
+        self._began = self._environment.now_us()
+
+    def won(self) -> None:
+        """Note that the attempt succeeded."""
+        self._losses = 0
+
+    async def lost(self, passed: int) -> None:
+        """Wait after an attempt that lost to `passed` records.
+
+        Parameters
+        ----------
+        passed
+            How many records were put since the one that the attempt was to follow.
+        """
+        self._losses += 1
+        self._rivals += _SMOOTHING * (max(0, passed - 1) - self._rivals)
+        took = max(0.0, (self._environment.now_us() - self._began) / 1e6)
+        window = took * self._rivals / self._losses
+        if window > 0:
+            await self._environment.sleep(min(window, _LONGEST) * self._environment.random())

@@ -1,0 +1,124 @@
+"""Putting uncommitted changes on another base: what a rebased session goes on from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore.commit.changes import ChangeSet
+from arraystore.commit.nodechanges import AppendMark
+from arraystore.commit.packs import PackWriter
+from arraystore.commit.prepare import Prepared
+from arraystore.commit.reader import ChunkReader
+from arraystore.commit.state import State, StateBuilder
+from arraystore.format.manifest import decode_manifest
+from arraystore.format.node import Node
+from arraystore.format.record import Transaction
+from arraystore.format.references import INLINE, VIRTUAL, References
+from arraystore.format.transaction import Append, Operation, TransactionLog
+from arraystore.format.zarr_changes import dimension_of
+
+__all__ = ["put_references", "reseated"]
+
+
+async def reseated(
+    changes: ChangeSet, prepared: Prepared, base: State, reader: ChunkReader, packs: PackWriter
+) -> ChangeSet:
+    """Return the changes of a session on top of another snapshot.
+
+    Parameters
+    ----------
+    changes
+        Those so far.
+    prepared
+        The same, prepared and rebased; its chunks are in the storage.
+    base
+        The snapshot that they go on.
+    reader
+        Reads manifests that have objects of their own.
+    packs
+        Takes chunks that are written from now on.
+    """
+    moved = ChangeSet(base, packs)
+    moved.epoch = changes.epoch
+    final = _applied(base, prepared.log)
+    for change in prepared.log.nodes:
+        if change.operation == Operation.DELETED and change.id in base.keys:
+            moved.remove_node(base.nodes[base.keys[change.id]])
+    for change in prepared.log.nodes:
+        if change.operation == Operation.MOVED and change.id in base.keys:
+            moved.nodes[base.keys[change.id]] = None
+    _relocate(moved, base, final)
+    for change in prepared.log.nodes:
+        if change.operation != Operation.DELETED:
+            node = final.nodes[final.keys[change.id]]
+            moved.nodes[node.key] = node
+    appends = {change.id: change.append for change in prepared.log.nodes if change.append is not None}
+    moved.appends = {i: _mark(base.nodes[base.keys[i]], append) for i, append in appends.items()}
+    for identifier, mark in prepared.marks.items():
+        if identifier not in appends and identifier in base.keys:
+            moved.appends.setdefault(identifier, mark)
+    moved.has_files = any(node.key.startswith("\0") for node in moved.all_nodes())
+    for chunk in prepared.log.chunks:
+        encoded = prepared.manifest(chunk)
+        layer = chunk.layer
+        manifest = await reader.manifests.load(layer) if encoded is None else decode_manifest("own manifest", encoded)
+        append = appends.get(chunk.node) if chunk.appended else None
+        shift = None if append is None else _shift(base.nodes[base.keys[chunk.node]], append, manifest.box.low)
+        node = final.nodes[final.keys[chunk.node]]
+        put_references(moved, node, References.from_manifest(manifest, shift))
+    return moved
+
+
+def _applied(base: State, log: TransactionLog) -> State:
+    """Return a state with changes of nodes applied, and none of chunks."""
+    nodes = replace(log, chunks=())
+    builder = StateBuilder(base)
+    pretended = Transaction(base.snapshot, base.snapshot, base.time, 0, base.note, nodes)
+    builder.commit(base.sequence, [(pretended, nodes, base.note)])
+    return builder.build()
+
+
+def _relocate(moved: ChangeSet, base: State, final: State) -> None:
+    """Note nodes that went along with a group."""
+    if not any(node is None for node in moved.nodes.values()):
+        return
+    for identifier, key in base.keys.items():
+        now = final.keys.get(identifier)
+        if now is not None and now != key:
+            if moved.nodes.get(key) is None:
+                moved.nodes[key] = None
+            moved.nodes[now] = final.nodes[now]
+
+
+def _mark(node: Node, append: Append) -> AppendMark:
+    return AppendMark(append.axis, dimension_of(node.documents, append.axis).length, append.chunk)
+
+
+def _shift(node: Node, append: Append, low: tuple[int, ...]) -> tuple[int, ...]:
+    steps = (dimension_of(node.documents, append.axis).length - append.start) // append.chunk
+    return tuple(steps if axis == append.axis else 0 for axis in range(len(low)))
+
+
+def put_references(changes: ChangeSet, node: Node, part: References) -> npt.NDArray[np.int64]:
+    """Write references into a change set; packs, locations and inlined bytes come along.
+
+    Returns
+    -------
+    array
+        The coordinates of the chunks.
+    """
+    first_pack = changes.packs.adopt(part.packs)
+    source = part.source.copy()
+    native = (source >= 0) & (source < VIRTUAL)
+    source[native] += first_pack
+    offset = part.offset
+    if len(part.locations):
+        source[part.source >= VIRTUAL] += changes.put_locations(part.locations) - VIRTUAL
+    if part.inline:
+        _, start, _ = changes.put_inline(memoryview(part.inline))
+        offset = np.where(part.source == INLINE, offset + start, offset)
+    changes.array(node).table.put_many(part.coords, source, offset, part.length)
+    return part.coords

@@ -1,0 +1,335 @@
+"""Putting solutions of conflicts into effect: a transaction is written anew, as its writer would have, knowing theirs.
+
+What is dropped or merged is in the new log; a solution that would leave the hierarchy invalid, or chunks that cannot
+be read, is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore.commit.cells import Cells, shared
+from arraystore.commit.detect import Ours, keeps_shape
+from arraystore.commit.environment import Environment
+from arraystore.commit.footprint import node_by_id
+from arraystore.commit.packs import PackSettings, PackWriter
+from arraystore.commit.prepare import Prepared, replaced
+from arraystore.commit.reader import ChunkReader
+from arraystore.commit.solvers import Solution
+from arraystore.commit.state import State
+from arraystore.conflicts import Conflict, ConflictType, VersionSelection
+from arraystore.format.manifest import Manifest, decode_manifest
+from arraystore.format.node import Documents, Node, NodeKind
+from arraystore.format.references import INLINE, References, to_manifests
+from arraystore.format.transaction import ChunkChange, NodeChange, Operation
+from arraystore.format.zarr_changes import reads_alike, same_shape, with_length
+from arraystore.format.zarr_metadata import array_info
+
+__all__ = ["RefusedError", "Workshop", "adapted", "resolve"]
+
+T = ConflictType
+Int64s = npt.NDArray[np.int64]
+_METADATA = (T.ZarrMetadataDoubleUpdate, T.ZarrMetadataUpdateOfUpdatedChunks)
+_OF_DELETED = (
+    T.ZarrMetadataUpdateOfDeletedArray,
+    T.ZarrMetadataUpdateOfDeletedGroup,
+    T.ChunksUpdatedInDeletedArray,
+)
+_DELETES = (T.DeleteOfUpdatedArray, T.DeleteOfUpdatedGroup, T.DeleteOfDeletedNode)
+
+
+class RefusedError(Exception):
+    """A solution that cannot be put into effect."""
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """What it takes to write manifests and chunks anew."""
+
+    reader: ChunkReader
+    environment: Environment
+    settings: PackSettings
+
+
+@dataclass
+class _Plan:
+    """What is to become of a transaction.
+
+    Parameters
+    ----------
+    without
+        Operations on nodes that are dropped.
+    without_chunks
+        Arrays whose chunk changes are dropped.
+    cells
+        Cells that are dropped, by array.
+    merged
+        Chunks that are put on top, by array.
+    deleted
+        Nodes of theirs that are deleted too.
+    documents
+        Metadata documents that are put in place of ours.
+    """
+
+    without: set[tuple[Operation, bytes]] = field(default_factory=set)
+    without_chunks: set[bytes] = field(default_factory=set)
+    cells: dict[bytes, list[Int64s]] = field(default_factory=dict)
+    merged: dict[bytes, dict[tuple[int, ...], bytes]] = field(default_factory=dict)
+    deleted: dict[bytes, Node] = field(default_factory=dict)
+    documents: dict[bytes, Documents] = field(default_factory=dict)
+
+
+async def resolve(
+    prepared: Prepared,
+    solved: Sequence[tuple[Conflict, Solution]],
+    before: State,
+    after: State,
+    workshop: Workshop,
+) -> Prepared:
+    """Return the transaction as solutions of its conflicts make it.
+
+    Parameters
+    ----------
+    prepared
+        The transaction.
+    solved
+        Each conflict with its solution; merged chunks are bytes.
+    before, after
+        The snapshots before and after what it collided with.
+    workshop
+        For what has to be written anew.
+
+    Raises
+    ------
+    RefusedError
+        If a solution cannot be put into effect; its first argument is the conflict, its second the reason.
+    """
+    plan = _Plan()
+    for conflict, solution in solved:
+        _decide(plan, prepared, conflict, solution, before, after)
+    nodes = _kept_nodes(plan, prepared, before)
+    return await _rewritten(plan, prepared, nodes, workshop)
+
+
+def _decide(
+    plan: _Plan, prepared: Prepared, conflict: Conflict, solution: Solution, before: State, after: State
+) -> None:
+    kind, node = conflict.conflict_type, conflict.node
+    ours = solution.selection is VersionSelection.UseOurs
+    if solution.chunks and kind is not T.ChunkDoubleUpdate:
+        raise RefusedError(conflict, "merged chunks solve nothing but a ChunkDoubleUpdate")
+    if solution.metadata and kind is not T.ZarrMetadataDoubleUpdate:
+        raise RefusedError(conflict, "merged metadata solves nothing but a ZarrMetadataDoubleUpdate")
+    if kind is T.ChunkDoubleUpdate:
+        _decide_chunks(plan, conflict, solution)
+    elif kind in _METADATA:
+        _decide_metadata(plan, prepared, conflict, solution, before, after)
+    elif kind in _DELETES:
+        _decide_deletion(plan, prepared, conflict, ours, after)
+    elif kind is T.ReadConflict and ours:
+        return  # whoever solves it vouches for what it decided on
+    elif kind is T.NewNodeConflictsWithExistingNode and ours:
+        _take_place(plan, prepared, conflict, after)
+    elif ours or kind in (T.ReadConflict, T.UnalignedAppend, T.DuplicateAppend):
+        raise RefusedError(conflict, "it cannot be solved by choosing a side")
+    elif kind in _OF_DELETED:
+        plan.without |= {(operation, node) for operation in (Operation.UPDATED, Operation.APPENDED)}
+        plan.without_chunks.add(node)
+    elif kind is T.ChunksUpdatedInUpdatedArray:
+        plan.without_chunks.add(node)
+    elif kind in (T.NewNodeConflictsWithExistingNode, T.NewNodeInInvalidGroup):
+        plan.without.add((Operation.CREATED, node))
+        plan.without_chunks.add(node)
+    else:
+        plan.without.add((Operation.MOVED, node))
+
+
+def _decide_chunks(plan: _Plan, conflict: Conflict, solution: Solution) -> None:
+    coords = conflict.conflicted_chunks
+    assert coords is not None
+    collided = set(map(tuple, coords.tolist())) if solution.chunks else set()
+    if unknown := [c for c in solution.chunks if c not in collided]:
+        raise RefusedError(conflict, f"the solver merged chunk {unknown[0]}, which is not among those that collide")
+    merged = {c: bytes(value) for c, value in solution.chunks.items()}
+    plan.merged.setdefault(conflict.node, {}).update(merged)
+    if solution.selection is VersionSelection.UseTheirs:
+        rest = [c for c in collided if c not in merged] if merged else coords
+        plan.cells.setdefault(conflict.node, []).append(np.array(rest, dtype=np.int64).reshape(-1, coords.shape[1]))
+
+
+def _decide_metadata(
+    plan: _Plan, prepared: Prepared, conflict: Conflict, solution: Solution, before: State, after: State
+) -> None:
+    now = node_by_id(after, conflict.node)
+    change = next((c for c in prepared.log.nodes if c.id == conflict.node and c.operation == Operation.UPDATED), None)
+    if now is None or change is None:
+        raise RefusedError(conflict, "it cannot be solved by choosing a side")
+    of_array = now.kind == NodeKind.ARRAY
+    if solution.metadata:
+        documents = {name: json.dumps(value, indent=2).encode() for name, value in solution.metadata.items()}
+        merged = {**now.documents, **documents}
+        if documents.keys() - now.documents.keys() or (of_array and not _fits(now.documents, merged)):
+            raise RefusedError(
+                conflict, "the merged metadata has another shape or reads chunks differently than theirs"
+            )
+        plan.documents[conflict.node] = documents
+    elif solution.selection is VersionSelection.UseTheirs:
+        if of_array and not keeps_shape(Ours.of(prepared), before, change):
+            raise RefusedError(conflict, "ours changes shape or chunks, and may have written chunks that need it")
+        plan.without.add((Operation.UPDATED, conflict.node))
+    elif of_array:
+        merged = {name: text for name, text in {**now.documents, **change.documents}.items() if text is not None}
+        if not _fits(now.documents, merged) and conflict.conflict_type is T.ZarrMetadataDoubleUpdate:
+            raise RefusedError(conflict, "ours would change the shape that theirs gave it, or how its chunks are read")
+        if not same_shape(now.documents, merged):
+            raise RefusedError(conflict, "ours changes the shape, and theirs may have written chunks that it cuts off")
+
+
+def _fits(now: Documents, merged: Documents) -> bool:
+    return same_shape(now, merged) and reads_alike(now, merged)
+
+
+def _decide_deletion(plan: _Plan, prepared: Prepared, conflict: Conflict, ours: bool, after: State) -> None:
+    if not ours or conflict.conflict_type is T.DeleteOfDeletedNode:
+        plan.without.add((Operation.DELETED, conflict.node))
+        return
+    if conflict.conflict_type is T.DeleteOfUpdatedGroup:
+        change = next(c for c in prepared.log.nodes if c.id == conflict.node)
+        now = node_by_id(after, conflict.node)
+        leaving = Ours.of(prepared).leaving
+        for path in {change.path, now.path if now is not None else change.path}:
+            plan.deleted |= {n.id: n for n in _below(after, path) if n.id not in leaving}
+
+
+def _below(state: State, path: str) -> list[Node]:
+    prefix = path + "/" if path else ""
+    return [node for node in state.nodes.values() if node.path.startswith(prefix) and node.path != path]
+
+
+def _take_place(plan: _Plan, prepared: Prepared, conflict: Conflict, after: State) -> None:
+    change = next(c for c in prepared.log.nodes if c.id == conflict.node)
+    occupant = after.nodes.get("\0" + change.path if change.kind == NodeKind.FILE else change.path)
+    leaving = Ours.of(prepared).leaving
+    if occupant is not None:
+        plan.deleted[occupant.id] = occupant
+    if change.kind != NodeKind.FILE:
+        plan.deleted |= {node.id: node for node in _below(after, change.path) if node.id not in leaving}
+
+
+def _kept_nodes(plan: _Plan, prepared: Prepared, before: State) -> list[NodeChange]:
+    """Return the changes of nodes that are left, with those that solutions add."""
+    kept_paths = {
+        before.nodes[before.keys[node]].path
+        for operation, node in plan.without
+        if operation == Operation.DELETED and node in before.keys
+    }
+    alive = {above for path in kept_paths for above in _ancestors(path)}
+    known = {change.id for change in prepared.log.nodes if change.operation == Operation.DELETED}
+    deleted = sorted((n for i, n in plan.deleted.items() if i not in known), key=lambda n: n.key, reverse=True)
+    nodes = [NodeChange(Operation.DELETED, node.id, node.path, node.kind, {}) for node in deleted]
+    for change in prepared.log.nodes:
+        if (change.operation, change.id) in plan.without:
+            continue
+        if change.operation == Operation.DELETED and change.kind == NodeKind.GROUP and change.path in alive:
+            continue  # something in it stays
+        documents = plan.documents.get(change.id)
+        if documents is not None and change.operation == Operation.UPDATED:
+            nodes.append(replace(change, documents=dict(documents)))
+        else:
+            nodes.append(change)
+    return nodes
+
+
+def _ancestors(path: str) -> list[str]:
+    found: list[str] = []
+    while path:
+        path = path.rpartition("/")[0]
+        found.append(path)
+    return found
+
+
+async def _rewritten(plan: _Plan, prepared: Prepared, nodes: list[NodeChange], workshop: Workshop) -> Prepared:
+    appends = {change.id for change in nodes if change.append is not None}
+    kept: list[ChunkChange] = []
+    added: list[tuple[bytes, Manifest]] = []
+    for change in prepared.log.chunks:
+        if change.node in plan.without_chunks or (change.appended and change.node not in appends):
+            continue
+        coords = [part for part in plan.cells.get(change.node, ()) if len(part)]
+        if change.appended or not coords:
+            kept.append(change)
+            continue
+        references = References.from_manifest(await _manifest(prepared, change, workshop))
+        rest = _without(references, np.concatenate(coords))
+        if len(rest) == len(references):
+            kept.append(change)
+        else:
+            added += [(change.node, manifest) for manifest in to_manifests(rest)]
+    storage = workshop.reader.storage
+    packs = PackWriter(storage, workshop.environment, workshop.settings)
+    for node, chunks in plan.merged.items():
+        if chunks:
+            added += [(node, manifest) for manifest in to_manifests(_written(packs, chunks))]
+    await packs.flush()
+    return await replaced(prepared, nodes, kept, added, storage, workshop.environment)
+
+
+async def _manifest(prepared: Prepared, change: ChunkChange, workshop: Workshop) -> Manifest:
+    encoded = prepared.manifest(change)
+    if encoded is not None:
+        return decode_manifest("manifest of this session", encoded)
+    return await workshop.reader.manifests.load(change.layer)
+
+
+def _without(references: References, coords: Int64s) -> References:
+    """Return references without those of some cells."""
+    both = shared([Cells.of(references.coords)], [Cells.of(coords)])
+    if not len(both):
+        return references
+    gone = {tuple(row) for row in both.tolist()}
+    keep = np.fromiter((tuple(row) not in gone for row in references.coords.tolist()), np.bool_, len(references))
+    return references.take(keep)
+
+
+def _written(packs: PackWriter, chunks: dict[tuple[int, ...], bytes]) -> References:
+    inline = bytearray()
+    entries: list[tuple[int, int, int]] = []
+    cells = sorted(chunks)
+    for cell in cells:
+        data = chunks[cell]
+        if len(data) <= packs.settings.inline:
+            entries.append((INLINE, len(inline), len(data)))
+            inline += data
+        else:
+            entries.append(packs.add(memoryview(data)))
+    coords = np.array(cells, dtype=np.int64).reshape(len(cells), -1)
+    source, offset, length = np.array(entries, dtype=np.int64).T
+    return References(coords, source, offset, length, tuple(packs.packs), inline=bytes(inline))
+
+
+def adapted(prepared: Prepared, before: State, after: State) -> list[NodeChange] | None:
+    """Return changes of nodes that fit a snapshot in which arrays were appended to; None if they fit as they are.
+
+    An update carries whole documents, the shape included, which theirs may have let grow.
+    """
+    ours = Ours.of(prepared)
+    nodes = [_fitted(ours, change, before, after) for change in prepared.log.nodes]
+    return nodes if any(a is not b for a, b in zip(nodes, prepared.log.nodes, strict=True)) else None
+
+
+def _fitted(ours: Ours, change: NodeChange, before: State, after: State) -> NodeChange:
+    if change.operation != Operation.UPDATED or change.kind != NodeKind.ARRAY:
+        return change
+    now, was = node_by_id(after, change.id), node_by_id(before, change.id)
+    if now is None or was is None or same_shape(was.documents, now.documents) or not keeps_shape(ours, before, change):
+        return change
+    documents = {name: text for name, text in change.documents.items() if text is not None}
+    merged = {**now.documents, **documents}
+    for axis, length in enumerate(array_info(now.documents).shape):
+        merged = with_length(merged, axis, length)
+    return replace(change, documents=change.documents | {name: merged[name] for name in documents})

@@ -1,0 +1,166 @@
+"""Solvers: who decides what becomes of a conflict."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore.conflicts import Conflict, ConflictType, VersionSelection
+from arraystore.errors import InvalidInputError
+
+__all__ = [
+    "BasicConflictSolver",
+    "ConflictDetector",
+    "ConflictSolver",
+    "Solution",
+    "Versions",
+    "answer_of",
+    "check_solver",
+]
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class Versions(Generic[S]):
+    """The three versions that a solver may look into; nothing is read unless it does.
+
+    Parameters
+    ----------
+    base
+        A session that reads what our session was based on.
+    ours
+        One that reads what our session holds, changes included.
+    theirs
+        One that reads the newest snapshot of the branch.
+    """
+
+    base: S
+    ours: S
+    theirs: S
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What becomes of a conflict.
+
+    Parameters
+    ----------
+    selection
+        Whose version counts where nothing merged is given.
+    chunks
+        Merged chunks by grid coordinates: encoded bytes, or an array of a whole chunk's values, which is encoded as
+        the array's metadata says.
+    metadata
+        A merged metadata document, as JSON values by the name of the document (``zarr.json``).
+    """
+
+    selection: VersionSelection = VersionSelection.UseOurs
+    chunks: Mapping[tuple[int, ...], bytes | npt.NDArray[Any]] = field(default_factory=dict)
+    metadata: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+class ConflictSolver(ABC):
+    """Base class of solvers; write your own by overriding `solve`.
+
+    An answer holds for one conflict.  If any conflict stays unsolved, nothing is committed.
+    """
+
+    @abstractmethod
+    def solve(self, conflict: Conflict, versions: Versions[Any]) -> Solution | VersionSelection | None:
+        """Decide one conflict.
+
+        Parameters
+        ----------
+        conflict
+            What collides, and where.
+        versions
+            Read-only sessions of the base, of ours and of theirs: open arrays on their stores to compare values.
+
+        Returns
+        -------
+        Solution, VersionSelection or None
+            Whose version counts, or a merged one; None or ``Fail`` leaves the conflict unsolved.
+        """
+
+
+class ConflictDetector(ConflictSolver):
+    """Solves nothing: changes that do not collide are put on top of theirs, any conflict stops the commit."""
+
+    def solve(self, conflict: Conflict, versions: Versions[Any]) -> None:
+        """Leave every conflict unsolved."""
+
+
+class BasicConflictSolver(ConflictSolver):
+    """Solves what can be solved by choosing a side.
+
+    Parameters
+    ----------
+    on_chunk_conflict
+        Whose version counts of a chunk that both wrote.
+    fail_on_delete_of_updated_array
+        Whether deleting an array that theirs changed is a conflict; otherwise it is deleted.
+    fail_on_delete_of_updated_group
+        The same for a group; what theirs has put into it is deleted with it.
+    """
+
+    def __init__(
+        self,
+        *,
+        on_chunk_conflict: VersionSelection = VersionSelection.UseOurs,
+        fail_on_delete_of_updated_array: bool = False,
+        fail_on_delete_of_updated_group: bool = False,
+    ) -> None:
+        self.on_chunk_conflict = VersionSelection(on_chunk_conflict)
+        self.fail_on_delete_of_updated_array = fail_on_delete_of_updated_array
+        self.fail_on_delete_of_updated_group = fail_on_delete_of_updated_group
+
+    def solve(self, conflict: Conflict, versions: Versions[Any]) -> VersionSelection:
+        """Choose a side as the parameters say; what they do not speak of stays unsolved."""
+        fail, delete = VersionSelection.Fail, VersionSelection.UseOurs
+        choices = {
+            ConflictType.ChunkDoubleUpdate: self.on_chunk_conflict,
+            ConflictType.DeleteOfUpdatedArray: fail if self.fail_on_delete_of_updated_array else delete,
+            ConflictType.DeleteOfUpdatedGroup: fail if self.fail_on_delete_of_updated_group else delete,
+            ConflictType.DeleteOfDeletedNode: delete,
+        }
+        return choices.get(conflict.conflict_type, fail)
+
+
+def check_solver(solver: Any) -> None:
+    """Check that something is a solver, or None.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is neither.
+    """
+    if solver is not None and not isinstance(solver, ConflictSolver):
+        raise InvalidInputError(f"{solver!r} is no ConflictSolver: pass ConflictDetector(), or one of your own")
+
+
+def answer_of(found: Any) -> Solution | None:
+    """Return a solver's answer as a solution; None for unsolved.
+
+    Raises
+    ------
+    TypeError
+        If it is none of what `ConflictSolver.solve` may return.
+    """
+    if found is None or found is VersionSelection.Fail:
+        return None
+    if isinstance(found, VersionSelection):
+        return Solution(found)
+    if not isinstance(found, Solution):
+        raise TypeError(f"a solver returns a Solution, a VersionSelection or None, not {type(found).__name__}")
+    if found.selection is VersionSelection.Fail:
+        return None
+    for coords, value in found.chunks.items():
+        if not isinstance(coords, tuple) or not isinstance(value, bytes | np.ndarray):
+            raise TypeError("merged chunks are bytes or arrays by tuples of grid coordinates")
+    return found

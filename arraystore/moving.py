@@ -1,0 +1,42 @@
+"""Moving nodes: metadata only."""
+
+from __future__ import annotations
+
+from arraystore.errors import InvalidInputError, NodeNotFoundError
+from arraystore.format.node import NodeKind
+from arraystore.hierarchy import Hierarchy, check_key
+
+__all__ = ["move_node"]
+
+
+def move_node(hierarchy: Hierarchy, source: str, target: str) -> None:
+    """Give a node another path.
+
+    Raises
+    ------
+    NodeNotFoundError
+        If there is no node.
+    InvalidInputError
+        If it cannot go there.
+    """
+    old, new = source.strip("/"), target.strip("/")
+    if not old:
+        raise InvalidInputError("the root group cannot be moved")
+    if not new:
+        raise InvalidInputError("nothing can be moved to the place of the root group")
+    check_key(new)
+    changes = hierarchy.writable()
+    with changes.lock:
+        node = changes.node(old)
+        if node is None:
+            raise NodeNotFoundError(f"there is no array or group {source!r} to move")
+        if changes.node(new) is not None or changes.has_nodes_below(new):
+            raise InvalidInputError(f"{source!r} cannot be moved to {target!r}: something is there already")
+        if (new + "/").startswith(old + "/"):
+            raise InvalidInputError(f"{source!r} cannot be moved into itself")
+        above = new.rpartition("/")[0]
+        parent = changes.node(above)
+        if parent is None or parent.kind != NodeKind.GROUP:
+            raise InvalidInputError(f"{source!r} cannot be moved to {target!r}: there is no group {'/' + above!r}")
+        changes.move(node, new)
+        hierarchy.forget()

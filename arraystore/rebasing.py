@@ -1,0 +1,196 @@
+"""Getting a session's changes over what others have committed: checking, asking a solver, looking at coordinates."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import zarr
+
+from arraystore.commit.detect import Ours, detect
+from arraystore.commit.footprint import Footprint
+from arraystore.commit.group import Obstacle
+from arraystore.commit.prepare import Prepared
+from arraystore.commit.resolve import RefusedError, Workshop, resolve
+from arraystore.commit.solvers import (
+    BasicConflictSolver,
+    ConflictDetector,
+    ConflictSolver,
+    Solution,
+    Versions,
+    answer_of,
+)
+from arraystore.commit.state import State
+from arraystore.conflicts import Conflict, ConflictType
+from arraystore.errors import InvalidInputError, RebaseFailedError
+from arraystore.format.ids import id_to_text
+from arraystore.format.node import Documents
+from arraystore.hierarchy import Hierarchy
+
+if TYPE_CHECKING:
+    from arraystore.session import Session
+
+__all__ = ["Unique", "get_over", "open_view"]
+
+_BUILT_IN = (ConflictDetector, BasicConflictSolver)
+"""They look at nothing but the conflict, so they need no thread of their own."""
+
+
+@dataclass(frozen=True, eq=False)
+class Unique:
+    """A coordinate that must not repeat, and what the session has appended to it.
+
+    Parameters
+    ----------
+    node
+        Id of the array.
+    path
+        Its path when it was appended to.
+    start
+        Its length before.
+    values
+        What was appended.
+    """
+
+    node: bytes
+    path: str
+    start: int
+    values: npt.NDArray[Any]
+
+
+async def get_over(session: Session, prepared: Prepared, obstacle: Obstacle, solver: ConflictSolver) -> Prepared:
+    """Return a session's transaction as it goes on top of what it collided with.
+
+    Raises
+    ------
+    RebaseFailedError
+        If a conflict is left.
+    """
+    after = obstacle.tip.state
+    conflicts = [*obstacle.conflicts, *await _repeated(session, obstacle)]
+    answers = await _ask(session, conflicts, obstacle, solver) if conflicts else []
+    solved = [(c, answer) for c, answer in zip(conflicts, answers, strict=True) if answer is not None]
+    left = [c for c, answer in zip(conflicts, answers, strict=True) if answer is None]
+    if left:
+        raise _failed(session, after, left)
+    if not solved:
+        return prepared
+    workshop = Workshop(session.context.reader, session.context.environment, session.config.pack_settings())
+    try:
+        resolved = await resolve(prepared, solved, obstacle.before, after, workshop)
+    except RefusedError as error:
+        conflict, reason = error.args
+        detail = f"{conflict.detail}; the solver's answer cannot be used: {reason}"
+        raise _failed(session, after, [replace(conflict, detail=detail)]) from None
+    raised = _raised(resolved, obstacle.theirs, obstacle.before, after, solved)
+    if raised:
+        raise _failed(session, after, raised)
+    return resolved
+
+
+def _failed(session: Session, after: State, conflicts: Sequence[Conflict]) -> RebaseFailedError:
+    return RebaseFailedError(id_to_text(after.snapshot), conflicts, session.snapshot_id, session.branch or "")
+
+
+def _raised(
+    resolved: Prepared, theirs: Footprint, before: State, after: State, solved: Sequence[tuple[Conflict, Solution]]
+) -> list[Conflict]:
+    """Return conflicts that are there only because of how others were solved."""
+    known = {(conflict.conflict_type, conflict.node) for conflict, _ in solved}
+    found = detect(Ours.of(resolved), theirs, before, after)
+    return [conflict for conflict in found if (conflict.conflict_type, conflict.node) not in known]
+
+
+# -- solvers ------------------------------------------------------------------------------------------------------
+
+
+async def _ask(
+    session: Session, conflicts: Sequence[Conflict], obstacle: Obstacle, solver: ConflictSolver
+) -> list[Solution | None]:
+    versions = Versions(*(open_view(session, which, obstacle) for which in ("base", "ours", "theirs")))
+    if type(solver) in _BUILT_IN:
+        return [answer_of(solver.solve(conflict, versions)) for conflict in conflicts]
+    return await asyncio.to_thread(_ask_all, conflicts, versions, solver)
+
+
+def _ask_all(
+    conflicts: Sequence[Conflict], versions: Versions[Session], solver: ConflictSolver
+) -> list[Solution | None]:
+    """Ask somebody else's solver, in a thread where it may wait for storage."""
+    answers = [answer_of(solver.solve(conflict, versions)) for conflict in conflicts]
+    return [None if a is None else _encoded(a, c, versions) for c, a in zip(conflicts, answers, strict=True)]
+
+
+def open_view(session: Session, which: str, obstacle: Obstacle) -> Session:
+    """Return a session that only reads: the base, ours with its changes, or theirs."""
+    from arraystore.session import Session
+
+    if which == "theirs":
+        return Session(session.context, obstacle.tip, None)
+    view = Session(session.context, session.base_tip, None)
+    if which == "ours":
+        mine = session.hierarchy
+        view.hierarchy = Hierarchy(mine.state, mine.reader, mine.changes)
+    return view
+
+
+def _encoded(answer: Solution, conflict: Conflict, versions: Versions[Session]) -> Solution:
+    """Encode merged chunks that come as arrays, as the array's metadata says."""
+    if not any(isinstance(value, np.ndarray) for value in answer.chunks.values()):
+        return answer
+    node = versions.theirs.hierarchy.node(conflict.path.lstrip("/"))
+    if node is None:
+        raise InvalidInputError(f"a solver merged chunks of {conflict.path!r}, which theirs does not have")
+    chunks = {c: v if isinstance(v, bytes) else _encode(node.documents, c, v) for c, v in answer.chunks.items()}
+    return replace(answer, chunks=chunks)
+
+
+def _encode(documents: Documents, coords: tuple[int, ...], values: npt.NDArray[Any]) -> bytes:
+    """Encode one chunk by letting zarr write it to an array of the same metadata in memory."""
+    from zarr.core.buffer import default_buffer_prototype
+    from zarr.storage import MemoryStore
+
+    prototype = default_buffer_prototype()
+    kept: dict[str, Any] = {name: prototype.buffer.from_bytes(text) for name, text in documents.items()}
+    store = MemoryStore(kept)
+    array = zarr.open_array(store, mode="r+", zarr_format=3 if "zarr.json" in documents else 2)
+    with zarr.config.set({"array.write_empty_chunks": True}):
+        if coords:
+            array.blocks[coords] = values
+        else:
+            array[...] = values
+    written = [value for key, value in kept.items() if key not in documents]
+    if len(written) != 1:
+        raise InvalidInputError(f"a merged chunk of shape {values.shape} does not fill chunk {coords} of its array")
+    return bytes(written[0].to_bytes())
+
+
+# -- coordinates that must not repeat -------------------------------------------------------------------------------
+
+
+async def _repeated(session: Session, obstacle: Obstacle) -> list[Conflict]:
+    """Find values of unique coordinates that theirs has by now."""
+    uniques = [unique for unique in session.uniques if unique.node in obstacle.theirs.nodes]
+    if not uniques:
+        return []
+    theirs = open_view(session, "theirs", obstacle)
+    return [found for unique in uniques for found in await asyncio.to_thread(_compare, theirs, unique, obstacle)]
+
+
+def _compare(theirs: Session, unique: Unique, obstacle: Obstacle) -> list[Conflict]:
+    key = obstacle.tip.state.keys.get(unique.node)
+    if key is None:
+        return []  # deleted, which is a conflict of its own
+    array = zarr.open_array(theirs.store, path=key, mode="r")
+    twice = np.intersect1d(np.asarray(array[:]), unique.values)
+    if not len(twice):
+        return []
+    node = obstacle.theirs.nodes[unique.node]
+    shown = ", ".join(map(str, twice[:3])) + (f" and {len(twice) - 3} more" if len(twice) > 3 else "")
+    snapshot = id_to_text(node.appended or node.updated or node.chunks[-1].snapshot)
+    detail = f"theirs has appended {shown} already"
+    return [Conflict(ConflictType.DuplicateAppend, "/" + key, None, snapshot, detail, unique.node)]
