@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Iterable, Iterator
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from arraystore.commit.branch import Tip
 from arraystore.commit.changes import ChangeSet
 from arraystore.context import Context
 from arraystore.errors import InvalidInputError, SessionStateError
-from arraystore.forks import Home, collect, with_log
+from arraystore.forks import Home, collect
 from arraystore.format.changes import encode_changes
+from arraystore.handed import Taken
 from arraystore.hierarchy import Hierarchy
+from arraystore.provisional import Provisional, with_provisional
 from arraystore.runtime import run
 from arraystore.session import Session, pack_writer
 from arraystore.session_pickle import Pin
 
-__all__ = ["ForkSession", "forks_in"]
+__all__ = ["ForkSession", "forks_in", "payloads_of"]
+
+_AT_ONCE = 64
+"""Forks that upload what they have left at the same time."""
 
 
 class ForkSession(Session):
@@ -26,14 +33,34 @@ class ForkSession(Session):
     Comes from `Session.fork`.  Every copy that is unpickled is a fork of its own.
     """
 
-    def __init__(self, context: Context, tip: Tip, session: bytes, epoch: int, log: bytes | None) -> None:
-        state = tip.state if log is None else with_log(tip.state, log)
+    def __init__(
+        self,
+        context: Context,
+        tip: Tip,
+        session: bytes,
+        epoch: int,
+        below: Provisional | bytes | None,
+        taken: Taken | None = None,
+    ) -> None:
+        if below is None:
+            state = tip.state
+        else:
+            state = with_provisional(tip.state, below) if isinstance(below, bytes) else below.state
         super().__init__(context, Tip(state, {}), tip.state.branch)
         self._origin = tip
         self._session = session
         self._epoch = epoch
         self._sent = 0
-        self._log = log
+        self._below = below
+        self._taken = Taken() if taken is None else taken
+        self._taken.fork = weakref.ref(self)
+        self._reader = below.reader(context.reader) if isinstance(below, Provisional) else context.reader
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin without changes."""
+        self._changes = ChangeSet(self._tip.state, pack_writer(self.context))
+        self.hierarchy = Hierarchy(self._tip.state, self._reader, self._changes)
 
     @property
     def branch(self) -> None:
@@ -51,10 +78,14 @@ class ForkSession(Session):
         with self._lock:
             if not self.is_of_this_process and not self.has_uncommitted_changes:
                 self._id = self.context.environment.new_id()
-                self._changes = ChangeSet(self._tip.state, pack_writer(self.context))
-                self.hierarchy = Hierarchy(self._tip.state, self.context.reader, self._changes)
+                self._begin()
                 self._pid = os.getpid()
         super().check_writable(refusal)
+
+    def discard_changes(self) -> None:
+        """Forget everything that was written through this fork."""
+        super().discard_changes()
+        self._begin()
 
     def changes(self) -> bytes:
         """Make what was written durable, and return all changes so far, compactly, for `Session.merge`."""
@@ -62,15 +93,21 @@ class ForkSession(Session):
 
     async def changes_async(self) -> bytes:
         """Asynchronous twin of `changes`."""
+        self._taken.sent = True
+        return await self._payload()
+
+    async def _payload(self) -> bytes:
         self.check_writable()
         assert self._changes is not None
         self._sent += 1
         home = Home(self._session, self._id, self._epoch, self._sent)
-        return encode_changes(await collect(self._changes, self.context.reader, home))
+        return encode_changes(await collect(self._changes, self._reader, home, self._reads()))
 
-    async def commit_async(
-        self, message: str, metadata: dict[str, Any] | None = None, *, allow_empty: bool = False
-    ) -> str:
+    def _reads(self) -> bytes:
+        """Return what this fork has read, encoded; empty where its session does not want to know."""
+        return b""
+
+    async def commit_async(self, *_arguments: Any, **_options: Any) -> str:
         """Refuse: forks are merged, and their session is committed."""
         raise SessionStateError("a fork is not committed: merge it into its session, and commit that")
 
@@ -78,15 +115,45 @@ class ForkSession(Session):
         """Refuse: fork the session."""
         raise SessionStateError("a fork is not forked: fork its session, or pickle the fork before writing to it")
 
+    async def merge_async(self, *_forks: Any, **_options: Any) -> None:
+        """Refuse: forks are merged into their session."""
+        raise SessionStateError("nothing is merged into a fork: merge all forks into their session")
+
+    def append(self, *_arguments: Any, **_options: Any) -> Any:
+        """Refuse: append in the session."""
+        raise _only_in_session("append to arrays")
+
+    async def append_async(self, *_arguments: Any, **_options: Any) -> Any:
+        """Refuse: append in the session."""
+        raise _only_in_session("append to arrays")
+
+    def appending(self, *_arguments: Any, **_options: Any) -> Any:
+        """Refuse: append in the session."""
+        raise _only_in_session("append to arrays")
+
+    def move(self, *_arguments: Any, **_options: Any) -> Any:
+        """Refuse: move in the session."""
+        raise _only_in_session("move nodes")
+
+    async def move_async(self, *_arguments: Any, **_options: Any) -> Any:
+        """Refuse: move in the session."""
+        raise _only_in_session("move nodes")
+
     def __reduce__(self) -> tuple[Any, ...]:
         if self.has_uncommitted_changes:
             raise SessionStateError("this fork has been written to: send home what changes() returns, not the fork")
-        return rebuild_fork, (Pin.of(self.context, self._origin.state), self._session, self._epoch, self._log)
+        below = run(self._below.send()) if isinstance(self._below, Provisional) else self._below
+        self._taken.sent = True
+        return rebuild_fork, (Pin.of(self.context, self._origin.state), self._session, self._epoch, below)
 
 
-def rebuild_fork(pin: Pin, session: bytes, epoch: int, log: bytes | None) -> ForkSession:
+def _only_in_session(what: str) -> SessionStateError:
+    return SessionStateError(f"forks do not {what}: do it in the session, before forking")
+
+
+def rebuild_fork(pin: Pin, session: bytes, epoch: int, below: bytes | None) -> ForkSession:
     """Return a fork of its own from what was pickled."""
-    return ForkSession(pin.context, pin.load(), session, epoch, log)
+    return ForkSession(pin.context, pin.load(), session, epoch, below)
 
 
 def forks_in(forks: Iterable[Any]) -> Iterator[ForkSession | bytes]:
@@ -108,3 +175,19 @@ def forks_in(forks: Iterable[Any]) -> Iterator[ForkSession | bytes]:
             raise InvalidInputError(
                 f"{str(fork)[:80]!r} ({type(fork).__name__}) is neither a fork nor what the changes() of one returned"
             )
+
+
+async def payloads_of(forks: Sequence[ForkSession | bytes]) -> list[bytes]:
+    """Return what forks changed, for those that are not payloads already."""
+    found: list[bytes] = []
+    for start in range(0, len(forks), _AT_ONCE):
+        some = forks[start : start + _AT_ONCE]
+        if all(isinstance(fork, bytes) for fork in some):
+            found += [fork for fork in some if isinstance(fork, bytes)]
+        else:
+            found += await asyncio.gather(*(_payload(fork) for fork in some))
+    return found
+
+
+async def _payload(fork: ForkSession | bytes) -> bytes:
+    return fork if isinstance(fork, bytes) else await fork.changes_async()

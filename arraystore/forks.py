@@ -1,74 +1,44 @@
-"""Forks: taking the uncommitted state of a session to other processes, and bringing their changes home."""
+"""Forks: gathering what one changed, and bringing the changes of many home in one pass."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from arraystore.commit.changes import ChangeSet
+from arraystore.commit.chunktable import ChunkTable
 from arraystore.commit.prepare import final_references
 from arraystore.commit.reader import ChunkReader
-from arraystore.commit.state import State, StateBuilder
-from arraystore.errors import FormatError, MergeConflictError
-from arraystore.format.changes import ArrayPayload, ChangePayload, decode_changes
-from arraystore.format.envelope import pack_body, unpack_body
-from arraystore.format.layer import Layer
-from arraystore.format.manifest import encode_manifest
-from arraystore.format.node import Documents, Node, NodeKind, node_key
-from arraystore.format.record import Transaction
-from arraystore.format.references import DELETED, INLINE, VIRTUAL, References, to_manifests
-from arraystore.format.transaction import ChunkChange, NodeChange, Operation, Presence, TransactionLog, read_log
+from arraystore.errors import FormatError, InvalidInputError, MergeConflictError
+from arraystore.fork_nodes import apply_node, check_nodes, check_siblings
+from arraystore.format.box import Box
+from arraystore.format.changes import ChangePayload, ForkChanges, Part, decode_changes
+from arraystore.format.node import Node, NodeKind, node_key
+from arraystore.format.references import DELETED, INLINE, VIRTUAL, References
+from arraystore.format.transaction import Operation
 from arraystore.format.zarr_metadata import array_info
+from arraystore.haul import PAYLOAD, Haul, gathered, grids, part_of, sorted_cells
 
-__all__ = ["Home", "Merged", "apply_payloads", "collect", "provisional_log", "with_log"]
+__all__ = ["Home", "Merged", "OnOverlap", "apply_payloads", "check_overlap", "collect", "combined", "decode_payload"]
 
 Int64s = npt.NDArray[np.int64]
-_PAYLOAD = "change payload of a fork"
 
+OnOverlap = Literal["error", "last"]
+"""What happens where two wrote the same chunk."""
 
-async def provisional_log(changes: ChangeSet, reader: ChunkReader) -> bytes:
-    """Return the uncommitted changes of a session as a log that needs nothing but packs, which are made durable."""
-    await changes.packs.flush()
-    await changes.packs.storage.sync()
-    new_id = changes.packs.environment.new_id
-    chunks: list[ChunkChange] = []
-    for node in list(changes.all_nodes()):
-        if node.id in changes.arrays:
-            for manifest in to_manifests(await final_references(changes, reader, node)):
-                layer = Layer(new_id(), manifest.box, manifest.count, manifest.has_deletions, encode_manifest(manifest))
-                found = Presence.of(manifest.box, manifest.index, manifest.count)
-                chunks.append(ChunkChange(node.id, layer, None if layer.dense else (found.kind, found.data)))
-    return pack_body(TransactionLog(tuple(changes.node_changes()), tuple(chunks)).to_wire())
+_SHOWN = 100
+"""Chunks that an error names."""
 
-
-def with_log(state: State, log: bytes) -> State:
-    """Return a state with provisional changes applied; raises `FormatError`."""
-    decoded = read_log("provisional change log", unpack_body("provisional change log", log))
-    builder = StateBuilder(state)
-    pretended = Transaction(state.snapshot, state.snapshot, state.time, 0, state.note, decoded)
-    builder.commit(state.sequence, [(pretended, decoded, state.note)])
-    return builder.build()
-
-
-async def collect(changes: ChangeSet, reader: ChunkReader, home: Home) -> ChangePayload:
-    """Make the packs of a fork durable and return what it changed."""
-    await changes.packs.flush()
-    await changes.packs.storage.sync()
-    arrays: list[ArrayPayload] = []
-    for node in list(changes.all_nodes()):
-        if node.id in changes.arrays:
-            manifests = to_manifests(await final_references(changes, reader, node))
-            arrays.append(ArrayPayload(node.id, changes.arrays[node.id].visible, tuple(manifests)))
-    nodes = tuple(changes.node_changes())
-    return ChangePayload(home.session, home.fork, home.epoch, home.number, nodes, tuple(arrays))
+_THE_SESSION = 0
 
 
 @dataclass(frozen=True)
 class Home:
-    """Where a payload comes from; see `ChangePayload`."""
+    """Where a payload comes from; see `ForkChanges`."""
 
     session: bytes
     fork: bytes
@@ -76,227 +46,373 @@ class Home:
     number: int
 
 
+class CellLog(ChunkTable):
+    """When each chunk of an array was changed last, and by whom: epoch, and number of a fork or 0 for the session."""
+
+    __slots__ = ()
+
+    def find_many(self, numbers: Int64s) -> tuple[Int64s, Int64s]:
+        """Return epoch and owner of many cells; -1 where nothing is known."""
+        self._spill()
+        self._sweep()
+        found = np.full((len(numbers), 2), -1, dtype=np.int64)
+        for known, values in self._runs:
+            at = np.minimum(known.searchsorted(numbers), len(known) - 1)
+            hit = known[at] == numbers
+            found[hit] = values[at[hit], :2]
+        return found[:, 0], found[:, 1]
+
+    def coords(self, numbers: Int64s) -> Int64s:
+        """Return the coordinates of many cells."""
+        return self._box.coords(numbers)
+
+
 @dataclass
 class Merged:
-    """What a session has got from forks: chunks by array and fork, nodes by key."""
+    """What a session has got from forks.
 
-    coords: dict[bytes, dict[bytes, Int64s]] = field(default_factory=dict)
+    Parameters
+    ----------
+    cells
+        Chunks changed since the first fork was taken, by id of the array.
+    nodes
+        Id of the fork that changed a node, by the key of the node.
+    numbers
+        The newest state of each fork that came home.
+    owners
+        A number for each fork.
+    """
+
+    cells: dict[bytes, CellLog] = field(default_factory=dict)
     nodes: dict[str, bytes] = field(default_factory=dict)
     numbers: dict[bytes, int] = field(default_factory=dict)
+    owners: dict[bytes, int] = field(default_factory=dict)
+
+    def log(self, node: Node) -> CellLog:
+        """Return the log of an array, with room for its grid."""
+        grid = _grid(node)
+        found = self.cells.get(node.id)
+        if found is None:
+            found = self.cells[node.id] = CellLog(grid)
+        found.fit(grid)
+        return found
 
 
-def apply_payloads(changes: ChangeSet, payloads: Sequence[ChangePayload], merged: Merged) -> None:
+def _grid(node: Node) -> tuple[int, ...]:
+    return () if node.kind == NodeKind.FILE else array_info(node.documents).grid
+
+
+# -- leaving home -----------------------------------------------------------------------------------------------
+
+
+async def collect(changes: ChangeSet, reader: ChunkReader, home: Home, reads: bytes = b"") -> ChangePayload:
+    """Make the packs of a fork durable and return what it changed."""
+    await changes.packs.flush()
+    await changes.packs.storage.sync()
+    arrays: list[tuple[bytes, str]] = []
+    parts: list[Part] = []
+    found: list[References] = []
+    for node in list(changes.all_nodes()):
+        if node.id in changes.arrays:
+            references = await final_references(changes, reader, node)
+            if len(references):
+                parts.append(part_of(0, len(arrays), references.coords))
+                arrays.append((node.id, node.path))
+                found.append(references)
+    fork = ForkChanges(home.fork, home.epoch, home.number, tuple(changes.node_changes()), reads)
+    return Haul((fork,), tuple(arrays), tuple(parts), _in_a_row(found)).payload(home.session)
+
+
+def _in_a_row(sets: Sequence[References]) -> References:
+    """Put sets of one change set one after the other; its tables only grow, so the last one's hold for all."""
+    if not sets:
+        nothing = np.empty(0, dtype=np.int64)
+        return References(np.empty((0, 0), dtype=np.int64), nothing, nothing, nothing)
+    source, offset, length = (
+        np.concatenate([getattr(part, name) for part in sets]) for name in ("source", "offset", "length")
+    )
+    no_coords = np.empty((len(source), 0), dtype=np.int64)
+    return replace(sets[-1], coords=no_coords, source=source, offset=offset, length=length)
+
+
+def decode_payload(data: bytes, session: bytes | None = None, oldest: int = 0) -> ChangePayload:
+    """Read a payload and check that it belongs to a session.
+
+    Parameters
+    ----------
+    data
+        The payload.
+    session
+        Id of the session; None for any.
+    oldest
+        Forks of this epoch and those before it have been taken of a base that is no longer the session's.
+
+    Raises
+    ------
+    FormatError
+        If it is damaged.
+    MergeConflictError
+        If it belongs to another session or base.
+    """
+    payload = decode_changes(PAYLOAD, data)
+    if session is not None and payload.session != session:
+        raise MergeConflictError(
+            "these changes come from a fork of another session; merge them into that one", *_first_chunks(payload)
+        )
+    if any(fork.epoch <= oldest for fork in payload.forks):
+        raise MergeConflictError(
+            "these changes come from a fork that was taken before the session was rebased, and may overwrite what "
+            "others have committed: merge forks before rebasing, or write again through a fork taken after it",
+            *_first_chunks(payload),
+        )
+    return payload
+
+
+def _first_chunks(payload: ChangePayload) -> tuple[str, tuple[tuple[int, ...], ...]]:
+    """Return the path and some chunks of the first array that a payload writes to."""
+    for part in payload.parts[:1]:
+        coords = part.box.coords(part.numbers()[:_SHOWN])
+        return payload.arrays[part.array][1], tuple(tuple(row) for row in coords.tolist())
+    return "", ()
+
+
+def check_overlap(on_overlap: str) -> OnOverlap:
+    """Check what shall happen where two wrote the same chunk; raises `InvalidInputError`."""
+    if on_overlap == "error":
+        return "error"
+    if on_overlap == "last":
+        return "last"
+    raise InvalidInputError(f"on_overlap={on_overlap!r}: it is 'error' or 'last'")
+
+
+def combined(payloads: Sequence[ChangePayload], on_overlap: OnOverlap) -> ChangePayload:
+    """Return one payload that brings what several do.
+
+    Raises
+    ------
+    MergeConflictError
+        If the forks changed the same thing, or are of different sessions.
+    """
+    session = payloads[0].session
+    if any(payload.session != session for payload in payloads):
+        raise MergeConflictError("these changes come from forks of different sessions; merge each with its own")
+    haul = gathered(payloads)
+    check_siblings(haul.forks)
+    writers = _writers(haul)
+    for fork in haul.forks:
+        for change in fork.nodes:
+            if change.operation == Operation.DELETED and writers.get(change.id, set()) - {fork.fork}:
+                raise MergeConflictError(
+                    f"a fork deleted {change.path!r}, of which others wrote chunks meanwhile", change.path
+                )
+    boxes = [Box((0,) * len(grid), grid) for grid in grids(haul)]
+    order, again = sorted_cells(haul, haul.numbers([box.strides for box in boxes]))
+    if again.any():
+        if on_overlap == "error":
+            array = int(haul.of_cells([part.array for part in haul.parts])[order[again][0]])
+            _refuse(haul.arrays[array][1], _coords(haul, order[again], array))
+        keep = np.ones(len(order), dtype=bool)
+        keep[order[again]] = False
+        haul = haul.take(keep)
+    return haul.payload(session)
+
+
+def _writers(haul: Haul) -> dict[bytes, set[bytes]]:
+    """Return the forks that wrote chunks of each array."""
+    found: dict[bytes, set[bytes]] = {}
+    for part in haul.parts:
+        found.setdefault(haul.arrays[part.array][0], set()).add(haul.forks[part.fork].fork)
+    return found
+
+
+def _coords(haul: Haul, cells: Int64s, array: int) -> Int64s:
+    """Return the coordinates of those cells that are of one array."""
+    found: list[Int64s] = []
+    wanted = np.sort(cells)
+    end = 0
+    for part in haul.parts:
+        start, end = end, end + part.count
+        low, high = wanted.searchsorted([start, end])
+        if part.array == array and low < high:
+            found.append(part.box.coords(part.numbers()[wanted[low:high] - start]))
+    return np.unique(np.concatenate(found), axis=0)
+
+
+def _refuse(path: str, coords: Int64s) -> None:
+    shown = tuple(tuple(row) for row in coords[:_SHOWN].tolist())
+    raise MergeConflictError(
+        f"{len(coords)} chunks of {path!r} were written by more than one fork, or by a fork and the session, "
+        f"the first at {shown[0]}: give every fork whole chunks of its own, or pass on_overlap='last'",
+        path,
+        shown,
+    )
+
+
+# -- coming home ------------------------------------------------------------------------------------------------
+
+
+def apply_payloads(
+    changes: ChangeSet, payloads: Sequence[ChangePayload], merged: Merged, on_overlap: OnOverlap = "error"
+) -> tuple[ForkChanges, ...]:
     """Bring the changes of forks into a session: all of them, or none.
 
     Of several payloads of one fork the newest counts, since it holds what the others do.
+
+    Returns
+    -------
+    tuple
+        The forks that came home.
 
     Raises
     ------
     MergeConflictError
         If two forks, or a fork and the session, changed the same thing.
     """
-    newest: dict[bytes, ChangePayload] = {}
     for payload in payloads:
-        if payload.number <= merged.numbers.get(payload.fork, 0):
+        if any(fork.number <= merged.numbers.get(fork.fork, 0) for fork in payload.forks):
             raise MergeConflictError("these changes of a fork have been merged already, or newer ones of the same fork")
-        if payload.fork not in newest or newest[payload.fork].number < payload.number:
-            newest[payload.fork] = payload
+    haul = gathered(payloads)
     with changes.lock:
         changes.check_open()
-        known = _check_nodes(changes, list(newest.values()), merged)
-        arrays = _gathered(newest.values(), known)
-        for node_id, by_fork in arrays.items():
-            _check_chunks(changes, known[node_id], by_fork, merged, newest)
-        for payload in newest.values():
-            for change in payload.nodes:
-                _apply_node(changes, change)
-                merged.nodes[node_key(change.path, change.kind)] = payload.fork
-            merged.numbers[payload.fork] = payload.number
-        for node_id, by_fork in arrays.items():
-            for fork, parts in by_fork.items():
-                _replace_chunks(changes, known[node_id], parts, merged.coords.setdefault(node_id, {}), fork)
+        _note_own(changes, merged)
+        known = _known(changes, haul, merged)
+        nodes = [_written(known, array) for array in haul.arrays]
+        haul = _within(haul, nodes)
+        logs = [merged.log(node) for node in nodes]
+        order, again = sorted_cells(haul, numbers := haul.numbers([log.strides for log in logs]))
+        forks = haul.of_cells([part.fork for part in haul.parts])
+        arrays = haul.of_cells([part.array for part in haul.parts])[order]
+        spans = [slice(*arrays.searchsorted([number, number + 1]).tolist()) for number in range(len(nodes))]
+        if on_overlap == "error":
+            for node, log, span in zip(nodes, logs, spans, strict=True):
+                cells = order[span]
+                shared = again[span] | _late(haul.forks, forks[cells], numbers[cells], log, merged)
+                if shared.any():
+                    _refuse(node.path, np.unique(log.coords(numbers[cells[shared]]), axis=0))
+        for fork in haul.forks:
+            for change in fork.nodes:
+                apply_node(changes, change)
+                merged.nodes[node_key(change.path, change.kind)] = fork.fork
+        references = _taken_over(changes, haul.references)
+        earlier = [merged.owners[fork.fork] for fork in haul.forks if fork.fork in merged.owners]
+        owners = np.array([merged.owners.setdefault(f.fork, len(merged.owners) + 1) for f in haul.forks])
+        for node, log, span in zip(nodes, logs, spans, strict=True):
+            cells = order[span][~again[span]]
+            if earlier:
+                _take_out(changes, node, log, earlier)
+            _put(changes, node, log, numbers[cells], references, cells)
+            values = (np.full(len(cells), changes.epoch), owners[forks[cells]], np.zeros(len(cells), dtype=np.int64))
+            log.put_numbered(numbers[cells], np.stack(values, axis=1))
+        merged.numbers.update({fork.fork: fork.number for fork in haul.forks})
+    return haul.forks
 
 
-def _check_nodes(changes: ChangeSet, payloads: Sequence[ChangePayload], merged: Merged) -> dict[bytes, Node]:
-    """Check that changes of nodes fit each other and the session; returns all nodes as they will be, by id."""
-    final = {node.key: node for node in changes.all_nodes()}
-    touched: dict[str, NodeChange] = {}
-    gone: set[str] = set()
-    for payload in payloads:
-        mine: dict[str, NodeChange] = {}
-        for change in payload.nodes:
-            key = node_key(change.path, change.kind)
-            _check_other(change, touched.get(key))
-            again = merged.nodes.get(key) == payload.fork
-            now = final.get(key)
-            if change.operation == Operation.CREATED:
-                if now is not None and now.id != change.id:
-                    raise MergeConflictError(f"a fork creates {change.path!r}, which exists by now", change.path)
-                final[key] = Node(change.id, change.path, change.kind, _documents(change, {}))
-            elif now is None or now.id != change.id:
-                if change.operation != Operation.DELETED or not (again or key in touched):
-                    raise MergeConflictError(f"a fork changed {change.path!r}, which is deleted by now", change.path)
-            elif changes.node_epochs.get(key, 0) >= payload.epoch and key not in touched and not again:
-                raise MergeConflictError(f"a fork and its session both changed the node {change.path!r}", change.path)
-            elif change.operation == Operation.DELETED:
-                _check_unwritten(changes, now, payload, payloads, merged)
-                del final[key]
-                gone.add(now.path)
-            else:
-                final[key] = replace(now, kind=change.kind, documents=_documents(change, now.documents))
-            mine[key] = change
-        touched.update(mine)
-    _check_hierarchy(final, gone, [change.path for change in touched.values()])
-    return {node.id: node for node in final.values()}
+def _note_own(changes: ChangeSet, merged: Merged) -> None:
+    """Put down what the session itself wrote since forks were taken."""
+    touched, changes.touched = changes.touched, {}
+    for identifier, table in touched.items():
+        coords, values = table.columns()
+        if len(coords):
+            grid = tuple((coords.max(axis=0) + 1).tolist())
+            log = merged.cells.setdefault(identifier, CellLog(grid))
+            log.fit(grid)
+            nobody = np.full(len(coords), _THE_SESSION, dtype=np.int64)
+            log.put_many(coords, values[:, 0], nobody, nobody)
 
 
-def _check_other(change: NodeChange, other: NodeChange | None) -> None:
-    if other is not None and (other.operation, other.documents) != (change.operation, change.documents):
-        raise MergeConflictError(f"two forks changed the node {change.path!r}", change.path)
-    if other is not None and change.operation == Operation.CREATED:
-        raise MergeConflictError(f"two forks created {change.path!r}: create it before the forks", change.path)
+def _known(changes: ChangeSet, haul: Haul, merged: Merged) -> dict[bytes, Node]:
+    """Return the nodes that are written to as they will be, by id."""
+    if any(fork.nodes for fork in haul.forks):
+        writers = _writers(haul)
+
+        def others_wrote(node: Node, fork: ForkChanges) -> bool:
+            log = merged.cells.get(node.id)
+            if log is not None:
+                _, values = log.columns()
+                if bool(((values[:, 0] >= fork.epoch) & (values[:, 1] != merged.owners.get(fork.fork, -1))).any()):
+                    return True
+            return bool(writers.get(node.id, set()) - {fork.fork})
+
+        return check_nodes(changes, haul.forks, merged.nodes, others_wrote)
+    known = {node.id: node for node in changes.nodes.values() if node is not None}
+    for identifier, _ in haul.arrays:
+        key = changes.base.keys.get(identifier)
+        if key is not None and key not in changes.nodes:
+            known[identifier] = changes.base.nodes[key]
+    return known
 
 
-def _check_unwritten(
-    changes: ChangeSet, node: Node, payload: ChangePayload, payloads: Sequence[ChangePayload], merged: Merged
-) -> None:
-    """Check that nobody else wrote chunks of an array that a fork deletes."""
-    writers = {p.fork for p in payloads for item in p.arrays if item.node == node.id}
-    writers |= merged.coords.get(node.id, {}).keys()
-    own = changes.touched.get(node.id)
-    late = own is not None and bool((own.columns()[1][:, 0] >= payload.epoch).any())
-    if late or writers - {payload.fork}:
-        raise MergeConflictError(f"a fork deleted {node.path!r}, of which others wrote chunks meanwhile", node.path)
+def _written(known: dict[bytes, Node], array: tuple[bytes, str]) -> Node:
+    node = known.get(array[0])
+    if node is None:
+        raise MergeConflictError(f"a fork wrote chunks of {array[1]!r}, which is deleted by now", array[1])
+    if node.kind == NodeKind.GROUP:
+        raise FormatError(PAYLOAD, f"chunks of the group {node.path!r}")
+    return node
 
 
-def _check_hierarchy(final: dict[str, Node], gone: set[str], paths: Sequence[str]) -> None:
-    """Check that no node ends up below an array, or below a group that is deleted."""
-    suspects = {node.path for node in final.values() if node.kind != NodeKind.FILE} if gone else set(paths)
-    arrays = {path for path in paths if (node := final.get(path)) is not None and node.kind == NodeKind.ARRAY}
-    if arrays:
-        suspects = {node.path for node in final.values() if node.kind != NodeKind.FILE}
-    for path in suspects:
-        above = path
-        while above and path in final:
-            above = above.rpartition("/")[0]
-            parent = final.get(above)
-            if parent is None and above in gone:
-                raise MergeConflictError(f"{path!r} would be left below {above!r}, which a fork deleted", path)
-            if parent is not None and parent.kind == NodeKind.ARRAY:
-                raise MergeConflictError(f"{path!r} would be below {above!r}, which is an array", path)
+def _within(haul: Haul, nodes: Sequence[Node]) -> Haul:
+    """Check that chunks are within the grids of their arrays, and leave out those that are deleted beyond them."""
+    sides = [_grid(node) for node in nodes]
+    keep: npt.NDArray[np.bool_] | None = None
+    end = 0
+    for part in haul.parts:
+        start, end = end, end + part.count
+        node, grid = nodes[part.array], sides[part.array]
+        if len(part.box.high) != len(grid):
+            raise FormatError(PAYLOAD, f"chunks of {len(part.box.high)} dimensions for {node.path!r}")
+        if any(high > side for high, side in zip(part.box.high, grid, strict=True)):
+            coords = part.box.coords(part.numbers())
+            outside = (coords >= np.array(grid, dtype=np.int64)).any(axis=1)
+            lost = outside & (haul.references.source[start:end] != DELETED)
+            if bool(lost.any()):
+                raise MergeConflictError(
+                    f"a fork wrote chunks of {node.path!r} outside of its grid, which is {grid} by now",
+                    node.path,
+                    tuple(tuple(row) for row in coords[lost][:_SHOWN].tolist()),
+                )
+            keep = np.ones(len(haul.references), dtype=bool) if keep is None else keep
+            keep[start:end] = ~outside
+    return haul if keep is None else haul.take(keep)
 
 
-def _documents(change: NodeChange, before: Documents) -> Documents:
-    after = {**before, **change.documents}
-    return {name: document for name, document in after.items() if document is not None}
+def _late(
+    forks: Sequence[ForkChanges], of_cells: Int64s, numbers: Int64s, log: CellLog, merged: Merged
+) -> npt.NDArray[np.bool_]:
+    """Tell which cells somebody else changed in the session since the fork that wrote them was taken."""
+    epochs, owners = log.find_many(numbers)
+    taken = np.array([fork.epoch for fork in forks], dtype=np.int64)
+    mine = np.array([merged.owners.get(fork.fork, -2) for fork in forks], dtype=np.int64)
+    late: npt.NDArray[np.bool_] = (epochs >= taken[of_cells]) & (owners != mine[of_cells])
+    return late
 
 
-def _gathered(
-    payloads: Iterable[ChangePayload], known: dict[bytes, Node]
-) -> dict[bytes, dict[bytes, list[References]]]:
-    """Return the references of all payloads, by array and fork."""
-    found: dict[bytes, dict[bytes, list[References]]] = {}
-    for payload in payloads:
-        for item in payload.arrays:
-            if not item.manifests:
-                continue  # a resize that cut nothing off
-            node = known.get(item.node)
-            if node is None:
-                raise MergeConflictError("a fork wrote chunks of an array that is deleted by now")
-            grid = () if node.kind == NodeKind.FILE else array_info(node.documents).grid
-            parts = found.setdefault(item.node, {}).setdefault(payload.fork, [])
-            for manifest in item.manifests:
-                if len(manifest.box.low) != len(grid):
-                    raise FormatError(_PAYLOAD, f"chunks of {len(manifest.box.low)} dimensions for {node.path!r}")
-                part = References.from_manifest(manifest)
-                outside = (part.coords >= np.array(grid, dtype=np.int64)).any(axis=1)
-                if bool((outside & (part.source != DELETED)).any()):
-                    raise MergeConflictError(
-                        f"a fork wrote chunks of {node.path!r} outside of its grid, which is {grid} by now", node.path
-                    )
-                parts.append(part)
-    return found
+def _take_out(changes: ChangeSet, node: Node, log: CellLog, owners: Sequence[int]) -> None:
+    """Take out what came home with an earlier state of the same forks."""
+    coords, values = log.columns()
+    table = changes.array(node).table
+    gone = table.numbers(coords[np.isin(values[:, 1], owners)])
+    there, _ = table.columns()
+    table.drop(~np.isin(table.numbers(there), gone))
 
 
-def _check_chunks(
-    changes: ChangeSet,
-    node: Node,
-    by_fork: dict[bytes, list[References]],
-    merged: Merged,
-    payloads: dict[bytes, ChangePayload],
-) -> None:
-    """Check that no chunk comes twice: from two forks, or from a fork and the session since the fork was taken."""
-    others = [coords for fork, coords in merged.coords.get(node.id, {}).items() if fork not in by_fork]
-    coords = np.concatenate([part.coords for parts in by_fork.values() for part in parts])
-    shared = _twice(np.concatenate([coords, *others]))
-    own = changes.touched.get(node.id)
-    if own is not None:
-        touched, epochs = own.columns()
-        oldest = min(payloads[fork].epoch for fork in by_fork)
-        late = touched[epochs[:, 0] >= oldest]
-        shared = np.concatenate([shared, _twice(np.concatenate([np.unique(coords, axis=0), late]))])
-    if len(shared):
-        shared = np.unique(shared, axis=0)
-        shown = tuple(tuple(row) for row in shared[:100].tolist())
-        raise MergeConflictError(
-            f"{len(shared)} chunks of {node.path!r} were written by more than one fork, or by a fork and the session, "
-            f"the first at {shown[0]}: give every fork whole chunks of its own",
-            node.path,
-            shown,
-        )
-
-
-def _twice(coords: Int64s) -> Int64s:
-    """Return the rows that come more than once."""
-    ordered = coords[np.lexsort(coords.T[::-1])] if coords.shape[1] else coords
-    repeated: Int64s = ordered[1:][(ordered[1:] == ordered[:-1]).all(axis=1)]
-    return repeated
-
-
-def _replace_chunks(
-    changes: ChangeSet, node: Node, parts: list[References], before: dict[bytes, Int64s], fork: bytes
-) -> None:
-    """Put the chunks of a fork into the session's table, in place of those of its payload before."""
-    if fork in before:
-        table = changes.array(node).table
-        coords, _ = table.columns()
-        table.drop(~np.isin(table.numbers(coords), table.numbers(before[fork])))
-    for part in parts:
-        _put_references(changes, node, part)
-    before[fork] = np.concatenate([part.coords for part in parts])
-
-
-def _apply_node(changes: ChangeSet, change: NodeChange) -> None:
-    node = changes.node(node_key(change.path, change.kind))
-    if change.operation == Operation.CREATED:
-        if node is None or node.id != change.id:
-            node = Node(change.id, change.path, change.kind, {})
-        changes.put_node(replace(node, documents=_documents(change, {})))
-    elif node is not None and node.id == change.id:
-        if change.operation == Operation.DELETED:
-            changes.remove_node(node)
-        else:
-            changes.put_node(replace(node, kind=change.kind, documents=_documents(change, node.documents)))
-
-
-def _put_references(changes: ChangeSet, node: Node, part: References) -> None:
-    """Write references of a fork into the session's table; packs, locations and inlined bytes come along."""
+def _taken_over(changes: ChangeSet, part: References) -> References:
+    """Number the sources of references as the session does; packs, locations and inlined bytes come along."""
     first_pack = changes.packs.adopt(part.packs)
-    source = part.source.copy()
-    native = (source >= 0) & (source < VIRTUAL)
-    source[native] += first_pack
-    offset = part.offset
+    source, offset = part.source.copy(), part.offset
+    source[(part.source >= 0) & (part.source < VIRTUAL)] += first_pack
     if len(part.locations):
         source[part.source >= VIRTUAL] += changes.put_locations(part.locations) - VIRTUAL
     if part.inline:
         _, start, _ = changes.put_inline(memoryview(part.inline))
         offset = np.where(part.source == INLINE, offset + start, offset)
-    changes.array(node).table.put_many(part.coords, source, offset, part.length)
+    return replace(part, source=source, offset=offset)
 
 
-def decode_payload(data: bytes, session: bytes) -> ChangePayload:
-    """Read a payload and check that it belongs to a session; raises `FormatError` or `MergeConflictError`."""
-    payload = decode_changes(_PAYLOAD, data)
-    if payload.session != session:
-        raise MergeConflictError("these changes come from a fork of another session; merge them into that one")
-    return payload
+def _put(changes: ChangeSet, node: Node, log: CellLog, numbers: Int64s, references: References, cells: Int64s) -> None:
+    """Write references into the session's table."""
+    table = changes.array(node).table
+    if table.strides != log.strides:
+        numbers = table.numbers(log.coords(numbers))
+    columns = (references.source[cells], references.offset[cells], references.length[cells])
+    table.put_numbered(numbers, np.stack(columns, axis=1))

@@ -10,8 +10,8 @@ from arraystore.commit.branch import Tip, load_tip
 from arraystore.commit.state import State
 from arraystore.context import Context
 from arraystore.errors import SessionStateError
-from arraystore.forks import provisional_log, with_log
 from arraystore.format.refs import Hint
+from arraystore.provisional import provisional, with_provisional
 from arraystore.runtime import run
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Pin:
         state = _states.get(key)
         if state is None:
             found = None if self.hint is None else Hint(*self.hint)
-            state = run(load_tip(self.context.log(self.branch), found, at=self.sequence)).state
+            state = run(load_tip(self.context.log(self.branch), found, at=self.sequence, snapshot=self.snapshot)).state
             if state.snapshot != self.snapshot:
                 raise SessionStateError(
                     f"record {self.sequence} of branch {self.branch!r} in {self.context.storage.location} is not the "
@@ -93,7 +93,18 @@ def reduce_session(session: Session) -> tuple[Any, ...]:
         return rebuild_writer, (pin, *session.uncommitted)
     if session._changes is None:
         return rebuild_reader, (pin,)
-    return rebuild_writer, (pin, session._id, run(provisional_log(session._changes, session.context.reader)))
+    return rebuild_writer, (pin, session._id, run(_sent(session)))
+
+
+async def _sent(session: Session) -> bytes:
+    assert session._changes is not None
+    found = await provisional(session._changes, session.context.reader)
+    if found.unsent and not session.is_of_this_process:
+        raise SessionStateError(
+            "chunks of this session wait for upload in the process that wrote them, which this one is a forked child "
+            "of: pickle the session there"
+        )
+    return await found.send()
 
 
 def rebuild_reader(pin: Pin) -> Session:
@@ -110,6 +121,6 @@ def rebuild_writer(pin: Pin, identifier: bytes, log: bytes) -> Session:
     live = _live.get(identifier)
     if live is not None and live.is_of_this_process:  # a forked child's is as old as the child
         return live
-    copy = Session(pin.context, Tip(with_log(pin.load().state, log), {}), None)
+    copy = Session(pin.context, Tip(with_provisional(pin.load().state, log), {}), None)
     copy.uncommitted = identifier, log
     return copy

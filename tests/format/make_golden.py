@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from arraystore.format.box import Box
-from arraystore.format.changes import ArrayPayload, ChangePayload, decode_changes, encode_changes
+from arraystore.format.changes import ChangePayload, ForkChanges, Part, decode_changes, encode_changes
 from arraystore.format.envelope import Kind
 from arraystore.format.history import HistoryPage, SnapshotRow, decode_history, encode_history
 from arraystore.format.layer import Attachment, Layer
@@ -222,11 +222,25 @@ def a_page() -> HistoryPage:
 
 
 def some_changes() -> ChangePayload:
-    arrays = (
-        ArrayPayload(an_id(22), (3, 14), (point_manifest(),)),
-        ArrayPayload(an_id(24), None, (point_manifest(), point_manifest())),
+    """Two forks that wrote to two arrays and a file; references are sorted by pack, cells by part."""
+    forks = (
+        ForkChanges(an_id(111), 3, 2, a_log().nodes[:3], b"reads"),
+        ForkChanges(an_id(112), 4, 1),
     )
-    return ChangePayload(an_id(110), an_id(111), 3, 2, a_log().nodes, arrays)
+    arrays = ((an_id(22), "a/b"), (an_id(24), "c"), (an_id(23), "notes.txt"))
+    parts = (
+        Part(0, 0, Box((0, 10), (3, 14)), column([0, 3, 11], "i8")),
+        Part(0, 2, Box((), ()), None),
+        Part(1, 1, Box((7,), (9,)), None),
+    )
+    zero, one = column([0], "u1"), column([1], "u1")
+    tables = (
+        Manifest(Box((0,), (2,)), None, column([0, 0], "u1"), column([0, 9], "u1"), column([9, 5], "u1"), an_id(5)),
+        Manifest(Box((2,), (3,)), None, zero, zero, one, inline=b"x"),
+        Manifest(Box((3,), (4,)), None, one, zero, zero),
+        Manifest(Box((4,), (6,)), None, column([0, 0], "u1"), column([3, 9], "u1"), column([4, 5], "u1"), an_id(6)),
+    )
+    return ChangePayload(an_id(110), forks, arrays, parts, column([2, 0, 3, 1, 5, 4], "i8"), tables)
 
 
 def samples() -> Iterator[Sample]:

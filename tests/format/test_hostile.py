@@ -83,9 +83,11 @@ def use(value: Any) -> None:
         for chunk in value.chunks:
             use_chunk(chunk)
     elif isinstance(value, ChangePayload):
-        for array in value.arrays:
-            for manifest in array.manifests:
-                use_manifest(manifest)
+        for part in value.parts:
+            part.box.coords(part.numbers())
+        for manifest in value.manifests:
+            use_manifest(manifest)
+        assert sum(part.count for part in value.parts) == sum(manifest.count for manifest in value.manifests)
     elif isinstance(value, Checkpoint):
         assert 0 <= value.time <= LATEST_TIME
         decode_note("sample", value.note)

@@ -245,7 +245,7 @@ def test_small_objects_decode_to_what_they_were(info: RepositoryInfo, hint: Hint
         decode_tag(tag_key(tag.name + "x"), encode_tag(tag))
 
 
-@given(v.payloads)
+@given(v.payloads())
 def test_a_change_payload_decodes_to_what_it_was(payload: ChangePayload) -> None:
     assert v.plain(decode_changes("test", encode_changes(payload))) == v.plain(payload)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
 from arraystore.format.box import MAX_VOLUME, Box
-from arraystore.format.changes import ArrayPayload, ChangePayload
+from arraystore.format.changes import ChangePayload, ForkChanges, Part
 from arraystore.format.columns import narrow
 from arraystore.format.envelope import LATEST_TIME
 from arraystore.format.history import HistoryPage, SnapshotRow, page_span
@@ -212,23 +213,23 @@ def history_pages(draw: st.DrawFn) -> HistoryPage:
     return HistoryPage(draw(branches), level, index, rows, tuple(draw(st.lists(st.tuples(numbers, ids), max_size=2))))
 
 
-payloads = st.builds(
-    ChangePayload,
-    ids,
-    ids,
-    numbers,
-    numbers,
-    st.lists(node_changes(), max_size=3).map(tuple),
-    st.lists(
-        st.builds(
-            ArrayPayload,
-            ids,
-            st.none() | st.lists(numbers, max_size=3).map(tuple),
-            st.lists(manifests(), max_size=2).map(tuple),
-        ),
-        max_size=2,
-    ).map(tuple),
-)
+@st.composite
+def payloads(draw: st.DrawFn) -> ChangePayload:
+    nodes = st.lists(node_changes(), max_size=3).map(tuple)
+    fork = st.builds(ForkChanges, ids, numbers, numbers, nodes, st.binary(max_size=10))
+    forks = draw(st.lists(fork, min_size=1, max_size=3, unique_by=lambda item: item.fork))
+    arrays = draw(st.lists(st.tuples(ids, paths), max_size=3, unique_by=lambda item: item[0]))
+    found, parts, end = [], [], 0
+    for manifest in draw(st.lists(manifests(), max_size=3)) if arrays else []:
+        fork, array = draw(st.integers(0, len(forks) - 1)), draw(st.integers(0, len(arrays) - 1))
+        parts.append(Part(fork, array, manifest.box, manifest.index))
+        place = Box((end,), (end + manifest.count,))
+        found.append(replace(manifest, box=place, index=None))
+        end += manifest.count
+    order = draw(st.none() | st.permutations(range(end)).map(lambda order: np.array(order, dtype=np.int64)))
+    return ChangePayload(draw(ids), tuple(forks), tuple(arrays), tuple(parts), order if end else None, tuple(found))
+
+
 repositories = st.builds(RepositoryInfo, ids, times, metadata)
 hints = st.builds(Hint, numbers, ids)
 tags = st.builds(Tag, branches, ids, branches, numbers, ids, times)
@@ -242,8 +243,10 @@ def plain(value: Any) -> Any:
         index = None if value.index is None else value.index.tolist()
         columns = [c.tolist() for c in (value.source, value.offset, value.length)]
         return (value.box, index, columns, value.packs, where, value.inline)
-    if isinstance(value, ArrayPayload):
-        return (value.node, value.visible, [plain(m) for m in value.manifests])
+    if isinstance(value, Part):
+        return (value.fork, value.array, value.box, value.numbers().tolist())
     if isinstance(value, ChangePayload):
-        return (value.session, value.fork, value.epoch, value.number, value.nodes, [plain(a) for a in value.arrays])
+        order = None if value.order is None else value.order.tolist()
+        parts, tables = [plain(part) for part in value.parts], [plain(manifest) for manifest in value.manifests]
+        return (value.session, value.forks, value.arrays, parts, order, tables)
     return value

@@ -1,0 +1,142 @@
+"""Whether changes of nodes that forks bring home fit each other, and their session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from arraystore.commit.changes import ChangeSet
+from arraystore.errors import FormatError, MergeConflictError
+from arraystore.format.changes import ForkChanges
+from arraystore.format.node import Documents, Node, NodeKind, node_key
+from arraystore.format.transaction import NodeChange, Operation
+
+__all__ = ["apply_node", "check_nodes", "check_siblings"]
+
+_ALLOWED = (Operation.CREATED, Operation.UPDATED, Operation.DELETED)
+
+
+def check_siblings(forks: Iterable[ForkChanges]) -> None:
+    """Check that forks did not change the same node in different ways.
+
+    Raises
+    ------
+    MergeConflictError
+        If two did, or both created one at the same path.
+    """
+    touched: dict[str, NodeChange] = {}
+    for fork in forks:
+        mine: dict[str, NodeChange] = {}
+        for change in fork.nodes:
+            key = node_key(change.path, change.kind)
+            _check_other(change, touched.get(key))
+            mine[key] = change
+        touched.update(mine)
+
+
+def _check_other(change: NodeChange, other: NodeChange | None) -> None:
+    if other is not None and (other.operation, other.documents) != (change.operation, change.documents):
+        raise MergeConflictError(f"two forks changed the node {change.path!r}", change.path)
+    if other is not None and change.operation == Operation.CREATED:
+        raise MergeConflictError(f"two forks created {change.path!r}: create it before the forks", change.path)
+
+
+def check_nodes(
+    changes: ChangeSet,
+    forks: Sequence[ForkChanges],
+    merged: dict[str, bytes],
+    others_wrote: Callable[[Node, ForkChanges], bool],
+) -> dict[bytes, Node]:
+    """Check that changes of nodes fit each other and the session.
+
+    Parameters
+    ----------
+    changes
+        Of the session.
+    forks
+        What comes home.
+    merged
+        By key of each node that came home changed before: the fork.
+    others_wrote
+        Tells whether anybody else wrote chunks of an array that a fork deletes.
+
+    Returns
+    -------
+    dict
+        All nodes as they will be, by id.
+
+    Raises
+    ------
+    MergeConflictError
+        If they do not.
+    """
+    check_siblings(forks)
+    final = {node.key: node for node in changes.all_nodes()}
+    touched: set[str] = set()
+    gone: set[str] = set()
+    paths: list[str] = []
+    for fork in forks:
+        for change in fork.nodes:
+            key = node_key(change.path, change.kind)
+            again = merged.get(key) == fork.fork
+            now = final.get(key)
+            paths.append(change.path)
+            if change.operation not in _ALLOWED:
+                raise FormatError("change payload of a fork", f"forks do not make changes like {change.operation.name}")
+            if change.operation == Operation.CREATED:
+                if now is not None and now.id != change.id:
+                    raise MergeConflictError(f"a fork creates {change.path!r}, which exists by now", change.path)
+                final[key] = Node(change.id, change.path, change.kind, _documents(change, {}))
+            elif now is None or now.id != change.id:
+                if change.operation != Operation.DELETED or not (again or key in touched):
+                    raise MergeConflictError(f"a fork changed {change.path!r}, which is deleted by now", change.path)
+            elif changes.node_epochs.get(key, 0) >= fork.epoch and key not in touched and not again:
+                raise MergeConflictError(f"a fork and its session both changed the node {change.path!r}", change.path)
+            elif change.operation == Operation.DELETED:
+                if others_wrote(now, fork):
+                    raise MergeConflictError(
+                        f"a fork deleted {now.path!r}, of which others wrote chunks meanwhile", now.path
+                    )
+                del final[key]
+                gone.add(now.path)
+            else:
+                final[key] = replace(now, kind=change.kind, documents=_documents(change, now.documents))
+        touched.update(node_key(change.path, change.kind) for change in fork.nodes)
+    _check_hierarchy(final, gone, paths)
+    return {node.id: node for node in final.values()}
+
+
+def _check_hierarchy(final: dict[str, Node], gone: set[str], paths: Sequence[str]) -> None:
+    """Check that no node ends up below an array, or below a group that is deleted."""
+    suspects = {node.path for node in final.values() if node.kind != NodeKind.FILE} if gone else set(paths)
+    arrays = {path for path in paths if (node := final.get(path)) is not None and node.kind == NodeKind.ARRAY}
+    if arrays:
+        suspects = {node.path for node in final.values() if node.kind != NodeKind.FILE}
+    for path in suspects:
+        above = path
+        while above and path in final:
+            above = above.rpartition("/")[0]
+            parent = final.get(above)
+            if parent is None and above in gone:
+                raise MergeConflictError(f"{path!r} would be left below {above!r}, which a fork deleted", path)
+            if parent is not None and parent.kind == NodeKind.ARRAY:
+                raise MergeConflictError(f"{path!r} would be below {above!r}, which is an array", path)
+
+
+def apply_node(changes: ChangeSet, change: NodeChange) -> None:
+    """Make the change of a fork in its session."""
+    node = changes.node(node_key(change.path, change.kind))
+    if change.operation == Operation.CREATED:
+        if node is None or node.id != change.id:
+            node = Node(change.id, change.path, change.kind, {})
+        changes.put_node(replace(node, documents=_documents(change, {})))
+    elif node is not None and node.id == change.id:
+        if change.operation == Operation.DELETED:
+            changes.remove_node(node)
+        else:
+            changes.put_node(replace(node, kind=change.kind, documents=_documents(change, node.documents)))
+
+
+def _documents(change: NodeChange, before: Documents) -> Documents:
+    after = {**before, **change.documents}
+    return {name: document for name, document in after.items() if document is not None}

@@ -1,0 +1,236 @@
+"""What several payloads of forks bring together, in columns: all references at once, however many forks there are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore.errors import FormatError
+from arraystore.format.box import MAX_VOLUME, Box, bounding_box
+from arraystore.format.changes import ChangePayload, ForkChanges, Part
+from arraystore.format.ids import ID_BYTES
+from arraystore.format.locations import concat_locations
+from arraystore.format.manifest import Manifest
+from arraystore.format.references import DELETED, INLINE, VIRTUAL, References, to_manifests
+
+__all__ = ["PAYLOAD", "Haul", "gathered", "sorted_cells"]
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+PAYLOAD = "change payload of a fork"
+
+
+@dataclass(frozen=True, eq=False)
+class Haul:
+    """Changes of many forks; the cells of all parts are numbered from 0, one part after the other.
+
+    Parameters
+    ----------
+    forks
+        The forks, in the order in which they were given.
+    arrays
+        Id and path of the arrays that they wrote to.
+    parts
+        The cells.
+    references
+        Their references, in the order of the cells, which are known from the parts: it has no coordinates.
+    """
+
+    forks: tuple[ForkChanges, ...]
+    arrays: tuple[tuple[bytes, str], ...]
+    parts: tuple[Part, ...]
+    references: References
+
+    def counts(self) -> Int64s:
+        """Return the number of cells of each part."""
+        return np.array([part.count for part in self.parts], dtype=np.int64)
+
+    def of_cells(self, values: Sequence[int]) -> Int64s:
+        """Return for each cell what is given for each part."""
+        return np.repeat(np.array(values, dtype=np.int64), self.counts())
+
+    def numbers(self, strides: Sequence[tuple[int, ...]]) -> Int64s:
+        """Return the row-major number of each cell in its array, given the strides of each array."""
+        blocks: dict[tuple[int, tuple[int, ...]], Int64s] = {}
+        found: list[Int64s] = []
+        starts: list[int] = []
+        for part in self.parts:
+            steps = strides[part.array]
+            starts.append(sum(low * step for low, step in zip(part.box.low, steps, strict=True)))
+            if part.index is None:
+                key = part.array, part.box.shape
+                block = blocks.get(key)
+                if block is None:
+                    block = blocks[key] = _block(part.box.shape, steps)
+            else:
+                origin = Box((0,) * len(steps), part.box.shape)
+                block = origin.coords(part.index) @ np.array(steps, dtype=np.int64)
+            found.append(block)
+        if not found:
+            return np.empty(0, dtype=np.int64)
+        return np.concatenate(found) + self.of_cells(starts)
+
+    def take(self, keep: Bools) -> Haul:
+        """Return only some of the cells."""
+        parts: list[Part] = []
+        end = 0
+        for part in self.parts:
+            start, end = end, end + part.count
+            kept = keep[start:end]
+            if bool(kept.all()):
+                parts.append(part)
+            elif bool(kept.any()):
+                parts.append(part_of(part.fork, part.array, part.box.coords(part.numbers()[kept])))
+        return replace(self, parts=tuple(parts), references=self.references.take(keep))
+
+    def payload(self, session: bytes) -> ChangePayload:
+        """Return it as one payload."""
+        refs = self.references
+        order = np.lexsort((refs.offset, refs.source))
+        places = np.arange(len(order), dtype=np.int64)
+        flat = replace(refs.take(order), coords=places[:, np.newaxis])
+        unchanged = np.array_equal(order, places)
+        return ChangePayload(
+            session, self.forks, self.arrays, self.parts, None if unchanged else order, tuple(to_manifests(flat))
+        )
+
+
+def part_of(fork: int, array: int, coords: Int64s) -> Part:
+    """Return a part from the coordinates of its cells, in row-major order."""
+    box = bounding_box(coords)
+    return Part(fork, array, box, None if len(coords) == box.volume else box.numbers(coords))
+
+
+def _block(shape: tuple[int, ...], strides: tuple[int, ...]) -> Int64s:
+    """Return the numbers of a box at the origin of a grid."""
+    total = np.zeros((), dtype=np.int64)
+    for side, stride in zip(shape, strides, strict=True):
+        total = total[..., np.newaxis] + np.arange(side, dtype=np.int64) * stride
+    return total.reshape(-1)
+
+
+def gathered(payloads: Sequence[ChangePayload]) -> Haul:
+    """Return what payloads bring together; of several states of one fork, the newest counts, at its place."""
+    newest: dict[bytes, tuple[int, int]] = {}
+    for at, payload in enumerate(payloads):
+        for fork in payload.forks:
+            if fork.fork not in newest or newest[fork.fork][0] < fork.number:
+                newest[fork.fork] = fork.number, at
+    forks: list[ForkChanges] = []
+    arrays: dict[tuple[bytes, str], int] = {}
+    ids: dict[bytes, int] = {}
+    parts: list[Part] = []
+    for at, payload in enumerate(payloads):
+        places: list[int] = []
+        for fork in payload.forks:
+            counts = newest[fork.fork] == (fork.number, at)
+            places.append(len(forks) if counts else -1)
+            if counts:
+                forks.append(fork)
+        names = [ids.setdefault(node, len(ids)) for node, _ in payload.arrays]
+        for node, path in payload.arrays:
+            if ids[node] == len(arrays):
+                arrays[node, path] = ids[node]
+        parts += [Part(places[part.fork], names[part.array], part.box, part.index) for part in payload.parts]
+    haul = Haul(tuple(forks), tuple(arrays), tuple(parts), _references(payloads))
+    return haul.take(haul.of_cells([part.fork for part in parts]) >= 0) if any(p.fork < 0 for p in parts) else haul
+
+
+def _references(payloads: Sequence[ChangePayload]) -> References:
+    """Return the references of all payloads, in the order of their cells, with one numbering of sources."""
+    manifests = [manifest for payload in payloads for manifest in payload.manifests]
+    if not manifests:
+        nothing = np.empty(0, dtype=np.int64)
+        return References(np.empty((0, 0), dtype=np.int64), nothing, nothing, nothing)
+    counts = np.array([manifest.count for manifest in manifests], dtype=np.int64)
+    blob = b"".join([manifest.packs for manifest in manifests])
+    packs: dict[bytes, int] = {}
+    renumbered = [packs.setdefault(blob[i : i + ID_BYTES], len(packs)) for i in range(0, len(blob), ID_BYTES)]
+    source, offset = _sources(manifests, counts, np.array(renumbered, dtype=np.int64))
+    length = _joined([manifest.length for manifest in manifests])
+    cells = _cells(payloads)
+    if cells is not None:
+        places = np.empty_like(cells)
+        places[cells] = np.arange(len(cells))
+        source, offset, length = source[places], offset[places], length[places]
+    locations = [manifest.locations for manifest in manifests if len(manifest.locations)]
+    inline = b"".join([manifest.inline for manifest in manifests])
+    no_coords = np.empty((len(source), 0), dtype=np.int64)
+    return References(no_coords, source, offset, length, tuple(packs), concat_locations(locations), inline)
+
+
+def _sources(manifests: Sequence[Manifest], counts: Int64s, packs: Int64s) -> tuple[Int64s, Int64s]:
+    """Return sources, in the numbering of `References`, and offsets."""
+
+    def before(sizes: list[int]) -> Int64s:
+        return np.repeat(np.cumsum([0, *sizes[:-1]], dtype=np.int64), counts)
+
+    source = _joined([manifest.source for manifest in manifests])
+    offset = _joined([manifest.offset for manifest in manifests])
+    native = np.repeat(np.array([manifest.pack_count for manifest in manifests], dtype=np.int64), counts)
+    first = before([manifest.pack_count for manifest in manifests])
+    is_native = source < native
+    if bool(is_native.all()):
+        return packs[source + first], offset
+    inlined = np.repeat(np.array([manifest.inline_source for manifest in manifests], dtype=np.int64), counts)
+    found = source - native + VIRTUAL + before([len(manifest.locations) for manifest in manifests])
+    found[is_native] = packs[(source + first)[is_native]]
+    found[source > inlined] = DELETED
+    is_inline = source == inlined
+    found[is_inline] = INLINE
+    return found, np.where(is_inline, offset + before([len(manifest.inline) for manifest in manifests]), offset)
+
+
+def _joined(columns: Sequence[npt.NDArray[np.generic]]) -> Int64s:
+    return np.concatenate(columns, dtype=np.int64, casting="unsafe")
+
+
+def _cells(payloads: Sequence[ChangePayload]) -> Int64s | None:
+    """Return the cell of each reference; None where they stand in the order of the cells."""
+    if all(payload.order is None for payload in payloads):
+        return None
+    orders: list[Int64s] = []
+    end = 0
+    for payload in payloads:
+        count = sum(manifest.count for manifest in payload.manifests)
+        orders.append(np.arange(end, end + count) if payload.order is None else payload.order + end)
+        end += count
+    return np.concatenate(orders)
+
+
+def sorted_cells(haul: Haul, numbers: Int64s) -> tuple[Int64s, Bools]:
+    """Return the cells sorted by array and number, and for each whether the next one is the same chunk.
+
+    Of cells that are the same chunk, the one that was given last comes last.
+    """
+    arrays = haul.of_cells([part.array for part in haul.parts])
+    order = np.lexsort((numbers, arrays)) if len(haul.arrays) > 1 else np.argsort(numbers, kind="stable")
+    ordered, labels = numbers[order], arrays[order]
+    again = np.zeros(len(order), dtype=bool)
+    again[:-1] = (ordered[1:] == ordered[:-1]) & (labels[1:] == labels[:-1])
+    return order, again
+
+
+def grids(haul: Haul) -> list[tuple[int, ...]]:
+    """Return for each array a grid that holds all its cells.
+
+    Raises
+    ------
+    FormatError
+        If there is none.
+    """
+    found: dict[int, tuple[int, ...]] = {}
+    for part in haul.parts:
+        known = found.setdefault(part.array, part.box.high)
+        if len(known) != len(part.box.high):
+            raise FormatError(PAYLOAD, f"chunks of {haul.arrays[part.array][1]!r} differ in dimensions")
+        found[part.array] = tuple(map(max, known, part.box.high))
+    for array, grid in found.items():
+        if math.prod(grid) > MAX_VOLUME:
+            raise FormatError(PAYLOAD, f"chunks of {haul.arrays[array][1]!r} are further apart than can be numbered")
+    return [found.get(array, ()) for array in range(len(haul.arrays))]

@@ -1,0 +1,256 @@
+"""Uncommitted changes as those see them who read over them: forks, and copies of a session in other processes.
+
+In its own process a fork reads chunks that wait for upload where they wait.  Only when it is sent away are they
+uploaded, and the changes encoded: taking a fork costs no request.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from arraystore.commit.changes import ChangeSet
+from arraystore.commit.packs import PackWriter
+from arraystore.commit.prepare import final_references
+from arraystore.commit.reader import ChunkReader
+from arraystore.commit.state import State
+from arraystore.errors import FormatError, SessionStateError
+from arraystore.format.box import Box
+from arraystore.format.envelope import pack_body, read_tuple, unpack_body
+from arraystore.format.layer import Layer, read_id
+from arraystore.format.manifest import MAX_REFERENCES, Manifest, encode_manifest
+from arraystore.format.node import Node, NodeKind, check_path
+from arraystore.format.references import DELETED, References, to_manifests
+from arraystore.storage.protocol import BytesLike
+
+__all__ = ["Provisional", "UnsentReader", "provisional", "with_provisional"]
+
+_NAME = "provisional changes"
+_MOST_CUT = 1 << 22
+"""Cells that are said to be cut off without looking which of them have a chunk."""
+
+
+@dataclass(eq=False)
+class Provisional:
+    """Uncommitted changes of a session at one time.
+
+    Parameters
+    ----------
+    state
+        The snapshot that it is based on, with the changes.
+    gone
+        Keys of that snapshot where nothing is any more.
+    changed
+        Nodes that are new or different, each with its layers.
+    base
+        The snapshot.
+    packs
+        Where bytes of chunks wait for upload.
+    unsent
+        Number of each pack that waited when the changes were looked at, by key.
+    """
+
+    state: State
+    gone: tuple[str, ...]
+    changed: tuple[Node, ...]
+    base: State
+    packs: PackWriter
+    unsent: dict[str, int]
+    pid: int = field(default_factory=os.getpid)
+    _encoded: bytes | None = None
+
+    def reader(self, reader: ChunkReader) -> ChunkReader:
+        """Return a reader that finds bytes which wait for upload, too."""
+        return UnsentReader(reader, self.packs, self.unsent) if self.unsent else reader
+
+    async def send(self) -> bytes:
+        """Make durable what the changes refer to, and return them encoded, for `with_provisional`.
+
+        Raises
+        ------
+        SessionStateError
+            In a forked child: what waits for upload is its parent's.
+        """
+        if self._encoded is None:
+            if self.unsent:
+                await self._upload()
+            self._encoded = pack_body((self.gone, tuple(self._wire(node) for node in self.changed)))
+        return self._encoded
+
+    async def _upload(self) -> None:
+        if os.getpid() != self.pid:
+            raise SessionStateError(
+                "chunks of the session wait for upload in the process that wrote them: pickle session or fork there, "
+                "before this process is forked off"
+            )
+        await self.packs.flush()
+        await self.packs.storage.sync()
+
+    def _wire(self, node: Node) -> tuple[Any, ...]:
+        """Return a node without what its base has too."""
+        key = self.base.keys.get(node.id)
+        base = None if key is None else self.base.nodes[key]
+        same = base is not None and base.documents == node.documents
+        kept = len(base.layers) if base is not None and node.layers[: len(base.layers)] == base.layers else 0
+        layers = tuple(layer.to_wire() for layer in node.layers[kept:])
+        return (node.id, node.path, int(node.kind), None if same else node.documents, kept, layers)
+
+
+class UnsentReader(ChunkReader):
+    """Reads chunks of another session's packs, uploaded or not.
+
+    Parameters
+    ----------
+    reader
+        Whose caches it shares.
+    packs, unsent
+        As of `Provisional`.
+    """
+
+    def __init__(self, reader: ChunkReader, packs: PackWriter, unsent: dict[str, int]) -> None:
+        super().__init__(reader.storage, reader.manifests, reader._virtual)
+        self.blocks = reader.blocks
+        self._packs = packs
+        self._unsent = unsent
+
+    def _waiting(self, key: str, start: int, stop: int) -> bytes | None:
+        number = self._unsent.get(key)
+        return None if number is None else self._packs.read(number, start, stop)
+
+    def _native_sync(self, manifest: Manifest, source: int, start: int, stop: int) -> BytesLike:
+        data = self._waiting(manifest.pack_keys[source], start, stop)
+        return super()._native_sync(manifest, source, start, stop) if data is None else data
+
+    async def _native(self, manifest: Manifest, source: int, start: int, stop: int) -> BytesLike:
+        data = self._waiting(manifest.pack_keys[source], start, stop)
+        return await super()._native(manifest, source, start, stop) if data is None else data
+
+
+async def provisional(changes: ChangeSet, reader: ChunkReader) -> Provisional:
+    """Return the uncommitted changes of a session as they are now, without a request where that is possible at all."""
+    with changes.lock:
+        unsent = changes.packs.settle()
+        overlay = dict(changes.nodes)
+    base = changes.base
+    nodes, keys = dict(base.nodes), dict(base.keys)
+    for key in overlay:
+        before = nodes.pop(key, None)
+        if before is not None:
+            del keys[before.id]
+    touched: dict[str, Node] = {key: node for key, node in overlay.items() if node is not None}
+    for identifier in list(changes.arrays):
+        node = _find(identifier, touched, base, overlay)
+        if node is not None:
+            touched[node.key] = replace(node, layers=(*node.layers, *await _layers(changes, reader, node)))
+    nodes.update(touched)
+    keys.update({node.id: key for key, node in touched.items()})
+    unsent |= changes.packs.settle()  # packs opened since, where other threads are writing
+    gone = tuple(key for key, node in overlay.items() if node is None and key in base.nodes)
+    return Provisional(
+        replace(base, nodes=nodes, keys=keys), gone, tuple(touched.values()), base, changes.packs, unsent
+    )
+
+
+def _find(identifier: bytes, touched: dict[str, Node], base: State, overlay: dict[str, Node | None]) -> Node | None:
+    """Return a node by its id, None if it is there no more."""
+    key = base.keys.get(identifier)
+    if key is not None and key not in overlay:
+        return touched.get(key, base.nodes[key])
+    return next((node for node in touched.values() if node.id == identifier), None)
+
+
+async def _layers(changes: ChangeSet, reader: ChunkReader, node: Node) -> list[Layer]:
+    """Return layers for what was written to an array, and for what a shrink cut off."""
+    new_id = changes.packs.environment.new_id
+    cuts = _cuts(node, changes.arrays[node.id].visible)
+    if cuts is None:
+        written = await final_references(changes, reader, node)
+        cuts = []
+    else:
+        written = changes.references(node.id)
+        if not node.layers:
+            written = written.take(written.source != DELETED)
+    found = [_deleted(box) for box in cuts] + _manifests(written)
+    return [Layer(new_id(), m.box, m.count, m.has_deletions, encode_manifest(m)) for m in found]
+
+
+def _manifests(written: References) -> list[Manifest]:
+    return list(to_manifests(written))
+
+
+def _cuts(node: Node, visible: tuple[int, ...] | None) -> list[Box] | None:
+    """Return boxes around all chunks of the base that a shrink cut off; None where they are too large to be listed."""
+    if visible is None or not node.layers:
+        return []
+    boxes: list[Box] = []
+    for layer in node.layers:
+        rest = layer.box
+        for axis, bound in enumerate(visible):
+            if rest.high[axis] > bound:
+                low = max(bound, rest.low[axis])
+                boxes.append(Box((*rest.low[:axis], low, *rest.low[axis + 1 :]), rest.high))
+                if rest.low[axis] >= bound:
+                    break
+                rest = Box(rest.low, (*rest.high[:axis], bound, *rest.high[axis + 1 :]))
+    boxes = list(dict.fromkeys(boxes))
+    if sum(box.volume for box in boxes) > _MOST_CUT:
+        return None
+    return [part for box in boxes for part in _halved(box)]
+
+
+def _halved(box: Box) -> Iterator[Box]:
+    """Cut a box until a manifest can speak of each part."""
+    if box.volume <= MAX_REFERENCES:
+        yield box
+        return
+    axis = int(np.argmax(box.shape))
+    middle = (box.low[axis] + box.high[axis]) // 2
+    yield from _halved(Box(box.low, (*box.high[:axis], middle, *box.high[axis + 1 :])))
+    yield from _halved(Box((*box.low[:axis], middle, *box.low[axis + 1 :]), box.high))
+
+
+def _deleted(box: Box) -> Manifest:
+    """Return a manifest that says of every cell that there is no chunk."""
+    nothing = np.zeros(box.volume, dtype=np.uint8)
+    return Manifest(box, None, nothing + np.uint8(1), nothing, nothing)
+
+
+def with_provisional(base: State, data: bytes) -> State:
+    """Return a state with the changes that `Provisional.send` gave; raises `FormatError`."""
+    gone, changed = read_tuple(_NAME, unpack_body(_NAME, data, stored=len(data)), tuple, tuple)
+    nodes, keys = dict(base.nodes), dict(base.keys)
+    fresh = [_read_node(base, value) for value in changed]
+    for key in (*gone, *(node.key for node in fresh)):
+        before = nodes.pop(key, None)
+        if before is not None:
+            del keys[before.id]
+    for node in fresh:
+        nodes[node.key] = node
+        keys[node.id] = node.key
+    return replace(base, nodes=nodes, keys=keys)
+
+
+def _read_node(base: State, value: Any) -> Node:
+    identifier, path, kind, documents, kept, layers = read_tuple(
+        _NAME, value, bytes, str, int, (dict, type(None)), int, tuple
+    )
+    read_id(_NAME, identifier)
+    key = base.keys.get(identifier)
+    before = None if key is None else base.nodes[key]
+    if before is None and (kept or documents is None):
+        raise FormatError(_NAME, "a node goes on from one that is not there")
+    if before is not None:
+        documents = before.documents if documents is None else documents
+        layers_kept = before.layers[:kept]
+    else:
+        layers_kept = ()
+    try:
+        kind = NodeKind(kind)
+    except ValueError as error:
+        raise FormatError(_NAME, str(error)) from None
+    new = tuple([Layer.from_wire(_NAME, layer) for layer in layers])
+    return Node(identifier, check_path(_NAME, path, kind), kind, documents, (*layers_kept, *new))
