@@ -211,6 +211,8 @@ class ReadCells:
         found.boxes = [Box.from_wire(name, box) for box in boxes]
         if wire is not None:
             found.blocks = _read_blocks(name, wire)
+            if any(end - 1 > MAX_VOLUME >> level for end in found.blocks.box.high):
+                raise FormatError(name, "blocks beyond every chunk that there can be")
         sides = {len(box.low) for box in found.boxes} | {found._dimensions()}
         if found.blocks is not None:
             sides.add(len(found.blocks.box.low))
