@@ -1,0 +1,321 @@
+"""Dask arrays into a session: every task writes through a fork of its own, and all changes come home together."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import dask.array
+import dask.base
+import numpy as np
+import numpy.typing as npt
+import zarr
+from zarr.storage import StorePath
+
+from arraystore.distributed import extract_session, merge_sessions
+from arraystore.errors import InvalidInputError, MergeConflictError, SessionStateError
+from arraystore.fork_session import ForkSession
+from arraystore.session import Session
+
+if TYPE_CHECKING:
+    from dask.array.core import Array as DaskArray
+
+__all__ = ["store_dask"]
+
+Int64s = npt.NDArray[np.int64]
+Region = tuple[slice, ...]
+_SHOWN = 100
+_dask: Any = dask.base  # its functions have no types
+_arrays: Any = dask.array
+_REFUSED = ("compute", "return_stored", "load_stored", "lock", "flush")
+
+
+def store_dask(
+    *,
+    sources: DaskArray | Sequence[DaskArray],
+    targets: zarr.Array[Any] | Sequence[zarr.Array[Any]],
+    regions: Region | Sequence[Region | None] | None = None,
+    split_every: int | None = None,
+    **compute_kwargs: Any,
+) -> bytes:
+    """Write dask arrays into Zarr arrays of a fork or of a session, on any scheduler.
+
+    Everything is computed at once.  Each task writes one block through a fork of its own and returns where its chunks
+    are; these returns are combined tree-wise, in the tasks too.
+
+    Parameters
+    ----------
+    sources
+        Dask arrays to write.
+    targets
+        The Zarr array that each source goes into.  All are of one `ForkSession`, or all of one `Session`.
+    regions
+        The part of its target that each source fills: a slice for each dimension; None for all of it.
+    split_every
+        How many returns are combined at a time.
+    **compute_kwargs
+        For `dask.compute`: ``scheduler``, ``num_workers``, …
+
+    Returns
+    -------
+    bytes
+        All changes, for `Session.merge`.  If the targets are a session's own, they are merged into it already.
+
+    Raises
+    ------
+    InvalidInputError
+        If two blocks of a source share a stored chunk, or a source does not fit its region.  Nothing was computed.
+    MergeConflictError
+        If two sources write the same chunk.  Nothing was computed.
+    SessionStateError
+        If the fork of the targets has been written to.
+
+    Examples
+    --------
+    >>> fork = session.fork()
+    >>> target = zarr.open_array(fork.store, path="temperature")
+    >>> session.merge(store_dask(sources=[source], targets=[target]))
+    """
+    for name in _REFUSED:
+        if name in compute_kwargs:
+            raise InvalidInputError(f"store_dask computes at once and needs no lock: leave {name}= out")
+    all_sources = _several(sources)
+    all_targets: list[zarr.Array[Any]] = _several(targets)
+    home = _home(all_targets)
+    parts = _placed(all_sources, all_targets, _regions(regions, len(all_targets)))
+    _check_blocks(parts)
+    _check_sources(parts)
+    fork = home if isinstance(home, ForkSession) else home.fork()
+    payload = _compute(fork, parts, split_every, compute_kwargs)
+    if fork is not home:
+        home.merge(payload)
+    return payload
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A source and where it goes."""
+
+    source: DaskArray
+    target: zarr.Array[Any]
+    region: tuple[range, ...]
+    """Positions in the target, along each dimension."""
+
+    def touched(self, axis: int) -> Int64s:
+        """Return the first and the last stored chunk that each block touches along an axis, shape (blocks, 2)."""
+        stop = np.cumsum(np.array(self.source.chunks[axis], dtype=np.int64))
+        span = np.stack([np.concatenate([[0], stop[:-1]]), stop - 1], axis=1)[np.diff(stop, prepend=0) > 0]
+        place = self.region[axis]
+        return np.searchsorted(_chunk_ends(self.target, axis), place.start + place.step * span, side="right")
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """The task: writes a block through a copy of the fork, and returns what that changed."""
+
+    fork: ForkSession
+    path: str
+    metadata: Any
+    config: Any
+    first: tuple[int, ...]
+    step: tuple[int, ...]
+
+    def __call__(self, block: Any, block_info: Any = None) -> bytes:
+        fork = copy.copy(self.fork)  # a fork of its own: what two tasks both write is found out when they are merged
+        if block.size:
+            place = StorePath(fork.store, self.path)
+            location = block_info[0]["array-location"]
+            selection = tuple(
+                slice(first + start * step, first + (stop - 1) * step + 1, step)
+                for first, step, (start, stop) in zip(self.first, self.step, location, strict=True)
+            )
+            zarr.Array(zarr.AsyncArray(self.metadata, place, self.config))[selection] = block
+        return fork.changes()
+
+
+def _compute(
+    fork: ForkSession, parts: Sequence[_Part], split_every: int | None, compute_kwargs: Mapping[str, Any]
+) -> bytes:
+    if fork.has_uncommitted_changes:
+        raise SessionStateError(
+            "the fork of the targets has been written to, so workers would not see what is in it: create arrays in "
+            "the session, before session.fork()"
+        )
+    payloads = _dask.compute(*(_reduced(_written(fork, part), split_every) for part in parts), **compute_kwargs)
+    return merge_sessions(payloads)
+
+
+def _written(fork: ForkSession, part: _Part) -> DaskArray:
+    target = part.target
+    steps = tuple(place.step for place in part.region)
+    config = (getattr(target, "async_array", None) or target._async_array).config  # public since zarr 3.1.4
+    writer = _Writer(fork, target.path, target.metadata, config, tuple(place.start for place in part.region), steps)
+    name = f"arraystore-write-{fork.context.environment.new_id().hex()}"  # two writes are never one, however alike
+    meta = np.empty((0,) * part.source.ndim, dtype=object)
+    written: DaskArray = _arrays.map_blocks(writer, part.source, name=name, dtype=object, meta=meta)
+    return written
+
+
+def _reduced(written: DaskArray, split_every: int | None) -> DaskArray:
+    reduced: DaskArray = _arrays.reduction(
+        written,
+        chunk=_kept,
+        combine=_joined,
+        aggregate=_joined,
+        split_every=split_every,
+        concatenate=False,
+        keepdims=False,
+        dtype=object,
+        meta=np.empty((), dtype=object),
+    )
+    return reduced
+
+
+def _kept(payload: Any, axis: Any = None, keepdims: Any = None, computing_meta: bool = False) -> Any:
+    return payload
+
+
+def _joined(payloads: Any, axis: Any = None, keepdims: Any = None, computing_meta: bool = False) -> Any:
+    return np.empty((), dtype=object) if computing_meta else merge_sessions(payloads)
+
+
+# -- what goes where ----------------------------------------------------------------------------------------
+
+
+def _several(one_or_more: Any) -> list[Any]:
+    return list(one_or_more) if isinstance(one_or_more, list | tuple) else [one_or_more]
+
+
+def _regions(regions: Any, count: int) -> list[Region | None]:
+    if regions is None:
+        return [None] * count
+    one = isinstance(regions, tuple) and all(isinstance(part, slice) for part in regions) and bool(regions)
+    return [regions] * count if one else list(regions)
+
+
+def _placed(
+    sources: Sequence[DaskArray], targets: Sequence[zarr.Array[Any]], regions: Sequence[Region | None]
+) -> list[_Part]:
+    if not sources or len({len(sources), len(targets), len(regions)}) != 1:
+        raise InvalidInputError(
+            f"{len(sources)} sources, {len(targets)} targets and {len(regions)} regions: give each source its target "
+            "and, if any, its region"
+        )
+    for source in sources:
+        if not _dask.is_dask_collection(source) or not hasattr(source, "chunks"):
+            raise InvalidInputError(f"a source is a dask array, not {type(source).__name__}: write others directly")
+        if any(np.isnan(side) for sides in source.chunks for side in sides):
+            raise InvalidInputError("a source has blocks of unknown size: call its compute_chunk_sizes() first")
+    return [
+        _Part(source, target, _positions(source, target, region))
+        for source, target, region in zip(sources, targets, regions, strict=True)
+    ]
+
+
+def _positions(source: DaskArray, target: zarr.Array[Any], region: Region | None) -> tuple[range, ...]:
+    slices = tuple(region or ())
+    if len(slices) > target.ndim or not all(isinstance(part, slice) and (part.step or 1) > 0 for part in slices):
+        raise InvalidInputError(f"{region!r} is no region of {target.path!r}: give a forward slice for each dimension")
+    slices += (slice(None),) * (target.ndim - len(slices))
+    places = tuple(range(*part.indices(side)) for part, side in zip(slices, target.shape, strict=True))
+    if tuple(map(len, places)) != source.shape:
+        raise InvalidInputError(
+            f"a source of shape {source.shape} does not fill its region of {target.path!r}, which has shape "
+            f"{tuple(map(len, places))}: resize the array first, or give the region that it fills"
+        )
+    return places
+
+
+def _home(targets: Sequence[zarr.Array[Any]]) -> Session:
+    """Return the session or fork that all targets are of."""
+    homes: list[Session] = []
+    for target in targets:
+        if not isinstance(target, zarr.Array):
+            raise InvalidInputError(
+                f"a target is a zarr.Array opened on session.store or fork.store, not {type(target).__name__}"
+            )
+        home = extract_session(target)
+        if all(home is not other for other in homes):
+            homes.append(home)
+    if len(homes) != 1:
+        raise InvalidInputError(
+            f"the targets are of {len(homes)} sessions or forks: open all of them on one fork.store or session.store"
+        )
+    homes[0].check_writable()
+    return homes[0]
+
+
+def _chunk_ends(target: zarr.Array[Any], axis: int) -> Int64s:
+    """Return where stored chunks (shards, where there are any) end along an axis."""
+    if hasattr(target, "write_chunk_sizes"):  # since zarr 3.2, and the only one for chunks of several sizes
+        return np.cumsum(np.array(target.write_chunk_sizes[axis], dtype=np.int64))
+    side = (target.shards or target.chunks)[axis]
+    return np.arange(1, -(-target.shape[axis] // side) + 1, dtype=np.int64) * side
+
+
+# -- who writes which chunk ---------------------------------------------------------------------------------
+
+
+def _check_blocks(parts: Iterable[_Part]) -> None:
+    """Check that no two blocks of a source write to one stored chunk."""
+    for part in parts:
+        for axis in range(part.source.ndim):
+            touched = part.touched(axis)
+            shared = np.flatnonzero(touched[:-1, 1] >= touched[1:, 0])
+            if len(shared):
+                raise InvalidInputError(
+                    f"two blocks of the source for {part.target.path!r} share the stored chunk "
+                    f"{touched[shared[0], 1]} along dimension {axis}, and each would lose what the other writes: "
+                    + _advice(part, axis)
+                )
+
+
+def _advice(part: _Part, axis: int) -> str:
+    place = part.region[axis]
+    ends = _chunk_ends(part.target, axis)
+    sides = np.unique(np.diff(ends[:-1], prepend=0))
+    if place.step == 1 and len(sides) == 1:
+        side = int(sides[0])
+        block = max(side, max(part.source.chunks[axis]) // side * side)
+        lead = -place.start % side
+        if not lead:
+            return f"use source.rechunk({{{axis}: {block}}})"
+        rest = len(place) - lead
+        blocks = (lead, *[block] * (rest // block), *([rest % block] if rest % block else []))
+        if len(blocks) <= 8:
+            return f"use source.rechunk({{{axis}: {blocks}}})"
+        return f"rechunk the source to a first block of {lead}, and then multiples of {side}"
+    return "rechunk the source so that its blocks end where stored chunks end (see the array's write_chunk_sizes)"
+
+
+def _check_sources(parts: Sequence[_Part]) -> None:
+    """Check that no two sources write to one stored chunk."""
+    by_path: dict[str, list[list[Int64s]]] = {}
+    for part in parts:
+        chunks = [_covered(part.touched(axis)) for axis in range(part.source.ndim)]
+        for other in by_path.setdefault(part.target.path, []):
+            shared = [np.intersect1d(mine, theirs) for mine, theirs in zip(chunks, other, strict=True)]
+            count = int(np.prod([len(along) for along in shared], dtype=object))
+            if count:
+                shown = tuple(_first(product(*(along[:_SHOWN].tolist() for along in shared))))
+                raise MergeConflictError(
+                    f"{count} chunks of {part.target.path!r} would be written by two sources, the first at "
+                    f"{shown[0]}: give every source whole chunks of its own",
+                    part.target.path,
+                    shown,
+                )
+        by_path[part.target.path].append(chunks)
+
+
+def _covered(touched: Int64s) -> Int64s:
+    """Return all chunks between the first and the last of each block."""
+    spans = [np.arange(first, last + 1) for first, last in touched.tolist()]
+    return np.unique(np.concatenate(spans)) if spans else np.empty(0, dtype=np.int64)
+
+
+def _first(chunks: Iterator[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
+    for _, chunk in zip(range(_SHOWN), chunks, strict=False):
+        yield chunk
