@@ -1,0 +1,233 @@
+"""Xarray objects into a session: metadata and what is in memory directly, dask arrays through forks."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Collection, Hashable, Mapping
+from typing import Any, Literal
+
+import numpy as np
+import xarray as xr
+import zarr
+from xarray.backends import ZarrStore
+from xarray.backends.common import ArrayWriter
+
+from arraystore.errors import InvalidInputError, SessionStateError
+from arraystore.fork_session import ForkSession
+from arraystore.hierarchy import join
+from arraystore.session import Session
+from arraystore.store import ArrayStore
+
+try:
+    from xarray.backends.writers import dump_to_store
+except ImportError:  # where it was until xarray 2025.9
+    from xarray.backends.api import dump_to_store  # type: ignore[attr-defined,no-redef,unused-ignore]
+
+__all__ = ["to_arraystore", "to_icechunk"]
+
+Mode = Literal["w", "w-", "a", "a-", "r+"]
+Region = Mapping[str, slice | Literal["auto"]] | Literal["auto"]
+
+_dump_to_store: Any = dump_to_store  # xarray declares no types for it
+_NO_NAME = "__xarray_dataarray_variable__"
+_NAME = "__xarray_dataarray_name__"
+
+
+def to_arraystore(
+    obj: xr.DataArray | xr.Dataset,
+    session: Session,
+    *,
+    group: str | None = None,
+    mode: Mode | None = None,
+    safe_chunks: bool = True,
+    align_chunks: bool = False,
+    append_dim: Hashable | None = None,
+    region: Region | None = None,
+    encoding: Mapping[Any, Any] | None = None,
+    chunkmanager_store_kwargs: Mapping[str, Any] | None = None,
+    split_every: int | None = None,
+) -> None:
+    """Write a dataset into a session, with any dask scheduler.
+
+    Does what `xarray.Dataset.to_zarr` does with ``session.store``, and lets processes and clusters take part: metadata
+    and arrays in memory are written by the session, and dask arrays through forks of it, merged when all are computed.
+    Nothing is committed.
+
+    Parameters
+    ----------
+    obj
+        What to write.
+    session
+        A writable session.  A `ForkSession` will do where nothing is a dask array.
+    group
+        Path of the group; the root by default.
+    mode
+        ``"w"`` replaces what is there, ``"w-"`` refuses if something is, ``"a"`` overwrites variables, ``"a-"`` only
+        appends those that have ``append_dim``, ``"r+"`` changes values and nothing else.  By default ``"a"`` with
+        ``append_dim``, ``"r+"`` with ``region``, else ``"w-"``.
+    safe_chunks
+        Whether xarray checks dask chunks against Zarr chunks.  That no two tasks write the same chunk is checked
+        even if not.
+    align_chunks
+        Whether dask chunks are made to fit Zarr chunks.
+    append_dim
+        Dimension along which to append.  It is recorded as an append, so that sessions that append at the same time
+        can both be committed.  Variables in memory that lack the dimension are written only where they differ from
+        what is there.
+    region
+        The part of existing arrays to write: slices by dimension, or ``"auto"`` to find it by coordinates.
+    encoding
+        Encodings by variable.
+    chunkmanager_store_kwargs
+        For `dask.compute`, ``{"scheduler": "processes"}`` for instance.
+    split_every
+        How many returns of tasks are combined at a time.
+
+    Raises
+    ------
+    InvalidInputError
+        If arguments do not go together, or two dask chunks share a Zarr chunk.
+    SessionStateError
+        If dask arrays are to be written to a fork.
+    ValueError
+        If xarray refuses to write this.
+    """
+    dataset = _as_dataset(obj)
+    _check_names(dataset)
+    _check_session(session, dataset)
+    mode = _mode(mode, append_dim, region)
+    with contextlib.nullcontext() if append_dim is None else session.appending(str(append_dim)):
+        store = ZarrStore.open_group(
+            store=session.store,
+            group=group,
+            mode=mode,
+            append_dim=append_dim,
+            write_region=dict(region) if isinstance(region, Mapping) else region,
+            safe_chunks=safe_chunks,
+            align_chunks=align_chunks,
+            consolidated=False,
+            consolidate_on_close=False,
+        )
+        dataset = store._validate_and_autodetect_region(dataset)
+        store._validate_encoding(encoding or {})
+        if mode != "r+":
+            _drop_consolidated(session.store, group or "")
+        writer = _Deferred(store.array_keys() if append_dim is not None else ())
+        _dump_to_store(dataset, store, writer, encoding=encoding or {})
+        if writer.sources:
+            from arraystore.dask import store_dask
+
+            store_dask(
+                sources=writer.sources,
+                targets=writer.targets,
+                regions=writer.regions,
+                split_every=split_every,
+                **(chunkmanager_store_kwargs or {}),
+            )
+
+
+to_icechunk = to_arraystore
+"""The name that users of the peer know."""
+
+
+def _drop_consolidated(store: ArrayStore, group: str) -> None:
+    """Remove consolidated metadata of a group and those above it: the shapes in it would be wrong from now on."""
+    path = group.strip("/")
+    while True:
+        with contextlib.suppress(FileNotFoundError):  # where there is no group there is nothing to remove
+            found = zarr.open_group(store, path=path, mode="r")
+            if found.metadata.consolidated_metadata is not None:
+                if found.metadata.zarr_format == 2:
+                    store.delete_sync(join(path, ".zmetadata"))
+                else:
+                    zarr.open_group(store, path=path, mode="r+", use_consolidated=False).update_attributes({})
+        if not path:
+            return
+        path = path.rpartition("/")[0]
+
+
+class _Deferred(ArrayWriter):
+    """Writes what is in memory, and keeps dask arrays for later.
+
+    Parameters
+    ----------
+    known
+        Names of arrays to which nothing is written if it is there already.
+    """
+
+    def __init__(self, known: Collection[str]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call,unused-ignore]
+        self._known = known
+
+    def add(self, source: Any, target: Any, region: Any = None) -> None:
+        if _is_dask(source):
+            self.sources.append(source)
+            self.targets.append(target)
+            self.regions.append(region)
+        elif not self._is_there(np.asarray(source), target, region):
+            target[region or ...] = np.asarray(source)
+
+    def _is_there(self, source: np.ndarray[Any, Any], target: Any, region: Any) -> bool:
+        """Tell whether an array has these values, so that appends do not collide in the coordinates that they share."""
+        whole = all(part == slice(None) for part in region or ())
+        if not whole or target.path.rpartition("/")[2] not in self._known:
+            return False
+        there = np.asarray(target[...])
+        return there.dtype == source.dtype and there.shape == source.shape and _same(there, source)
+
+
+def _same(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> bool:
+    gaps = {"equal_nan": True} if first.dtype.kind in "fcmM" else {}
+    return bool(np.array_equal(first, second, **gaps))
+
+
+def _is_dask(value: Any) -> bool:
+    dask = sys.modules.get("dask")  # who has a dask array has imported it
+    return dask is not None and bool(dask.is_dask_collection(value))
+
+
+def _check_session(session: Session, dataset: xr.Dataset) -> None:
+    if not isinstance(session, Session):
+        raise InvalidInputError(f"a session is needed, not {type(session).__name__}: see Repository.writable_session")
+    session.check_writable()
+    lazy = [name for name, variable in dataset.variables.items() if _is_dask(variable.data)]
+    if lazy and isinstance(session, ForkSession):
+        raise SessionStateError(
+            f"dask arrays ({', '.join(map(repr, lazy[:5]))}) are not written to a fork: write them to its session, "
+            "whose workers get forks of their own, or load() them first"
+        )
+
+
+def _check_names(dataset: xr.Dataset) -> None:
+    for name in dataset.variables:
+        if not isinstance(name, str) or not name:
+            raise InvalidInputError(f"the variable {name!r} needs a name that is a text: rename it")
+
+
+def _mode(mode: Mode | None, append_dim: Hashable | None, region: Region | None) -> Mode:
+    """Return the mode that is meant; the rules are those of `xarray.Dataset.to_zarr`."""
+    if mode is None:
+        return "a" if append_dim is not None else "r+" if region is not None else "w-"
+    if mode not in ("w", "w-", "a", "a-", "r+"):
+        raise InvalidInputError(f"there is no mode {mode!r}: it is 'w', 'w-', 'a', 'a-' or 'r+'")
+    if append_dim is not None and mode not in ("a", "a-"):
+        raise InvalidInputError(f"append_dim does not go with mode={mode!r}: use 'a' or 'a-', or leave mode out")
+    if region is not None and mode not in ("a", "a-", "r+"):
+        raise InvalidInputError(f"region does not go with mode={mode!r}: use 'a', 'a-' or 'r+', or leave mode out")
+    return mode
+
+
+def _as_dataset(obj: xr.DataArray | xr.Dataset) -> xr.Dataset:
+    """Return a data array as the dataset that `xarray.DataArray.to_zarr` would write."""
+    if isinstance(obj, xr.Dataset):
+        return obj
+    if not isinstance(obj, xr.DataArray):
+        raise InvalidInputError(f"an xarray.Dataset or DataArray is needed, not {type(obj).__name__}")
+    if obj.name is None:
+        return obj.to_dataset(name=_NO_NAME)
+    if obj.name in obj.coords or obj.name in obj.dims:
+        dataset = obj.to_dataset(name=_NO_NAME)
+        dataset.attrs[_NAME] = obj.name
+        return dataset
+    return obj.to_dataset()
