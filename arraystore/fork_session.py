@@ -6,25 +6,32 @@ import asyncio
 import os
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from arraystore.commit.branch import Tip
 from arraystore.commit.changes import ChangeSet
+from arraystore.commit.reads import ReadSet
 from arraystore.context import Context
 from arraystore.errors import InvalidInputError, SessionStateError
-from arraystore.forks import Home, collect
+from arraystore.forks import Home, OnOverlap, apply_payloads, check_overlap, collect, decode_payload
 from arraystore.format.changes import encode_changes
 from arraystore.handed import Taken
+from arraystore.haul import PAYLOAD
 from arraystore.hierarchy import Hierarchy
-from arraystore.provisional import Provisional, with_provisional
+from arraystore.provisional import Provisional, provisional, with_provisional
 from arraystore.runtime import run
 from arraystore.session import Session, pack_writer
 from arraystore.session_pickle import Pin
 
-__all__ = ["ForkSession", "forks_in", "payloads_of"]
+__all__ = ["ForkSession", "fork_of", "forks_in", "merge_into", "payloads_of"]
+
+Isolation = Literal["snapshot", "serializable"]
 
 _AT_ONCE = 64
 """Forks that upload what they have left at the same time."""
+
+_MERGED_INLINE = 16
+"""Payloads that are merged on the event loop; more are merged in a thread, so that input and output go on."""
 
 
 class ForkSession(Session):
@@ -40,13 +47,14 @@ class ForkSession(Session):
         session: bytes,
         epoch: int,
         below: Provisional | bytes | None,
+        isolation: Isolation,
         taken: Taken | None = None,
     ) -> None:
         if below is None:
             state = tip.state
         else:
             state = with_provisional(tip.state, below) if isinstance(below, bytes) else below.state
-        super().__init__(context, Tip(state, {}), tip.state.branch)
+        super().__init__(context, Tip(state, {}), tip.state.branch, isolation)
         self._origin = tip
         self._session = session
         self._epoch = epoch
@@ -61,6 +69,8 @@ class ForkSession(Session):
         """Begin without changes."""
         self._changes = ChangeSet(self._tip.state, pack_writer(self.context))
         self.hierarchy = Hierarchy(self._tip.state, self._reader, self._changes)
+        if self._isolation:
+            self.hierarchy.reads = ReadSet()
 
     @property
     def branch(self) -> None:
@@ -93,23 +103,22 @@ class ForkSession(Session):
 
     async def changes_async(self) -> bytes:
         """Asynchronous twin of `changes`."""
-        self._taken.sent = True
-        return await self._payload()
-
-    async def _payload(self) -> bytes:
         self.check_writable()
         assert self._changes is not None
+        self._taken.sent = True
         self._sent += 1
         home = Home(self._session, self._id, self._epoch, self._sent)
-        return encode_changes(await collect(self._changes, self._reader, home, self._reads()))
-
-    def _reads(self) -> bytes:
-        """Return what this fork has read, encoded; empty where its session does not want to know."""
-        return b""
+        reads = self.hierarchy.reads
+        noted = b"" if reads is None or reads.empty else reads.encode()
+        return encode_changes(await collect(self._changes, self._reader, home, noted))
 
     async def commit_async(self, *_arguments: Any, **_options: Any) -> str:
         """Refuse: forks are merged, and their session is committed."""
         raise SessionStateError("a fork is not committed: merge it into its session, and commit that")
+
+    async def rebase_async(self, *_arguments: Any, **_options: Any) -> None:
+        """Refuse: sessions are rebased."""
+        raise SessionStateError("a fork is not rebased: merge it into its session, and rebase that")
 
     async def fork_async(self) -> ForkSession:
         """Refuse: fork the session."""
@@ -123,10 +132,6 @@ class ForkSession(Session):
         """Refuse: append in the session."""
         raise _only_in_session("append to arrays")
 
-    async def append_async(self, *_arguments: Any, **_options: Any) -> Any:
-        """Refuse: append in the session."""
-        raise _only_in_session("append to arrays")
-
     def appending(self, *_arguments: Any, **_options: Any) -> Any:
         """Refuse: append in the session."""
         raise _only_in_session("append to arrays")
@@ -135,25 +140,74 @@ class ForkSession(Session):
         """Refuse: move in the session."""
         raise _only_in_session("move nodes")
 
-    async def move_async(self, *_arguments: Any, **_options: Any) -> Any:
-        """Refuse: move in the session."""
-        raise _only_in_session("move nodes")
-
     def __reduce__(self) -> tuple[Any, ...]:
         if self.has_uncommitted_changes:
             raise SessionStateError("this fork has been written to: send home what changes() returns, not the fork")
         below = run(self._below.send()) if isinstance(self._below, Provisional) else self._below
         self._taken.sent = True
-        return rebuild_fork, (Pin.of(self.context, self._origin.state), self._session, self._epoch, below)
+        pin = Pin.of(self.context, self._origin.state)
+        return rebuild_fork, (pin, self._session, self._epoch, below, self.isolation)
 
 
 def _only_in_session(what: str) -> SessionStateError:
     return SessionStateError(f"forks do not {what}: do it in the session, before forking")
 
 
-def rebuild_fork(pin: Pin, session: bytes, epoch: int, below: bytes | None) -> ForkSession:
+def rebuild_fork(pin: Pin, session: bytes, epoch: int, below: bytes | None, isolation: Isolation) -> ForkSession:
     """Return a fork of its own from what was pickled."""
-    return ForkSession(pin.context, pin.load(), session, epoch, below)
+    return ForkSession(pin.context, pin.load(), session, epoch, below, isolation)
+
+
+async def fork_of(session: Session) -> ForkSession:
+    """Return a fork of a session; see `Session.fork`."""
+    session.check_writable()
+    changes, handed = session._changes, session._handed
+    assert changes is not None
+    with changes.lock:
+        changes.epoch = max(changes.epoch, session._rebased_epoch)
+        epoch = changes.next_epoch()
+        changes.packs.settle()  # what the session overwrites from now on goes elsewhere, and is noted
+    below = await _below(session, changes)
+    taken = handed.taken[epoch] = Taken()
+    isolation: Isolation = "serializable" if session._isolation else "snapshot"
+    return ForkSession(session.context, session._tip, session._id, epoch, below, isolation, taken)
+
+
+async def _below(session: Session, changes: ChangeSet) -> Provisional | None:
+    """Return what is uncommitted, as forks see it: the same for all that are taken while nothing changes."""
+    known, version = session._handed.below, changes.version
+    if known is not None and known[0] is changes and known[1] == version:
+        return known[2]
+    if changes.empty:
+        return None
+    found = await provisional(changes, session.context.reader)
+    session._handed.below = changes, version, found
+    return found
+
+
+async def merge_into(session: Session, forks: Iterable[Any], on_overlap: str) -> None:
+    """Bring home what forks changed; see `Session.merge`."""
+    session.check_writable()
+    checked = check_overlap(on_overlap)
+    payloads = await payloads_of(list(forks_in(forks)))
+    if len(payloads) > _MERGED_INLINE:
+        await asyncio.to_thread(_bring_home, session, payloads, checked)
+    else:
+        _bring_home(session, payloads, checked)
+
+
+def _bring_home(session: Session, payloads: Sequence[bytes], on_overlap: OnOverlap) -> None:
+    changes, handed, reads = session._changes, session._handed, session.hierarchy.reads
+    assert changes is not None
+    decoded = [decode_payload(data, session._id, session._rebased_epoch) for data in payloads]
+    noted: list[ReadSet] = []
+    if reads is not None:
+        noted = [ReadSet.decode(PAYLOAD, fork.reads) for payload in decoded for fork in payload.forks if fork.reads]
+    handed.came_home(apply_payloads(changes, decoded, handed.merged, on_overlap))
+    for found in noted:
+        assert reads is not None
+        reads.update(found)
+    session.hierarchy.forget()
 
 
 def forks_in(forks: Iterable[Any]) -> Iterator[ForkSession | bytes]:

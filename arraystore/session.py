@@ -27,14 +27,13 @@ from arraystore.config import RepositoryConfig
 from arraystore.context import Context
 from arraystore.diff import Diff, status_of
 from arraystore.errors import ConflictError, InvalidInputError, NodeNotFoundError, ReadOnlyError, SessionStateError
-from arraystore.forks import OnOverlap, apply_payloads, check_overlap, decode_payload
+from arraystore.forks import OnOverlap
 from arraystore.format.ids import id_to_text
 from arraystore.format.node import NodeKind
-from arraystore.handed import Handed, Taken, warn_of_unmerged
+from arraystore.handed import Handed, warn_of_unmerged
 from arraystore.hierarchy import Hierarchy
 from arraystore.listing import present_chunks
 from arraystore.moving import move_node
-from arraystore.provisional import Provisional, provisional
 from arraystore.rebasing import Unique, get_over
 from arraystore.runtime import run
 from arraystore.session_pickle import forget_live, keep_live, reduce_session
@@ -44,9 +43,6 @@ if TYPE_CHECKING:
     from arraystore.fork_session import ForkSession
 
 __all__ = ["Session"]
-
-_MERGED_INLINE = 16
-"""Payloads that are merged on the event loop; more are merged in a thread, so that input and output go on."""
 
 _ELSEWHERE = (
     "was opened in another process, which would never see what is written here: "
@@ -513,28 +509,9 @@ class Session:
 
     async def fork_async(self) -> ForkSession:
         """Asynchronous twin of `fork`."""
-        from arraystore.fork_session import ForkSession  # a kind of session: it imports this module
+        from arraystore.fork_session import fork_of  # forks are a kind of session: that module imports this one
 
-        self.check_writable()
-        changes = self._changes
-        assert changes is not None
-        with changes.lock:
-            changes.epoch = max(changes.epoch, self._rebased_epoch)
-            epoch = changes.next_epoch()
-            changes.packs.settle()  # what the session overwrites from now on goes elsewhere, and is noted
-        taken = self._handed.taken[epoch] = Taken()
-        return ForkSession(self.context, self._tip, self._id, epoch, await self._below_forks(changes), taken)
-
-    async def _below_forks(self, changes: ChangeSet) -> Provisional | None:
-        """Return what is uncommitted, as forks see it: the same for all that are taken while nothing changes."""
-        known, version = self._handed.below, changes.version
-        if known is not None and known[0] is changes and known[1] == version:
-            return known[2]
-        if changes.empty:
-            return None
-        found = await provisional(changes, self.context.reader)
-        self._handed.below = changes, version, found
-        return found
+        return await fork_of(self)
 
     def merge(
         self, *forks: ForkSession | bytes | Iterable[ForkSession | bytes], on_overlap: OnOverlap = "error"
@@ -569,21 +546,9 @@ class Session:
         self, *forks: ForkSession | bytes | Iterable[ForkSession | bytes], on_overlap: OnOverlap = "error"
     ) -> None:
         """Asynchronous twin of `merge`."""
-        from arraystore.fork_session import forks_in, payloads_of
+        from arraystore.fork_session import merge_into
 
-        self.check_writable()
-        on_overlap = check_overlap(on_overlap)
-        payloads = await payloads_of(list(forks_in(forks)))
-        if len(payloads) > _MERGED_INLINE:
-            await asyncio.to_thread(self._bring_home, payloads, on_overlap)
-        else:
-            self._bring_home(payloads, on_overlap)
-
-    def _bring_home(self, payloads: list[bytes], on_overlap: OnOverlap) -> None:
-        assert self._changes is not None
-        decoded = [decode_payload(data, self._id, self._rebased_epoch) for data in payloads]
-        self._handed.came_home(apply_payloads(self._changes, decoded, self._handed.merged, on_overlap))
-        self.hierarchy.forget()
+        await merge_into(self, forks, on_overlap)
 
     def _warn_of_unmerged_forks(self, stacklevel: int = 2) -> None:
         """Warn if forks that may have written something have not been merged; `stacklevel` as in `warnings.warn`."""
