@@ -5,6 +5,7 @@ It is slow, plain and complete enough to tell every node and every chunk of a br
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -185,8 +186,8 @@ class Reader:
             at = oldest - 1
         return dict(sorted(found.items()))
 
-    def replay(self, branch: str, last: int | None = None) -> Snapshot:
-        """Return a snapshot from the log alone."""
+    def replay(self, branch: str, last: int | None = None, until: bytes | None = None) -> Snapshot:
+        """Return a snapshot from the log alone: the last one of a record, or the one of an id."""
         state = Snapshot(b"", None, {})
         for number, encoded in self.bodies(branch, self.tip(branch) if last is None else last).items():
             found, entry, content = msgpack.unpackb(encoded)
@@ -197,6 +198,8 @@ class Reader:
             elif entry == 1:
                 for transaction in content:
                     self.commit(state, branch, number, transaction)
+                    if state.id == until:
+                        return state
             else:
                 assert entry == 2
                 self.rewrite(state, branch, number, content)
@@ -212,8 +215,8 @@ class Reader:
         return state
 
     def commit(self, state: Snapshot, branch: str, number: int, transaction: Any) -> None:
-        state.id, state.parent, _, _, note, log = transaction
-        attachments = self.record(branch, number)[3]
+        state.id, state.parent, _, _, note, log, first = transaction
+        attachments = self.record(branch, number)[3][first:]
         if isinstance(note, int):
             note = attachments[note]
         message, metadata = msgpack.unpackb(note)
@@ -224,11 +227,29 @@ class Reader:
         elif isinstance(log, int):
             log = msgpack.unpackb(attachments[log])
         nodes, chunks = log
+        shifts: dict[bytes, list[int]] = {}
+        moves = [change for change in nodes if change[0] == 3]
         for change in nodes:
-            self.change(state, change)
-        for node, layer, told in chunks:
-            state.by_id(node).layers.append(self.layer(layer, branch, number))
+            if change[0] == 3:
+                self.move(state, moves)
+                moves = []
+            elif change[0] == 4:
+                shifts[change[1]] = self.append(state, change)
+            else:
+                self.change(state, change)
+        for node, layer, told, appended in chunks:
+            identifier, data, shift = self.layer(layer, branch, number, first)
             _, low, high, count, *_ = layer
+            if appended:
+                assert not any(shift)
+                assert layer[7] is None
+                state.by_id(node).layers.append((identifier, data, tuple(shifts[node])))
+                box, found, presence, present, *_ = body(data, 6)
+                assert told is None or set(cells((low, high), *told, count)) == set(
+                    cells(box, presence, present, found)
+                )
+                continue
+            state.by_id(node).layers.append((identifier, data, shift))
             if told is not None:
                 _, data, shift = state.by_id(node).layers[-1]
                 assert not any(shift)
@@ -240,7 +261,8 @@ class Reader:
                 assert spoken == set(cells((low, high), *told, count))
 
     def change(self, state: Snapshot, change: Any) -> None:
-        operation, node, path, kind, documents, target = change
+        operation, node, path, kind, documents, more = change
+        assert more is None
         key = (path, kind == 2)
         if operation == 0:
             assert key not in state.nodes
@@ -251,24 +273,53 @@ class Reader:
             merged = {**found.documents, **documents}
             found.documents = {name: data for name, data in merged.items() if data is not None}
             found.kind = kind
-        elif operation == 2:
-            del state.nodes[key]
         else:
-            assert operation == 3
-            for old, moved in list(state.nodes.items()):
-                if moved is found or (kind == 0 and moved.path.startswith(path + "/")):
-                    del state.nodes[old]
-                    moved.path = target + moved.path[len(path) :]
-                    state.nodes[moved.path, moved.kind == 2] = moved
+            assert operation == 2
+            del state.nodes[found.path, found.kind == 2]
 
-    def layer(self, layer: Any, branch: str, number: int) -> tuple[bytes, bytes, tuple[int, ...]]:
+    def move(self, state: Snapshot, moves: list[Any]) -> None:
+        targets = {state.by_id(node).path: (node, target) for _, node, _, _, _, target in moves}
+        places: dict[bytes, str] = {}
+        for (path, _), node in state.nodes.items():
+            parts = path.split("/")
+            for end in range(len(parts), 0, -1):
+                above = "/".join(parts[:end])
+                if above not in targets:
+                    continue
+                mover, target = targets[above]
+                if mover == node.id or (end < len(parts) and state.by_id(mover).kind == 0):
+                    places[node.id] = "/".join([target, *parts[end:]])
+                    break
+        moved = [state.by_id(identifier) for identifier in places]
+        for node in moved:
+            del state.nodes[node.path, node.kind == 2]
+        for node in moved:
+            node.path = places[node.id]
+            assert (node.path, node.kind == 2) not in state.nodes
+            state.nodes[node.path, node.kind == 2] = node
+
+    def append(self, state: Snapshot, change: Any) -> list[int]:
+        _, identifier, _, _, _, (axis, start, items, chunk) = change
+        node = state.by_id(identifier)
+        lengths = set()
+        for name in {"zarr.json", ".zarray"} & node.documents.keys():
+            document = json.loads(node.documents[name])
+            lengths.add(document["shape"][axis])
+            document["shape"][axis] += items
+            dimensions = len(document["shape"])
+            node.documents[name] = json.dumps(document, indent=2).encode()
+        (length,) = lengths
+        assert length % chunk == 0
+        return [(length - start) // chunk if axis == i else 0 for i in range(dimensions)]
+
+    def layer(self, layer: Any, branch: str, number: int, first: int = 0) -> tuple[bytes, bytes, tuple[int, ...]]:
         identifier, low, _, _, _, place, where, shift = layer
         if place == 0:
             data = self.objects["manifests/" + id_text(identifier)]
         elif place == 1:
             data = where
         else:
-            at = (branch, number, where) if isinstance(where, int) else where
+            at = (branch, number, first + where) if isinstance(where, int) else where
             data = self.record(at[0], at[1])[3][at[2]]
         return identifier, data, tuple(shift or [0] * len(low))
 

@@ -10,7 +10,7 @@ a file that changes otherwise means that repositories written before can no long
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,7 @@ from arraystore.format.refs import (
 )
 from arraystore.format.snapshot import Checkpoint, PageRef, decode_checkpoint, encode_checkpoint
 from arraystore.format.transaction import (
+    Append,
     ChunkChange,
     NodeChange,
     Operation,
@@ -162,6 +163,7 @@ def a_log(branch: str = BRANCH, sequence: int = 65) -> TransactionLog:
         NodeChange(Operation.CREATED, an_id(23), "notes.txt", file, {}),
         NodeChange(Operation.UPDATED, an_id(24), "c", array, {".zattrs": None, ".zarray": b"{ }"}),
         NodeChange(Operation.MOVED, an_id(25), "old", group, {}, "new/place"),
+        NodeChange(Operation.APPENDED, an_id(26), "series", array, {}, None, Append(1, 300, 20, 100)),
     )
     sparse = Presence.of(fourth.box, column([0, 1, 2, 3, 9, 1 << 40, (1 << 62) - 1], "i8"), 7)
     bitmap = Presence.of(first.box, column([0, 3, 5, 6, 11], "i8"), 5)
@@ -172,6 +174,7 @@ def a_log(branch: str = BRANCH, sequence: int = 65) -> TransactionLog:
             ChunkChange(an_id(22), second),
             ChunkChange(an_id(24), third),
             ChunkChange(an_id(24), fourth, (sparse.kind, sparse.data)),
+            ChunkChange(an_id(26), replace(third, shift=None), None, appended=True),
         ),
     )
 
@@ -185,7 +188,7 @@ def the_bodies() -> dict[int, bytes]:
         bodies[n] = encode_body(n, entry, BRANCH)
     several = (
         Transaction(an_id(95), an_id(94), TIME + 65, 1, note, a_log()),
-        Transaction(an_id(96), an_id(95), TIME + 66, 0, 2, 3),
+        Transaction(an_id(96), an_id(95), TIME + 66, 0, 2, 3, 1),
         Transaction(an_id(97), an_id(96), TIME + 67, 0, note, an_id(98)),
     )
     bodies[65] = encode_body(65, Commit(several), BRANCH)

@@ -12,7 +12,7 @@ from arraystore.format.changes import ChangePayload, decode_changes, encode_chan
 from arraystore.format.columns import decode_column, encode_column, narrow
 from arraystore.format.envelope import pack_body, unpack_body
 from arraystore.format.history import HistoryPage, decode_history, encode_history
-from arraystore.format.layer import Layer
+from arraystore.format.layer import Here, Layer
 from arraystore.format.layer_table import decode_layers, encode_layers
 from arraystore.format.locations import Locations, concat_locations, locations_from_urls
 from arraystore.format.manifest import Manifest, decode_manifest, encode_manifest
@@ -35,7 +35,7 @@ from arraystore.format.snapshot import Checkpoint, decode_checkpoint, encode_che
 from arraystore.format.transaction import Presence, TransactionLog, decode_transaction, encode_transaction
 from tests.format import values as v
 
-RECORD = ("main", 17)
+RECORD = Here("main", 17)
 
 
 def through_msgpack(value: object) -> object:
@@ -183,7 +183,7 @@ def test_a_transaction_log_decodes_to_what_it_was(log: TransactionLog) -> None:
 @pytest.mark.parametrize("number", [0, 17])
 @given(st.data())
 def test_a_body_of_a_record_decodes_to_what_it_was(number: int, data: st.DataObject) -> None:
-    body = data.draw(v.bodies(("main", number)))
+    body = data.draw(v.bodies(Here("main", number)))
     encoded = encode_body(number, body, "main")
     assert decode_body("test", encoded, "main", number) == body
     with pytest.raises(FormatError, match="stands where"):

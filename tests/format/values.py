@@ -14,14 +14,14 @@ from arraystore.format.changes import ChangePayload, ForkChanges, Part
 from arraystore.format.columns import narrow
 from arraystore.format.envelope import LATEST_TIME
 from arraystore.format.history import HistoryPage, SnapshotRow, page_span
-from arraystore.format.layer import Attachment, Layer
+from arraystore.format.layer import Attachment, Here, Layer
 from arraystore.format.locations import NO_LOCATIONS, Locations, locations_from_urls
 from arraystore.format.manifest import MAX_REACH, Manifest
 from arraystore.format.node import Node, NodeKind
 from arraystore.format.record import Birth, Commit, Origin, Replacement, Rewrite, Transaction, encode_note
 from arraystore.format.refs import Hint, RepositoryInfo, Tag
 from arraystore.format.snapshot import Checkpoint, PageRef
-from arraystore.format.transaction import ChunkChange, NodeChange, Operation, Presence, TransactionLog
+from arraystore.format.transaction import Append, ChunkChange, NodeChange, Operation, Presence, TransactionLog
 
 LARGEST = (1 << 63) - 1
 
@@ -100,13 +100,15 @@ def _with_references(draw: st.DrawFn, manifest: Manifest, used: int, count: int)
     return Manifest(manifest.box, manifest.index, *columns, manifest.packs, manifest.locations, manifest.inline)
 
 
-def attachments_of(record: tuple[str, int] | None) -> st.SearchStrategy[Attachment]:
+def attachments_of(record: Here | None) -> st.SearchStrategy[Attachment]:
     other = st.builds(Attachment, branches, numbers, st.integers(0, 70))
-    return other if record is None else other | st.builds(Attachment, *map(st.just, record), st.integers(0, 70))
+    if record is None:
+        return other
+    return other | st.builds(Attachment, st.just(record.branch), st.just(record.sequence), st.integers(0, 70))
 
 
 @st.composite
-def layers(draw: st.DrawFn, record: tuple[str, int] | None = None, dimensions: int | None = None) -> Layer:
+def layers(draw: st.DrawFn, record: Here | None = None, dimensions: int | None = None) -> Layer:
     box = draw(boxes() if dimensions is None else boxes().filter(lambda b: len(b.low) == dimensions))
     count = draw(st.integers(1, min(box.volume, 1 << 20)))
     where = draw(st.integers(0, 2))
@@ -135,11 +137,19 @@ def node_changes(draw: st.DrawFn) -> NodeChange:
         if operation == Operation.UPDATED and draw(st.booleans()):
             found[".zmetadata"] = None
     target = draw(paths) if operation == Operation.MOVED else None
-    return NodeChange(operation, draw(ids), draw(paths), kind, found, target)
+    append = draw(appends()) if operation == Operation.APPENDED else None
+    kind = NodeKind.ARRAY if append is not None else kind
+    return NodeChange(operation, draw(ids), draw(paths), kind, found, target, append)
 
 
 @st.composite
-def chunk_changes(draw: st.DrawFn, record: tuple[str, int] | None = None) -> ChunkChange:
+def appends(draw: st.DrawFn) -> Append:
+    chunk = draw(st.integers(1, 1 << 20))
+    return Append(draw(st.integers(0, 63)), chunk * draw(st.integers(0, 1 << 20)), draw(st.integers(1, 1 << 40)), chunk)
+
+
+@st.composite
+def chunk_changes(draw: st.DrawFn, record: Here | None = None) -> ChunkChange:
     layer = draw(layers(record))
     if layer.dense or layer.inline is not None:
         return ChunkChange(draw(ids), layer)
@@ -151,25 +161,33 @@ def chunk_changes(draw: st.DrawFn, record: tuple[str, int] | None = None) -> Chu
     return ChunkChange(draw(ids), layer, (presence.kind, presence.data))
 
 
-def logs(record: tuple[str, int] | None = None) -> st.SearchStrategy[TransactionLog]:
-    return st.builds(
-        TransactionLog,
-        st.lists(node_changes(), max_size=3).map(tuple),
-        st.lists(chunk_changes(record), max_size=3).map(tuple),
-    )
+@st.composite
+def logs(draw: st.DrawFn, record: Here | None = None) -> TransactionLog:
+    found = draw(st.lists(node_changes(), max_size=3, unique_by=lambda change: change.id))
+    chunks = draw(st.lists(chunk_changes(record), max_size=3))
+    grown = [change.id for change in found if change.append is not None]
+    for number, chunk in enumerate(chunks):
+        if grown and draw(st.booleans()):
+            layer = replace(chunk.layer, shift=None)
+            chunks[number] = replace(chunk, node=draw(st.sampled_from(grown)), layer=layer, appended=True)
+    return TransactionLog(tuple(found), tuple(chunks))
 
 
-def bodies(record: tuple[str, int]) -> st.SearchStrategy[Birth | Commit | Rewrite]:
+@st.composite
+def transactions(draw: st.DrawFn, record: Here) -> Transaction:
     attachment = st.integers(0, 100)
+    first = draw(st.integers(0, 80))
+    log = draw(logs(record._replace(first=first)) | attachment | ids)
+    return Transaction(draw(ids), draw(ids), draw(times), draw(st.integers(0, 1)), draw(notes | attachment), log, first)
+
+
+def bodies(record: Here) -> st.SearchStrategy[Birth | Commit | Rewrite]:
     births = st.builds(Birth, ids, st.none() | ids, times, st.none() | st.builds(Origin, branches, numbers, ids))
-    transactions = st.builds(
-        Transaction, ids, ids, times, st.integers(0, 1), notes | attachment, logs(record) | attachment | ids
-    )
-    commits = st.builds(Commit, st.lists(transactions, min_size=1, max_size=3).map(tuple))
+    commits = st.builds(Commit, st.lists(transactions(record), min_size=1, max_size=3).map(tuple))
     added = st.lists(layers(record), max_size=2).map(tuple)
     replacements = st.builds(Replacement, ids, ids, ids, st.integers(1, 1 << 20), added)
     rewrites = st.builds(Rewrite, st.lists(replacements, min_size=1, max_size=2).map(tuple))
-    return births if record[1] == 0 else commits | rewrites
+    return births if record.sequence == 0 else commits | rewrites
 
 
 @st.composite
