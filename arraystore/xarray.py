@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -97,7 +97,9 @@ def to_arraystore(
     _check_names(dataset)
     _check_session(session, dataset)
     mode = _mode(mode, append_dim, region)
-    with contextlib.nullcontext() if append_dim is None else session.appending(str(append_dim)):
+    if append_dim is not None:
+        dataset = _loaded(dataset)
+    with _growing(session, append_dim):
         store = ZarrStore.open_group(
             store=session.store,
             group=group,
@@ -113,18 +115,19 @@ def to_arraystore(
         store._validate_encoding(encoding or {})
         if mode != "r+":
             _drop_consolidated(session.store, group or "")
-        writer = _Deferred(store.array_keys() if append_dim is not None else ())
+        writer = _Deferred()
         _dump_to_store(dataset, store, writer, encoding=encoding or {})
-        if writer.sources:
-            from arraystore.dask import store_dask
+    writer.write(store.array_keys() if append_dim is not None else ())
+    if writer.sources:
+        from arraystore.dask import store_dask
 
-            store_dask(
-                sources=writer.sources,
-                targets=writer.targets,
-                regions=writer.regions,
-                split_every=split_every,
-                **(chunkmanager_store_kwargs or {}),
-            )
+        store_dask(
+            sources=writer.sources,
+            targets=writer.targets,
+            regions=writer.regions,
+            split_every=split_every,
+            **(chunkmanager_store_kwargs or {}),
+        )
 
 
 to_icechunk = to_arraystore
@@ -147,39 +150,54 @@ def _drop_consolidated(store: ArrayStore, group: str) -> None:
         path = path.rpartition("/")[0]
 
 
+@contextlib.contextmanager
+def _growing(session: Session, dim: Hashable | None) -> Iterator[None]:
+    """Let arrays grow at their end, wherever that is by then: to look where it is now is not to depend on it."""
+    if dim is None:
+        yield
+    else:
+        with session.appending(str(dim)), session.hierarchy.untracked():
+            yield
+
+
+def _loaded(dataset: xr.Dataset) -> xr.Dataset:
+    """Return a dataset of which everything but dask arrays is in memory."""
+    dataset = dataset.copy(deep=False)
+    for variable in dataset.variables.values():
+        if variable.chunks is None:
+            variable.load()
+    return dataset
+
+
 class _Deferred(ArrayWriter):
-    """Writes what is in memory, and keeps dask arrays for later.
+    """Keeps what is to be written until all metadata is."""
 
-    Parameters
-    ----------
-    known
-        Names of arrays to which nothing is written if it is there already.
-    """
-
-    def __init__(self, known: Collection[str]) -> None:
+    def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call,unused-ignore]
-        self._known = known
+        self._in_memory: list[tuple[np.ndarray[Any, Any], Any, Any]] = []
 
     def add(self, source: Any, target: Any, region: Any = None) -> None:
         if _is_dask(source):
             self.sources.append(source)
             self.targets.append(target)
             self.regions.append(region)
-        elif not self._is_there(np.asarray(source), target, region):
-            target[region or ...] = np.asarray(source)
+        else:
+            self._in_memory.append((np.asarray(source), target, region))
 
-    def _is_there(self, source: np.ndarray[Any, Any], target: Any, region: Any) -> bool:
-        """Tell whether an array has these values, so that appends do not collide in the coordinates that they share."""
-        whole = all(part == slice(None) for part in region or ())
-        if not whole or target.path.rpartition("/")[2] not in self._known:
-            return False
-        there = np.asarray(target[...])
-        return there.dtype == source.dtype and there.shape == source.shape and _same(there, source)
+    def write(self, known: Collection[str]) -> None:
+        """Write what is in memory, but not to arrays of these names what they have already.
+
+        Coordinates that two appends share would be at odds otherwise.
+        """
+        for source, target, region in self._in_memory:
+            whole = all(part == slice(None) for part in region or ())
+            if not (whole and target.path.rpartition("/")[2] in known and _same(np.asarray(target[...]), source)):
+                target[region or ...] = source
 
 
 def _same(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> bool:
     gaps = {"equal_nan": True} if first.dtype.kind in "fcmM" else {}
-    return bool(np.array_equal(first, second, **gaps))
+    return first.dtype == second.dtype and bool(np.array_equal(first, second, **gaps))
 
 
 def _is_dask(value: Any) -> bool:
@@ -191,7 +209,7 @@ def _check_session(session: Session, dataset: xr.Dataset) -> None:
     if not isinstance(session, Session):
         raise InvalidInputError(f"a session is needed, not {type(session).__name__}: see Repository.writable_session")
     session.check_writable()
-    lazy = [name for name, variable in dataset.variables.items() if _is_dask(variable.data)]
+    lazy = [name for name, variable in dataset.variables.items() if variable.chunks is not None]
     if lazy and isinstance(session, ForkSession):
         raise SessionStateError(
             f"dask arrays ({', '.join(map(repr, lazy[:5]))}) are not written to a fork: write them to its session, "
