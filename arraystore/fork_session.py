@@ -63,14 +63,14 @@ class ForkSession(Session):
         self._taken = Taken() if taken is None else taken
         self._taken.fork = weakref.ref(self)
         self._reader = below.reader(context.reader) if isinstance(below, Provisional) else context.reader
-        self._begin()
+        self._begin(ReadSet() if self._isolation else None)
 
-    def _begin(self) -> None:
+    def _begin(self, reads: ReadSet | None) -> None:
         """Begin without changes."""
         self._changes = ChangeSet(self._tip.state, pack_writer(self.context))
         self.hierarchy = Hierarchy(self._tip.state, self._reader, self._changes)
-        if self._isolation:
-            self.hierarchy.reads = ReadSet()
+        self.hierarchy.beneath = self._origin.state
+        self.hierarchy.reads = reads
 
     @property
     def branch(self) -> None:
@@ -88,14 +88,14 @@ class ForkSession(Session):
         with self._lock:
             if not self.is_of_this_process and not self.has_uncommitted_changes:
                 self._id = self.context.environment.new_id()
-                self._begin()
+                self._begin(self.hierarchy.reads)  # what was read before may decide what is written here
                 self._pid = os.getpid()
         super().check_writable(refusal)
 
     def discard_changes(self) -> None:
         """Forget everything that was written through this fork."""
         super().discard_changes()
-        self._begin()
+        self._begin(self.hierarchy.reads)
 
     def changes(self) -> bytes:
         """Make what was written durable, and return all changes so far, compactly, for `Session.merge`."""
@@ -108,9 +108,12 @@ class ForkSession(Session):
         self._taken.sent = True
         self._sent += 1
         home = Home(self._session, self._id, self._epoch, self._sent)
+        return encode_changes(await collect(self._changes, self._reader, home, self._noted()))
+
+    def _noted(self) -> bytes:
+        """Return what this fork has read, as it travels; nothing where its session does not want to know."""
         reads = self.hierarchy.reads
-        noted = b"" if reads is None or reads.empty else reads.encode()
-        return encode_changes(await collect(self._changes, self._reader, home, noted))
+        return b"" if reads is None or reads.empty else reads.encode()
 
     async def commit_async(self, *_arguments: Any, **_options: Any) -> str:
         """Refuse: forks are merged, and their session is committed."""
@@ -146,16 +149,21 @@ class ForkSession(Session):
         below = run(self._below.send()) if isinstance(self._below, Provisional) else self._below
         self._taken.sent = True
         pin = Pin.of(self.context, self._origin.state)
-        return rebuild_fork, (pin, self._session, self._epoch, below, self.isolation)
+        return rebuild_fork, (pin, self._session, self._epoch, below, self.isolation, self._noted())
 
 
 def _only_in_session(what: str) -> SessionStateError:
     return SessionStateError(f"forks do not {what}: do it in the session, before forking")
 
 
-def rebuild_fork(pin: Pin, session: bytes, epoch: int, below: bytes | None, isolation: Isolation) -> ForkSession:
+def rebuild_fork(
+    pin: Pin, session: bytes, epoch: int, below: bytes | None, isolation: Isolation, noted: bytes
+) -> ForkSession:
     """Return a fork of its own from what was pickled."""
-    return ForkSession(pin.context, pin.load(), session, epoch, below, isolation)
+    fork = ForkSession(pin.context, pin.load(), session, epoch, below, isolation)
+    if noted and fork.hierarchy.reads is not None:
+        fork.hierarchy.reads.update(ReadSet.decode("reads of a pickled fork", noted))
+    return fork
 
 
 async def fork_of(session: Session) -> ForkSession:

@@ -15,7 +15,7 @@ from typing import Any
 
 from arraystore.commit.changes import ArrayChanges, ChangeSet, file_key, file_node
 from arraystore.commit.chunktable import Entry
-from arraystore.commit.noting import committed_node, note_document, note_missing
+from arraystore.commit.noting import committed_node, note_document, note_missing, speaks_of
 from arraystore.commit.packs import pack_key
 from arraystore.commit.reader import ChunkReader, Found, Window, whole_chunk
 from arraystore.commit.reads import ReadSet
@@ -98,7 +98,7 @@ class ArrayHandle:
     changes
         Chunks written in this session, None as long as there are none.
     committed
-        The node in the snapshot; None for one that this session made.
+        The node in the snapshot beneath; None for one that this session made.
     sole
         The manifest, once loaded, of an array that has just one layer.
     """
@@ -116,6 +116,7 @@ class ArrayHandle:
         self.layers = self.node.layers
         self.committed_grid = self.grid
         known = self.committed
+        self.own_layers = () if known is None else self.layers[len(known.layers) :]
         if self.info is not None and known is not None and known.documents is not self.node.documents:
             self.committed_grid = array_info(known.documents).grid
 
@@ -143,7 +144,9 @@ class Hierarchy:
     Attributes
     ----------
     reads
-        Where it is noted what is read of the snapshot; None where nobody wants to know.
+        Where it is noted what is read; None where nobody wants to know.
+    beneath
+        The snapshot of which reads are noted; that of a fork has the uncommitted changes of its session on top.
     """
 
     def __init__(self, state: State, reader: ChunkReader, changes: ChangeSet | None) -> None:
@@ -151,6 +154,7 @@ class Hierarchy:
         self.reader = reader
         self.changes = changes
         self.reads: ReadSet | None = None
+        self.beneath = state
         self._handles: dict[str, ArrayHandle] = {}
         self._last: ArrayHandle | None = None
         self._files = changes.has_files if changes else any(key.startswith("\0") for key in state.nodes)
@@ -172,7 +176,7 @@ class Hierarchy:
                 separator = info.encodings[0][1]
             changes = None if self.changes is None else self.changes.arrays.get(node.id)
             found = self._handles[node.key] = ArrayHandle(
-                node, info, prefix, separator, changes, committed_node(self.state, node)
+                node, info, prefix, separator, changes, committed_node(self.beneath, node)
             )
         return found
 
@@ -234,7 +238,9 @@ class Hierarchy:
 
     def _note_chunk(self, reads: ReadSet, handle: ArrayHandle, coords: tuple[int, ...]) -> None:
         """Note a chunk of the snapshot that is read, unless this session made the place where it would be."""
-        if handle.committed is not None and all(map(lt, coords, handle.committed_grid)) and self.noted is not None:
+        if handle.committed is None or not all(map(lt, coords, handle.committed_grid)) or self.noted is None:
+            return
+        if not handle.own_layers or not speaks_of(handle.own_layers, coords, self.reader):
             reads.chunk(handle.node.id, coords)
 
     def _note_outside(self, handle: ArrayHandle) -> None:
@@ -250,11 +256,12 @@ class Hierarchy:
         found = split_document(key)
         if found is None:
             if self.reads is not None and (reads := self.noted) is not None:
-                note_missing(reads, self.changes, key)
+                note_missing(reads, self.beneath, key)
             return None
         node = self.node(found[0])
         if self.reads is not None and (reads := self.noted) is not None:
-            note_document(reads, self.state, self.changes, key, found[1], node)
+            appends = () if self.changes is None else self.changes.appends
+            note_document(reads, self.beneath, appends, key, found[1], node)
         return None if node is None else node.documents.get(found[1])
 
     def _changed(self, handle: ArrayHandle, coords: tuple[int, ...]) -> Entry | bool | None:

@@ -30,7 +30,7 @@ def all_nodes(hierarchy: Hierarchy) -> Iterator[Node]:
 async def present_chunks(hierarchy: Hierarchy, node: Node) -> References:
     """Return the references of all chunks that an array or file has now."""
     reads = hierarchy.noted
-    if reads is not None and committed_node(hierarchy.state, node) is not None:
+    if reads is not None and committed_node(hierarchy.beneath, node) is not None:
         reads.array(node.id)
     return await _present_chunks(hierarchy, node)
 
@@ -101,7 +101,7 @@ def _note_arrays_above(hierarchy: Hierarchy, reads: ReadSet, path: str) -> None:
     while path:
         path = path.rpartition("/")[0]
         node = hierarchy.node(path)
-        if node is not None and node.kind == NodeKind.ARRAY and committed_node(hierarchy.state, node) is not None:
+        if node is not None and node.kind == NodeKind.ARRAY and committed_node(hierarchy.beneath, node) is not None:
             reads.array(node.id)
 
 
@@ -113,7 +113,7 @@ def _note_names(hierarchy: Hierarchy, path: str) -> None:
     node = hierarchy.node(path)
     if node is not None and node.documents.keys() != {"zarr.json"}:
         reads.node(path)  # which documents it has may change: Zarr v2 has up to three
-    if node is not None and node.kind == NodeKind.ARRAY and committed_node(hierarchy.state, node) is not None:
+    if node is not None and node.kind == NodeKind.ARRAY and committed_node(hierarchy.beneath, node) is not None:
         reads.array(node.id)
     _note_arrays_above(hierarchy, reads, path)
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from arraystore.commit.changes import ChangeSet, file_key
+from collections.abc import Container, Sequence
+
+from arraystore.commit.changes import file_key
+from arraystore.commit.reader import ChunkReader
 from arraystore.commit.reads import ReadSet
 from arraystore.commit.state import State
+from arraystore.format.layer import Layer
 from arraystore.format.node import MAX_PATH, Node
 
-__all__ = ["committed_node", "note_document", "note_missing"]
+__all__ = ["committed_node", "note_document", "note_missing", "speaks_of"]
 
 
 def committed_node(state: State, node: Node) -> Node | None:
@@ -16,8 +20,18 @@ def committed_node(state: State, node: Node) -> Node | None:
     return None if key is None else state.nodes[key]
 
 
+def speaks_of(layers: Sequence[Layer], coords: tuple[int, ...], reader: ChunkReader) -> bool:
+    """Tell whether a chunk was written or deleted by layers that are in memory: those that a fork's session put on."""
+    for layer in layers:
+        if layer.shift is None and layer.box.contains(coords):
+            manifest = reader.manifests.get(layer)
+            if manifest is not None and manifest.find(coords) >= 0:
+                return True
+    return False
+
+
 def note_document(
-    reads: ReadSet, state: State, changes: ChangeSet | None, key: str, name: str, node: Node | None
+    reads: ReadSet, state: State, appends: Container[bytes], key: str, name: str, node: Node | None
 ) -> None:
     """Note that a metadata document was looked for.
 
@@ -25,8 +39,10 @@ def note_document(
     ----------
     reads
         Where to note it.
-    state, changes
-        The snapshot, and what was changed of it.
+    state
+        The snapshot.
+    appends
+        Ids of arrays that were appended to.
     key, name
         Key of the document, and the last part of it.
     node
@@ -34,31 +50,31 @@ def note_document(
     """
     if node is None:
         path = key[: -len(name) - 1]
-        if len(path) <= MAX_PATH and (changes is None or path not in changes.nodes):
+        if len(path) <= MAX_PATH and path not in state.nodes:
             reads.node(path)
-        _note_file(reads, changes, key)  # without a node the document would be a file
+        _note_file(reads, state, key)  # without a node the document would be a file
         return
     committed = committed_node(state, node)
     if committed is None:
         return
     own = committed.documents.get(name) is not node.documents.get(name)
     # how long an array is that this session appended to depends on how long it was
-    if not own or (changes is not None and node.id in changes.appends):
+    if not own or node.id in appends:
         reads.node(committed.key)
 
 
-def note_missing(reads: ReadSet, changes: ChangeSet | None, key: str) -> None:
+def note_missing(reads: ReadSet, state: State, key: str) -> None:
     """Note a look at a key that is neither that of a chunk nor that of a document: an array above would change that."""
     if len(key) > MAX_PATH:
         return
-    _note_file(reads, changes, key)
+    _note_file(reads, state, key)
     above = key
     while above:
         above = above.rpartition("/")[0]
         reads.place(above)
 
 
-def _note_file(reads: ReadSet, changes: ChangeSet | None, key: str) -> None:
+def _note_file(reads: ReadSet, state: State, key: str) -> None:
     file = file_key(key)
-    if len(key) <= MAX_PATH and (changes is None or file not in changes.nodes):
+    if len(key) <= MAX_PATH and file not in state.nodes:  # one that is there was deleted by this session
         reads.node(file)

@@ -72,23 +72,26 @@ class ReadCells:
             return
         while self.level < level:
             self.widen()
+        self._add(coords >> (self.level - level))
+
+    def _add(self, coords: Int64s) -> None:
+        """Add blocks of this level."""
+        blocks = self.blocks
         if self.whole:
             return
-        coords = coords >> (self.level - level)
-        blocks = self.blocks
         if blocks is None:
             self._put(coords)
-        elif not bool(_inside(blocks.box, coords).all()):
-            if blocks.numbers is None and blocks.count > MAX_CELLS:  # too many to list
-                self.blocks = None
-                self.add_box(_scaled(blocks.box, self.level))
-                self.add(coords, self.level)
-                return
+        elif bool(_inside(blocks.box, coords).all()):
+            if blocks.numbers is not None:
+                self.blocks = _cells(blocks.box, np.concatenate([blocks.numbers, blocks.box.numbers(coords)]))
+                if self.weight > MAX_CELLS:
+                    self._put(self.blocks.coords())
+        elif blocks.numbers is None and blocks.count > MAX_CELLS:  # too many to list
+            self.blocks = None
+            self.add_box(_scaled(blocks.box, self.level))
+            self._add(coords)
+        else:
             self._put(np.concatenate([blocks.coords(), coords]))
-        elif blocks.numbers is not None:
-            self.blocks = _cells(blocks.box, np.concatenate([blocks.numbers, blocks.box.numbers(coords)]))
-            if self.weight > MAX_CELLS:
-                self._put(self.blocks.coords())
 
     def add_cells(self, cells: Cells) -> None:
         """Add cells; a box of them stays a box."""

@@ -35,6 +35,9 @@ MAX_TOTAL_CELLS = 1 << 20
 _BUFFER = 1 << 14
 """Chunks are noted one by one in a list, with about 200 bytes for each, until there are this many."""
 
+_FEW = 1 << 10
+"""Chunks of a fork that are noted one by one: those of thousands of forks are merged at once."""
+
 
 class ReadSet:
     """What a session has read of its base snapshot, in bounded memory.
@@ -122,7 +125,15 @@ class ReadSet:
             for mine, theirs in zip(self._kinds(), kinds, strict=True):
                 mine.update(theirs)
             for node, cells in arrays.items():
-                self._change(node, lambda array, cells=cells: array.update(cells))
+                blocks = cells.blocks
+                if blocks is not None and cells.level == 0 and blocks.count <= _FEW:
+                    # a few at a time would have the columns merged again and again
+                    self._recent.extend([(node, tuple(row)) for row in blocks.coords().tolist()])
+                    cells.blocks = None
+                if cells.whole or cells.boxes or cells.blocks is not None:
+                    self._change(node, lambda array, cells=cells: array.update(cells))
+            if len(self._recent) >= _BUFFER:
+                self._spill()
             self._bound()
 
     @staticmethod
