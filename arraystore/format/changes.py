@@ -18,7 +18,13 @@ from arraystore.format.box import Box
 from arraystore.format.columns import decode_column, encode_column
 from arraystore.format.envelope import Kind, encode_object, pack_body, read_object, read_tuple
 from arraystore.format.layer import read_id
-from arraystore.format.manifest import Manifest, decode_manifest, decode_presence, encode_manifest, encode_presence
+from arraystore.format.manifest import (
+    Manifest,
+    decode_presence,
+    encode_presence,
+    manifest_from_wire,
+    manifest_to_wire,
+)
 from arraystore.format.node import NodeKind, check_path
 from arraystore.format.transaction import NodeChange
 
@@ -132,7 +138,7 @@ def encode_changes(payload: ChangePayload) -> bytes:
         payload.arrays,
         tuple(part.to_wire() for part in payload.parts),
         _encode_order(payload.order),
-        tuple(encode_manifest(manifest) for manifest in payload.manifests),
+        tuple(manifest_to_wire(manifest) for manifest in payload.manifests),
     )
     return encode_object(Kind.CHANGES, pack_body(body))
 
@@ -186,10 +192,8 @@ def _read_manifests(name: str, manifests: tuple[Any, ...]) -> tuple[Manifest, ..
     """Read manifests that fill places from 0 without a gap."""
     decoded: list[Manifest] = []
     end = 0
-    for data in manifests:
-        if type(data) is not bytes:
-            raise FormatError(name, "a manifest is no bytes")
-        manifest = decode_manifest(name, data)
+    for value in manifests:
+        manifest = manifest_from_wire(name, value)
         if manifest.box.low != (end,) or manifest.index is not None:
             raise FormatError(name, "a manifest does not go on where the one before it ends")
         end += manifest.count

@@ -29,6 +29,8 @@ __all__ = [
     "decode_presence",
     "encode_manifest",
     "encode_presence",
+    "manifest_from_wire",
+    "manifest_to_wire",
 ]
 
 MAX_REFERENCES = 1 << 20
@@ -214,7 +216,12 @@ def _within_reach(offset: Int64s, length: Int64s) -> bool:
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """Return the object for a manifest.
+    """Return the object for a manifest; raises `FormatError` if it holds more than a reader accepts."""
+    return encode_object(Kind.MANIFEST, pack_body(manifest_to_wire(manifest)))
+
+
+def manifest_to_wire(manifest: Manifest) -> tuple[Any, ...]:
+    """Return what goes into a body.
 
     Raises
     ------
@@ -230,7 +237,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
     if not _within_reach(offset, length):
         raise FormatError("new manifest", f"a reference reaches before byte 0 or past byte {MAX_REACH} of its object")
     presence, data = encode_presence(manifest.box, manifest.index, count)
-    body = (
+    return (
         manifest.box.to_wire(),
         count,
         presence,
@@ -242,7 +249,6 @@ def encode_manifest(manifest: Manifest) -> bytes:
         manifest.locations.to_wire() if len(manifest.locations) else None,
         manifest.inline,
     )
-    return encode_object(Kind.MANIFEST, pack_body(body))
 
 
 def decode_manifest(name: str, data: bytes | bytearray | memoryview) -> Manifest:
@@ -260,9 +266,13 @@ def decode_manifest(name: str, data: bytes | bytearray | memoryview) -> Manifest
     FormatError
         If anything at all is wrong with it.
     """
-    body = read_object(name, Kind.MANIFEST, data)
+    return manifest_from_wire(name, read_object(name, Kind.MANIFEST, data))
+
+
+def manifest_from_wire(name: str, value: Any) -> Manifest:
+    """Read what `manifest_to_wire` gave; raises `FormatError`."""
     wire_box, count, presence, present, packs, sources, offsets, lengths, wire_locations, inline = read_tuple(
-        name, body, tuple, int, int, bytes, bytes, bytes, bytes, bytes, (tuple, type(None)), bytes
+        name, value, tuple, int, int, bytes, bytes, bytes, bytes, bytes, (tuple, type(None)), bytes
     )
     box = Box.from_wire(name, wire_box)
     if not 0 < count <= min(MAX_REFERENCES, box.volume):
