@@ -8,6 +8,7 @@ that no verdict names a snapshot that never came to be.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
@@ -26,13 +27,16 @@ from arraystore.commit.reads import ReadSet
 from arraystore.commit.resolve import adapted
 from arraystore.commit.state import State, StateBuilder
 from arraystore.conflicts import Conflict
-from arraystore.errors import ArrayStoreError, ConflictError
+from arraystore.errors import ArrayStoreError, ConflictError, StorageError
 from arraystore.format.ids import id_to_text
 from arraystore.format.record import MAX_ATTACHED, MAX_BODY, Birth, Commit, Rewrite, Transaction, encode_body
 from arraystore.format.transaction import TransactionLog
 
 _ROOM = MAX_BODY - 256
 """Bytes of a record's body for its transactions."""
+
+_MOST_REFUSALS = 100
+"""Records in a row that a storage may refuse as existing without showing one."""
 
 __all__ = ["Committed", "GroupCommitter", "Obstacle", "Request", "check"]
 
@@ -152,6 +156,8 @@ class GroupCommitter:
         self._lock = threading.Lock()
         self._waiting: list[Request] = []
         self._leading = False
+        self._flight: _Flight | None = None
+        self._refusals = 0
 
     # -- what callers do --------------------------------------------------------------------------------------
 
@@ -171,6 +177,8 @@ class GroupCommitter:
         with self._lock:
             request.abandoned = True
             if request.taken or request.done:
+                if self._flight is not None:
+                    self._flight.end_if_nobody_waits()
                 return False
             if request in self._waiting:
                 self._waiting.remove(request)
@@ -223,25 +231,52 @@ class GroupCommitter:
         if not batch:
             return tip
         backoff.begin()
-        for request in batch.requests:
-            request.taken = True
-            request.attempts += 1
+        flight = self._take_off(batch, tip)
+        if flight is None:
+            return tip  # somebody has withdrawn: gather again
         try:
-            body = await append_entry(self.log, tip, Commit(tuple(batch.transactions)), tuple(batch.attachments))
+            body = await flight.wait()
         except AppendUncertainError as error:
             for request in batch.requests:
-                request.uncertain = True
                 self._fail(request, error)
             return tip
+        finally:
+            self._flight = None
+        if flight.ended:
+            self._forget(batch.requests)
+            return tip
         if body is not None:
+            self._refusals = 0
             backoff.won()
             return self._succeeded(batch, tip, body)
         with self._lock:
             for request in batch.requests:
                 request.taken = False
         newest = await self._follow(tip, await self.log.tip(tip.sequence + 1))
+        self._count_refusals(newest.sequence - tip.sequence)
         await backoff.lost(newest.sequence - tip.sequence)
         return newest
+
+    def _take_off(self, batch: _Batch, tip: Tip) -> _Flight | None:
+        """Send a record on its way; from now on nobody in it can be sure that it is not committed."""
+        with self._lock:
+            if any(request.abandoned for request in batch.requests):
+                return None
+            for request in batch.requests:
+                request.taken = True
+                request.attempts += 1
+            entry = append_entry(self.log, tip, Commit(tuple(batch.transactions)), tuple(batch.attachments))
+            self._flight = _Flight(asyncio.ensure_future(entry), batch.requests, asyncio.get_running_loop())
+            return self._flight
+
+    def _count_refusals(self, passed: int) -> None:
+        self._refusals = 0 if passed else self._refusals + 1
+        if self._refusals >= _MOST_REFUSALS:
+            self._refusals = 0
+            raise StorageError(
+                f"{self.log.storage.location}: {_MOST_REFUSALS} records were refused as existing, and yet the log of "
+                f"branch {self.log.branch!r} holds none of them: the storage contradicts itself. Nothing was committed."
+            )
 
     async def _follow(self, tip: Tip, sequence: int) -> Tip:
         moved, _ = await advance(self.log, tip, sequence)
@@ -329,6 +364,32 @@ class GroupCommitter:
         if adapted(request.prepared, tip.state, now) is not None:
             return False
         return not _collisions(request, batch.theirs, tip.state, now)
+
+
+@dataclass(eq=False)
+class _Flight:
+    """A record on its way, and who waits for it."""
+
+    put: asyncio.Future[bytes | None]
+    requests: Sequence[Request]
+    loop: asyncio.AbstractEventLoop
+    ended: bool = False
+
+    async def wait(self) -> bytes | None:
+        """Return the record's body if it arrived; None if it lost, or if nobody waits for it any more."""
+        try:
+            return await self.put
+        except asyncio.CancelledError:
+            if not self.ended:
+                self.put.cancel()
+                raise
+            return None
+
+    def end_if_nobody_waits(self) -> None:
+        """Give a PUT up whose callers have all gone away, so that one that hangs does not hold up those who come."""
+        if not self.ended and all(request.abandoned for request in self.requests):
+            self.ended = True
+            self.loop.call_soon_threadsafe(self.put.cancel)
 
 
 @dataclass(eq=False)

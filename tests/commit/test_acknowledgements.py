@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -174,7 +175,7 @@ class _Interrupting(WrapperStorage):
     def __init__(self, inner: Storage, arrives: bool) -> None:
         super().__init__(inner)
         self.arrives = arrives
-        self.waiting = asyncio.Event()
+        self.waiting = threading.Event()
         self.first = True
 
     async def put_if_absent(self, key: str, data: BytesLike) -> bool:
@@ -197,7 +198,7 @@ async def test_a_commit_that_is_cancelled_is_resolved_by_the_next_one(arrives: b
     session = await repository.writable_session_async("main")
     put_number(session, 1, 11)
     task = asyncio.create_task(session.commit_async("once"))
-    await storage.waiting.wait()
+    assert await asyncio.to_thread(storage.waiting.wait, 30)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -277,12 +278,12 @@ class _Held(WrapperStorage):
 
     def __init__(self, inner: Storage) -> None:
         super().__init__(inner)
-        self.held = asyncio.Event()
-        self.go = asyncio.Event()
+        self.held = threading.Event()
+        self.go = threading.Event()
 
     async def put_if_absent(self, key: str, data: BytesLike) -> bool:
         self.held.set()
-        await self.go.wait()
+        assert await asyncio.to_thread(self.go.wait, 30)
         return await super().put_if_absent(key, data)
 
 
@@ -293,7 +294,7 @@ async def test_while_a_commit_is_in_progress_the_session_takes_neither_writes_no
     session = await (await Repository.open_async(storage)).writable_session_async("main")
     put_number(session, 1, 11)
     task = asyncio.create_task(session.commit_async("slow"))
-    await storage.held.wait()
+    assert await asyncio.to_thread(storage.held.wait, 30)
     for attempt in (
         lambda: put_number(session, 2, 22),
         session.discard_changes,
