@@ -466,13 +466,14 @@ class Session:
         self.check_writable()
         changes = self._changes
         assert changes is not None
-        if changes.appending is not None:
-            raise SessionStateError(f"the session is appending along {changes.appending!r} already")
+        before = changes.appending
+        if before not in (None, dim):
+            raise SessionStateError(f"the session is appending along {before!r} already")
         changes.appending = dim
         try:
             yield self.store
         finally:
-            changes.appending = None
+            changes.appending = before
 
     def append(self, data: Mapping[str, npt.ArrayLike], dim: str, *, unique: str | None = None) -> None:
         """Append to all arrays of a group that share a dimension.

@@ -286,7 +286,7 @@ def _divisor(end: int, chunk: int) -> int:
 
 
 def _appends(view: _View) -> Iterator[Conflict]:
-    lengths: dict[int, int] = {}
+    lengths: dict[tuple[str, int], int] = {}
     for change in view.ours.changes(Operation.APPENDED):
         append, theirs = change.append, view.theirs.nodes.get(change.id)
         assert append is not None
@@ -305,9 +305,9 @@ def _appends(view: _View) -> Iterator[Conflict]:
             mark = AppendMark(append.axis, append.start, append.chunk)
             snapshot = theirs.appended if theirs is not None else None
             yield view.conflict(ConflictType.UnalignedAppend, change, snapshot, _advice(mark, end.length))
-        elif lengths.setdefault(append.start, end.length) != end.length:
+        elif lengths.setdefault(together := (change.path.rpartition("/")[0], append.start), end.length) != end.length:
             detail = (
-                f"it is {end.length} long by now, another array that ours appends to {lengths[append.start]}: "
+                f"it is {end.length} long by now, another array that ours appends to {lengths[together]}: "
                 "append to all arrays of a dimension together"
             )
             yield view.conflict(ConflictType.UnalignedAppend, change, _newest(theirs), detail)
