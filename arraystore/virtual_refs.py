@@ -81,6 +81,9 @@ def write_virtual_references(
     changes = session.hierarchy.writable()
     with changes.lock:
         changes.check_open()
+        if changes.epoch:  # there are forks, whose writes may overlap with these
+            coords = cells.coords(np.arange(len(urls))) if isinstance(cells, Box) else cells
+            changes.touch_many(node, coords if usable is None else coords[usable[source]])
         table = changes.array(node).table
         numbers = table.box_numbers(cells) if isinstance(cells, Box) else table.numbers(cells)
         values = np.empty((len(urls), 3), dtype=np.int64)

@@ -262,12 +262,23 @@ class ChangeSet:
 
     def _touch(self, node: Node, coords: tuple[int, ...]) -> None:
         """Note a chunk that the session itself changes while it has forks."""
+        table = self._touched_table(node)
+        table.put(table.number(coords), (self.epoch, 0, 0))
+
+    def touch_many(self, node: Node, coords: Int64s) -> None:
+        """Note chunks, shape (n, d), whose references are put into the table of a node without `put_chunk`."""
+        with self.lock:
+            if self.epoch:
+                nothing = np.zeros(len(coords), dtype=np.int64)
+                self._touched_table(node).put_many(coords, nothing + self.epoch, nothing, nothing)
+
+    def _touched_table(self, node: Node) -> ChunkTable:
         grid = () if node.kind == NodeKind.FILE else array_info(node.documents).grid
         table = self.touched.get(node.id)
         if table is None:
             table = self.touched[node.id] = ChunkTable(grid)
         table.fit(grid)
-        table.put(table.number(coords), (self.epoch, 0, 0))
+        return table
 
     def put_inline(self, data: memoryview) -> Entry:
         """Keep the bytes of a tiny chunk."""
