@@ -1,0 +1,171 @@
+"""Who wins where two wrote the same chunk, and what is a conflict at all."""
+
+from __future__ import annotations
+
+import pytest
+import zarr
+
+import arraystore as ars
+from arraystore.errors import InvalidInputError, MergeConflictError
+from tests.forks.support import counted, fill, values
+
+
+@pytest.fixture
+def repo() -> ars.Repository:
+    return counted(ars.in_memory_storage())[0]
+
+
+def forks(session: ars.Session, *writes: tuple[int, int]) -> list[ars.ForkSession]:
+    """Return a fork for each write of a value to a chunk, all taken now."""
+    taken = [session.fork() for _ in writes]
+    for fork, (number, value) in zip(taken, writes, strict=True):
+        fill(fork, number, value)
+    return taken
+
+
+def test_the_later_argument_wins_if_asked_for(repo: ars.Repository) -> None:
+    session = repo.writable_session("main")
+    one, two, three = forks(session, (0, 5), (0, 6), (1, 7))
+    with pytest.raises(MergeConflictError):
+        session.merge(one, two, three)
+    session.merge(two, [one.changes()], three, on_overlap="last")
+    assert values(session)[:2] == [5, 7]
+    assert values(repo.readonly_session("main"))[0] == 1
+
+
+def test_what_is_merged_later_wins_over_what_was_merged_before(repo: ars.Repository) -> None:
+    session = repo.writable_session("main")
+    one, two = forks(session, (0, 5), (0, 6))
+    session.merge(one)
+    with pytest.raises(MergeConflictError) as caught:
+        session.merge(two)
+    assert caught.value.chunks == ((0,),)
+    session.merge(two, on_overlap="last")
+    assert values(session)[0] == 6
+
+
+def test_a_fork_wins_over_what_its_session_wrote_since(repo: ars.Repository) -> None:
+    session = repo.writable_session("main")
+    (fork,) = forks(session, (0, 5))
+    fill(session, 0, 9)
+    with pytest.raises(MergeConflictError):
+        session.merge(fork)
+    session.merge(fork, on_overlap="last")
+    session.commit("the fork")
+    assert values(repo.readonly_session("main"))[0] == 5
+
+
+def test_a_newer_state_of_a_fork_that_was_overwritten_wins_again_when_it_is_merged_last(repo: ars.Repository) -> None:
+    session = repo.writable_session("main")
+    one, two = forks(session, (0, 5), (0, 6))
+    fill(one, 1, 5)
+    session.merge(one)
+    session.merge(two, on_overlap="last")
+    fill(one, 2, 8)
+    with pytest.raises(MergeConflictError):
+        session.merge(one)
+    assert values(session)[:3] == [6, 5, 1]
+    session.merge(one, on_overlap="last")
+    assert values(session)[:3] == [5, 5, 8]
+
+
+def test_a_deletion_that_is_merged_last_deletes(repo: ars.Repository) -> None:
+    session = repo.writable_session("main")
+    one, two = forks(session, (0, 5), (1, 6))
+    two.store.delete_sync("a/c/0")
+    session.merge(one, two, on_overlap="last")
+    assert values(session)[:2] == [0, 6]
+
+
+def test_what_collides_besides_chunks_stays_an_error(repo: ars.Repository) -> None:
+    session = repo.writable_session("main")
+    one, two, three = (session.fork() for _ in range(3))
+    for number, fork in enumerate((one, two)):
+        zarr.open_array(fork.store, path="a").attrs["by"] = number
+    with pytest.raises(MergeConflictError, match="node 'a'"):
+        session.merge(one, two, on_overlap="last")
+    fill(three, 15, 1)
+    zarr.open_array(session.store, path="a").resize((1000,))
+    with pytest.raises(MergeConflictError, match="outside of its grid") as caught:
+        session.merge(three, on_overlap="last")
+    assert caught.value.chunks == ((15,),)
+
+
+@pytest.mark.parametrize("value", ["first", "", None, 1])
+def test_an_unknown_choice_is_refused_and_nothing_is_merged(repo: ars.Repository, value: object) -> None:
+    session = repo.writable_session("main")
+    (fork,) = forks(session, (0, 5))
+    with pytest.raises(InvalidInputError, match="on_overlap"):
+        session.merge(fork, on_overlap=value)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="on_overlap"):
+        ars.merge_sessions(fork, on_overlap=value)  # type: ignore[arg-type]
+    assert not session.has_uncommitted_changes
+
+
+def test_what_a_fork_saw_when_it_was_taken_it_may_overwrite(repo: ars.Repository) -> None:
+    session = repo.writable_session("main")
+    (early,) = forks(session, (0, 5))
+    session.merge(early)
+    (late,) = forks(session, (0, 6))
+    session.merge(late)
+    assert values(session)[0] == 6
+
+
+def test_an_early_fork_does_not_make_a_late_one_collide_with_what_that_one_saw(repo: ars.Repository) -> None:
+    session = repo.writable_session("main")
+    (early,) = forks(session, (3, 5))
+    fill(session, 0, 9)
+    (late,) = forks(session, (0, 6))
+    session.merge(early, late)
+    assert [values(session)[number] for number in (0, 3)] == [6, 5]
+
+
+def test_references_that_the_session_set_since_collide_like_chunks(repo: ars.Repository) -> None:
+    session = repo.writable_session("main")
+    (fork,) = forks(session, (3, 5))
+    spec = ars.VirtualChunkSpec([3], "s3://bucket/file", 0, 1000)
+    session.store.set_virtual_refs("a", [spec], validate_containers=False)
+    with pytest.raises(MergeConflictError) as caught:
+        session.merge(fork)
+    assert caught.value.chunks == ((3,),)
+
+
+def test_forks_taken_before_a_rebase_are_refused_and_those_after_it_merge(repo: ars.Repository) -> None:
+    session = repo.writable_session("main")
+    (early,) = forks(session, (0, 5))
+    fill(session, 9, 9)
+    with repo.transaction("main", message="somebody else") as store:
+        fill(store.session, 0, 7)
+    session.rebase(ars.ConflictDetector())
+    with pytest.raises(MergeConflictError, match="before the session was rebased") as caught:
+        session.merge(early, on_overlap="last")
+    assert (caught.value.path, caught.value.chunks) == ("a", ((0,),))
+    (late,) = forks(session, (1, 6))
+    assert values(late)[0] == 7
+    session.merge(late)
+    session.commit("rebased")
+    assert values(repo.readonly_session("main"))[:2] == [7, 6]
+
+
+def test_a_fork_of_another_session_is_refused_with_its_chunks(repo: ars.Repository) -> None:
+    one, two = repo.writable_session("main"), repo.writable_session("main")
+    (fork,) = forks(one, (4, 5))
+    with pytest.raises(MergeConflictError, match="another session") as caught:
+        two.merge(fork, on_overlap="last")
+    assert (caught.value.path, caught.value.chunks) == ("a", ((4,),))
+
+
+def test_the_writes_of_a_fork_depend_on_what_it_read_where_the_session_is_serializable(repo: ars.Repository) -> None:
+    for isolation in ("snapshot", "serializable"):
+        session = repo.writable_session("main", isolation=isolation)
+        fork = session.fork()
+        assert values(fork)[2] < 100
+        fill(fork, 12, 1)
+        session.merge(ars.merge_sessions(fork))
+        with repo.transaction("main", message="somebody else") as store:
+            fill(store.session, 2, 8)
+        if isolation == "snapshot":
+            session.commit("read something old", rebase_with=ars.ConflictDetector())
+        else:
+            with pytest.raises(ars.RebaseFailedError):
+                session.commit("read something old", rebase_with=ars.ConflictDetector())
