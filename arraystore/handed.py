@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import warnings
 import weakref
 from collections.abc import Iterable
@@ -15,6 +17,8 @@ from arraystore.format.changes import ForkChanges
 from arraystore.provisional import Provisional
 
 __all__ = ["Handed", "Taken", "warn_of_unmerged"]
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 class Fork(Protocol):
@@ -60,11 +64,14 @@ class Handed:
         Forks that have not, by epoch.
     below
         What forks see below their own changes, with the change set and its version that it shows.
+    reported
+        Forks of which it was said that they have not come home, by epoch.
     """
 
     merged: Merged = field(default_factory=Merged)
     taken: dict[int, Taken] = field(default_factory=dict)
     below: tuple[ChangeSet, int, Provisional] | None = None
+    reported: set[int] = field(default_factory=set)
 
     def came_home(self, forks: Iterable[ForkChanges]) -> None:
         """Note forks that were merged."""
@@ -72,14 +79,23 @@ class Handed:
             self.taken.pop(fork.epoch, None)
 
 
-def warn_of_unmerged(handed: Handed, stacklevel: int) -> None:
-    """Warn if forks that may have written something have not come home; `stacklevel` as in `warnings.warn`."""
-    count = sum(taken.missed for taken in list(handed.taken.values()))
-    if count:
-        what = "fork of this session was" if count == 1 else "forks of this session were"
+def warn_of_unmerged(handed: Handed) -> None:
+    """Warn if forks that may have written something have not come home; of each fork once."""
+    missed = {epoch for epoch, taken in list(handed.taken.items()) if taken.missed} - handed.reported
+    if missed:
+        handed.reported |= missed
+        what = "fork of this session was" if len(missed) == 1 else "forks of this session were"
         warnings.warn(
-            f"{count} {what} sent away or written to, and not merged: what was written there will not be part of this "
-            "commit. Merge what changes() of the forks returns before committing, with session.merge(...).",
+            f"{len(missed)} {what} sent away or written to, and not merged: what was written there will not be part of "
+            "this commit. Merge what changes() of the forks returns before committing, with session.merge(...).",
             UnmergedForksWarning,
-            stacklevel=stacklevel + 1,
+            stacklevel=_caller(),
         )
+
+
+def _caller() -> int:
+    """Return the level of the first frame above the function that warns that is not of this package."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    return level

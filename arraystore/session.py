@@ -551,9 +551,9 @@ class Session:
 
         await merge_into(self, forks, on_overlap)
 
-    def _warn_of_unmerged_forks(self, stacklevel: int = 2) -> None:
-        """Warn if forks that may have written something have not been merged; `stacklevel` as in `warnings.warn`."""
-        warn_of_unmerged(self._handed, stacklevel + 1)
+    def _warn_of_unmerged_forks(self) -> None:
+        """Warn, where this package was called, if forks that may have written something have not been merged."""
+        warn_of_unmerged(self._handed)
 
     # -- looking --------------------------------------------------------------------------------------------
 

@@ -1,0 +1,90 @@
+"""Forks that may have written something and did not come home are reported when the session commits."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import warnings
+from collections.abc import Callable
+
+import pytest
+
+import arraystore as ars
+from arraystore.errors import UnmergedForksWarning
+from tests.forks.support import counted, fill
+
+
+@pytest.fixture
+def session() -> ars.Session:
+    session = counted(ars.in_memory_storage())[0].writable_session("main")
+    fill(session, 8, 1)
+    return session
+
+
+def written(session: ars.Session) -> object:
+    fork = session.fork()
+    fill(fork, 0, 2)
+    return fork
+
+
+def sent(session: ars.Session) -> object:
+    return pickle.dumps(session.fork())
+
+
+def returned(session: ars.Session) -> object:
+    fork = session.fork()
+    fill(fork, 0, 2)
+    return fork.changes()
+
+
+@pytest.mark.parametrize("use", [written, sent, returned])
+def test_a_fork_that_was_used_and_not_merged_is_reported(
+    session: ars.Session, use: Callable[[ars.Session], object]
+) -> None:
+    kept = [use(session), use(session)]
+    with pytest.warns(UnmergedForksWarning, match="2 forks") as caught:
+        session._warn_of_unmerged_forks()
+    assert caught[0].filename == __file__
+    assert "merge" in str(caught[0].message)
+    del kept
+
+
+def test_forks_that_were_merged_or_never_used_are_not_reported(session: ars.Session) -> None:
+    unused, merged, travelled, combined = (session.fork() for _ in range(4))
+    fill(merged, 0, 2)
+    copy = pickle.loads(pickle.dumps(travelled))
+    fill(copy, 1, 2)
+    fill(combined, 2, 2)
+    session.merge(merged, ars.merge_sessions(copy, combined))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        session._warn_of_unmerged_forks()
+    assert not unused.has_uncommitted_changes
+
+
+def test_a_fork_whose_merge_failed_is_still_reported(session: ars.Session) -> None:
+    one, two = session.fork(), session.fork()
+    for fork in (one, two):
+        fill(fork, 0, 2)
+    with pytest.raises(ars.MergeConflictError):
+        session.merge(one, two)
+    session.merge(one)
+    with pytest.warns(UnmergedForksWarning, match="1 fork "):
+        session._warn_of_unmerged_forks()
+
+
+def test_a_fork_that_nobody_holds_and_nobody_sent_is_forgotten(session: ars.Session) -> None:
+    session.fork()
+    gc.collect()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        session._warn_of_unmerged_forks()
+
+
+def test_discarding_forgets_the_forks_of_what_is_discarded(session: ars.Session) -> None:
+    kept = written(session)
+    session.discard_changes()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        session._warn_of_unmerged_forks()
+    del kept
