@@ -34,7 +34,7 @@ _MOST_BYTES = MAX_BODY // 4
 """Of replacements in one rewrite record: its body is repeated some eight times by its successors."""
 
 _TRIES = 200
-"""Attempts of one rewrite: among ten writers each wins one race in ten, and who gives up leaves its manifests behind."""
+"""Attempts of one rewrite: of ten writers each wins one race in ten, and who gives up leaves its manifests behind."""
 
 
 def foldable(layers: tuple[Layer, ...]) -> tuple[int, int] | None:
