@@ -119,6 +119,7 @@ class ArrayHandle:
         self.own_layers = () if known is None else self.layers[len(known.layers) :]
         if self.info is not None and known is not None and known.documents is not self.node.documents:
             self.committed_grid = array_info(known.documents).grid
+        self.as_committed = known is not None and self.committed_grid == self.grid and not self.own_layers
 
     def inside(self, coords: tuple[int, ...]) -> bool:
         """Tell whether a chunk is in the grid."""
@@ -238,10 +239,13 @@ class Hierarchy:
 
     def _note_chunk(self, reads: ReadSet, handle: ArrayHandle, coords: tuple[int, ...]) -> None:
         """Note a chunk of the snapshot that is read, unless this session made the place where it would be."""
-        if handle.committed is None or not all(map(lt, coords, handle.committed_grid)) or self.noted is None:
-            return
-        if not handle.own_layers or not speaks_of(handle.own_layers, coords, self.reader):
+        if _untracked.get() is not self and (handle.as_committed or self._is_committed(handle, coords)):
             reads.chunk(handle.node.id, coords)
+
+    def _is_committed(self, handle: ArrayHandle, coords: tuple[int, ...]) -> bool:
+        if handle.committed is None or not all(map(lt, coords, handle.committed_grid)):
+            return False
+        return not speaks_of(handle.own_layers, coords, self.reader)
 
     def _note_outside(self, handle: ArrayHandle) -> None:
         """Note that a chunk was looked for where the array has no place for it, which is a matter of metadata."""

@@ -316,6 +316,16 @@ async def test_a_key_that_was_not_there_must_not_have_become_a_file(repo: ars.Re
     assert [c.path for c in refused(session)] == ["/notes/today.txt"]
 
 
+@pytest.mark.parametrize("key", ["below/array/c/0/0", "below/array/anything"])
+def test_a_key_that_was_not_there_must_not_have_come_to_be_below_an_array(repo: ars.Repository, key: str) -> None:
+    session = serializable(repo)
+    assert session.store.get_sync(key) is None
+    tell(session)
+    others(repo, write("a", 3))
+    others(repo, lambda store: zarr.create_array(store, name="below/array", **a_grid()))
+    assert "/below/array" in {c.path for c in refused(session)}
+
+
 async def test_setting_what_does_not_exist_relies_on_that(repo: ars.Repository) -> None:
     session = serializable(repo)
     buffer = zarr.core.buffer.default_buffer_prototype().buffer.from_bytes(b"\1" * 8)
