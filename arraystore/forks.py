@@ -296,10 +296,10 @@ def apply_payloads(
         references = _taken_over(changes, haul.references)
         earlier = [merged.owners[fork.fork] for fork in haul.forks if fork.fork in merged.owners]
         owners = np.array([merged.owners.setdefault(f.fork, len(merged.owners) + 1) for f in haul.forks])
+        if earlier:
+            _take_out(changes, merged, earlier)
         for node, log, span in zip(nodes, logs, spans, strict=True):
-            cells = order[span][~again[span]]
-            if earlier:
-                _take_out(changes, node, log, earlier)
+            cells = order[span]  # of cells that are the same chunk the last one counts
             _put(changes, node, log, numbers[cells], references, cells)
             values = (np.full(len(cells), changes.epoch), owners[forks[cells]], np.zeros(len(cells), dtype=np.int64))
             log.put_numbered(numbers[cells], np.stack(values, axis=1))
@@ -387,13 +387,15 @@ def _late(
     return late
 
 
-def _take_out(changes: ChangeSet, node: Node, log: CellLog, owners: Sequence[int]) -> None:
-    """Take out what came home with an earlier state of the same forks."""
-    coords, values = log.columns()
-    table = changes.array(node).table
-    gone = table.numbers(coords[np.isin(values[:, 1], owners)])
-    there, _ = table.columns()
-    table.drop(~np.isin(table.numbers(there), gone))
+def _take_out(changes: ChangeSet, merged: Merged, owners: Sequence[int]) -> None:
+    """Take out what came home with earlier states of forks: they may have taken it back since."""
+    for identifier, log in merged.cells.items():
+        written = changes.arrays.get(identifier)
+        if written is not None:
+            coords, values = log.columns()
+            gone = written.table.numbers(coords[np.isin(values[:, 1], owners)])
+            there, _ = written.table.columns()
+            written.table.drop(~np.isin(written.table.numbers(there), gone))
 
 
 def _taken_over(changes: ChangeSet, part: References) -> References:

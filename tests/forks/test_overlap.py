@@ -69,6 +69,24 @@ def test_a_newer_state_of_a_fork_that_was_overwritten_wins_again_when_it_is_merg
     assert values(session)[:3] == [5, 5, 8]
 
 
+def test_what_a_fork_takes_back_after_it_was_merged_is_gone_when_it_is_merged_again(repo: ars.Repository) -> None:
+    session = repo.writable_session("main")
+    one, two = forks(session, (9, 5), (12, 6))
+    zarr.create_array(one.store, name="b", shape=(4,), chunks=(1,), dtype="i8")[0] = 3
+    fill(one, 10, 5)
+    session.merge(one, two)
+    one.store.delete_sync("a/c/9")
+    one.store.delete_sync("b/c/0")
+    session.merge(one)
+    assert values(session)[9:13] == [0, 5, 0, 6]
+    one.store.delete_sync("a/c/10")
+    session.merge(one)
+    session.commit("taken back")
+    committed = repo.readonly_session("main")
+    assert values(committed)[9:13] == [0, 0, 0, 6]
+    assert len(committed.chunk_coordinates("b")) == 0
+
+
 def test_a_deletion_that_is_merged_last_deletes(repo: ars.Repository) -> None:
     session = repo.writable_session("main")
     one, two = forks(session, (0, 5), (1, 6))
