@@ -12,7 +12,6 @@ import numpy.typing as npt
 import zarr
 
 from arraystore.commit.detect import Ours, detect
-from arraystore.commit.footprint import Footprint
 from arraystore.commit.group import Obstacle
 from arraystore.commit.prepare import Prepared
 from arraystore.commit.resolve import RefusedError, Workshop, resolve
@@ -29,6 +28,7 @@ from arraystore.conflicts import Conflict, ConflictType
 from arraystore.errors import InvalidInputError, RebaseFailedError
 from arraystore.format.ids import id_to_text
 from arraystore.format.node import Documents
+from arraystore.format.transaction import Operation
 from arraystore.hierarchy import Hierarchy
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ async def get_over(session: Session, prepared: Prepared, obstacle: Obstacle, sol
         conflict, reason = error.args
         detail = f"{conflict.detail}; the solver's answer cannot be used: {reason}"
         raise _failed(session, after, [replace(conflict, detail=detail)]) from None
-    raised = _raised(resolved, obstacle.theirs, obstacle.before, after, solved)
+    raised = _raised(prepared, resolved, obstacle, solved)
     if raised:
         raise _failed(session, after, raised)
     return resolved
@@ -97,12 +97,17 @@ def _failed(session: Session, after: State, conflicts: Sequence[Conflict]) -> Re
 
 
 def _raised(
-    resolved: Prepared, theirs: Footprint, before: State, after: State, solved: Sequence[tuple[Conflict, Solution]]
+    prepared: Prepared, resolved: Prepared, obstacle: Obstacle, solved: Sequence[tuple[Conflict, Solution]]
 ) -> list[Conflict]:
     """Return conflicts that are there only because of how others were solved."""
     known = {(conflict.conflict_type, conflict.node) for conflict, _ in solved}
-    found = detect(Ours.of(resolved), theirs, before, after)
-    return [conflict for conflict in found if (conflict.conflict_type, conflict.node) not in known]
+    found = detect(Ours.of(resolved), obstacle.theirs, obstacle.before, obstacle.tip.state)
+    decided = _deleted(resolved) - _deleted(prepared)  # whoever solved a conflict had them deleted, changed or not
+    return [c for c in found if (c.conflict_type, c.node) not in known and c.node not in decided]
+
+
+def _deleted(prepared: Prepared) -> set[bytes]:
+    return {change.id for change in prepared.log.nodes if change.operation == Operation.DELETED}
 
 
 # -- solvers ------------------------------------------------------------------------------------------------------
@@ -157,16 +162,17 @@ def _encode(documents: Documents, coords: tuple[int, ...], values: npt.NDArray[A
     prototype = default_buffer_prototype()
     kept: dict[str, Any] = {name: prototype.buffer.from_bytes(text) for name, text in documents.items()}
     store = MemoryStore(kept)
-    array = zarr.open_array(store, mode="r+", zarr_format=3 if "zarr.json" in documents else 2)
-    with zarr.config.set({"array.write_empty_chunks": True}):
+    with zarr.config.set({"array.write_empty_chunks": True}):  # arrays look at it when they are opened
+        array = zarr.open_array(store, mode="r+", zarr_format=3 if "zarr.json" in documents else 2)
+        shape = np.shape(array.blocks[coords] if coords else array[...])
+        if values.shape != shape:
+            raise InvalidInputError(f"a solver merged chunk {coords} as values of shape {values.shape}, not {shape}")
         if coords:
             array.blocks[coords] = values
         else:
             array[...] = values
-    written = [value for key, value in kept.items() if key not in documents]
-    if len(written) != 1:
-        raise InvalidInputError(f"a merged chunk of shape {values.shape} does not fill chunk {coords} of its array")
-    return bytes(written[0].to_bytes())
+    (written,) = [value for key, value in kept.items() if key not in documents]
+    return bytes(written.to_bytes())
 
 
 # -- coordinates that must not repeat -------------------------------------------------------------------------------
