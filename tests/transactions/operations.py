@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,8 @@ class Operation:
         Does it to a model, as a session meant it that saw a view: `happens(model, view, label)`.
     isolation
         Of the session.
+    on
+        Path of the array that it needs, if any.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Operation:
     run: Callable[[Session, str], None]
     happens: Callable[[Model, Model, str], None]
     isolation: str = "snapshot"
+    on: str = ""
 
 
 # -- the base --------------------------------------------------------------------------------------------------
@@ -133,12 +136,8 @@ def written(label: str, count: int) -> list[int]:
 
 def array_operations(a: str) -> list[Operation]:
     """Return operations on the array at a path."""
-    return [
-        *_metadata_operations(a),
-        *_size_operations(a),
-        *_chunk_operations(a),
-        *_node_operations(a),
-    ]
+    on_array = [*_metadata_operations(a), *_size_operations(a), *_chunk_operations(a)]
+    return [*[replace(operation, on=a) for operation in on_array], *_node_operations(a)]
 
 
 def _edit(a: str, change: Callable[[Thing, str], None]) -> Callable[[Model, Model, str], None]:
@@ -338,7 +337,9 @@ def _creations() -> list[Operation]:
         _creating("group", "create the group `/n`", "n", "group"),
         _creating("file", "create a file `/n/c/0`, the name of a chunk of an array `/n`", "n/c/0", "file"),
         Operation("deep array", "create the array `/n/x/y` and the groups above it", create_deep, created_deep),
-        Operation("bare array", "create the array `/n/x/y` without groups above it", create_bare, created_bare),
+        Operation(
+            "bare array", "create the array `/n/x/y` without groups above it", create_bare, created_bare, on="g/s/b"
+        ),
         _creating("nested array", "create the array `/g/n`", "g/n", "array"),
         _creating("nested group", "create the group `/g/n`", "g/n", "group"),
         _creating("nested file", "create the file `/g/new.txt`", "g/new.txt", "file"),
@@ -405,7 +406,9 @@ def _other_operations() -> list[Operation]:
             lambda session, _: session.store.delete_sync("g/notes.txt"),
             lambda model, view, _: model.remove(view, "g/notes.txt"),
         ),
-        Operation("append to 7", "append to `/g/u`, whose 7 items do not fill their chunks", append, appended),
+        Operation(
+            "append to 7", "append to `/g/u`, whose 7 items do not fill their chunks", append, appended, on="g/u"
+        ),
     ]
 
 
