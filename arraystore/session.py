@@ -29,7 +29,7 @@ from arraystore.diff import Diff, status_of
 from arraystore.errors import ConflictError, InvalidInputError, NodeNotFoundError, ReadOnlyError, SessionStateError
 from arraystore.forks import OnOverlap
 from arraystore.format.ids import id_to_text
-from arraystore.format.node import NodeKind
+from arraystore.format.node import Node, NodeKind
 from arraystore.handed import Handed, warn_of_unmerged
 from arraystore.hierarchy import Hierarchy
 from arraystore.listing import present_chunks
@@ -137,7 +137,7 @@ class Session:
     @property
     def reads(self) -> dict[str, Any]:
         """What a serializable session has noted of its reads, for people; empty for any other."""
-        return {} if self.hierarchy.reads is None else self.hierarchy.reads.summary()
+        return {} if self.hierarchy.reads is None else self.hierarchy.reads.summary(self.hierarchy.beneath.keys)
 
     @property
     def base_tip(self) -> Tip:
@@ -565,7 +565,7 @@ class Session:
         NodeNotFoundError
             If there is no such array.
         """
-        node = self.hierarchy.node(path.strip("/"))
+        node = self._looked_up(path)
         if node is None or node.kind != NodeKind.ARRAY:
             raise NodeNotFoundError(f"there is no array {path!r} in snapshot {self.snapshot_id}")
         return run(present_chunks(self.hierarchy, node)).coords
@@ -578,10 +578,17 @@ class Session:
         NodeNotFoundError
             If there is no such node.
         """
-        node = self.hierarchy.node(path.strip("/"))
+        node = self._looked_up(path)
         if node is None:
             raise NodeNotFoundError(f"there is no node {path!r} in snapshot {self.snapshot_id}")
         return id_to_text(node.id)
+
+    def _looked_up(self, path: str) -> Node | None:
+        """Return a node, and note that it was looked for."""
+        key = path.strip("/")
+        if (noted := self.hierarchy.noted) is not None:
+            noted.place(key)
+        return self.hierarchy.node(key)
 
 
 def pack_writer(context: Context) -> PackWriter:

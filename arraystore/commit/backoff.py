@@ -40,17 +40,20 @@ class Backoff:
         """Note that the attempt succeeded."""
         self._losses = 0
 
-    async def lost(self, passed: int) -> None:
-        """Wait after an attempt that lost to `passed` records.
+    async def pause(self) -> None:
+        """Wait after an attempt that was lost."""
+        self._losses += 1
+        took = max(0.0, (self._environment.now_us() - self._began) / 1e6)
+        window = took * self._rivals / self._losses
+        if window > 0:
+            await self._environment.sleep(min(window, _LONGEST) * self._environment.random())
+
+    def lost_to(self, passed: int) -> None:
+        """Learn from an attempt that was lost.
 
         Parameters
         ----------
         passed
             How many records were put since the one that the attempt was to follow.
         """
-        self._losses += 1
         self._rivals += _SMOOTHING * (max(0, passed - 1) - self._rivals)
-        took = max(0.0, (self._environment.now_us() - self._began) / 1e6)
-        window = took * self._rivals / self._losses
-        if window > 0:
-            await self._environment.sleep(min(window, _LONGEST) * self._environment.random())

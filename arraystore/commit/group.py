@@ -252,9 +252,10 @@ class GroupCommitter:
         with self._lock:
             for request in batch.requests:
                 request.taken = False
+        await backoff.pause()  # before looking: what is known before a pause is out of date after it
         newest = await self._follow(tip, await self.log.tip(tip.sequence + 1))
         self._count_refusals(newest.sequence - tip.sequence)
-        await backoff.lost(newest.sequence - tip.sequence)
+        backoff.lost_to(newest.sequence - tip.sequence)
         return newest
 
     def _take_off(self, batch: _Batch, tip: Tip) -> _Flight | None:
@@ -491,4 +492,4 @@ async def _checked(log: BranchLog, request: Request, theirs: Footprint, tip: Tip
 
 def _collisions(request: Request, theirs: Footprint, before: State, after: State) -> list[Conflict]:
     conflicts = detect(Ours.of(request.prepared), theirs, before, after)
-    return conflicts if request.reads is None else [*conflicts, *request.reads.collisions(theirs)]
+    return conflicts if request.reads is None else [*conflicts, *request.reads.collisions(theirs, before)]
