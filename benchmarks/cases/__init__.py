@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.cases import chunks, history, objects, references, requests
+from benchmarks.cases import chunks, forks, history, objects, references, requests
 from benchmarks.results import CaseResult
 from benchmarks.setup import Setup
 
@@ -17,7 +17,8 @@ CASES: dict[str, Callable[[Setup], CaseResult]] = {
     "objects": objects.run,
     "references": references.run_bulk,
     "chunks": chunks.run,
+    "forks": forks.run,
 }
 
 NEED_SERVER = frozenset({"requests"})
-NEED_LOCAL = frozenset({"large", "history", "objects", "references"})
+NEED_LOCAL = frozenset({"large", "history", "objects", "references", "forks"})
