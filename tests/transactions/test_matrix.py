@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -258,3 +260,13 @@ def test_the_page_is_as_it_is_written_from_the_runs() -> None:
     # run `python -m tests.transactions.matrix_page` to write it anew
     shown = rendered(lambda ours, theirs: documented(ours.name, theirs.name) or "")
     assert part_of(PAGE.read_text(encoding="utf-8")) == shown
+
+
+def test_every_test_that_the_page_names_exists() -> None:
+    root = Path(__file__).parents[1]
+    there = {
+        name for path in root.rglob("test_*.py") for name in re.findall(r"def (test_\w+)", path.read_text("utf-8"))
+    }
+    named = set(re.findall(r"`(test_\w+)`", PAGE.read_text("utf-8")))
+    assert len(named) > 15
+    assert named <= there
