@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from arraystore.commit.environment import Environment
 from arraystore.errors import FormatError, ObjectNotFoundError, RefNotFoundError, StorageError, UnsupportedStorageError
@@ -31,6 +32,9 @@ __all__ = ["AppendUncertainError", "BranchLog", "Resolved", "Span", "carriers", 
 _APPEND_TRIES = 6
 _RECORDS_KEPT = 256
 _LOGS_KEPT = 256
+_BODIES_KEPT = 512
+
+T = TypeVar("T")
 
 Resolved = tuple[Transaction, TransactionLog, bytes]
 """A transaction with its change log and its encoded note, wherever these were."""
@@ -85,6 +89,7 @@ class BranchLog:
         self.environment = environment
         self.prefix = branch_prefix(branch)
         self._recent: dict[int, Record] = {}
+        self._decoded: dict[int, tuple[bytes, Body]] = {}
         self._resolved: dict[int, list[Resolved]] = {}
 
     def key(self, sequence: int) -> str:
@@ -103,14 +108,8 @@ class BranchLog:
         if record is None:
             key = self.key(sequence)
             record = decode_record(key, await self.storage.get(key), self.branch, sequence)
-            self._remember(record)
+            _keep(self._recent, sequence, record, _RECORDS_KEPT)
         return record
-
-    def _remember(self, record: Record) -> None:
-        if len(self._recent) >= _RECORDS_KEPT:
-            for old in list(self._recent)[: _RECORDS_KEPT // 2]:
-                self._recent.pop(old, None)
-        self._recent[record.sequence] = record
 
     async def hint(self) -> Hint | None:
         """Read the branch's hint; None where it is missing or unreadable, which costs time but no safety."""
@@ -202,8 +201,13 @@ class BranchLog:
         )
 
     def decode(self, sequence: int, body: bytes) -> Body:
-        """Decode the body of a record."""
-        return decode_body(self.key(sequence), body, self.branch, sequence)
+        """Decode the body of a record, which is done once for those that were met lately."""
+        known = self._decoded.get(sequence)
+        if known is not None and known[0] == body:
+            return known[1]
+        found = decode_body(self.key(sequence), body, self.branch, sequence)
+        _keep(self._decoded, sequence, (body, found), _BODIES_KEPT)
+        return found
 
     async def resolve(
         self, sequence: int, commit: Commit, records: dict[int, Record] | None = None
@@ -226,14 +230,8 @@ class BranchLog:
                 for item in commit.transactions
             ]
             if not any(isinstance(item.log, bytes) for item in commit.transactions):
-                self._keep(sequence, found)
+                _keep(self._resolved, sequence, found, _LOGS_KEPT)
         return found
-
-    def _keep(self, sequence: int, resolved: list[Resolved]) -> None:
-        if len(self._resolved) >= _LOGS_KEPT:
-            for old in list(self._resolved)[: _LOGS_KEPT // 2]:
-                self._resolved.pop(old, None)
-        self._resolved[sequence] = resolved
 
     async def note(self, sequence: int, item: Transaction, records: dict[int, Record] | None = None) -> bytes:
         """Return message and metadata of a transaction, encoded."""
@@ -280,8 +278,16 @@ class BranchLog:
                 "first, and never commits twice."
             ) from error
         if won:
-            self._remember(record)
+            _keep(self._recent, record.sequence, record, _RECORDS_KEPT)
         return won
+
+
+def _keep(cache: dict[int, T], sequence: int, value: T, most: int) -> None:
+    """Put something into a cache, of which the older half goes where it is full."""
+    if len(cache) >= most:
+        for old in list(cache)[: most // 2]:
+            cache.pop(old, None)
+    cache[sequence] = value
 
 
 async def put_surely(storage: Storage, environment: Environment, key: str, data: bytes) -> bool:
