@@ -262,13 +262,20 @@ def keeps_shape(ours: Ours, before: State, change: NodeChange) -> bool:
 
 def _double_update(view: _View, change: NodeChange, theirs: NodeFootprint) -> Conflict:
     mark = view.ours.marks.get(change.id)
-    snapshot = theirs.appended or theirs.updated
-    if mark is not None and theirs.appended:
-        return view.conflict(ConflictType.UnalignedAppend, change, snapshot, _advice(mark, mark.start))
-    detail = "both changed its metadata"
-    if theirs.appended:
-        detail = "theirs appended to it, ours changes its shape or how its chunks are read"
-    return view.conflict(ConflictType.ZarrMetadataDoubleUpdate, change, snapshot, detail)
+    if mark is not None and not mark.aligned and _grew(view, change.id, mark.axis):
+        return view.conflict(ConflictType.UnalignedAppend, change, _newest(theirs), _advice(mark, mark.start))
+    if theirs.updated:
+        return view.conflict(ConflictType.ZarrMetadataDoubleUpdate, change, theirs.updated, "both changed its metadata")
+    detail = "theirs appended to it, ours changes its shape or how its chunks are read"
+    return view.conflict(ConflictType.ZarrMetadataDoubleUpdate, change, theirs.appended, detail)
+
+
+def _grew(view: _View, identifier: bytes, axis: int) -> bool:
+    """Tell whether theirs made an array longer along a dimension: an append, even one that could not be noted so."""
+    was, now = node_by_id(view.before, identifier), node_by_id(view.after, identifier)
+    if was is None or now is None or not reads_alike(was.documents, now.documents):
+        return False
+    return dimension_of(was.documents, axis).length < dimension_of(now.documents, axis).length
 
 
 def _advice(mark: AppendMark, end: int) -> str:
