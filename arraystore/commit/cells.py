@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -116,13 +117,19 @@ def cells_of(name: str, change: ChunkChange) -> Cells:
         return Cells(layer.box, decode_presence(name, layer.box, layer.count, *change.presence))
     if layer.inline is None:
         raise FormatError(name, "a sparse layer does not tell its cells")
-    manifest = decode_manifest(f"{name}: inlined manifest {layer.key}", layer.inline)
-    box = manifest.box
+    box, count, numbers = _inlined(f"{name}: inlined manifest {layer.key}", layer.inline)
     if layer.shift is not None and len(layer.shift) == len(box.low):
         box = box.shifted(layer.shift)
-    if box != layer.box or manifest.count != layer.count:
+    if box != layer.box or count != layer.count:
         raise FormatError(name, f"inlined manifest {layer.key} is not the one that its layer describes")
-    return Cells(layer.box, manifest.index)
+    return Cells(layer.box, numbers)
+
+
+@lru_cache(maxsize=1024)
+def _inlined(name: str, data: bytes) -> tuple[Box, int, Int64s | None]:
+    """Return box, count and numbers of an inlined manifest; the same few are asked for by every attempt to commit."""
+    manifest = decode_manifest(name, data)
+    return manifest.box, manifest.count, manifest.index
 
 
 def shared(ours: Sequence[Cells], theirs: Sequence[Cells]) -> Int64s:

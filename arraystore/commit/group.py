@@ -113,6 +113,7 @@ class Request:
     rebased: int = 0
     taken: bool = False
     abandoned: bool = False
+    _ours: tuple[Prepared, Ours] | None = None
     answer: Future[Committed | Obstacle] = field(default_factory=Future)
 
     def again(self, prepared: Prepared, base: Tip) -> Request:
@@ -120,6 +121,13 @@ class Request:
         found = Request(prepared, base, self.tries, self.reads, self.guard)
         found.attempts, found.rebased = self.attempts, self.rebased
         return found
+
+    @property
+    def ours(self) -> Ours:
+        """What it wants, worked out once."""
+        if self._ours is None or self._ours[0] is not self.prepared:
+            self._ours = self.prepared, Ours.of(self.prepared)
+        return self._ours[1]
 
     @property
     def done(self) -> bool:
@@ -491,5 +499,5 @@ async def _checked(log: BranchLog, request: Request, theirs: Footprint, tip: Tip
 
 
 def _collisions(request: Request, theirs: Footprint, before: State, after: State) -> list[Conflict]:
-    conflicts = detect(Ours.of(request.prepared), theirs, before, after)
+    conflicts = detect(request.ours, theirs, before, after)
     return conflicts if request.reads is None else [*conflicts, *request.reads.collisions(theirs, before)]
