@@ -1,8 +1,9 @@
-"""How long to wait after a lost race, so that writers who cannot see each other take turns.
+"""How long to wait after a lost race, so that writers who cannot see each other do not all come back at once.
 
-Each lost attempt tells how many records others have put meanwhile, which estimates how many writers there are.
-Waiting a random part of the time that as many PUTs take lets about one of them try in each PUT's time; who has
-lost often waits less, so that nobody starves.
+Each lost attempt tells how many records others have put meanwhile, which estimates how many rivals there are.  The
+pause is a random part of a quarter of the time that their PUTs take: of two records one is always written, whoever
+loses, so waiting longer costs throughput, and saves nothing but requests.  Who has lost often waits less, so that
+nobody starves.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ _LONGEST = 2.0
 """Most seconds between two attempts."""
 
 _SMOOTHING = 0.5
+_SHARE = 0.25
 
 
 class Backoff:
@@ -44,7 +46,7 @@ class Backoff:
         """Wait after an attempt that was lost."""
         self._losses += 1
         took = max(0.0, (self._environment.now_us() - self._began) / 1e6)
-        window = took * self._rivals / self._losses
+        window = _SHARE * took * self._rivals / self._losses
         if window > 0:
             await self._environment.sleep(min(window, _LONGEST) * self._environment.random())
 
