@@ -270,6 +270,7 @@ class Session:
         StorageError
             If the storage failed.  Call commit again: it finds out first whether the commit had arrived.
         """
+        self._warn_of_unmerged_forks()
         return run(
             self.commit_async(
                 message,
@@ -292,6 +293,7 @@ class Session:
         reads: Mapping[str, Any] | None = None,
     ) -> str:
         """Asynchronous twin of `commit`."""
+        self._warn_of_unmerged_forks()
         if not self._uncertain:
             self.check_writable()
         changes = self._changes

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from arraystore import Repository
+from arraystore import ConflictDetector, Repository
 from arraystore.errors import InvalidInputError
 from arraystore.ingest.model import GroupInfo
 from arraystore.ingest.plan import IngestPlan, plan_ingest
@@ -147,8 +148,9 @@ def ingest(
         If the sources cannot be read or do not fit; no task has started then.
     TaskFailedError
         If a task failed for good.
-    ConflictError
-        If somebody committed to the branch meanwhile.
+    RebaseFailedError
+        If somebody committed to the branch meanwhile what collides with it, to the same variables for instance;
+        appends along the same dimension do not, where chunks end where appends do.
     """
     prepared = prepare(
         sources, storage, group=group, branch=branch, append_dim=append_dim, chunks=chunks, tasks=tasks, skip=skip,
@@ -183,7 +185,7 @@ def carry_out(
         session.merge(*(result.changes for result in results))
         retried = sum(result.attempt > 0 for result in results)
     text = message or default_message(plan)
-    snapshot = session.commit(text, metadata=_metadata(plan))
+    snapshot = session.commit(text, metadata=_metadata(plan), rebase_with=ConflictDetector())
     run(session.context.idle())  # a batch job leaves nothing behind in the background
     return IngestReport(snapshot, plan, text, time.perf_counter() - began, retried)
 
@@ -191,8 +193,9 @@ def carry_out(
 def _prepare_group(plan: IngestPlan, session: Session) -> None:
     """Create and grow arrays, and write the small ones: tasks then find everything in place."""
     group = require_group(session.store, plan.group.path, plan.group_attrs)
-    for array in plan.arrays:
-        (make_array if array.is_new else resize_array)(group, array)
+    with session.appending(plan.append_dim) if plan.append_dim else nullcontext():
+        for array in plan.arrays:
+            (make_array if array.is_new else resize_array)(group, array)
     small = [region for array in plan.arrays if array.on_driver for region in regions_of(array, array.nbytes)]
     RegionTransfer.of(plan)(session, small)
 

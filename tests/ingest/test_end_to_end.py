@@ -39,6 +39,15 @@ def assert_holds(storage: Storage, expected: xr.Dataset, group: str = "") -> Non
     assert found.attrs == expected.attrs
 
 
+def joined(*parts: tuple[int, int]) -> xr.Dataset:
+    """What sources that begin somewhere and have a length are together."""
+    expected = climate(length=sum(length for _, length in parts))
+    for start, length in parts:
+        for name in ("tas", "wind"):
+            expected[name][start] = climate(start, length)[name][0]
+    return expected
+
+
 def _as_lists(attrs: dict[str, Any]) -> dict[str, Any]:
     return {key: np.asarray(value).tolist() for key, value in attrs.items()}
 
@@ -96,11 +105,7 @@ def test_several_sources_are_joined_in_one_commit_across_chunk_boundaries(
 ) -> None:
     paths = [make_source(f"{start}.nc", start=start, length=5) for start in range(0, 60, 5)]
     ingest(paths, storage, append_dim="time", chunks={"time": 12}, spark=spark, message="five years")
-    expected = climate(0, 60)
-    for start in range(0, 60, 5):
-        for name in ("tas", "wind"):
-            expected[name][start] = climate(start, 5)[name][0]
-    assert_holds(storage, expected)
+    assert_holds(storage, joined(*((start, 5) for start in range(0, 60, 5))))
     assert history(storage) == ["five years"]
 
 
@@ -293,21 +298,27 @@ def test_a_repository_in_memory_is_refused_since_executors_cannot_reach_it(make_
         ingest([make_source()], arraystore.in_memory_storage())
 
 
-def test_of_two_appends_at_once_one_is_refused(
-    spark: SparkSession, storage: Storage, make_source: Make, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("aligned", [True, False])
+def test_two_appends_at_once_both_succeed_where_chunks_end_with_the_sources(
+    spark: SparkSession, storage: Storage, make_source: Make, monkeypatch: pytest.MonkeyPatch, aligned: bool
 ) -> None:
     from arraystore.ingest import run
 
-    ingest([make_source("0.nc")], storage, append_dim="time", spark=spark)
+    ingest([make_source("0.nc")], storage, append_dim="time", chunks={"time": 12}, spark=spark)
+    length = 24 if aligned else 18
     original = run.run_tasks
 
     def meanwhile(*args: object, **options: object) -> object:
         monkeypatch.setattr(run, "run_tasks", original)
-        ingest([make_source("1.nc", start=24)], storage, append_dim="time", spark=spark)
+        ingest([make_source("1.nc", start=24, length=length)], storage, append_dim="time", spark=spark)
         return original(*args, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(run, "run_tasks", meanwhile)
-    with pytest.raises(arraystore.ConflictError):
-        ingest([make_source("2.nc", start=48)], storage, append_dim="time", spark=spark)
-    assert ingested(storage).time.values.tolist() == list(range(48))
-    assert raw(make_source("1.nc", start=24)).time.values.tolist() == list(range(24, 48))
+    last = make_source("2.nc", start=48)
+    if aligned:
+        ingest([last], storage, append_dim="time", spark=spark)
+        assert_holds(storage, joined((0, 24), (24, length), (48, 24)))
+    else:
+        with pytest.raises(arraystore.RebaseFailedError, match="choose chunks"):
+            ingest([last], storage, append_dim="time", spark=spark)
+        assert_holds(storage, joined((0, 24), (24, length)))
