@@ -9,7 +9,14 @@ from collections.abc import Callable
 
 import pytest
 
-from arraystore import BasicConflictSolver, ConflictDetector, RebaseFailedError, Repository, in_memory_storage
+from arraystore import (
+    BasicConflictSolver,
+    ConflictDetector,
+    ConflictError,
+    RebaseFailedError,
+    Repository,
+    in_memory_storage,
+)
 from arraystore.commit.log import BranchLog
 from arraystore.format.history import decode_history
 from arraystore.format.ids import id_to_text
@@ -128,6 +135,24 @@ def test_chunks_packs_and_manifests_are_written_once_however_many_races_are_lost
     found = latest(inner).store.get_sync("a/c/99900")
     assert found is not None
     assert found.to_bytes()[:4] == (99_900).to_bytes(4, "little")
+
+
+def test_whoever_has_no_tries_left_is_told_and_may_go_on_later() -> None:
+    inner = in_memory_storage()
+    create_repository(inner)
+    rival = without_maintenance(Repository.open(inner))
+    storage = CountingStorage(Outrun(inner, rival_commits(rival, 5, 150_000)))
+    session = without_maintenance(impatient(storage)).writable_session("main")
+    _write(session, SMALL)
+    storage.reset()
+    with pytest.raises(ConflictError) as caught:
+        session.commit("at last", rebase_with=ConflictDetector(), rebase_tries=3)
+    assert type(caught.value) is ConflictError
+    assert _operations(storage).count("put_if_absent") == 4
+    assert caught.value.actual_parent == Repository.open(inner).lookup_branch("main")
+    session.commit("at last", rebase_with=ConflictDetector(), rebase_tries=3)
+    assert messages(inner)[-1] == "at last"
+    assert number(latest(inner), 0) == 1
 
 
 def test_a_conflict_that_is_solved_by_dropping_chunks_uploads_no_chunk_again() -> None:
