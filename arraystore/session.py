@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import numpy.typing as npt
 
 from arraystore.appends import append
@@ -23,20 +22,17 @@ from arraystore.commit.prepare import Prepared, check_note, prepare
 from arraystore.commit.reads import ReadSet
 from arraystore.commit.reseat import reseated
 from arraystore.commit.solvers import ConflictSolver, check_solver
-from arraystore.config import RepositoryConfig
 from arraystore.context import Context
 from arraystore.diff import Diff, status_of
-from arraystore.errors import ConflictError, InvalidInputError, NodeNotFoundError, ReadOnlyError, SessionStateError
+from arraystore.errors import ConflictError, InvalidInputError, ReadOnlyError, SessionStateError
 from arraystore.forks import OnOverlap
-from arraystore.format.ids import id_to_text
-from arraystore.format.node import Node, NodeKind
 from arraystore.handed import Handed, warn_of_unmerged
 from arraystore.hierarchy import Hierarchy
-from arraystore.listing import present_chunks
 from arraystore.moving import move_node
 from arraystore.rebasing import Unique, get_over
 from arraystore.runtime import run
 from arraystore.session_pickle import forget_live, keep_live, reduce_session
+from arraystore.session_view import SessionView
 from arraystore.store import ArrayStore
 
 if TYPE_CHECKING:
@@ -59,7 +55,7 @@ def isolation_number(name: str) -> int:
     return ISOLATIONS.index(name)
 
 
-class Session:
+class Session(SessionView):
     """One snapshot of a repository, and, in a writable session, changes over it.
 
     Sessions come from `Repository.readonly_session` and `Repository.writable_session`.
@@ -83,8 +79,7 @@ class Session:
         branch: str | None,
         isolation: Literal["snapshot", "serializable"] = "snapshot",
     ) -> None:
-        self.context = context
-        self._tip = tip
+        super().__init__(context, tip)
         self._branch = branch
         self._id = context.environment.new_id()
         self._pid = os.getpid()
@@ -120,11 +115,6 @@ class Session:
         return os.getpid() == self._pid
 
     @property
-    def snapshot_id(self) -> str:
-        """Id of the snapshot that the session is based on; after a commit, of the one that it made."""
-        return id_to_text(self._tip.state.snapshot)
-
-    @property
     def branch(self) -> str | None:
         """Branch that the session commits to, None if it only reads."""
         return self._branch
@@ -138,16 +128,6 @@ class Session:
     def reads(self) -> dict[str, Any]:
         """What a serializable session has noted of its reads, for people; empty for any other."""
         return {} if self.hierarchy.reads is None else self.hierarchy.reads.summary(self.hierarchy.beneath.keys)
-
-    @property
-    def base_tip(self) -> Tip:
-        """The record that the session is based on."""
-        return self._tip
-
-    @property
-    def config(self) -> RepositoryConfig:
-        """Configuration of the repository."""
-        return self.context.config
 
     @property
     def store(self) -> ArrayStore:
@@ -556,41 +536,6 @@ class Session:
     def _warn_of_unmerged_forks(self) -> None:
         """Warn, where this package was called, if forks that may have written something have not been merged."""
         warn_of_unmerged(self._handed)
-
-    # -- looking --------------------------------------------------------------------------------------------
-
-    def chunk_coordinates(self, path: str) -> npt.NDArray[np.int64]:
-        """Return the grid coordinates of all chunks that an array has, shape (n, d), in row-major order.
-
-        Raises
-        ------
-        NodeNotFoundError
-            If there is no such array.
-        """
-        node = self._looked_up(path)
-        if node is None or node.kind != NodeKind.ARRAY:
-            raise NodeNotFoundError(f"there is no array {path!r} in snapshot {self.snapshot_id}")
-        return run(present_chunks(self.hierarchy, node)).coords
-
-    def get_node_id(self, path: str) -> str:
-        """Return the id of a node, which stays the same when it is moved.
-
-        Raises
-        ------
-        NodeNotFoundError
-            If there is no such node.
-        """
-        node = self._looked_up(path)
-        if node is None:
-            raise NodeNotFoundError(f"there is no node {path!r} in snapshot {self.snapshot_id}")
-        return id_to_text(node.id)
-
-    def _looked_up(self, path: str) -> Node | None:
-        """Return a node, and note that it was looked for."""
-        key = path.strip("/")
-        if (noted := self.hierarchy.noted) is not None:
-            noted.place(key)
-        return self.hierarchy.node(key)
 
 
 def pack_writer(context: Context) -> PackWriter:

@@ -35,6 +35,7 @@ FLOORS = (
         "rebasing",
         "repository",
         "session",
+        "session_view",
         "session_pickle",
         "store",
         "virtual_refs",

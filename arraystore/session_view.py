@@ -1,0 +1,86 @@
+"""What every session tells about the snapshot that it shows."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore.commit.branch import Tip
+from arraystore.config import RepositoryConfig
+from arraystore.context import Context
+from arraystore.errors import NodeNotFoundError
+from arraystore.format.ids import id_to_text
+from arraystore.format.node import Node, NodeKind
+from arraystore.hierarchy import Hierarchy
+from arraystore.listing import present_chunks
+from arraystore.runtime import run
+
+__all__ = ["SessionView"]
+
+
+class SessionView:
+    """A snapshot, with or without changes over it, and what can be asked of it.
+
+    Parameters
+    ----------
+    context
+        What sessions of the repository share.
+    tip
+        The record that it is based on.
+    """
+
+    hierarchy: Hierarchy
+
+    def __init__(self, context: Context, tip: Tip) -> None:
+        self.context = context
+        self._tip = tip
+
+    @property
+    def snapshot_id(self) -> str:
+        """Id of the snapshot that the session is based on; after a commit, of the one that it made."""
+        return id_to_text(self._tip.state.snapshot)
+
+    @property
+    def base_tip(self) -> Tip:
+        """The record that the session is based on."""
+        return self._tip
+
+    @property
+    def config(self) -> RepositoryConfig:
+        """Configuration of the repository."""
+        return self.context.config
+
+    # -- looking --------------------------------------------------------------------------------------------
+
+    def chunk_coordinates(self, path: str) -> npt.NDArray[np.int64]:
+        """Return the grid coordinates of all chunks that an array has, shape (n, d), in row-major order.
+
+        Raises
+        ------
+        NodeNotFoundError
+            If there is no such array.
+        """
+        node = self._looked_up(path)
+        if node is None or node.kind != NodeKind.ARRAY:
+            raise NodeNotFoundError(f"there is no array {path!r} in snapshot {self.snapshot_id}")
+        return run(present_chunks(self.hierarchy, node)).coords
+
+    def get_node_id(self, path: str) -> str:
+        """Return the id of a node, which stays the same when it is moved.
+
+        Raises
+        ------
+        NodeNotFoundError
+            If there is no such node.
+        """
+        node = self._looked_up(path)
+        if node is None:
+            raise NodeNotFoundError(f"there is no node {path!r} in snapshot {self.snapshot_id}")
+        return id_to_text(node.id)
+
+    def _looked_up(self, path: str) -> Node | None:
+        """Return a node, and note that it was looked for."""
+        key = path.strip("/")
+        if (noted := self.hierarchy.noted) is not None:
+            noted.place(key)
+        return self.hierarchy.node(key)
