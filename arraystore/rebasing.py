@@ -13,8 +13,8 @@ import zarr
 
 from arraystore.commit.detect import Ours, detect
 from arraystore.commit.group import Obstacle
-from arraystore.commit.prepare import Prepared
-from arraystore.commit.resolve import RefusedError, Workshop, resolve
+from arraystore.commit.prepare import Prepared, replaced
+from arraystore.commit.resolve import RefusedError, Workshop, adapted, resolve
 from arraystore.commit.solvers import (
     BasicConflictSolver,
     ConflictDetector,
@@ -78,7 +78,7 @@ async def get_over(session: Session, prepared: Prepared, obstacle: Obstacle, sol
     if left:
         raise _failed(session, after, left)
     if not solved:
-        return prepared
+        return await _fitted(session, prepared, obstacle)
     workshop = Workshop(session.context.reader, session.context.environment, session.config.pack_settings())
     try:
         resolved = await resolve(prepared, solved, obstacle.before, after, workshop)
@@ -89,7 +89,16 @@ async def get_over(session: Session, prepared: Prepared, obstacle: Obstacle, sol
     raised = _raised(prepared, resolved, obstacle, solved)
     if raised:
         raise _failed(session, after, raised)
-    return resolved
+    return await _fitted(session, resolved, obstacle)
+
+
+async def _fitted(session: Session, prepared: Prepared, obstacle: Obstacle) -> Prepared:
+    """Return a transaction whose documents have the shapes that theirs has let grow."""
+    nodes = adapted(prepared, obstacle.before, obstacle.tip.state)
+    if nodes is None:
+        return prepared
+    context = session.context
+    return await replaced(prepared, nodes, prepared.log.chunks, (), context.storage, context.environment)
 
 
 def _failed(session: Session, after: State, conflicts: Sequence[Conflict]) -> RebaseFailedError:

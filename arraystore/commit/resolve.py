@@ -183,7 +183,8 @@ def _decide_metadata(
             raise RefusedError(conflict, "ours changes shape or chunks, and may have written chunks that need it")
         plan.without.add((Operation.UPDATED, conflict.node))
     elif of_array:
-        merged = {name: text for name, text in {**now.documents, **change.documents}.items() if text is not None}
+        fitted = _fitted(Ours.of(prepared), change, before, after).documents
+        merged = {name: text for name, text in {**now.documents, **fitted}.items() if text is not None}
         if not _fits(now.documents, merged) and conflict.conflict_type is T.ZarrMetadataDoubleUpdate:
             raise RefusedError(conflict, "ours would change the shape that theirs gave it, or how its chunks are read")
         if not same_shape(now.documents, merged):

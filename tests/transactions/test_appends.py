@@ -13,6 +13,7 @@ import zarr
 from arraystore import (
     BasicConflictSolver,
     ConflictDetector,
+    ConflictSolver,
     ConflictType,
     InvalidInputError,
     NodeNotFoundError,
@@ -21,6 +22,7 @@ from arraystore import (
     Session,
     SessionStateError,
     Storage,
+    VersionSelection,
     in_memory_storage,
 )
 from arraystore.storage import CountingStorage
@@ -598,3 +600,67 @@ def test_an_append_of_a_serializable_session_depends_on_what_its_user_read() -> 
     _append(session, 1)
     _theirs(storage, lambda other: zarr.open_array(other.store, path="x").__setitem__(slice(None), 5))
     assert _conflicts(session) == {("/x", ConflictType.ReadConflict)}
+
+
+@pytest.mark.parametrize("rebased", [False, True])
+@pytest.mark.parametrize("appends", [False, True])
+def test_attributes_fit_what_theirs_appended_after_a_conflict_was_solved_too(*, appends: bool, rebased: bool) -> None:
+    storage, repository = _repository()
+    session = repository.writable_session("main")
+    if appends:
+        _append(session, 1)
+    _set("t", title="ours")(session)
+    zarr.open_array(session.store, path="t")[0:4] = 7
+
+    def theirs(other: Session) -> None:
+        _append(other, 2)
+        zarr.open_array(other.store, path="t")[0:4] = 8
+
+    _theirs(storage, theirs)
+    if rebased:
+        session.rebase(BasicConflictSolver())
+    session.commit("ours", rebase_with=BasicConflictSolver())
+    found = zarr.open_array(latest(storage).store, path="t", mode="r")
+    assert found.attrs["title"] == "ours"
+    assert np.asarray(found[:, 0]).tolist() == [7] * 4 + [0] * 4 + [2] * 8 + ([1] * 8 if appends else [])
+
+
+@pytest.mark.parametrize("rebased", [False, True])
+def test_attributes_fit_what_theirs_appended_where_values_must_not_repeat_too(rebased: bool) -> None:
+    storage, repository = _repository()
+    session = _append(repository.writable_session("main"), 1, unique="time")
+    for path in ("time", "t"):
+        _set(path, title="ours")(session)
+    _theirs(storage, lambda other: _append(other, 2) and None)
+    if rebased:
+        session.rebase(ConflictDetector())
+    _theirs(storage, lambda other: _append(other, 3) and None)
+    _commit(session)
+    _check(latest(storage), 2, 3, 1)
+    assert zarr.open_array(latest(storage).store, path="t", mode="r").attrs["title"] == "ours"
+
+
+@pytest.mark.parametrize("appends", [False, True])
+@pytest.mark.parametrize(("choice", "title"), [("UseOurs", "ours"), ("UseTheirs", "theirs")])
+def test_of_attributes_that_both_changed_beside_appends_a_side_may_be_chosen(
+    choice: str, title: str, appends: bool
+) -> None:
+    class Choose(ConflictSolver):
+        def solve(self, conflict: Any, versions: Any) -> VersionSelection:
+            assert conflict.conflict_type is ConflictType.ZarrMetadataDoubleUpdate
+            return VersionSelection[choice]
+
+    storage, repository = _repository()
+    session = repository.writable_session("main")
+    if appends:
+        _append(session, 1)
+    _set("t", title="ours")(session)
+
+    def theirs(other: Session) -> None:
+        _append(other, 2)
+        _set("t", title="theirs")(other)
+
+    _theirs(storage, theirs)
+    session.commit("ours", rebase_with=Choose())
+    _check(latest(storage), *([2, 1] if appends else [2]))
+    assert zarr.open_array(latest(storage).store, path="t", mode="r").attrs["title"] == title
