@@ -162,6 +162,7 @@ class GroupCommitter:
         self._newest = newest
         self._after = after
         self._lock = threading.Lock()
+        self._backoff = Backoff(log.environment)
         self._waiting: list[Request] = []
         self._leading = False
         self._flight: _Flight | None = None
@@ -195,7 +196,6 @@ class GroupCommitter:
     # -- what the leader does -----------------------------------------------------------------------------------
 
     async def _lead(self) -> None:
-        backoff = Backoff(self.log.environment)
         tip: Tip | None = None
         while True:
             with self._lock:
@@ -206,7 +206,7 @@ class GroupCommitter:
                     return
             try:
                 tip = self._start_from(tip, requests)
-                tip = await self._round(requests, tip, backoff)
+                tip = await self._round(requests, tip)
             except BaseException as error:
                 with self._lock:
                     for request in requests:
@@ -228,8 +228,12 @@ class GroupCommitter:
         known += [found for found in (tip, newest) if found is not None]
         return max(known, key=lambda each: each.sequence)
 
-    async def _round(self, requests: list[Request], tip: Tip, backoff: Backoff) -> Tip:
+    async def _round(self, requests: list[Request], tip: Tip) -> Tip:
         """Check everybody, put one record; returns the newest record known afterwards."""
+        backoff = self._backoff
+        if backoff.polite and not any(request.attempts for request in requests):
+            await backoff.pause()
+            tip = await self._follow(tip, await self.log.newer(tip.sequence))
         if any(request.uncertain for request in requests):
             tip = await self._follow(tip, await self.log.newer(tip.sequence))
         passages: dict[int, _Passage] = {}
@@ -260,10 +264,10 @@ class GroupCommitter:
         with self._lock:
             for request in batch.requests:
                 request.taken = False
+        backoff.lost()
         await backoff.pause()  # before looking: what is known before a pause is out of date after it
         newest = await self._follow(tip, await self.log.tip(tip.sequence + 1))
         self._count_refusals(newest.sequence - tip.sequence)
-        backoff.lost_to(newest.sequence - tip.sequence)
         return newest
 
     def _take_off(self, batch: _Batch, tip: Tip) -> _Flight | None:
