@@ -26,7 +26,7 @@ from arraystore import (
     in_memory_storage,
     local_filesystem_storage,
 )
-from arraystore.errors import MergeConflictError
+from arraystore.errors import MergeConflictError, UnmergedForksWarning
 from arraystore.storage import CountingStorage
 from tests.commit.support import (
     commit_number,
@@ -38,6 +38,7 @@ from tests.commit.support import (
     without_maintenance,
 )
 from tests.transactions.rivals import impatient, latest, messages, values
+from tests.transactions.works import Expected, Ours, Work
 
 DETECT = ConflictDetector()
 
@@ -386,7 +387,8 @@ def test_forks_taken_before_a_rebase_are_refused_and_those_taken_after_it_come_h
     assert _rows(late, 1, 100) == [1, 100]
     put_number(late, 3, 3)
     session.merge(late)
-    session.commit("ours")
+    with pytest.warns(UnmergedForksWarning):
+        session.commit("ours")
     assert _rows(latest(storage), 1, 2, 3, 100) == [1, None, 3, 100]
 
 
@@ -454,3 +456,71 @@ def test_a_session_with_large_chunks_is_rebased_on_a_local_directory_too(tmp_pat
     assert _chunk(latest(storage), 1) == b"x" * 2_000_000
     assert _chunk(latest(storage), 2) == b"z" * 2_000
     assert number(latest(storage), 3) == 3
+
+
+# -- solved while rebasing ----------------------------------------------------------------------------------------
+
+
+def test_what_ours_created_takes_the_place_of_what_theirs_created_if_a_solver_says_so() -> None:
+    storage, repository = _repository()
+    session = repository.writable_session("main")
+    group = zarr.create_group(session.store, path="new")
+    group.create_array("ours", shape=(2,), chunks=(1,), dtype="i4")[:] = 1
+    zarr.open_group(session.store).create_array("flat", shape=(2,), chunks=(1,), dtype="i4")[:] = 2
+
+    def theirs(other: Session) -> None:
+        group = zarr.create_group(other.store, path="new")
+        group.create_group("theirs").create_array("deep", shape=(2,), chunks=(1,), dtype="i4")[:] = 3
+        zarr.create_group(other.store, path="flat").create_array("inside", shape=(2,), chunks=(1,), dtype="i4")[:] = 4
+
+    _theirs(storage, theirs)
+    session.rebase(Ours())
+    assert set(zarr.open_group(session.store, path="new")) == {"ours"}
+    _array(session, "new/ours")[1] = 5
+    _theirs(storage, lambda other: put_number(other, 1, 1))
+    session.commit("ours", rebase_with=DETECT)
+    reader = latest(storage)
+    assert sorted(reader._tip.state.nodes) == ["", "a", "flat", "g", "g/x", "new", "new/ours", "t", "v"]
+    assert values(reader, "new/ours").tolist() == [1, 5]
+    assert values(reader, "flat").tolist() == [2, 2]
+
+
+def test_a_deletion_that_was_solved_while_rebasing_is_committed_with_what_theirs_had_put_there() -> None:
+    storage, repository = _repository()
+    session = repository.writable_session("main")
+    del zarr.open_group(session.store)["g"]
+
+    def theirs(other: Session) -> None:
+        _array(other, "g/x")[:] = 9
+        zarr.open_group(other.store, path="g").create_group("sub").create_array(
+            "y", shape=(2,), chunks=(1,), dtype="i4"
+        )[:] = 4
+
+    _theirs(storage, theirs)
+    session.rebase(BasicConflictSolver())
+    assert set(zarr.open_group(session.store)) == {"a", "v", "t"}
+    zarr.create_group(session.store, path="g", attributes={"again": True})
+    session.commit("ours")
+    reader = latest(storage)
+    assert sorted(reader._tip.state.nodes) == ["", "a", "g", "t", "v"]
+    assert zarr.open_group(reader.store, path="g", mode="r").attrs["again"] is True
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_sessions_that_rebase_and_commit_in_any_order_are_as_if_each_had_come_after_the_other(seed: int) -> None:
+    chance = random.Random(seed)
+    storage, repository = _repository()
+    repositories = [repository, impatient(storage)]
+    expected = Expected()
+    running = [Work(repositories[who % 2]) for who in range(3)]
+    for turn in range(1, 90):
+        at = chance.randrange(3)
+        work = running[at]
+        if chance.random() < 0.8 or not work.session.has_uncommitted_changes:
+            work.act(chance, turn)
+            continue
+        work.session.commit(str(turn), rebase_with=Ours())
+        expected.apply(work)
+        expected.check(latest(storage))
+        running[at] = Work(repositories[at % 2])
+    expected.check(latest(storage))
