@@ -41,11 +41,12 @@ from tests.commit.support import (
     without_maintenance,
 )
 from tests.transactions.rivals import RECORDS, Outrun, impatient, latest, messages, rival_commits
+from tests.transactions.works import Expected, Ours, Work
 
 EVERY = 6
 """How often a record is tried before the outcome counts as unknown."""
 
-Work = Callable[[], Awaitable[str]]
+Start = Callable[[], Awaitable[str]]
 
 
 class Gate(WrapperStorage):
@@ -92,7 +93,7 @@ async def _until(condition: Callable[[], bool]) -> None:
     raise AssertionError("it never came to that")
 
 
-async def _queue(repository: Repository, gate: Gate, commits: Sequence[Work]) -> list[asyncio.Task[str]]:
+async def _queue(repository: Repository, gate: Gate, commits: Sequence[Start]) -> list[asyncio.Task[str]]:
     """Start commits one after the other: the record of the first is held, the others wait for the next record."""
     gate.hold()
     before = gate.arrived
@@ -101,7 +102,7 @@ async def _queue(repository: Repository, gate: Gate, commits: Sequence[Work]) ->
     return tasks + [await _join(repository, commit) for commit in commits[1:]]
 
 
-async def _join(repository: Repository, commit: Work) -> asyncio.Task[str]:
+async def _join(repository: Repository, commit: Start) -> asyncio.Task[str]:
     """Start a commit, and return when it is in the queue."""
     committer = repository._context.committer("main")
     before = len(committer._waiting)
@@ -110,7 +111,7 @@ async def _join(repository: Repository, commit: Work) -> asyncio.Task[str]:
     return task  # type: ignore[return-value]
 
 
-def _together(repository: Repository, gate: Gate, commits: Sequence[Work]) -> list[Any]:
+def _together(repository: Repository, gate: Gate, commits: Sequence[Start]) -> list[Any]:
     """Let all but the first of some commits share a record, if they can; returns results and errors."""
 
     async def run() -> list[Any]:
@@ -127,7 +128,7 @@ def _with_row(repository: Repository, row: int, value: int | None = None, **opti
     return session
 
 
-def _commits(sessions: Sequence[Session], **options: Any) -> list[Work]:
+def _commits(sessions: Sequence[Session], **options: Any) -> list[Start]:
     options = {"rebase_with": ConflictDetector()} | options
     return [
         lambda session=session, i=i: session.commit_async(f"commit {i}", {"turn": i}, **options)  # type: ignore[misc]
@@ -224,6 +225,39 @@ def test_a_shared_record_that_loses_a_race_is_put_again_for_all_of_them() -> Non
     assert [o for o, _ in counting.log].count("put_if_absent") == 6
     assert _shares(inner) == [1, 1, 1, 1, 1, 8]
     assert messages(inner)[6:] == [f"commit {i}" for i in range(8)]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_sessions_that_commit_at_once_are_as_if_each_had_come_after_the_other(seed: int) -> None:
+    chance = random.Random(seed)
+    inner = in_memory_storage()
+    repository = create_repository(inner)
+    with repository.transaction("main", message="more") as store:
+        zarr.open_group(store).create_array(
+            "t", shape=(4, 2), chunks=(2, 2), dtype="i4", fill_value=-1, dimension_names=["time", "x"]
+        )[:] = 0
+    expected = Expected()
+    stale: list[Work] = []
+    for turn in range(8):
+        works = [*stale, *(Work(repository) for _ in range(5))]
+        for at, work in enumerate(works):
+            for step in range(4):
+                work.act(chance, 1000 * turn + 10 * at + step)
+        stale = [works.pop() for _ in range(2)]
+        known = len(messages(inner))
+        work_of = {f"{turn}/{i}": work for i, work in enumerate(works)}
+        results = _together_free(
+            [
+                lambda m=message, w=work: w.session.commit_async(m, rebase_with=Ours(), allow_empty=True)  # type: ignore[misc]
+                for message, work in work_of.items()
+            ]
+        )
+        assert all(isinstance(result, str) for result in results)
+        order = messages(inner)[known:]
+        assert sorted(order) == sorted(work_of)
+        for message in order:
+            expected.apply(work_of[message])
+        expected.check(latest(inner))
 
 
 # -- verdicts -----------------------------------------------------------------------------------------------------
@@ -409,7 +443,7 @@ def test_commits_that_lost_their_acknowledgement_are_found_together_too() -> Non
     assert results == _ids(inner)[3::-1]
 
 
-def _together_free(commits: Sequence[Work]) -> list[Any]:
+def _together_free(commits: Sequence[Start]) -> list[Any]:
     async def run() -> list[Any]:
         return await asyncio.gather(*(commit() for commit in commits), return_exceptions=True)
 
