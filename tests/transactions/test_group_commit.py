@@ -34,12 +34,14 @@ from tests.commit.support import (
     commit_number,
     create_repository,
     entries,
+    keys,
     number,
     put_bytes,
     put_number,
     repository_at,
     without_maintenance,
 )
+from tests.format.independent import Reader
 from tests.transactions.rivals import RECORDS, Outrun, impatient, latest, messages, rival_commits
 from tests.transactions.works import Expected, Ours, Work
 
@@ -625,3 +627,38 @@ def test_who_has_to_wait_for_the_next_record_is_not_overtaken_by_those_who_come_
     grown = zarr.open_array(latest(inner).store, path="t", mode="r")
     assert grown.shape == (8,)
     assert dict(grown.attrs) == {"title": "attributes"}
+
+
+# -- a second reader ----------------------------------------------------------------------------------------------
+
+
+def test_a_reader_that_knows_the_format_only_finds_what_shared_appends_moves_and_long_messages_made() -> None:
+    inner, gate, _ = _start()
+    with Repository.open(inner).transaction("main", message="a dimension") as store:
+        group = zarr.open_group(store).create_group("g")
+        group.create_array("t", shape=(4,), chunks=(2,), dtype="i4", dimension_names=["time"], compressors=None)[:] = 1
+    repository = without_maintenance(impatient(gate))
+    sessions = [_with_row(repository, row) for row in range(9)]
+    for value in (1, 3, 5):
+        sessions[value].append({"g/t": np.full(4, value)}, "time")
+    sessions[4].move("g", "moved")
+    for row in range(300):
+        put_bytes(sessions[6], 1000 + row, _noise(row, 400))
+    commits = [
+        lambda s=s, i=i: s.commit_async(f"{i} " + "long " * 100 * (i % 2), rebase_with=ConflictDetector())  # type: ignore[misc]
+        for i, s in enumerate(sessions)
+    ]
+    results = _together(repository, gate, commits)
+    assert all(isinstance(result, str) for result in results)
+    assert max(_shares(inner)) > 3
+    objects = {key: bytes(inner.get_sync(key)) for key in keys(inner)}
+    reader = Reader(objects, lambda url, start, stop: b"")
+    snapshot, ours = reader.replay("main"), latest(inner)
+    assert {path for path, is_file in snapshot.nodes if not is_file} == {"", "a", "moved", "moved/t"}
+    for path in ("a", "moved/t"):
+        chunks = reader.chunks(snapshot.nodes[path, False])
+        assert sorted(chunks) == [tuple(row) for row in ours.chunk_coordinates(path).tolist()]
+        for coords, data in chunks.items():
+            found = ours.store.get_sync(f"{path}/c/{coords[0]}")
+            assert found is not None
+            assert found.to_bytes() == data
