@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.cases import chunks, forks, history, objects, references, requests
+from benchmarks.cases import chunks, contention, forks, history, objects, rebasing, references, requests
 from benchmarks.results import CaseResult
 from benchmarks.setup import Setup
 
@@ -17,8 +17,11 @@ CASES: dict[str, Callable[[Setup], CaseResult]] = {
     "objects": objects.run,
     "references": references.run_bulk,
     "chunks": chunks.run,
+    "contention": contention.run,
+    "processes": contention.run_local,
+    "rebasing": rebasing.run,
     "forks": forks.run,
 }
 
-NEED_SERVER = frozenset({"requests"})
-NEED_LOCAL = frozenset({"large", "history", "objects", "references", "forks"})
+NEED_SERVER = frozenset({"requests", "contention", "rebasing"})
+NEED_LOCAL = frozenset({"large", "history", "objects", "references", "forks", "processes"})
