@@ -21,116 +21,59 @@ from arraystore import (
     Repository,
     Session,
     SessionStateError,
-    Storage,
     VersionSelection,
     in_memory_storage,
 )
 from arraystore.storage import CountingStorage
 from tests.commit.support import layer_counts, rewrites_in, tip_of, without_maintenance
+from tests.transactions.dimension import (
+    append_value,
+    appended,
+    by_others,
+    check_order,
+    commit_append,
+    conflicts_of,
+    data_of,
+    dimension_repository,
+)
 from tests.transactions.rivals import impatient, latest, messages, values
-
-STEP = 8
-"""Length of an append that is a multiple of every chunk length here."""
-
-
-def _repository(length: int = STEP, storage: Storage | None = None) -> tuple[Storage, Repository]:
-    """Return a repository with three arrays that share ``time``, whose chunks along it are 8, 4 and 2 long."""
-    storage = storage or in_memory_storage()
-    repository = Repository.create(storage)
-    with repository.transaction("main", message="create") as store:
-        root = zarr.create_group(store)
-        for name, shape, chunks, names in (
-            ("time", (length,), (8,), ["time"]),
-            ("t", (length, 6), (4, 3), ["time", "x"]),
-            ("p", (6, length), (6, 2), ["x", "time"]),
-        ):
-            array = root.create_array(
-                name, shape=shape, chunks=chunks, dtype="i4", fill_value=-1, dimension_names=names, compressors=None
-            )
-            array[...] = 0
-        root.create_array("x", shape=(6,), chunks=(6,), dtype="i4", dimension_names=["x"])[:] = np.arange(6)
-    return storage, repository
-
-
-def _data(value: int, items: int = STEP) -> dict[str, Any]:
-    """Return what is appended: time tells value and place, the others the value."""
-    return {
-        "time": value * 100 + np.arange(items),
-        "t": np.full((items, 6), value),
-        "p": np.full((6, items), value),
-    }
-
-
-def _append(session: Session, value: int, items: int = STEP, **options: Any) -> Session:
-    session.append(_data(value, items), "time", **options)
-    return session
-
-
-def _appended(repository: Repository, value: int, items: int = STEP, **options: Any) -> Session:
-    return _append(repository.writable_session("main", **options), value, items)
-
-
-def _commit(session: Session, message: str = "append") -> str:
-    return session.commit(message, rebase_with=ConflictDetector())
-
-
-def _check(session: Session, *order: int, items: int = STEP, base: int = STEP) -> None:
-    """Check that the arrays hold what was there at first and then these appends, in this order."""
-    times = [np.zeros(base, "i4")] + [value * 100 + np.arange(items) for value in order]
-    per_item = np.repeat([0, *order], [base, *[items] * len(order)])
-    np.testing.assert_array_equal(values(session, "time"), np.concatenate(times))
-    np.testing.assert_array_equal(values(session, "t"), np.repeat(per_item[:, None], 6, axis=1))
-    np.testing.assert_array_equal(values(session, "p"), np.repeat(per_item[None, :], 6, axis=0))
-
-
-def _conflicts(session: Session) -> set[tuple[str, ConflictType]]:
-    with pytest.raises(RebaseFailedError) as caught:
-        _commit(session)
-    return {(conflict.path, conflict.conflict_type) for conflict in caught.value.conflicts}
-
-
-def _theirs(storage: Storage, change: Callable[[Session], None]) -> str:
-    session = impatient(storage).writable_session("main")
-    change(session)
-    return session.commit("theirs")
-
 
 # -- both succeed -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("writers", [1, 2, 3, 20])
 def test_appends_of_one_base_all_succeed_in_the_order_of_their_commits_in_all_arrays(writers: int) -> None:
-    storage, repository = _repository()
-    sessions = [_appended(repository, value) for value in range(1, writers + 1)]
+    storage, repository = dimension_repository()
+    sessions = [appended(repository, value) for value in range(1, writers + 1)]
     order = [*range(0, writers, 2), *range(1, writers, 2)]
     for i in order:
-        _commit(sessions[i], f"append {i + 1}")
-    _check(latest(storage), *(i + 1 for i in order))
+        commit_append(sessions[i], f"append {i + 1}")
+    check_order(latest(storage), *(i + 1 for i in order))
     assert messages(storage)[1:] == [f"append {i + 1}" for i in order]
 
 
 def test_appends_of_different_lengths_and_of_several_in_one_session_follow_one_another() -> None:
-    storage, repository = _repository()
+    storage, repository = dimension_repository()
     sessions = [repository.writable_session("main") for _ in range(3)]
-    _append(_append(sessions[0], 1, 8), 2, 16)
-    _append(sessions[1], 3, 24)
-    _append(_append(_append(sessions[2], 4, 8), 5, 8), 6, 8)
+    append_value(append_value(sessions[0], 1, 8), 2, 16)
+    append_value(sessions[1], 3, 24)
+    append_value(append_value(append_value(sessions[2], 4, 8), 5, 8), 6, 8)
     for session in sessions:
-        _commit(session)
+        commit_append(session)
     expected = np.repeat([0, 1, 2, 3, 4, 5, 6], [8, 8, 16, 24, 8, 8, 8])
     np.testing.assert_array_equal(values(latest(storage), "t")[:, 0], expected)
     np.testing.assert_array_equal(values(latest(storage), "p")[5], expected)
 
 
 def test_an_append_may_end_within_a_chunk_if_nobody_appends_behind_it_meanwhile() -> None:
-    storage, repository = _repository()
-    session = _appended(repository, 1)
-    last = _appended(repository, 2, 3)
-    _commit(session)
-    _commit(last)
+    storage, repository = dimension_repository()
+    session = appended(repository, 1)
+    last = appended(repository, 2, 3)
+    commit_append(session)
+    commit_append(last)
     expected = np.repeat([0, 1, 2], [8, 8, 3])
     np.testing.assert_array_equal(values(latest(storage), "t")[:, 0], expected)
-    alone = _appended(repository, 3, 7)
+    alone = appended(repository, 3, 7)
     alone.commit("nobody else appended")
     np.testing.assert_array_equal(values(latest(storage), "t")[:, 5], np.repeat([0, 1, 2, 3], [8, 8, 3, 7]))
 
@@ -151,9 +94,9 @@ def test_an_append_behind_others_writes_nothing_but_its_record(chunks: int) -> N
         for i in range(chunks):
             session.hierarchy.set_sync(f"v/c/{i + 1}", memoryview(noise[2 * i : 2 * i + 2].tobytes()))
     for value in (5, 6):
-        _theirs(storage, lambda other, value=value: other.append({"v": np.full(2, value)}, "n"))  # type: ignore[misc]
+        by_others(storage, lambda other, value=value: other.append({"v": np.full(2, value)}, "n"))  # type: ignore[misc]
     counting.reset()
-    _commit(session)
+    commit_append(session)
     operations = [operation for operation, _ in counting.log if operation != "sync"]
     assert operations.count("put_if_absent") == 2
     assert "put" not in operations[operations.index("put_if_absent") :]
@@ -167,23 +110,23 @@ def test_an_append_behind_others_writes_nothing_but_its_record(chunks: int) -> N
 
 
 def test_zarr_resizing_and_writing_within_the_block_is_an_append_too() -> None:
-    storage, repository = _repository()
+    storage, repository = dimension_repository()
     sessions = [repository.writable_session("main") for _ in range(2)]
     for value, session in enumerate(sessions, 1):
         with session.appending("time") as store:
-            for path, data in _data(value).items():
+            for path, data in data_of(value).items():
                 array = zarr.open_array(store, path=path)
                 array.append(data, axis=array.metadata.dimension_names.index("time"))  # type: ignore[union-attr]
-        _commit(session)
-    _check(latest(storage), 1, 2)
+        commit_append(session)
+    check_order(latest(storage), 1, 2)
 
 
 def test_growing_outside_of_the_block_is_no_append() -> None:
-    storage, repository = _repository()
+    storage, repository = dimension_repository()
     session = repository.writable_session("main")
     zarr.open_array(session.store, path="time").append(np.arange(8))
-    _theirs(storage, lambda other: _append(other, 1) and None)
-    assert _conflicts(session) == {
+    by_others(storage, lambda other: append_value(other, 1) and None)
+    assert conflicts_of(session) == {
         ("/time", ConflictType.ZarrMetadataDoubleUpdate),
         ("/time", ConflictType.ChunkDoubleUpdate),
     }
@@ -193,11 +136,11 @@ def test_growing_outside_of_the_block_is_no_append() -> None:
 
 
 def test_an_end_within_a_chunk_is_a_conflict_that_tells_how_to_choose_chunks() -> None:
-    storage, repository = _repository()
-    session = _appended(repository, 2)
-    theirs = _theirs(storage, lambda other: _append(other, 1, 4) and None)
+    storage, repository = dimension_repository()
+    session = appended(repository, 2)
+    theirs = by_others(storage, lambda other: append_value(other, 1, 4) and None)
     with pytest.raises(RebaseFailedError) as caught:
-        _commit(session)
+        commit_append(session)
     (conflict,) = caught.value.conflicts  # the chunks of the others end at 12
     assert (conflict.conflict_type, conflict.path) == (ConflictType.UnalignedAppend, "/time")
     assert conflict.snapshot == theirs
@@ -208,8 +151,8 @@ def test_an_end_within_a_chunk_is_a_conflict_that_tells_how_to_choose_chunks() -
 
 @pytest.mark.parametrize("solver", [BasicConflictSolver(), ConflictDetector()])
 def test_a_base_that_ends_within_a_chunk_can_be_appended_to_but_not_by_two_at_once(solver: Any) -> None:
-    storage, repository = _repository(length=9)
-    first, second = _appended(repository, 1), _appended(repository, 2)
+    storage, repository = dimension_repository(length=9)
+    first, second = appended(repository, 1), appended(repository, 2)
     first.commit("first", rebase_with=solver)
     with pytest.raises(RebaseFailedError) as caught:
         second.commit("second", rebase_with=solver)
@@ -217,22 +160,22 @@ def test_a_base_that_ends_within_a_chunk_can_be_appended_to_but_not_by_two_at_on
     assert {c.path for c in unaligned} == {"/time", "/t", "/p"}
     assert all("its end at 9 is not a multiple" in c.detail for c in unaligned)
     assert all("choose chunks whose length divides every append" in c.detail for c in unaligned)
-    _check(latest(storage), 1, base=9)
-    again = _appended(repository, 2)
+    check_order(latest(storage), 1, base=9)
+    again = appended(repository, 2)
     again.commit("second, again")
-    _check(latest(storage), 1, 2, base=9)
+    check_order(latest(storage), 1, 2, base=9)
 
 
 def test_arrays_of_one_dimension_that_are_not_the_same_length_any_more_are_a_conflict() -> None:
-    storage, repository = _repository()
-    session = _appended(repository, 2)
+    storage, repository = dimension_repository()
+    session = appended(repository, 2)
 
     def grow_one(other: Session) -> None:
         with other.appending("time") as store:
             zarr.open_array(store, path="t").append(np.ones((8, 6)))
 
-    _theirs(storage, grow_one)
-    assert {kind for _, kind in _conflicts(session)} == {ConflictType.UnalignedAppend}
+    by_others(storage, grow_one)
+    assert {kind for _, kind in conflicts_of(session)} == {ConflictType.UnalignedAppend}
 
 
 # -- with other changes -------------------------------------------------------------------------------------------
@@ -252,111 +195,111 @@ def _set(path: str, **attributes: Any) -> Callable[[Session], None]:
 def test_appends_and_attributes_go_together_and_only_attributes_of_both_collide(
     ours_appends: bool, theirs_appends: bool, ours_sets: bool, theirs_sets: bool
 ) -> None:
-    storage, repository = _repository()
+    storage, repository = dimension_repository()
     session = repository.writable_session("main")
 
     def change(session: Session, value: int, *, appends: bool, sets: bool) -> None:
         if sets:
             _set("t", **{f"by{value}": value})(session)
         if appends:
-            _append(session, value)
+            append_value(session, value)
 
     change(session, 1, appends=ours_appends, sets=ours_sets)
     if theirs_appends or theirs_sets:
-        _theirs(storage, lambda other: change(other, 2, appends=theirs_appends, sets=theirs_sets))
+        by_others(storage, lambda other: change(other, 2, appends=theirs_appends, sets=theirs_sets))
     if ours_sets and theirs_sets:
-        assert _conflicts(session) == {("/t", ConflictType.ZarrMetadataDoubleUpdate)}
+        assert conflicts_of(session) == {("/t", ConflictType.ZarrMetadataDoubleUpdate)}
         return
     if not (ours_appends or ours_sets):
         return
-    _commit(session)
+    commit_append(session)
     reader = latest(storage)
-    _check(reader, *([2] if theirs_appends else []), *([1] if ours_appends else []))
+    check_order(reader, *([2] if theirs_appends else []), *([1] if ours_appends else []))
     expected = ({"by1": 1} if ours_sets else {}) | ({"by2": 2} if theirs_sets else {})
     assert dict(zarr.open_array(reader.store, path="t", mode="r").attrs) == expected
 
 
 def test_attributes_set_after_the_append_in_the_same_session_are_kept_too() -> None:
-    storage, repository = _repository()
-    session = _appended(repository, 1)
+    storage, repository = dimension_repository()
+    session = appended(repository, 1)
     _set("t", title="late")(session)
-    _theirs(storage, lambda other: _append(other, 2) and None)
-    _commit(session)
-    _check(latest(storage), 2, 1)
+    by_others(storage, lambda other: append_value(other, 2) and None)
+    commit_append(session)
+    check_order(latest(storage), 2, 1)
     assert zarr.open_array(latest(storage).store, path="t", mode="r").attrs["title"] == "late"
 
 
 @pytest.mark.parametrize("same_chunk", [False, True])
 def test_chunks_written_to_the_old_part_stay_where_they_are_and_collide_as_ever(same_chunk: bool) -> None:
-    storage, repository = _repository()
-    session = _appended(repository, 1)
+    storage, repository = dimension_repository()
+    session = appended(repository, 1)
     zarr.open_array(session.store, path="t")[0:4] = 7
 
     def theirs(other: Session) -> None:
-        _append(other, 2)
+        append_value(other, 2)
         zarr.open_array(other.store, path="t")[(slice(0, 4) if same_chunk else slice(4, 8))] = 8
 
-    _theirs(storage, theirs)
+    by_others(storage, theirs)
     if same_chunk:
         with pytest.raises(RebaseFailedError) as caught:
-            _commit(session)
+            commit_append(session)
         (conflict,) = caught.value.conflicts
         assert conflict.conflict_type is ConflictType.ChunkDoubleUpdate
         assert conflict.conflicted_chunks is not None
         assert conflict.conflicted_chunks.tolist() == [[0, 0], [0, 1]]
         session.commit("ours", rebase_with=BasicConflictSolver())
     else:
-        _commit(session)
+        commit_append(session)
     found = values(latest(storage), "t")[:, 0]
     assert found.tolist() == [7] * 4 + [0 if same_chunk else 8] * 4 + [2] * 8 + [1] * 8
 
 
 def test_chunks_that_one_overwrites_and_the_other_appends_never_collide() -> None:
     """What ours wrote behind the end that it knew does not go where theirs appended."""
-    storage, repository = _repository()
-    session = _appended(repository, 1)
-    _theirs(storage, lambda other: _append(other, 2) and None)
-    _theirs(storage, lambda other: zarr.open_array(other.store, path="t").__setitem__(slice(8, 16), 9))
-    _commit(session)
+    storage, repository = dimension_repository()
+    session = appended(repository, 1)
+    by_others(storage, lambda other: append_value(other, 2) and None)
+    by_others(storage, lambda other: zarr.open_array(other.store, path="t").__setitem__(slice(8, 16), 9))
+    commit_append(session)
     assert values(latest(storage), "t")[:, 0].tolist() == [0] * 8 + [9] * 8 + [1] * 8
 
 
 @pytest.mark.parametrize("shape", [(16, 6), (8, 9), (4, 6)])
 @pytest.mark.parametrize("ours", ["append", "resize"])
 def test_an_append_and_another_change_of_the_shape_collide(shape: tuple[int, int], ours: str) -> None:
-    storage, repository = _repository()
+    storage, repository = dimension_repository()
     session = repository.writable_session("main")
 
     def resize(each: Session) -> None:
         zarr.open_array(each.store, path="t").resize(shape)
 
     def append(each: Session) -> None:
-        _append(each, 1)
+        append_value(each, 1)
 
     (append if ours == "append" else resize)(session)
-    _theirs(storage, resize if ours == "append" else append)
-    found = _conflicts(session)
+    by_others(storage, resize if ours == "append" else append)
+    found = conflicts_of(session)
     assert {path for path, _ in found} == {"/t"}
     assert ("/t", ConflictType.ZarrMetadataDoubleUpdate) in found
 
 
 def test_what_theirs_deleted_cannot_be_appended_to_and_what_theirs_moved_can() -> None:
-    storage, repository = _repository()
-    session, other = _appended(repository, 1), repository.writable_session("main")
+    storage, repository = dimension_repository()
+    session, other = appended(repository, 1), repository.writable_session("main")
     zarr.create_group(other.store, path="elsewhere")
     for path in ("time", "t", "p"):
         other.move(path, f"elsewhere/{path}")
     other.commit("moved")
-    _commit(session)
+    commit_append(session)
     np.testing.assert_array_equal(values(latest(storage), "elsewhere/t")[:, 0], np.repeat([0, 1], 8))
     session = repository.writable_session("main")
-    session.append({f"elsewhere/{path}": data for path, data in _data(2).items()}, "time")
+    session.append({f"elsewhere/{path}": data for path, data in data_of(2).items()}, "time")
 
     def delete(other: Session) -> None:
         del zarr.open_group(other.store, path="elsewhere")["t"]
 
-    _theirs(storage, delete)
-    assert _conflicts(session) == {
+    by_others(storage, delete)
+    assert conflicts_of(session) == {
         ("/elsewhere/t", ConflictType.ZarrMetadataUpdateOfDeletedArray),
         ("/elsewhere/t", ConflictType.ChunksUpdatedInDeletedArray),
     }
@@ -366,46 +309,46 @@ def test_what_theirs_deleted_cannot_be_appended_to_and_what_theirs_moved_can() -
 
 
 def test_two_hundred_appends_by_two_are_all_there_their_layers_folded_and_every_snapshot_readable() -> None:
-    storage, repository = _repository()
+    storage, repository = dimension_repository()
     repositories = [repository, impatient(storage)]
     snapshots = []
     for value in range(1, 201, 2):
-        sessions = [_appended(each, value + i) for i, each in enumerate(repositories)]
-        snapshots += [_commit(session, f"append {value + i}") for i, session in enumerate(sessions)]
+        sessions = [appended(each, value + i) for i, each in enumerate(repositories)]
+        snapshots += [commit_append(session, f"append {value + i}") for i, session in enumerate(sessions)]
         for each in repositories:
             each.wait_for_maintenance()
-    _check(latest(storage), *range(1, 201))
+    check_order(latest(storage), *range(1, 201))
     assert rewrites_in(storage)
     state = tip_of(Repository.open(storage))
     assert len(layer_counts(state, "t")) < 100
     reader = Repository.open(storage)
     for count in (1, 63, 64, 65):
-        _check(reader.readonly_session(snapshot_id=snapshots[count - 1]), *range(1, count + 1))
+        check_order(reader.readonly_session(snapshot_id=snapshots[count - 1]), *range(1, count + 1))
     tag = snapshots[99]
     reader.create_tag("half", tag)
     reader.create_branch("other", tag)
-    _check(Repository.open(storage).readonly_session(tag="half"), *range(1, 101))
-    session = _append(reader.writable_session("other"), 999)
+    check_order(Repository.open(storage).readonly_session(tag="half"), *range(1, 101))
+    session = append_value(reader.writable_session("other"), 999)
     session.commit("on another branch")
-    _check(Repository.open(storage).readonly_session("other"), *range(1, 101), 999)
+    check_order(Repository.open(storage).readonly_session("other"), *range(1, 101), 999)
 
 
 def test_appends_before_and_after_a_checkpoint_replay_to_the_same() -> None:
-    storage, repository = _repository()
+    storage, repository = dimension_repository()
     for value in range(1, 71):
-        first, second = _appended(repository, value), None
+        first, second = appended(repository, value), None
         if value % 10 == 0:
-            second = _appended(repository, 1000 + value)
-        _commit(first)
+            second = appended(repository, 1000 + value)
+        commit_append(first)
         if second is not None:
-            _commit(second)
+            commit_append(second)
     repository.wait_for_maintenance()
     order = [v for value in range(1, 71) for v in ([value, 1000 + value] if value % 10 == 0 else [value])]
     with_checkpoint = latest(storage)
     assert with_checkpoint._tip.state.checkpoint is not None
-    _check(with_checkpoint, *order)
+    check_order(with_checkpoint, *order)
     asyncio.run(storage.delete(["hints/main"]))
-    _check(latest(storage), *order)
+    check_order(latest(storage), *order)
 
 
 # -- formats ------------------------------------------------------------------------------------------------------
@@ -423,7 +366,7 @@ def test_arrays_of_zarr_2_that_name_their_dimensions_as_xarray_does_are_appended
     for value, session in enumerate(sessions, 1):
         session.append({"v": np.full((2 * value, 3), value)}, "time")
     for session in sessions:
-        _commit(session)
+        commit_append(session)
     assert values(latest(storage), "v")[:, 2].tolist() == [0] * 4 + [1] * 2 + [2] * 4 + [3] * 6
 
 
@@ -438,23 +381,23 @@ def test_sharded_arrays_are_appended_to_in_whole_shards() -> None:
     sessions = [repository.writable_session("main") for _ in range(3)]
     for value, session in enumerate(sessions, 1):
         session.append({"v": np.full(8 if value < 3 else 4, value)}, "n")
-        _commit(session)
+        commit_append(session)
     assert values(latest(storage), "v").tolist() == [0] * 8 + [1] * 8 + [2] * 8 + [3] * 4
     late, early = repository.writable_session("main"), repository.writable_session("main")
     late.append({"v": np.full(4, 5)}, "n")
     early.append({"v": np.full(4, 4)}, "n")
-    _commit(early)
-    assert ("/v", ConflictType.UnalignedAppend) in _conflicts(late)
+    commit_append(early)
+    assert ("/v", ConflictType.UnalignedAppend) in conflicts_of(late)
 
 
 # -- at once ------------------------------------------------------------------------------------------------------
 
 
 def test_appends_that_are_committed_at_once_follow_one_another() -> None:
-    storage, repository = _repository()
+    storage, repository = dimension_repository()
 
     async def run() -> None:
-        sessions = [_appended(repository, value) for value in range(1, 13)]
+        sessions = [appended(repository, value) for value in range(1, 13)]
         await asyncio.gather(
             *(s.commit_async(f"{i}", rebase_with=ConflictDetector()) for i, s in enumerate(sessions, 1))
         )
@@ -462,14 +405,14 @@ def test_appends_that_are_committed_at_once_follow_one_another() -> None:
     asyncio.run(run())
     order = [int(text) for text in messages(storage)[1:]]
     assert sorted(order) == list(range(1, 13))
-    _check(latest(storage), *order)
+    check_order(latest(storage), *order)
 
 
 def test_of_appends_of_the_same_time_that_are_committed_at_once_one_succeeds() -> None:
-    storage, repository = _repository()
+    storage, repository = dimension_repository()
 
     async def run() -> list[Any]:
-        sessions = [_append(repository.writable_session("main"), 1 + i // 3, unique="time") for i in range(9)]
+        sessions = [append_value(repository.writable_session("main"), 1 + i // 3, unique="time") for i in range(9)]
         return await asyncio.gather(
             *(s.commit_async("append", rebase_with=ConflictDetector()) for s in sessions), return_exceptions=True
         )
@@ -490,44 +433,44 @@ def test_of_appends_of_the_same_time_that_are_committed_at_once_one_succeeds() -
 
 
 def test_a_time_that_somebody_else_has_just_appended_is_a_conflict_and_another_one_is_not() -> None:
-    storage, repository = _repository()
-    sessions = [_append(repository.writable_session("main"), value, unique="time") for value in (1, 2, 1)]
-    first = _commit(sessions[0])
-    _commit(sessions[1])
+    storage, repository = dimension_repository()
+    sessions = [append_value(repository.writable_session("main"), value, unique="time") for value in (1, 2, 1)]
+    first = commit_append(sessions[0])
+    commit_append(sessions[1])
     with pytest.raises(RebaseFailedError) as caught:
-        _commit(sessions[2])
+        commit_append(sessions[2])
     (conflict,) = caught.value.conflicts
     assert (conflict.conflict_type, conflict.path) == (ConflictType.DuplicateAppend, "/time")
     assert "theirs has appended 100, 101, 102 and 5 more already" in conflict.detail
     assert conflict.snapshot in {first, sessions[1].snapshot_id}
-    _check(latest(storage), 1, 2)
+    check_order(latest(storage), 1, 2)
 
 
 def test_a_unique_append_is_told_of_a_duplicate_that_came_any_number_of_races_ago() -> None:
-    storage, repository = _repository()
-    session = _append(repository.writable_session("main"), 9, unique="time")
+    storage, repository = dimension_repository()
+    session = append_value(repository.writable_session("main"), 9, unique="time")
     for value in (1, 2):
-        _theirs(storage, lambda other, value=value: _append(other, value) and None)  # type: ignore[misc]
+        by_others(storage, lambda other, value=value: append_value(other, value) and None)  # type: ignore[misc]
         session.rebase(ConflictDetector())
-    _theirs(storage, lambda other: _append(other, 9) and None)
-    _theirs(storage, lambda other: _append(other, 3) and None)
-    assert _conflicts(session) == {("/time", ConflictType.DuplicateAppend)}
+    by_others(storage, lambda other: append_value(other, 9) and None)
+    by_others(storage, lambda other: append_value(other, 3) and None)
+    assert conflicts_of(session) == {("/time", ConflictType.DuplicateAppend)}
 
 
 def test_unique_values_are_checked_against_what_is_there_and_against_each_other() -> None:
-    _, repository = _repository()
+    _, repository = dimension_repository()
     session = repository.writable_session("main")
-    _append(session, 1, unique="/time")
+    append_value(session, 1, unique="/time")
     for data, text in (
-        (_data(1), "100, 101, 102"),
-        (_data(2) | {"time": np.full(8, 7)}, "twice"),
-        (_data(2) | {"time": np.arange(8)}, "must not repeat"),
+        (data_of(1), "100, 101, 102"),
+        (data_of(2) | {"time": np.full(8, 7)}, "twice"),
+        (data_of(2) | {"time": np.arange(8)}, "must not repeat"),
     ):
         with pytest.raises(InvalidInputError, match=text):
             session.append(data, "time", unique="time")
-    _append(session, 2, unique="time")
-    _commit(session)
-    _check(latest(repository.storage), 1, 2)
+    append_value(session, 2, unique="time")
+    commit_append(session)
+    check_order(latest(repository.storage), 1, 2)
 
 
 # -- what is refused ----------------------------------------------------------------------------------------------
@@ -535,14 +478,14 @@ def test_unique_values_are_checked_against_what_is_there_and_against_each_other(
 BAD: list[Any] = [
     ({}, "time", None, InvalidInputError, "nothing to append"),
     ({"missing": np.zeros(8)}, "time", None, NodeNotFoundError, "missing"),
-    (_data(1), "day", None, InvalidInputError, "no dimension 'day'"),
-    (_data(1) | {"t": np.zeros((8, 5))}, "time", None, InvalidInputError, r"shape \(8, 5\)"),
-    (_data(1) | {"t": np.zeros(8)}, "time", None, InvalidInputError, r"shape \(8,\)"),
-    (_data(1, 0), "time", None, InvalidInputError, "no items"),
-    (_data(1) | {"t": np.zeros((4, 6))}, "time", None, InvalidInputError, "grow together"),
+    (data_of(1), "day", None, InvalidInputError, "no dimension 'day'"),
+    (data_of(1) | {"t": np.zeros((8, 5))}, "time", None, InvalidInputError, r"shape \(8, 5\)"),
+    (data_of(1) | {"t": np.zeros(8)}, "time", None, InvalidInputError, r"shape \(8,\)"),
+    (data_of(1, 0), "time", None, InvalidInputError, "no items"),
+    (data_of(1) | {"t": np.zeros((4, 6))}, "time", None, InvalidInputError, "grow together"),
     ({"time": np.zeros(8)}, "time", None, InvalidInputError, "append to it as well"),
-    (_data(1), "time", "x", InvalidInputError, "not among"),
-    (_data(1), "time", "t", InvalidInputError, "2 dimensions"),
+    (data_of(1), "time", "x", InvalidInputError, "not among"),
+    (data_of(1), "time", "t", InvalidInputError, "2 dimensions"),
 ]
 
 
@@ -550,18 +493,18 @@ BAD: list[Any] = [
 def test_what_cannot_be_appended_is_refused_before_anything_changes(
     data: Any, dim: str, unique: str | None, error: type[Exception], text: str
 ) -> None:
-    _, repository = _repository()
+    _, repository = dimension_repository()
     session = repository.writable_session("main")
     with pytest.raises(error, match=text):
         session.append(data, dim, unique=unique)
     assert not session.has_uncommitted_changes
-    _append(session, 1)
-    _commit(session)
-    _check(latest(repository.storage), 1)
+    append_value(session, 1)
+    commit_append(session)
+    check_order(latest(repository.storage), 1)
 
 
 def test_a_block_within_a_block_is_refused_and_the_outer_one_goes_on() -> None:
-    _, repository = _repository()
+    _, repository = dimension_repository()
     session = repository.writable_session("main")
     with (
         session.appending("time"),
@@ -569,54 +512,54 @@ def test_a_block_within_a_block_is_refused_and_the_outer_one_goes_on() -> None:
         session.appending("x"),
     ):
         pass
-    _append(session, 1)
-    _commit(session)
-    _check(latest(repository.storage), 1)
+    append_value(session, 1)
+    commit_append(session)
+    check_order(latest(repository.storage), 1)
 
 
 def test_after_discarding_nothing_of_an_append_is_left() -> None:
-    storage, repository = _repository()
-    session = _append(repository.writable_session("main"), 1, unique="time")
+    storage, repository = dimension_repository()
+    session = append_value(repository.writable_session("main"), 1, unique="time")
     session.discard_changes()
     assert not session.has_uncommitted_changes
-    _theirs(storage, lambda other: _append(other, 1) and None)
-    _append(session, 2, unique="time")
-    _commit(session)
-    _check(latest(storage), 1, 2)
+    by_others(storage, lambda other: append_value(other, 1) and None)
+    append_value(session, 2, unique="time")
+    commit_append(session)
+    check_order(latest(storage), 1, 2)
 
 
 def test_an_append_does_not_depend_on_what_it_looked_up_itself() -> None:
-    storage, repository = _repository()
-    sessions = [_append(repository.writable_session("main", isolation="serializable"), v) for v in (1, 2, 3)]
+    storage, repository = dimension_repository()
+    sessions = [append_value(repository.writable_session("main", isolation="serializable"), v) for v in (1, 2, 3)]
     for session in sessions:
-        _commit(session)
-    _check(latest(storage), 1, 2, 3)
+        commit_append(session)
+    check_order(latest(storage), 1, 2, 3)
 
 
 def test_an_append_of_a_serializable_session_depends_on_what_its_user_read() -> None:
-    storage, repository = _repository()
+    storage, repository = dimension_repository()
     session = repository.writable_session("main", isolation="serializable")
     assert values(session, "x").tolist() == list(range(6))
-    _append(session, 1)
-    _theirs(storage, lambda other: zarr.open_array(other.store, path="x").__setitem__(slice(None), 5))
-    assert _conflicts(session) == {("/x", ConflictType.ReadConflict)}
+    append_value(session, 1)
+    by_others(storage, lambda other: zarr.open_array(other.store, path="x").__setitem__(slice(None), 5))
+    assert conflicts_of(session) == {("/x", ConflictType.ReadConflict)}
 
 
 @pytest.mark.parametrize("rebased", [False, True])
 @pytest.mark.parametrize("appends", [False, True])
 def test_attributes_fit_what_theirs_appended_after_a_conflict_was_solved_too(*, appends: bool, rebased: bool) -> None:
-    storage, repository = _repository()
+    storage, repository = dimension_repository()
     session = repository.writable_session("main")
     if appends:
-        _append(session, 1)
+        append_value(session, 1)
     _set("t", title="ours")(session)
     zarr.open_array(session.store, path="t")[0:4] = 7
 
     def theirs(other: Session) -> None:
-        _append(other, 2)
+        append_value(other, 2)
         zarr.open_array(other.store, path="t")[0:4] = 8
 
-    _theirs(storage, theirs)
+    by_others(storage, theirs)
     if rebased:
         session.rebase(BasicConflictSolver())
     session.commit("ours", rebase_with=BasicConflictSolver())
@@ -627,16 +570,16 @@ def test_attributes_fit_what_theirs_appended_after_a_conflict_was_solved_too(*, 
 
 @pytest.mark.parametrize("rebased", [False, True])
 def test_attributes_fit_what_theirs_appended_where_values_must_not_repeat_too(rebased: bool) -> None:
-    storage, repository = _repository()
-    session = _append(repository.writable_session("main"), 1, unique="time")
+    storage, repository = dimension_repository()
+    session = append_value(repository.writable_session("main"), 1, unique="time")
     for path in ("time", "t"):
         _set(path, title="ours")(session)
-    _theirs(storage, lambda other: _append(other, 2) and None)
+    by_others(storage, lambda other: append_value(other, 2) and None)
     if rebased:
         session.rebase(ConflictDetector())
-    _theirs(storage, lambda other: _append(other, 3) and None)
-    _commit(session)
-    _check(latest(storage), 2, 3, 1)
+    by_others(storage, lambda other: append_value(other, 3) and None)
+    commit_append(session)
+    check_order(latest(storage), 2, 3, 1)
     assert zarr.open_array(latest(storage).store, path="t", mode="r").attrs["title"] == "ours"
 
 
@@ -650,17 +593,17 @@ def test_of_attributes_that_both_changed_beside_appends_a_side_may_be_chosen(
             assert conflict.conflict_type is ConflictType.ZarrMetadataDoubleUpdate
             return VersionSelection[choice]
 
-    storage, repository = _repository()
+    storage, repository = dimension_repository()
     session = repository.writable_session("main")
     if appends:
-        _append(session, 1)
+        append_value(session, 1)
     _set("t", title="ours")(session)
 
     def theirs(other: Session) -> None:
-        _append(other, 2)
+        append_value(other, 2)
         _set("t", title="theirs")(other)
 
-    _theirs(storage, theirs)
+    by_others(storage, theirs)
     session.commit("ours", rebase_with=Choose())
-    _check(latest(storage), *([2, 1] if appends else [2]))
+    check_order(latest(storage), *([2, 1] if appends else [2]))
     assert zarr.open_array(latest(storage).store, path="t", mode="r").attrs["title"] == title

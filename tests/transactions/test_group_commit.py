@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import pickle
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -28,8 +27,6 @@ from arraystore import (
 from arraystore.commit.log import AppendUncertainError
 from arraystore.format.record import MAX_ATTACHED, MAX_BODY, Commit
 from arraystore.storage import CountingStorage, Fault, FaultyStorage, InjectedFaultError
-from arraystore.storage.protocol import BytesLike
-from arraystore.storage.wrapper import WrapperStorage
 from tests.commit.support import (
     commit_number,
     create_repository,
@@ -42,118 +39,33 @@ from tests.commit.support import (
     without_maintenance,
 )
 from tests.format.independent import Reader
+from tests.transactions.gate import (
+    EVERY,
+    Gate,
+    Start,
+    commits_of,
+    gated,
+    join,
+    queue,
+    shares,
+    together,
+    until,
+    with_row,
+)
 from tests.transactions.rivals import RECORDS, Outrun, impatient, latest, messages, rival_commits
 from tests.transactions.works import Expected, Ours, Work
-
-EVERY = 6
-"""How often a record is tried before the outcome counts as unknown."""
-
-Start = Callable[[], Awaitable[str]]
-
-
-class Gate(WrapperStorage):
-    """Holds records until they are let through, one by one or all."""
-
-    def __init__(self, inner: Storage) -> None:
-        super().__init__(inner)
-        self.arrived = 0
-        self.released = math.inf
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (Gate, (self._inner,))
-
-    def hold(self) -> None:
-        """Let no more records through."""
-        self.released = self.arrived
-
-    def release(self, records: float = math.inf) -> None:
-        """Let some more records through, all by default."""
-        self.released += records
-
-    async def put_if_absent(self, key: str, data: BytesLike) -> bool:
-        if key.startswith(RECORDS):
-            turn = self.arrived
-            self.arrived += 1
-            while self.released <= turn:  # noqa: ASYNC110 - released in another loop
-                await asyncio.sleep(0.001)
-        return await super().put_if_absent(key, data)
-
-
-def _start(*faults: Fault) -> tuple[Storage, Gate, Repository]:
-    """Return a repository's storage, and a face of it with a gate before storage that may fail."""
-    inner = in_memory_storage()
-    create_repository(inner)
-    gate = Gate(FaultyStorage(inner, faults))
-    return inner, gate, without_maintenance(impatient(gate))
-
-
-async def _until(condition: Callable[[], bool]) -> None:
-    for _ in range(20_000):
-        if condition():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("it never came to that")
-
-
-async def _queue(repository: Repository, gate: Gate, commits: Sequence[Start]) -> list[asyncio.Task[str]]:
-    """Start commits one after the other: the record of the first is held, the others wait for the next record."""
-    gate.hold()
-    before = gate.arrived
-    tasks = [await _join(repository, commits[0])]
-    await _until(lambda: gate.arrived > before)
-    return tasks + [await _join(repository, commit) for commit in commits[1:]]
-
-
-async def _join(repository: Repository, commit: Start) -> asyncio.Task[str]:
-    """Start a commit, and return when it is in the queue."""
-    committer = repository._context.committer("main")
-    before = len(committer._waiting)
-    task = asyncio.ensure_future(commit())
-    await _until(lambda: len(committer._waiting) > before)
-    return task  # type: ignore[return-value]
-
-
-def _together(repository: Repository, gate: Gate, commits: Sequence[Start]) -> list[Any]:
-    """Let all but the first of some commits share a record, if they can; returns results and errors."""
-
-    async def run() -> list[Any]:
-        tasks = await _queue(repository, gate, commits)
-        gate.release()
-        return await asyncio.gather(*tasks, return_exceptions=True)
-
-    return asyncio.run(run())
-
-
-def _with_row(repository: Repository, row: int, value: int | None = None, **options: Any) -> Session:
-    session = repository.writable_session("main", **options)
-    put_number(session, row, row if value is None else value)
-    return session
-
-
-def _commits(sessions: Sequence[Session], **options: Any) -> list[Start]:
-    options = {"rebase_with": ConflictDetector()} | options
-    return [
-        lambda session=session, i=i: session.commit_async(f"commit {i}", {"turn": i}, **options)  # type: ignore[misc]
-        for i, session in enumerate(sessions)
-    ]
-
-
-def _shares(storage: Storage) -> list[int]:
-    """Return how many transactions each commit of the log holds, the first one left out."""
-    return [len(e.transactions) for e in entries(storage).values() if isinstance(e, Commit)][1:]
-
 
 # -- sharing ------------------------------------------------------------------------------------------------------
 
 
 def test_commits_that_wait_for_one_record_share_the_next_each_with_its_own_snapshot() -> None:
-    inner, gate, _ = _start()
+    inner, gate, _ = gated()
     counting = CountingStorage(gate)
-    gated = without_maintenance(impatient(counting))
-    sessions = [_with_row(gated, row) for row in range(10)]
+    repository = without_maintenance(impatient(counting))
+    sessions = [with_row(repository, row) for row in range(10)]
     counting.reset()
-    results = _together(gated, gate, _commits(sessions))
-    assert _shares(inner) == [1, 9]
+    results = together(repository, gate, commits_of(sessions))
+    assert shares(inner) == [1, 9]
     assert [operation for operation, _ in counting.log if operation != "sync"] == ["put_if_absent"] * 2
     assert len(set(results)) == 10
     assert results == [session.snapshot_id for session in sessions]
@@ -166,26 +78,26 @@ def test_commits_that_wait_for_one_record_share_the_next_each_with_its_own_snaps
 
 
 def test_a_session_that_shared_a_record_reads_its_own_snapshot_and_not_those_behind_it() -> None:
-    _, gate, repository = _start()
-    sessions = [_with_row(repository, row) for row in range(6)]
-    _together(repository, gate, _commits(sessions))
+    _, gate, repository = gated()
+    sessions = [with_row(repository, row) for row in range(6)]
+    together(repository, gate, commits_of(sessions))
     for i, session in enumerate(sessions):
         assert session.read_only
         assert [number(session, row) for row in range(6)] == [*range(i + 1), *[None] * (5 - i)]
 
 
 def test_threads_share_records_too() -> None:
-    inner, gate, repository = _start()
-    sessions = [_with_row(repository, row) for row in range(16)]
+    inner, gate, repository = gated()
+    sessions = [with_row(repository, row) for row in range(16)]
     committer = repository._context.committer("main")
     gate.hold()
     with ThreadPoolExecutor(16) as pool:
         results = [pool.submit(s.commit, "together", rebase_with=ConflictDetector()) for s in sessions]
-        asyncio.run(_until(lambda: len(committer._waiting) == 16))
+        asyncio.run(until(lambda: len(committer._waiting) == 16))
         gate.release()
         ids = {result.result() for result in results}
     assert len(ids) == 16
-    assert len(_shares(inner)) == 2
+    assert len(shares(inner)) == 2
     assert [number(latest(inner), row) for row in range(16)] == list(range(16))
 
 
@@ -207,7 +119,7 @@ def test_many_rounds_of_commits_by_many_tasks_are_all_there_once_and_in_each_tas
     repository.wait_for_maintenance()
     found = messages(inner)[1:]
     assert len(found) == len(set(found)) == 200
-    assert sum(_shares(inner)) == 200
+    assert sum(shares(inner)) == 200
     for who in range(20):
         assert [text for text in found if text.startswith(f"{who}/")] == [f"{who}/{turn}" for turn in range(10)]
         assert [number(latest(inner), who * 100 + turn) for turn in range(10)] == list(range(10))
@@ -220,12 +132,12 @@ def test_a_shared_record_that_loses_a_race_is_put_again_for_all_of_them() -> Non
     gate = Gate(Outrun(inner, rival_commits(rival, 5)))
     counting = CountingStorage(gate)
     repository = without_maintenance(impatient(counting))
-    sessions = [_with_row(repository, row) for row in range(8)]
+    sessions = [with_row(repository, row) for row in range(8)]
     counting.reset()
-    results = _together(repository, gate, _commits(sessions))
+    results = together(repository, gate, commits_of(sessions))
     assert len(set(results)) == 8
     assert [o for o, _ in counting.log].count("put_if_absent") == 6
-    assert _shares(inner) == [1, 1, 1, 1, 1, 8]
+    assert shares(inner) == [1, 1, 1, 1, 1, 8]
     assert messages(inner)[6:] == [f"commit {i}" for i in range(8)]
 
 
@@ -270,10 +182,10 @@ def _ids(storage: Storage) -> list[str]:
 
 
 def test_of_two_that_collide_in_one_round_the_first_commits_and_the_second_is_told_with_which_snapshot() -> None:
-    inner, gate, repository = _start()
+    inner, gate, repository = gated()
     rows = [0, 1, 2, 1, 3, 2]
-    sessions = [_with_row(repository, row, 100 + i) for i, row in enumerate(rows)]
-    results = _together(repository, gate, _commits(sessions))
+    sessions = [with_row(repository, row, 100 + i) for i, row in enumerate(rows)]
+    results = together(repository, gate, commits_of(sessions))
     lost = [i for i, result in enumerate(results) if isinstance(result, Exception)]
     assert lost == [3, 5]
     assert [text for text in messages(inner) if text.startswith("commit")] == [f"commit {i}" for i in (0, 1, 2, 4)]
@@ -292,10 +204,10 @@ def test_of_two_that_collide_in_one_round_the_first_commits_and_the_second_is_to
 
 
 def test_of_sessions_of_one_base_that_may_not_be_rebased_exactly_the_first_commits() -> None:
-    inner, gate, repository = _start()
-    sessions = [_with_row(repository, row) for row in range(5)]
-    first, *others = _together(repository, gate, _commits(sessions, rebase_with=None))
-    assert _shares(inner) == [1]
+    inner, gate, repository = gated()
+    sessions = [with_row(repository, row) for row in range(5)]
+    first, *others = together(repository, gate, commits_of(sessions, rebase_with=None))
+    assert shares(inner) == [1]
     for error in others:
         assert type(error) is ConflictError
         assert error.actual_parent == first
@@ -303,32 +215,32 @@ def test_of_sessions_of_one_base_that_may_not_be_rebased_exactly_the_first_commi
 
 
 def test_sessions_that_may_and_may_not_be_rebased_get_their_own_verdicts() -> None:
-    inner, gate, repository = _start()
-    sessions = [_with_row(repository, row) for row in range(6)]
-    strict, lenient = _commits(sessions, rebase_with=None), _commits(sessions)
-    results = _together(repository, gate, [(strict, lenient)[i % 2][i] for i in range(6)])
+    inner, gate, repository = gated()
+    sessions = [with_row(repository, row) for row in range(6)]
+    strict, lenient = commits_of(sessions, rebase_with=None), commits_of(sessions)
+    results = together(repository, gate, [(strict, lenient)[i % 2][i] for i in range(6)])
     assert [type(result) for result in results] == [str, str, ConflictError, str, ConflictError, str]
     assert [number(latest(inner), row) for row in range(6)] == [0, 1, None, 3, None, 5]
 
 
 @pytest.mark.parametrize(("isolation", "committed"), [("snapshot", 2), ("serializable", 1)])
 def test_of_serializable_mates_that_read_what_the_other_writes_one_commits(isolation: str, committed: int) -> None:
-    inner, gate, repository = _start()
+    inner, gate, repository = gated()
     commit_number(repository_opened(inner), 1, 10)
     commit_number(repository_opened(inner), 2, 10)
-    first = _with_row(repository, 0)
+    first = with_row(repository, 0)
     skewed = [repository.writable_session("main", isolation=isolation) for _ in range(2)]  # type: ignore[arg-type]
     for session, read, written in zip(skewed, (1, 2), (2, 1), strict=True):
         assert number(session, read) == 10
         put_number(session, written, 0)
-    results = _together(repository, gate, _commits([first, *skewed]))
+    results = together(repository, gate, commits_of([first, *skewed]))
     assert [isinstance(result, str) for result in results] == [True, True, committed == 2]
     if committed == 1:
         assert isinstance(results[2], RebaseFailedError)
         (conflict,) = results[2].conflicts
         assert conflict.conflict_type is ConflictType.ReadConflict
         assert conflict.snapshot == results[1]
-    assert sum(_shares(inner)) == 2 + 1 + committed
+    assert sum(shares(inner)) == 2 + 1 + committed
 
 
 def repository_opened(storage: Storage) -> Repository:
@@ -350,16 +262,16 @@ def _check_records(storage: Storage) -> None:
 
 
 def test_large_attachments_are_spread_over_as_many_records_as_it_takes() -> None:
-    inner, gate, repository = _start()
+    inner, gate, repository = gated()
     sessions = []
     for who in range(9):
         session = repository.writable_session("main")
         for row in range(200):  # 500 bytes each, inlined into a manifest that is attached
             put_bytes(session, who * 1000 + row, who.to_bytes(1, "little") * 4 + _noise(who * 1000 + row, 496))
         sessions.append(session)
-    results = _together(repository, gate, _commits(sessions))
+    results = together(repository, gate, commits_of(sessions))
     assert all(isinstance(result, str) for result in results)
-    assert _shares(inner) == [1, 2, 2, 2, 2]
+    assert shares(inner) == [1, 2, 2, 2, 2]
     _check_records(inner)
     reader = latest(inner)
     for who in range(9):
@@ -377,24 +289,24 @@ def _noise(seed: int, size: int) -> bytes:
 
 
 def test_more_commits_than_a_body_takes_are_spread_over_several_records_in_their_order() -> None:
-    inner, gate, repository = _start()
-    sessions = [_with_row(repository, row) for row in range(150)]
+    inner, gate, repository = gated()
+    sessions = [with_row(repository, row) for row in range(150)]
     work = [
         lambda s=s, i=i: s.commit_async(f"{i} " + _noise(i, 100).hex(), rebase_with=ConflictDetector())  # type: ignore[misc]
         for i, s in enumerate(sessions)
     ]
-    results = _together(repository, gate, work)
+    results = together(repository, gate, work)
     assert all(isinstance(result, str) for result in results)
     _check_records(inner)
-    shares = _shares(inner)
-    assert sum(shares) == 150
-    assert 3 < len(shares) < 15
+    found = shares(inner)
+    assert sum(found) == 150
+    assert 3 < len(found) < 15
     assert [int(text.split()[0]) for text in messages(inner)[1:]] == list(range(150))
 
 
 def test_long_messages_and_large_change_logs_of_mates_are_each_others_neighbours_and_stay_apart() -> None:
-    inner, gate, repository = _start()
-    sessions = [_with_row(repository, row) for row in range(6)]
+    inner, gate, repository = gated()
+    sessions = [with_row(repository, row) for row in range(6)]
     texts = [f"{i} " + "word " * 400 for i in range(6)]
     for who in (2, 4):
         for row in range(1000, 1400):
@@ -403,9 +315,9 @@ def test_long_messages_and_large_change_logs_of_mates_are_each_others_neighbours
         lambda s=s, t=t: s.commit_async(t, rebase_with=ConflictDetector())  # type: ignore[misc]
         for s, t in zip(sessions, texts, strict=True)
     ]
-    results = _together(repository, gate, work)
+    results = together(repository, gate, work)
     assert all(isinstance(result, str) for result in results)
-    assert _shares(inner) == [1, 5]
+    assert shares(inner) == [1, 5]
     assert messages(inner)[1:] == texts
     for who in (2, 4):
         found = latest(inner).store.get_sync(f"a/c/{who * 1000 + 3 * 1399}")
@@ -419,12 +331,12 @@ def test_long_messages_and_large_change_logs_of_mates_are_each_others_neighbours
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_when_nobody_knows_whether_a_shared_record_arrived_all_are_told_and_all_find_out(when: str) -> None:
     fault = Fault("put_if_absent", RECORDS + "*", when=when, first=2, times=EVERY)  # type: ignore[arg-type]
-    inner, gate, repository = _start(fault)
-    sessions = [_with_row(repository, row) for row in range(5)]
-    first, *others = _together(repository, gate, _commits(sessions))
+    inner, gate, repository = gated(fault)
+    sessions = [with_row(repository, row) for row in range(5)]
+    first, *others = together(repository, gate, commits_of(sessions))
     assert isinstance(first, str)
     assert all(isinstance(error, AppendUncertainError) for error in others)
-    assert sum(_shares(inner)) == (5 if when == "after" else 1)
+    assert sum(shares(inner)) == (5 if when == "after" else 1)
     commit_number(repository_opened(inner), 99, 99)
     again = [session.commit(f"commit {i}", rebase_with=ConflictDetector()) for i, session in enumerate(sessions[1:])]
     found = _ids(inner)
@@ -435,13 +347,13 @@ def test_when_nobody_knows_whether_a_shared_record_arrived_all_are_told_and_all_
 
 def test_commits_that_lost_their_acknowledgement_are_found_together_too() -> None:
     fault = Fault("put_if_absent", RECORDS + "*", when="after", first=2, times=EVERY)
-    inner, gate, repository = _start(fault)
-    sessions = [_with_row(repository, row) for row in range(5)]
-    _together(repository, gate, _commits(sessions))
-    before = _shares(inner)
-    results = _together_free(_commits(sessions[1:]))
+    inner, gate, repository = gated(fault)
+    sessions = [with_row(repository, row) for row in range(5)]
+    together(repository, gate, commits_of(sessions))
+    before = shares(inner)
+    results = _together_free(commits_of(sessions[1:]))
     assert all(isinstance(result, str) for result in results)
-    assert _shares(inner) == before == [1, 4]
+    assert shares(inner) == before == [1, 4]
     assert results == _ids(inner)[3::-1]
 
 
@@ -453,11 +365,11 @@ def _together_free(commits: Sequence[Start]) -> list[Any]:
 
 
 def test_a_commit_that_is_cancelled_while_it_waits_is_not_committed_and_may_be_tried_again() -> None:
-    inner, gate, repository = _start()
-    sessions = [_with_row(repository, row) for row in range(4)]
+    inner, gate, repository = gated()
+    sessions = [with_row(repository, row) for row in range(4)]
 
     async def run() -> list[Any]:
-        tasks = await _queue(repository, gate, _commits(sessions))
+        tasks = await queue(repository, gate, commits_of(sessions))
         tasks[2].cancel()
         with pytest.raises(asyncio.CancelledError):
             await tasks[2]
@@ -466,20 +378,20 @@ def test_a_commit_that_is_cancelled_while_it_waits_is_not_committed_and_may_be_t
         return await asyncio.gather(*tasks, return_exceptions=True)
 
     asyncio.run(run())
-    assert _shares(inner) == [1, 2]
+    assert shares(inner) == [1, 2]
     sessions[2].commit("later", rebase_with=ConflictDetector())
     assert [number(latest(inner), row) for row in (0, 1, 2, 3, 50)] == [0, 1, 2, 3, 50]
     assert messages(inner)[1:] == ["commit 0", "commit 1", "commit 3", "later"]
 
 
 def test_a_commit_that_is_cancelled_while_its_record_is_on_its_way_finds_itself_and_disturbs_nobody() -> None:
-    inner, gate, repository = _start()
-    sessions = [_with_row(repository, row) for row in range(4)]
+    inner, gate, repository = gated()
+    sessions = [with_row(repository, row) for row in range(4)]
 
     async def run() -> list[Any]:
-        tasks = await _queue(repository, gate, _commits(sessions))
+        tasks = await queue(repository, gate, commits_of(sessions))
         gate.release(1)
-        await _until(lambda: gate.arrived == 2)
+        await until(lambda: gate.arrived == 2)
         tasks[2].cancel()
         with pytest.raises(asyncio.CancelledError):
             await tasks[2]
@@ -489,29 +401,29 @@ def test_a_commit_that_is_cancelled_while_its_record_is_on_its_way_finds_itself_
         return await asyncio.gather(*tasks, return_exceptions=True)
 
     results = asyncio.run(run())
-    assert _shares(inner) == [1, 3]
+    assert shares(inner) == [1, 3]
     snapshot = sessions[2].commit("again")
-    assert _shares(inner) == [1, 3]
+    assert shares(inner) == [1, 3]
     assert _ids(inner)[2::-1] == [results[1], snapshot, results[3]]
     assert sessions[2].read_only
 
 
 def test_a_record_that_hangs_is_given_up_when_all_who_wait_for_it_have_gone() -> None:
-    inner, gate, repository = _start()
-    sessions = [_with_row(repository, row) for row in range(3)]
+    inner, gate, repository = gated()
+    sessions = [with_row(repository, row) for row in range(3)]
 
     async def run() -> list[Any]:
-        tasks = await _queue(repository, gate, _commits(sessions))
+        tasks = await queue(repository, gate, commits_of(sessions))
         gate.hold()
         tasks[0].cancel()
         with pytest.raises(asyncio.CancelledError):
             await tasks[0]
-        await _until(lambda: gate.arrived == 2)
+        await until(lambda: gate.arrived == 2)
         gate.release()
         return await asyncio.gather(*tasks[1:])
 
     assert len(asyncio.run(run())) == 2
-    assert _shares(inner) == [2]
+    assert shares(inner) == [2]
     sessions[0].commit("commit 0", rebase_with=ConflictDetector())
     assert messages(inner)[1:] == ["commit 1", "commit 2", "commit 0"]
 
@@ -529,13 +441,13 @@ def test_when_the_leader_cannot_read_what_it_lost_to_all_fail_and_none_is_commit
     faulty = FaultyStorage(Outrun(inner, rival), [Fault("get", RECORDS + "*/000000000003")])
     gate = Gate(faulty)
     repository = without_maintenance(impatient(gate))
-    sessions = [_with_row(repository, row) for row in range(4)]
-    first, *others = _together(repository, gate, _commits(sessions))
+    sessions = [with_row(repository, row) for row in range(4)]
+    first, *others = together(repository, gate, commits_of(sessions))
     assert isinstance(first, str)
     assert all(isinstance(error, InjectedFaultError) for error in others)
-    assert _shares(inner) == [1, 1]
+    assert shares(inner) == [1, 1]
     assert all(session.has_uncommitted_changes for session in sessions[1:])
-    again = _together_free(_commits(sessions)[1:])
+    again = _together_free(commits_of(sessions)[1:])
     assert len(set(again)) == 3
     assert sorted(messages(inner)[3:]) == ["commit 1", "commit 2", "commit 3"]
     assert [number(latest(inner), row) for row in range(4)] == list(range(4))
@@ -551,8 +463,8 @@ def test_each_snapshot_of_a_shared_record_can_be_opened_tagged_branched_listed_a
     repository_at(inner, before - 1)
     gate = Gate(inner)
     repository = impatient(gate)
-    sessions = [_with_row(repository, 1000 + row) for row in range(6)]
-    ids = _together(repository, gate, _commits(sessions))
+    sessions = [with_row(repository, 1000 + row) for row in range(6)]
+    ids = together(repository, gate, commits_of(sessions))
     repository.wait_for_maintenance()
     gate.release()
     shared = entries(inner)[before + 1]
@@ -594,35 +506,35 @@ def _check_travel(reader: Repository, ids: list[str], before: int, *, pin: bool)
 
 
 def test_commits_are_taken_in_the_order_in_which_they_came() -> None:
-    inner, gate, repository = _start()
+    inner, gate, repository = gated()
     order = [3, 0, 4, 1, 2, 7, 6, 5]
-    sessions = [_with_row(repository, row) for row in range(8)]
-    commits = _commits(sessions)
-    _together(repository, gate, [commits[i] for i in order])
+    sessions = [with_row(repository, row) for row in range(8)]
+    commits = commits_of(sessions)
+    together(repository, gate, [commits[i] for i in order])
     assert messages(inner)[1:] == [f"commit {i}" for i in order]
 
 
 def test_who_has_to_wait_for_the_next_record_is_not_overtaken_by_those_who_come_later() -> None:
     """A change of attributes carries the shape, so behind an append it has to be written anew."""
-    inner, gate, _ = _start()
+    inner, gate, _ = gated()
     with Repository.open(inner).transaction("main", message="a dimension") as store:
         zarr.open_group(store).create_array("t", shape=(4,), chunks=(4,), dtype="i4", dimension_names=["time"])
     repository = without_maintenance(impatient(gate))
-    sessions = [_with_row(repository, row) for row in range(5)]
+    sessions = [with_row(repository, row) for row in range(5)]
     sessions[1].append({"t": np.arange(4)}, "time")
     zarr.open_array(sessions[2].store, path="t").attrs["title"] = "attributes"
 
     async def run() -> None:
-        *early, late = _commits(sessions)
-        tasks = await _queue(repository, gate, early)
+        *early, late = commits_of(sessions)
+        tasks = await queue(repository, gate, early)
         gate.release(1)
-        await _until(lambda: gate.arrived == 2)
-        tasks.append(await _join(repository, late))
+        await until(lambda: gate.arrived == 2)
+        tasks.append(await join(repository, late))
         gate.release()
         await asyncio.gather(*tasks)
 
     asyncio.run(run())
-    assert _shares(inner) == [1, 1, 2, 2]
+    assert shares(inner) == [1, 1, 2, 2]
     assert messages(inner)[2:] == [f"commit {i}" for i in (0, 1, 3, 2, 4)]
     grown = zarr.open_array(latest(inner).store, path="t", mode="r")
     assert grown.shape == (8,)
@@ -633,12 +545,12 @@ def test_who_has_to_wait_for_the_next_record_is_not_overtaken_by_those_who_come_
 
 
 def test_a_reader_that_knows_the_format_only_finds_what_shared_appends_moves_and_long_messages_made() -> None:
-    inner, gate, _ = _start()
+    inner, gate, _ = gated()
     with Repository.open(inner).transaction("main", message="a dimension") as store:
         group = zarr.open_group(store).create_group("g")
         group.create_array("t", shape=(4,), chunks=(2,), dtype="i4", dimension_names=["time"], compressors=None)[:] = 1
     repository = without_maintenance(impatient(gate))
-    sessions = [_with_row(repository, row) for row in range(9)]
+    sessions = [with_row(repository, row) for row in range(9)]
     for value in (1, 3, 5):
         sessions[value].append({"g/t": np.full(4, value)}, "time")
     sessions[4].move("g", "moved")
@@ -648,9 +560,9 @@ def test_a_reader_that_knows_the_format_only_finds_what_shared_appends_moves_and
         lambda s=s, i=i: s.commit_async(f"{i} " + "long " * 100 * (i % 2), rebase_with=ConflictDetector())  # type: ignore[misc]
         for i, s in enumerate(sessions)
     ]
-    results = _together(repository, gate, commits)
+    results = together(repository, gate, commits)
     assert all(isinstance(result, str) for result in results)
-    assert max(_shares(inner)) > 3
+    assert max(shares(inner)) > 3
     objects = {key: bytes(inner.get_sync(key)) for key in keys(inner)}
     reader = Reader(objects, lambda url, start, stop: b"")
     snapshot, ours = reader.replay("main"), latest(inner)

@@ -16,61 +16,19 @@ from arraystore import (
     Conflict,
     ConflictDetector,
     ConflictError,
-    ConflictSolver,
     ConflictType,
     InvalidInputError,
     RebaseFailedError,
     Repository,
     Session,
     Solution,
-    Storage,
     Versions,
     VersionSelection,
-    in_memory_storage,
 )
 from arraystore.storage import CountingStorage
-from tests.commit.support import commit_number, create_repository, keys, number, put_bytes, put_number, requests
+from tests.commit.support import commit_number, keys, number, put_bytes, put_number, requests
 from tests.transactions.rivals import impatient, latest, messages, values
-
-FAIL, OURS, THEIRS = VersionSelection.Fail, VersionSelection.UseOurs, VersionSelection.UseTheirs
-Solve = Callable[[Conflict, Versions[Session]], Any]
-
-
-class By(ConflictSolver):
-    """A solver made of a function, which notes what it was asked."""
-
-    def __init__(self, solve: Solve) -> None:
-        self.function = solve
-        self.asked: list[Conflict] = []
-
-    def solve(self, conflict: Conflict, versions: Versions[Session]) -> Any:
-        self.asked.append(conflict)
-        return self.function(conflict, versions)
-
-
-def _repository() -> tuple[Storage, Repository]:
-    """Return a repository with a compressed array ``v`` of 16 chunks of 4 numbers, all 0, and a group ``g``."""
-    storage = in_memory_storage()
-    repository = create_repository(storage)
-    with repository.transaction("main", message="more") as store:
-        root = zarr.open_group(store)
-        root.create_array("v", shape=(64,), chunks=(4,), dtype="f8", fill_value=0)
-        root.create_group("g").create_array("x", shape=(8,), chunks=(4,), dtype="i4", fill_value=0)
-    return storage, repository
-
-
-def _theirs(storage: Storage, change: Callable[[Session], None]) -> str:
-    session = impatient(storage).writable_session("main")
-    change(session)
-    return session.commit("theirs")
-
-
-def _fill(part: slice, value: float, path: str = "v") -> Callable[[Session], None]:
-    def change(session: Session) -> None:
-        zarr.open_array(session.store, path=path)[part] = value
-
-    return change
-
+from tests.transactions.sides import FAIL, OURS, THEIRS, By, by_others, fill, sides_repository
 
 # -- choosing a side ----------------------------------------------------------------------------------------------
 
@@ -98,7 +56,7 @@ MANIFESTS = [
 def test_of_chunks_that_both_wrote_exactly_these_go_to_the_side_chosen(
     rows: range, size: int, choice: VersionSelection
 ) -> None:
-    storage, repository = _repository()
+    storage, repository = sides_repository()
     session = repository.writable_session("main")
     _write_rows(session, rows, size)
     both = [rows[1], rows[3], rows[-1]]
@@ -116,7 +74,7 @@ def test_of_chunks_that_both_wrote_exactly_these_go_to_the_side_chosen(
 
 
 def test_without_a_choice_the_chunks_that_both_wrote_are_named_and_nothing_is_committed() -> None:
-    storage, repository = _repository()
+    storage, repository = sides_repository()
     session = repository.writable_session("main")
     _write_rows(session, range(10), 0)
     snapshots = [commit_number(Repository.open(storage), row, -row) for row in (3, 7, 50)]
@@ -135,7 +93,7 @@ def test_without_a_choice_the_chunks_that_both_wrote_are_named_and_nothing_is_co
 @pytest.mark.parametrize("choice", [OURS, THEIRS])
 @pytest.mark.parametrize("who_deletes", ["ours", "theirs"])
 def test_a_deleted_chunk_is_a_version_like_any_other(choice: VersionSelection, who_deletes: str) -> None:
-    storage, repository = _repository()
+    storage, repository = sides_repository()
     commit_number(repository, 1, 1)
     session = repository.writable_session("main")
 
@@ -147,7 +105,7 @@ def test_a_deleted_chunk_is_a_version_like_any_other(choice: VersionSelection, w
 
     act(session, deletes=who_deletes == "ours", value=10)
     put_number(session, 2, 20)
-    _theirs(storage, lambda other: act(other, deletes=who_deletes == "theirs", value=30))
+    by_others(storage, lambda other: act(other, deletes=who_deletes == "theirs", value=30))
     session.commit("ours", rebase_with=BasicConflictSolver(on_chunk_conflict=choice))
     deleted = (choice is OURS) == (who_deletes == "ours")
     assert number(latest(storage), 1) == (None if deleted else 10 if choice is OURS else 30)
@@ -155,7 +113,7 @@ def test_a_deleted_chunk_is_a_version_like_any_other(choice: VersionSelection, w
 
 
 def test_a_choice_holds_for_each_of_several_races() -> None:
-    storage, repository = _repository()
+    storage, repository = sides_repository()
     session = repository.writable_session("main")
     _write_rows(session, range(10), 0)
     for row in (1, 2):
@@ -170,11 +128,11 @@ def test_a_choice_holds_for_each_of_several_races() -> None:
 
 
 def test_an_array_that_theirs_changed_is_deleted_unless_that_is_to_fail() -> None:
-    storage, repository = _repository()
+    storage, repository = sides_repository()
     session = repository.writable_session("main")
     del zarr.open_group(session.store)["v"]
     put_number(session, 1, 1)
-    _theirs(storage, _fill(slice(0, 8), 1))
+    by_others(storage, fill(slice(0, 8), 1))
     with pytest.raises(RebaseFailedError) as caught:
         session.commit("ours", rebase_with=BasicConflictSolver(fail_on_delete_of_updated_array=True))
     (conflict,) = caught.value.conflicts
@@ -192,10 +150,10 @@ def _put_into_g(session: Session) -> None:
 
 
 def test_a_group_into_which_theirs_put_something_is_deleted_with_it_unless_that_is_to_fail() -> None:
-    storage, repository = _repository()
+    storage, repository = sides_repository()
     session = repository.writable_session("main")
     del zarr.open_group(session.store)["g"]
-    _theirs(storage, _put_into_g)
+    by_others(storage, _put_into_g)
     with pytest.raises(RebaseFailedError) as caught:
         session.commit("ours", rebase_with=BasicConflictSolver(fail_on_delete_of_updated_group=True))
     assert {c.conflict_type for c in caught.value.conflicts} == {ConflictType.DeleteOfUpdatedGroup}
@@ -206,11 +164,11 @@ def test_a_group_into_which_theirs_put_something_is_deleted_with_it_unless_that_
 
 
 def test_what_theirs_changed_may_be_kept_and_the_rest_is_committed() -> None:
-    storage, repository = _repository()
+    storage, repository = sides_repository()
     session = repository.writable_session("main")
     del zarr.open_group(session.store)["g"]
     del zarr.open_group(session.store)["v"]
-    _theirs(storage, _put_into_g)
+    by_others(storage, _put_into_g)
     session.commit("ours", rebase_with=By(lambda conflict, _: THEIRS))
     reader = latest(storage)
     assert set(zarr.open_group(reader.store, mode="r")) == {"a", "g"}
@@ -218,7 +176,7 @@ def test_what_theirs_changed_may_be_kept_and_the_rest_is_committed() -> None:
 
 
 def test_what_both_deleted_is_deleted() -> None:
-    storage, repository = _repository()
+    storage, repository = sides_repository()
     session = repository.writable_session("main")
     del zarr.open_group(session.store)["g"]
     put_number(session, 1, 1)
@@ -226,7 +184,7 @@ def test_what_both_deleted_is_deleted() -> None:
     def delete(other: Session) -> None:
         del zarr.open_group(other.store)["g"]
 
-    _theirs(storage, delete)
+    by_others(storage, delete)
     session.commit("ours", rebase_with=BasicConflictSolver())
     assert sorted(latest(storage)._tip.state.nodes) == ["", "a", "v"]
     assert number(latest(storage), 1) == 1
@@ -249,12 +207,12 @@ def _sum(conflict: Conflict, versions: Versions[Session]) -> Solution:
 
 
 def test_a_solver_may_merge_chunks_as_values() -> None:
-    storage, repository = _repository()
-    _fill(slice(0, 16), 100)(session := repository.writable_session("main"))
+    storage, repository = sides_repository()
+    fill(slice(0, 16), 100)(session := repository.writable_session("main"))
     session.commit("base")
     session = repository.writable_session("main")
-    _fill(slice(0, 12), 110)(session)
-    _theirs(storage, _fill(slice(4, 16), 103))
+    fill(slice(0, 12), 110)(session)
+    by_others(storage, fill(slice(4, 16), 103))
     solver = By(_sum)
     session.commit("ours", rebase_with=solver)
     assert len(solver.asked) == 1
@@ -263,20 +221,20 @@ def test_a_solver_may_merge_chunks_as_values() -> None:
 
 
 def test_merged_values_are_encoded_as_the_metadata_says_in_several_dimensions_and_sharded() -> None:
-    storage, repository = _repository()
+    storage, repository = sides_repository()
     with repository.transaction("main", message="arrays") as store:
         root = zarr.open_group(store)
         root.create_array("two", shape=(8, 6), chunks=(4, 3), dtype=">i2", fill_value=7)
         root.create_array("sharded", shape=(16,), chunks=(2,), shards=(8,), dtype="i4", fill_value=0)
     session = repository.writable_session("main")
-    _fill(slice(0, 4), 20, "two")(session)
-    _fill(slice(0, 4), 1, "sharded")(session)
+    fill(slice(0, 4), 20, "two")(session)
+    fill(slice(0, 4), 1, "sharded")(session)
 
     def change(other: Session) -> None:
         zarr.open_array(other.store, path="two")[2:6, 0:2] = 30
-        _fill(slice(4, 12), 2, "sharded")(other)
+        fill(slice(4, 12), 2, "sharded")(other)
 
-    _theirs(storage, change)
+    by_others(storage, change)
     session.commit("ours", rebase_with=By(_sum))
     two = np.full((8, 6), 7)
     two[0:4] = 20
@@ -287,10 +245,10 @@ def test_merged_values_are_encoded_as_the_metadata_says_in_several_dimensions_an
 
 
 def test_merged_values_that_are_the_fill_value_take_the_place_of_what_was_there() -> None:
-    storage, repository = _repository()
+    storage, repository = sides_repository()
     session = repository.writable_session("main")
-    _fill(slice(0, 4), 1)(session)
-    _theirs(storage, _fill(slice(0, 4), 2))
+    fill(slice(0, 4), 1)(session)
+    by_others(storage, fill(slice(0, 4), 2))
     session.commit("ours", rebase_with=By(lambda c, v: Solution(OURS, {(0,): np.zeros(4)})))
     assert values(latest(storage), "v")[:4].tolist() == [0] * 4
 
@@ -300,7 +258,7 @@ def test_merged_values_that_are_the_fill_value_take_the_place_of_what_was_there(
 def test_a_solver_may_merge_chunks_as_bytes_and_the_side_counts_for_the_others(
     size: int, rest: VersionSelection
 ) -> None:
-    storage, repository = _repository()
+    storage, repository = sides_repository()
     session = repository.writable_session("main")
     _write_rows(session, range(5), 4)
     for row in (1, 2, 3):
@@ -316,7 +274,7 @@ def test_a_solver_may_merge_chunks_as_bytes_and_the_side_counts_for_the_others(
 
 
 def test_merging_writes_no_chunk_again_but_the_merged_ones() -> None:
-    storage, _ = _repository()
+    storage, _ = sides_repository()
     counting = CountingStorage(storage)
     session = impatient(counting).writable_session("main")
     _write_rows(session, range(20), 5000)
@@ -350,10 +308,10 @@ BAD = [
 def test_an_answer_that_cannot_be_used_commits_nothing_and_the_session_goes_on(
     answer: Any, error: type[Exception], text: str
 ) -> None:
-    storage, repository = _repository()
+    storage, repository = sides_repository()
     session = repository.writable_session("main")
-    _fill(slice(0, 8), 1)(session)
-    theirs = _theirs(storage, _fill(slice(4, 12), 2))
+    fill(slice(0, 8), 1)(session)
+    theirs = by_others(storage, fill(slice(4, 12), 2))
 
     def solve(conflict: Conflict, versions: Versions[Session]) -> Any:
         if isinstance(answer, Exception):
@@ -366,14 +324,14 @@ def test_an_answer_that_cannot_be_used_commits_nothing_and_the_session_goes_on(
     assert keys(storage, "refs/") == before
     assert Repository.open(storage).lookup_branch("main") == theirs
     assert values(session, "v")[:12].tolist() == [1] * 8 + [0] * 4
-    _fill(slice(12, 16), 3)(session)
+    fill(slice(12, 16), 3)(session)
     session.commit("ours", rebase_with=BasicConflictSolver())
     assert values(latest(storage), "v")[:16].tolist() == [1] * 8 + [2] * 4 + [3] * 4
 
 
 @pytest.mark.parametrize("solver", [BasicConflictSolver, "theirs", VersionSelection.UseOurs, lambda c, v: None])
 def test_what_is_no_solver_is_refused_before_anything_happens(solver: Any) -> None:
-    storage, repository = _repository()
+    storage, repository = sides_repository()
     session = repository.writable_session("main")
     put_number(session, 1, 1)
     with pytest.raises(InvalidInputError, match="ConflictDetector"):
@@ -406,11 +364,11 @@ def _union(conflict: Conflict, versions: Versions[Session]) -> Solution:
 
 
 def test_a_solver_may_merge_attributes() -> None:
-    storage, repository = _repository()
+    storage, repository = sides_repository()
     session = repository.writable_session("main")
     _attributes(ours=1, both="ours")(session)
-    _fill(slice(0, 4), 1)(session)
-    _theirs(storage, _attributes(theirs=2, both="theirs"))
+    fill(slice(0, 4), 1)(session)
+    by_others(storage, _attributes(theirs=2, both="theirs"))
     with pytest.raises(RebaseFailedError) as caught:
         session.commit("ours", rebase_with=BasicConflictSolver())
     assert [c.conflict_type for c in caught.value.conflicts] == [ConflictType.ZarrMetadataDoubleUpdate]
@@ -422,11 +380,11 @@ def test_a_solver_may_merge_attributes() -> None:
 
 @pytest.mark.parametrize(("choice", "expected"), [(OURS, "ours"), (THEIRS, "theirs")])
 def test_of_attributes_that_both_changed_a_side_may_be_chosen(choice: VersionSelection, expected: str) -> None:
-    storage, repository = _repository()
+    storage, repository = sides_repository()
     session = repository.writable_session("main")
     _attributes(both="ours")(session)
-    _fill(slice(0, 4), 1)(session)
-    _theirs(storage, _attributes(both="theirs"))
+    fill(slice(0, 4), 1)(session)
+    by_others(storage, _attributes(both="theirs"))
     session.commit("ours", rebase_with=By(lambda c, v: choice))
     assert zarr.open_array(latest(storage).store, path="v", mode="r").attrs["both"] == expected
     assert values(latest(storage), "v")[:5].tolist() == [1, 1, 1, 1, 0]
@@ -434,10 +392,10 @@ def test_of_attributes_that_both_changed_a_side_may_be_chosen(choice: VersionSel
 
 @pytest.mark.parametrize("change", [{"shape": [80]}, {"data_type": "float32"}, {"fill_value": 1.0}])
 def test_merged_metadata_that_would_read_chunks_differently_is_refused(change: dict[str, Any]) -> None:
-    storage, repository = _repository()
+    storage, repository = sides_repository()
     session = repository.writable_session("main")
     _attributes(both="ours")(session)
-    _theirs(storage, _attributes(both="theirs"))
+    by_others(storage, _attributes(both="theirs"))
 
     def solve(conflict: Conflict, versions: Versions[Session]) -> Solution:
         return Solution(OURS, {}, {"zarr.json": _document(versions.theirs, "v") | change})
@@ -448,14 +406,14 @@ def test_merged_metadata_that_would_read_chunks_differently_is_refused(change: d
 
 
 def test_attributes_of_groups_are_merged_too() -> None:
-    storage, repository = _repository()
+    storage, repository = sides_repository()
     session = repository.writable_session("main")
     zarr.open_group(session.store, path="g").attrs["ours"] = 1
 
     def change(other: Session) -> None:
         zarr.open_group(other.store, path="g").attrs["theirs"] = 2
 
-    _theirs(storage, change)
+    by_others(storage, change)
     session.commit("ours", rebase_with=By(_union))
     assert dict(zarr.open_group(latest(storage).store, path="g", mode="r").attrs) == {"ours": 1, "theirs": 2}
 
@@ -464,10 +422,10 @@ def test_attributes_of_groups_are_merged_too() -> None:
 
 
 def test_a_solver_sees_all_three_versions_and_can_change_none_of_them() -> None:
-    storage, repository = _repository()
+    storage, repository = sides_repository()
     session = repository.writable_session("main")
-    _fill(slice(0, 4), 1)(session)
-    _theirs(storage, _fill(slice(0, 4), 2))
+    fill(slice(0, 4), 1)(session)
+    by_others(storage, fill(slice(0, 4), 2))
     seen: list[Any] = []
 
     def solve(conflict: Conflict, versions: Versions[Session]) -> VersionSelection:
@@ -484,14 +442,14 @@ def test_a_solver_sees_all_three_versions_and_can_change_none_of_them() -> None:
 
 
 def test_nothing_is_read_unless_the_solver_does() -> None:
-    storage, _ = _repository()
-    _theirs(storage, lambda s: put_bytes(s, 1, b"b" * 5000))
+    storage, _ = sides_repository()
+    by_others(storage, lambda s: put_bytes(s, 1, b"b" * 5000))
     counting = CountingStorage(storage)
     chunk_reads = []
     for look in (False, True):
         session = impatient(counting).writable_session("main")
         put_bytes(session, 1, b"o" * 5000)
-        _theirs(storage, lambda s: put_bytes(s, 1, b"t" * 5000))
+        by_others(storage, lambda s: put_bytes(s, 1, b"t" * 5000))
         counting.reset()
 
         def solve(conflict: Conflict, versions: Versions[Session], look: bool = look) -> VersionSelection:
@@ -505,7 +463,7 @@ def test_nothing_is_read_unless_the_solver_does() -> None:
 
 
 def test_a_built_in_choice_of_ours_costs_no_request_beyond_the_race() -> None:
-    storage, _ = _repository()
+    storage, _ = sides_repository()
     counting = CountingStorage(storage)
     costs = []
     for row in (1, 2):
@@ -522,16 +480,16 @@ def test_a_built_in_choice_of_ours_costs_no_request_beyond_the_race() -> None:
 
 
 def test_one_conflict_that_is_left_stops_the_commit_and_only_it_is_reported() -> None:
-    storage, repository = _repository()
+    storage, repository = sides_repository()
     session = repository.writable_session("main")
-    _fill(slice(0, 8), 1)(session)
+    fill(slice(0, 8), 1)(session)
     put_number(session, 5, 1)
 
     def change(other: Session) -> None:
-        _fill(slice(4, 12), 2)(other)
+        fill(slice(4, 12), 2)(other)
         put_number(other, 5, 2)
 
-    _theirs(storage, change)
+    by_others(storage, change)
     with pytest.raises(RebaseFailedError) as caught:
         session.commit("ours", rebase_with=By(lambda conflict, _: OURS if conflict.path == "/v" else None))
     assert [c.path for c in caught.value.conflicts] == ["/a"]
@@ -543,7 +501,7 @@ def test_one_conflict_that_is_left_stops_the_commit_and_only_it_is_reported() ->
 
 
 def test_the_error_reads_as_a_table_that_names_what_where_and_with_whom() -> None:
-    storage, repository = _repository()
+    storage, repository = sides_repository()
     session = repository.writable_session("main")
     base = session.snapshot_id
     _write_rows(session, range(20), 0)
@@ -553,7 +511,7 @@ def test_the_error_reads_as_a_table_that_names_what_where_and_with_whom() -> Non
         _write_rows(other, range(5, 30), 1)
         _attributes(theirs=1)(other)
 
-    theirs = _theirs(storage, change)
+    theirs = by_others(storage, change)
     with pytest.raises(RebaseFailedError) as caught:
         session.commit("ours", rebase_with=ConflictDetector())
     error = caught.value
@@ -578,12 +536,12 @@ def test_the_error_reads_as_a_table_that_names_what_where_and_with_whom() -> Non
 
 
 def test_errors_and_conflicts_survive_pickling() -> None:
-    storage, repository = _repository()
+    storage, repository = sides_repository()
     session = repository.writable_session("main")
     put_number(session, 5, 1)
     _attributes(ours=1)(session)
     commit_number(Repository.open(storage), 5, 2)
-    _theirs(storage, _attributes(theirs=1))
+    by_others(storage, _attributes(theirs=1))
     with pytest.raises(RebaseFailedError) as caught:
         session.commit("ours", rebase_with=ConflictDetector())
     error = caught.value
@@ -600,7 +558,7 @@ def test_errors_and_conflicts_survive_pickling() -> None:
 
 
 def test_a_session_that_failed_keeps_its_changes_and_base_and_can_be_written_rebased_and_discarded() -> None:
-    storage, repository = _repository()
+    storage, repository = sides_repository()
     session = repository.writable_session("main")
     base = session.snapshot_id
     put_number(session, 5, 1)
@@ -623,7 +581,7 @@ def test_a_session_that_failed_keeps_its_changes_and_base_and_can_be_written_reb
 
 
 def test_with_no_tries_left_somebody_elses_commit_is_an_error_even_where_nothing_collides() -> None:
-    storage, repository = _repository()
+    storage, repository = sides_repository()
     session = repository.writable_session("main")
     put_number(session, 5, 1)
     commit_number(Repository.open(storage), 6, 6)
@@ -635,11 +593,11 @@ def test_with_no_tries_left_somebody_elses_commit_is_an_error_even_where_nothing
 
 
 def test_merged_values_of_an_edge_are_those_within_the_array() -> None:
-    storage, repository = _repository()
+    storage, repository = sides_repository()
     with repository.transaction("main", message="edge") as store:
         zarr.open_group(store).create_array("e", shape=(6,), chunks=(4,), dtype="i4", fill_value=0)
     session = repository.writable_session("main")
-    _fill(slice(4, 6), 1, "e")(session)
-    _theirs(storage, _fill(slice(4, 6), 2, "e"))
+    fill(slice(4, 6), 1, "e")(session)
+    by_others(storage, fill(slice(4, 6), 2, "e"))
     session.commit("ours", rebase_with=By(_sum))
     assert values(latest(storage), "e").tolist() == [0, 0, 0, 0, 3, 3]
