@@ -15,7 +15,7 @@ from benchmarks.setup import Setup
 from benchmarks.systems import IcechunkSystem, System
 from benchmarks.timing import Samples, Stopwatch, interleaved, note
 
-__all__ = ["run", "run_local"]
+__all__ = ["figures", "run", "run_local"]
 
 _PROCESSES = 10
 _THREADS = 32
@@ -31,7 +31,7 @@ _HEADER = [
 ]
 
 
-def _figures(tallies: Sequence[Tally], history: int) -> Stopwatch:
+def figures(tallies: Sequence[Tally], history: int) -> Stopwatch:
     """What one run came to, as parts."""
     latencies = [seconds for tally in tallies for seconds in tally.latencies]
     if len(latencies) < 2:
@@ -58,12 +58,12 @@ def _bank(system: System, places: PlaceMaker, seconds: float) -> Stopwatch:
         handle = open_bank(system, place)
         tallies = run_processes(system, place, _PROCESSES, Shift(seconds))
         history, money = check_bank(system, place, handle)
-        figures = _figures(tallies, history)
+        found = figures(tallies, history)
         if isinstance(system, ArraystoreSystem) and (history, money) != (_commits(tallies), ACCOUNTS * OPENING):
             raise AssertionError(
                 f"{system.name}: {_commits(tallies)} acknowledged, {history} kept, {money} in the bank"
             )
-        return figures
+        return found
 
 
 def _commits(tallies: Sequence[Tally]) -> int:
@@ -77,7 +77,7 @@ def _disjoint(system: System, places: PlaceMaker, seconds: float) -> Stopwatch:
     with places.fresh() as place:
         handle = open_bank(system, place)
         tallies = run_threads(system, handle, _THREADS, Shift(seconds, rule="own"))
-        return _figures(tallies, check_bank(system, place, handle)[0])
+        return figures(tallies, check_bank(system, place, handle)[0])
 
 
 def _row(name: str, samples: Samples) -> list[str]:

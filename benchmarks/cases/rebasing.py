@@ -31,7 +31,7 @@ __all__ = ["Logs", "find_conflicts", "make_logs", "requests_of_rebase", "run"]
 
 _DELAY = 0.03  # seconds a request, so that what overlaps was sent together
 _SETTLE = 0.5
-_FULL, _QUICK = (1, 10, 63, 200), (1, 5)  # commits in between
+_FULL, _QUICK = (1, 10, 64, 200), (1, 5)  # commits in between
 _LOCATION = "s3://example-bucket/model/part.nc"
 
 
