@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from arraystore.commit.changes import ChangeSet, file_key
 from arraystore.errors import InvalidInputError, NodeNotFoundError
 from arraystore.format.node import NodeKind
 from arraystore.hierarchy import Hierarchy, check_key
@@ -30,7 +31,7 @@ def move_node(hierarchy: Hierarchy, source: str, target: str) -> None:
         node = changes.node(old)
         if node is None:
             raise NodeNotFoundError(f"there is no array or group {source!r} to move")
-        if changes.node(new) is not None or changes.has_nodes_below(new):
+        if changes.node(new) is not None or changes.has_nodes_below(new) or _has_files(changes, new):
             raise InvalidInputError(f"{source!r} cannot be moved to {target!r}: something is there already")
         if (new + "/").startswith(old + "/"):
             raise InvalidInputError(f"{source!r} cannot be moved into itself")
@@ -40,3 +41,11 @@ def move_node(hierarchy: Hierarchy, source: str, target: str) -> None:
             raise InvalidInputError(f"{source!r} cannot be moved to {target!r}: there is no group {'/' + above!r}")
         changes.move(node, new)
         hierarchy.forget()
+
+
+def _has_files(changes: ChangeSet, path: str) -> bool:
+    """Tell whether a file is at a path or below: it would hide a chunk, or be in the place of another file."""
+    if not changes.has_files:
+        return False
+    key = file_key(path)
+    return any(node.key == key or node.key.startswith(key + "/") for node in changes.all_nodes())

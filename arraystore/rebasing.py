@@ -27,7 +27,7 @@ from arraystore.commit.state import State
 from arraystore.conflicts import Conflict, ConflictType
 from arraystore.errors import InvalidInputError, RebaseFailedError
 from arraystore.format.ids import id_to_text
-from arraystore.format.node import Documents
+from arraystore.format.node import Documents, NodeKind
 from arraystore.format.transaction import Operation
 from arraystore.hierarchy import Hierarchy
 
@@ -110,9 +110,27 @@ def _raised(
 ) -> list[Conflict]:
     """Return conflicts that are there only because of how others were solved."""
     known = {(conflict.conflict_type, conflict.node) for conflict, _ in solved}
-    found = detect(Ours.of(resolved), obstacle.theirs, obstacle.before, obstacle.tip.state)
+    mine, after = Ours.of(resolved), obstacle.tip.state
+    found = [*detect(mine, obstacle.theirs, obstacle.before, after), *_homeless(Ours.of(prepared), mine, after)]
     decided = _deleted(resolved) - _deleted(prepared)  # whoever solved a conflict had them deleted, changed or not
     return [c for c in found if (c.conflict_type, c.node) not in known and c.node not in decided]
+
+
+def _homeless(wanted: Ours, left: Ours, after: State) -> list[Conflict]:
+    """Find what was to come into a group that, as conflicts were solved, does not come."""
+    lost = wanted.places.keys() - left.places.keys() - after.nodes.keys()
+    kinds = {
+        Operation.CREATED: ConflictType.NewNodeInInvalidGroup,
+        Operation.MOVED: ConflictType.MoveOperationCannotBeRebased,
+    }
+    snapshot = id_to_text(after.snapshot)
+    return [
+        Conflict(kinds[change.operation], "/" + change.path, None, snapshot, "its group does not come", change.id)
+        for change in left.log.nodes
+        if change.operation in kinds
+        and change.kind != NodeKind.FILE
+        and (change.target or change.path).rpartition("/")[0] in lost
+    ]
 
 
 def _deleted(prepared: Prepared) -> set[bytes]:

@@ -17,16 +17,17 @@ from arraystore.commit.cells import Cells, cells_of, shared
 from arraystore.commit.footprint import Footprint, NodeFootprint, node_by_id
 from arraystore.commit.nodechanges import AppendMark
 from arraystore.commit.prepare import Prepared
-from arraystore.commit.state import State
+from arraystore.commit.state import State, taken_along
 from arraystore.conflicts import Conflict, ConflictType
 from arraystore.format.ids import id_to_text
 from arraystore.format.node import Documents, Node, NodeKind, node_key
 from arraystore.format.transaction import NodeChange, Operation, TransactionLog
 from arraystore.format.zarr_changes import dimension_of, reads_alike, same_shape
+from arraystore.format.zarr_metadata import array_info
 
 __all__ = ["Ours", "detect", "keeps_shape"]
 
-_OURS = "this session"
+_MOVE = ConflictType.MoveOperationCannotBeRebased
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,7 @@ def detect(ours: Ours, theirs: Footprint, before: State, after: State) -> list[C
     found = [
         *_creations(view),
         *_moves(view),
+        *_carried(view),
         *_updates(view),
         *_appends(view),
         *_chunks(view),
@@ -211,6 +213,32 @@ def _moves(view: _View) -> Iterator[Conflict]:
     yield from _buried(view, Operation.MOVED, kind)
 
 
+def _carried(view: _View) -> Iterator[Conflict]:
+    """Find what theirs put into groups that ours moves, where ours has put something at its new place."""
+    moved = view.ours.changes(Operation.MOVED)
+    groups = {change.path: change.target or "" for change in moved if change.kind == NodeKind.GROUP}
+    if not groups:
+        return
+    taken = {node_key(change.target or "", change.kind): change for change in moved}
+    taken |= {node_key(change.path, change.kind): change for change in view.ours.changes(Operation.CREATED)}
+    above = {path: change for key, change in taken.items() for path in _above(key.removeprefix("\0"))}
+    for node in view.arrivals:
+        path = taken_along(node.key.removeprefix("\0"), groups)
+        if path is None or node.id in view.ours.leaving:
+            continue
+        rivals = [taken.get(node_key(path, node.kind)), above.get(path) if node.kind == NodeKind.ARRAY else None]
+        rivals += [taken[each] for each in _above(path) if each in taken and taken[each].kind == NodeKind.ARRAY]
+        for change in rivals:
+            if change is not None:
+                came = change.operation == Operation.CREATED
+                kind = ConflictType.NewNodeConflictsWithExistingNode if came else _MOVE
+                detail = (
+                    f"theirs put {node.path!r} into a group that ours moves, which would bring it to {'/' + path!r}"
+                )
+                yield view.conflict(kind, change, node.created or node.moved, detail)
+                break
+
+
 # -- metadata -----------------------------------------------------------------------------------------------------
 
 
@@ -247,16 +275,16 @@ def _updates(view: _View) -> Iterator[Conflict]:
 
 
 def keeps_shape(ours: Ours, before: State, change: NodeChange) -> bool:
-    """Tell whether an update of an array changes plain attributes only, or nothing but these beside an append."""
+    """Tell whether an update of an array changes plain attributes only, or nothing but these beside an append.
+
+    Beside an append it is written for the length before that.
+    """
     node = node_by_id(before, change.id)
     if change.id in ours.marks and not any(c.append is not None and c.id == change.id for c in ours.log.nodes):
         return False  # it grew at an end that is not that of a chunk
     if node is None or change.kind != NodeKind.ARRAY:
         return False
     merged = _merged(node, change)
-    appended = next((c.append for c in ours.log.nodes if c.id == change.id and c.append is not None), None)
-    if appended is not None:
-        return True  # the update is written for the length before the append
     return same_shape(node.documents, merged) and reads_alike(node.documents, merged)
 
 
@@ -326,9 +354,11 @@ def _newest(theirs: NodeFootprint | None) -> bytes | None:
 
 def _reshaped_otherwise(theirs: NodeFootprint, axis: int, was: Node, now: Node) -> bool:
     """Tell whether theirs did more to an array than to append along the same dimension, or to change attributes."""
-    if theirs.reshaped or theirs.axes - {axis}:
+    old, new = array_info(was.documents).shape, array_info(now.documents).shape
+    others = any(a != b for i, (a, b) in enumerate(zip(old, new, strict=False)) if i != axis)
+    if theirs.reshaped or theirs.axes - {axis} or others:
         return True
-    return bool(theirs.updated) and not theirs.appended and not same_shape(was.documents, now.documents)
+    return bool(theirs.updated) and not theirs.appended and old != new
 
 
 # -- chunks -------------------------------------------------------------------------------------------------------
@@ -403,6 +433,9 @@ def _orphaned(view: _View, groups: Mapping[str, NodeChange]) -> Iterator[Conflic
     for node in view.arrivals:
         for above in _above(node.key.removeprefix("\0")):
             if above in groups and node.id not in view.ours.leaving:
+                there = view.after.nodes.get(above)
+                if there is not None and there.id != groups[above].id:
+                    break  # it is in a group that theirs has put in the place of the one that ours deletes
                 detail = f"ours deletes it, theirs put {node.path!r} into it"
                 snapshot = node.created or node.moved
                 yield view.conflict(ConflictType.DeleteOfUpdatedGroup, groups[above], snapshot, detail)

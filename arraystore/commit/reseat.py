@@ -120,5 +120,8 @@ def put_references(changes: ChangeSet, node: Node, part: References) -> npt.NDAr
     if part.inline:
         _, start, _ = changes.put_inline(memoryview(part.inline))
         offset = np.where(part.source == INLINE, offset + start, offset)
-    changes.array(node).table.put_many(part.coords, source, offset, part.length)
+    table = changes.array(node).table
+    if len(part.coords):  # chunks that a shrink deletes are outside of the grid
+        table.fit(tuple((part.coords.max(axis=0) + 1).tolist()))
+    table.put_many(part.coords, source, offset, part.length)
     return part.coords

@@ -159,7 +159,9 @@ def _decide_chunks(plan: _Plan, conflict: Conflict, solution: Solution) -> None:
     plan.merged.setdefault(conflict.node, {}).update(merged)
     if solution.selection is VersionSelection.UseTheirs:
         rest = [c for c in collided if c not in merged] if merged else coords
-        plan.cells.setdefault(conflict.node, []).append(np.array(rest, dtype=np.int64).reshape(-1, coords.shape[1]))
+        plan.cells.setdefault(conflict.node, []).append(
+            np.array(rest, dtype=np.int64).reshape(len(rest), coords.shape[1])
+        )
 
 
 def _decide_metadata(
@@ -203,8 +205,11 @@ def _decide_deletion(plan: _Plan, prepared: Prepared, conflict: Conflict, ours: 
         change = next(c for c in prepared.log.nodes if c.id == conflict.node)
         now = node_by_id(after, conflict.node)
         leaving = Ours.of(prepared).leaving
-        for path in {change.path, now.path if now is not None else change.path}:
+        there = after.nodes.get(change.path)
+        paths = {change.path} if there is None or there.id == change.id else set[str]()
+        for path in paths | ({now.path} if now is not None else set()):
             plan.deleted |= {n.id: n for n in _below(after, path) if n.id not in leaving}
+        _check_untouched(plan, prepared, conflict)
 
 
 def _below(state: State, path: str) -> list[Node]:
@@ -220,6 +225,18 @@ def _take_place(plan: _Plan, prepared: Prepared, conflict: Conflict, after: Stat
         plan.deleted[occupant.id] = occupant
     if change.kind != NodeKind.FILE:
         plan.deleted |= {node.id: node for node in _below(after, change.path) if node.id not in leaving}
+    _check_untouched(plan, prepared, conflict)
+
+
+def _check_untouched(plan: _Plan, prepared: Prepared, conflict: Conflict) -> None:
+    """Check that nothing is deleted, because theirs has moved it there, to which ours has written."""
+    changed = {c.id for c in prepared.log.nodes if c.operation != Operation.DELETED}
+    changed |= {c.node for c in prepared.log.chunks}
+    for node in plan.deleted.values():
+        if node.id in changed:
+            raise RefusedError(
+                conflict, f"it would delete {'/' + node.path!r}, which theirs moved there and ours changed"
+            )
 
 
 def _kept_nodes(plan: _Plan, prepared: Prepared, before: State) -> list[NodeChange]:
