@@ -40,15 +40,18 @@ class Ours:
         Its changes.
     marks
         Where arrays ended that it appends to, by id.
+    cuts
+        Grids outside of which it deletes what there is, by id of the array.
     """
 
     log: TransactionLog
     marks: Mapping[bytes, AppendMark] = field(default_factory=dict)
+    cuts: Mapping[bytes, tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, prepared: Prepared) -> Ours:
         """Return what a prepared transaction wants."""
-        return cls(prepared.log, prepared.marks)
+        return cls(prepared.log, prepared.marks, prepared.cuts)
 
     def changes(self, operation: Operation) -> list[NodeChange]:
         """Return its changes of nodes of one kind."""
@@ -365,7 +368,7 @@ def _reshaped_otherwise(theirs: NodeFootprint, axis: int, was: Node, now: Node) 
 
 
 def _chunks(view: _View) -> Iterator[Conflict]:
-    touched = {change.node for change in view.ours.log.chunks}
+    touched = {change.node for change in view.ours.log.chunks} | view.ours.cuts.keys()
     created = {change.id for change in view.ours.changes(Operation.CREATED)}
     for node in sorted(touched - created):
         theirs = view.theirs.nodes.get(node)
@@ -382,8 +385,8 @@ def _chunks(view: _View) -> Iterator[Conflict]:
             yield view.conflict(
                 ConflictType.ChunksUpdatedInUpdatedArray, theirs, theirs.reshaped, detail, _coords(cells)
             )
-        elif theirs.chunks and cells:
-            both = shared(cells, theirs.cells())
+        elif theirs.chunks:
+            both = _both_wrote(view, node, cells, theirs)
             if len(both):
                 yield view.conflict(
                     ConflictType.ChunkDoubleUpdate,
@@ -392,6 +395,25 @@ def _chunks(view: _View) -> Iterator[Conflict]:
                     f"both wrote {'this chunk' if len(both) == 1 else f'these {len(both)} chunks'}",
                     both,
                 )
+
+
+def _both_wrote(view: _View, node: bytes, cells: Sequence[Cells], theirs: NodeFootprint) -> np.ndarray:
+    """Return the cells that both wrote; what ours cut off counts as written by it, whether a chunk was there or not."""
+    found = theirs.cells()
+    both = shared(cells, found) if cells else np.empty((0, len(found[0].box.low)), dtype=np.int64)
+    cut = view.ours.cuts.get(node)
+    if cut is None or _reshapes(view, node):
+        return both  # a shrink that lasts collides as such
+    coords = np.concatenate([part.coords() for part in found])
+    outside = coords[(coords >= np.array(cut, dtype=np.int64)).any(axis=1)]
+    return np.unique(np.concatenate([both, outside]), axis=0)
+
+
+def _reshapes(view: _View, node: bytes) -> bool:
+    """Tell whether ours changes how the chunks of an array are read."""
+    before = node_by_id(view.before, node)
+    updates = [change for change in view.ours.changes(Operation.UPDATED) if change.id == node]
+    return before is not None and any(not reads_alike(before.documents, _merged(before, c)) for c in updates)
 
 
 def _coords(cells: Sequence[Cells]) -> np.ndarray | None:

@@ -71,6 +71,8 @@ class Prepared:
         0 snapshot, 1 serializable.
     marks
         Where arrays ended that it appends to, by id, those included whose end is not that of a chunk.
+    cuts
+        Grids outside of which it deletes what there is, by id of the array: those that were smaller in between.
     """
 
     id: bytes
@@ -81,6 +83,7 @@ class Prepared:
     time: int
     isolation: int = 0
     marks: dict[bytes, AppendMark] = field(default_factory=dict)
+    cuts: dict[bytes, tuple[int, ...]] = field(default_factory=dict)
 
     def transaction(self, parent: bytes, branch: str, sequence: int, first: int = 0) -> Transaction:
         """Return the transaction as it stands in the record of a number, with its attachments from `first` on."""
@@ -190,7 +193,8 @@ async def prepare(
     placing = _Placing(note, environment)
     await _place_chunks(placing, changes, reader, nodes)
     prepared = await placing.finish(changes.packs.storage, nodes, isolation)
-    return replace(prepared, marks=dict(changes.appends))
+    cuts = {node: array.visible for node, array in changes.arrays.items() if array.visible is not None}
+    return replace(prepared, marks=dict(changes.appends), cuts=cuts)
 
 
 async def _place_chunks(
@@ -246,7 +250,7 @@ async def replaced(
     for node, manifest in added:
         placing.add_manifest(node, manifest, appended=False)
     done = await placing.finish(storage, nodes, prepared.isolation)
-    return replace(done, id=prepared.id, time=prepared.time, marks=prepared.marks)
+    return replace(done, id=prepared.id, time=prepared.time, marks=prepared.marks, cuts=prepared.cuts)
 
 
 async def upload(storage: Storage, objects: list[tuple[str, bytes]]) -> None:
@@ -262,7 +266,7 @@ def _changed_arrays(changes: ChangeSet) -> list[Node]:
 async def final_references(changes: ChangeSet, reader: ChunkReader, node: Node) -> References:
     """Return what one array's layer has to say: chunks written, deleted, and cut off by a shrink."""
     written = changes.references(node.id)
-    if not node.layers:
+    if not node.layers and node.id not in changes.base.keys:  # nobody else can have written what would be deleted
         kept = written.source != DELETED
         return written if kept.all() else written.take(kept)
     visible = changes.arrays[node.id].visible

@@ -69,6 +69,9 @@ async def reseated(
         shift = None if append is None else _shift(base.nodes[base.keys[chunk.node]], append, manifest.box.low)
         node = final.nodes[final.keys[chunk.node]]
         put_references(moved, node, References.from_manifest(manifest, shift))
+    for identifier, cut in prepared.cuts.items():
+        if identifier in final.keys:
+            moved.array(final.nodes[final.keys[identifier]]).visible = cut
     return moved
 
 

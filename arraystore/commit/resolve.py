@@ -25,7 +25,7 @@ from arraystore.commit.state import State
 from arraystore.conflicts import Conflict, ConflictType, VersionSelection
 from arraystore.format.manifest import Manifest, decode_manifest
 from arraystore.format.node import Documents, Node, NodeKind
-from arraystore.format.references import INLINE, References, to_manifests
+from arraystore.format.references import DELETED, INLINE, References, to_manifests
 from arraystore.format.transaction import ChunkChange, NodeChange, Operation
 from arraystore.format.zarr_changes import reads_alike, same_shape, with_length
 from arraystore.format.zarr_metadata import array_info
@@ -70,6 +70,8 @@ class _Plan:
         Cells that are dropped, by array.
     merged
         Chunks that are put on top, by array.
+    cut
+        Cells that are deleted unless ours writes them, by array.
     deleted
         Nodes of theirs that are deleted too.
     documents
@@ -80,6 +82,7 @@ class _Plan:
     without_chunks: set[bytes] = field(default_factory=set)
     cells: dict[bytes, list[Int64s]] = field(default_factory=dict)
     merged: dict[bytes, dict[tuple[int, ...], bytes]] = field(default_factory=dict)
+    cut: dict[bytes, Int64s] = field(default_factory=dict)
     deleted: dict[bytes, Node] = field(default_factory=dict)
     documents: dict[bytes, Documents] = field(default_factory=dict)
 
@@ -112,7 +115,7 @@ async def resolve(
     plan = _Plan()
     for conflict, solution in solved:
         _decide(plan, prepared, conflict, solution, before, after)
-    nodes = _kept_nodes(plan, prepared, before)
+    nodes = _kept_nodes(plan, prepared, after)
     return await _rewritten(plan, prepared, nodes, workshop)
 
 
@@ -126,7 +129,7 @@ def _decide(
     if solution.metadata and kind is not T.ZarrMetadataDoubleUpdate:
         raise RefusedError(conflict, "merged metadata solves nothing but a ZarrMetadataDoubleUpdate")
     if kind is T.ChunkDoubleUpdate:
-        _decide_chunks(plan, conflict, solution)
+        _decide_chunks(plan, prepared, conflict, solution)
     elif kind in _METADATA:
         _decide_metadata(plan, prepared, conflict, solution, before, after)
     elif kind in _DELETES:
@@ -149,7 +152,7 @@ def _decide(
         plan.without.add((Operation.MOVED, node))
 
 
-def _decide_chunks(plan: _Plan, conflict: Conflict, solution: Solution) -> None:
+def _decide_chunks(plan: _Plan, prepared: Prepared, conflict: Conflict, solution: Solution) -> None:
     coords = conflict.conflicted_chunks
     assert coords is not None
     collided = set(map(tuple, coords.tolist())) if solution.chunks else set()
@@ -162,6 +165,9 @@ def _decide_chunks(plan: _Plan, conflict: Conflict, solution: Solution) -> None:
         plan.cells.setdefault(conflict.node, []).append(
             np.array(rest, dtype=np.int64).reshape(len(rest), coords.shape[1])
         )
+    elif conflict.node in prepared.cuts:
+        outside = coords[(coords >= np.array(prepared.cuts[conflict.node], dtype=np.int64)).any(axis=1)]
+        plan.cut[conflict.node] = np.array([row for row in outside.tolist() if tuple(row) not in merged], np.int64)
 
 
 def _decide_metadata(
@@ -239,12 +245,12 @@ def _check_untouched(plan: _Plan, prepared: Prepared, conflict: Conflict) -> Non
             )
 
 
-def _kept_nodes(plan: _Plan, prepared: Prepared, before: State) -> list[NodeChange]:
+def _kept_nodes(plan: _Plan, prepared: Prepared, after: State) -> list[NodeChange]:
     """Return the changes of nodes that are left, with those that solutions add."""
     kept_paths = {
-        before.nodes[before.keys[node]].path
+        after.nodes[after.keys[node]].path
         for operation, node in plan.without
-        if operation == Operation.DELETED and node in before.keys
+        if operation == Operation.DELETED and node in after.keys
     }
     alive = {above for path in kept_paths for above in _ancestors(path)}
     known = {change.id for change in prepared.log.nodes if change.operation == Operation.DELETED}
@@ -253,7 +259,8 @@ def _kept_nodes(plan: _Plan, prepared: Prepared, before: State) -> list[NodeChan
     for change in prepared.log.nodes:
         if (change.operation, change.id) in plan.without:
             continue
-        if change.operation == Operation.DELETED and change.kind == NodeKind.GROUP and change.path in alive:
+        is_group = change.operation == Operation.DELETED and change.kind == NodeKind.GROUP
+        if is_group and after.keys.get(change.id) in alive:
             continue  # something in it stays
         documents = plan.documents.get(change.id)
         if documents is not None and change.operation == Operation.UPDATED:
@@ -288,6 +295,10 @@ async def _rewritten(plan: _Plan, prepared: Prepared, nodes: list[NodeChange], w
             kept.append(change)
         else:
             added += [(change.node, manifest) for manifest in to_manifests(rest)]
+    ours = Ours.of(prepared)
+    for node, cut in plan.cut.items():
+        gone = _deletions(cut, ours.cells.get(node, []))
+        added += [(node, manifest) for manifest in to_manifests(gone)]
     storage = workshop.reader.storage
     packs = PackWriter(storage, workshop.environment, workshop.settings)
     for node, chunks in plan.merged.items():
@@ -312,6 +323,14 @@ def _without(references: References, coords: Int64s) -> References:
     gone = {tuple(row) for row in both.tolist()}
     keep = np.fromiter((tuple(row) not in gone for row in references.coords.tolist()), np.bool_, len(references))
     return references.take(keep)
+
+
+def _deletions(coords: Int64s, written: Sequence[Cells]) -> References:
+    """Return deletions of cells that are not written."""
+    nothing = np.zeros(len(coords), dtype=np.int64)
+    deleted = References(coords, nothing + DELETED, nothing, nothing)
+    own = shared([Cells.of(coords)], written) if len(coords) and written else coords[:0]
+    return _without(deleted, own) if len(own) else deleted
 
 
 def _written(packs: PackWriter, chunks: dict[tuple[int, ...], bytes]) -> References:
