@@ -44,8 +44,6 @@ def move_node(hierarchy: Hierarchy, source: str, target: str) -> None:
 
 
 def _has_files(changes: ChangeSet, path: str) -> bool:
-    """Tell whether a file is at a path or below: it would hide a chunk, or be in the place of another file."""
-    if not changes.has_files:
-        return False
-    key = file_key(path)
-    return any(node.key == key or node.key.startswith(key + "/") for node in changes.all_nodes())
+    """Tell whether there are files below a path: they would hide chunks, or be in the place of other files."""
+    below = file_key(path) + "/"
+    return changes.has_files and any(node.key.startswith(below) for node in changes.all_nodes())

@@ -115,7 +115,7 @@ def test_what_a_moved_group_takes_along_comes_beside_what_ours_has_put_there() -
     ]
 
 
-@pytest.mark.parametrize("file", ["n", "n/c/0", "n/notes.txt"])
+@pytest.mark.parametrize("file", ["n/c/0", "n/notes.txt"])
 def test_nothing_is_moved_onto_files(file: str) -> None:
     session = repository().writable_session("main")
     put(session, file, b"here already")
