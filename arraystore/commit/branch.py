@@ -144,9 +144,10 @@ async def passed_between(log: BranchLog, after: int, until: int) -> list[Passed]
     """Return what the records after one, up to another, hold."""
     span = await log.span(after + 1, until)
     entries = [(number, log.decode(number, body)) for number, body in span.bodies.items()]
-    return [
-        Passed(n, e, tuple(await log.resolve(n, e, span.records)) if isinstance(e, Commit) else ()) for n, e in entries
-    ]
+    commits = [(number, entry) for number, entry in entries if isinstance(entry, Commit)]
+    found = await asyncio.gather(*(log.resolve(number, entry, span.records) for number, entry in commits))
+    resolved = {number: tuple(items) for (number, _), items in zip(commits, found, strict=True)}
+    return [Passed(number, entry, resolved.get(number, ())) for number, entry in entries]
 
 
 async def advance(log: BranchLog, tip: Tip, sequence: int, snapshot: bytes | None = None) -> tuple[Tip, list[Passed]]:
