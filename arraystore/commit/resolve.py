@@ -28,7 +28,7 @@ from arraystore.format.node import Documents, Node, NodeKind
 from arraystore.format.references import DELETED, INLINE, References, to_manifests
 from arraystore.format.transaction import ChunkChange, NodeChange, Operation
 from arraystore.format.zarr_changes import reads_alike, same_shape, with_length
-from arraystore.format.zarr_metadata import array_info
+from arraystore.format.zarr_metadata import array_info, node_type
 
 __all__ = ["RefusedError", "Workshop", "adapted", "resolve"]
 
@@ -40,6 +40,7 @@ _OF_DELETED = (
     T.ZarrMetadataUpdateOfDeletedGroup,
     T.ChunksUpdatedInDeletedArray,
 )
+_MAKE_NODES = {"zarr.json", ".zarray", ".zgroup"}
 _DELETES = (T.DeleteOfUpdatedArray, T.DeleteOfUpdatedGroup, T.DeleteOfDeletedNode)
 
 
@@ -181,6 +182,9 @@ def _decide_metadata(
     if solution.metadata:
         documents = {name: json.dumps(value, indent=2).encode() for name, value in solution.metadata.items()}
         merged = {**now.documents, **documents}
+        kind = now.kind.name.lower()
+        if any(node_type(name, documents[name]) != kind for name in _MAKE_NODES & documents.keys()):
+            raise RefusedError(conflict, f"the merged metadata does not make the {kind} that it is for")
         if documents.keys() - now.documents.keys() or (of_array and not _fits(now.documents, merged)):
             raise RefusedError(
                 conflict, "the merged metadata has another shape or reads chunks differently than theirs"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import zarr
@@ -22,17 +23,27 @@ from arraystore.session import Session
 from tests.transactions.model import keys_of
 from tests.transactions.operations import create_array, open_array, put, remove
 
+ARRAY: dict[str, Any] = {
+    "zarr_format": 3,
+    "node_type": "array",
+    "shape": [2],
+    "data_type": "int8",
+    "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1]}},
+    "chunk_key_encoding": {"name": "default"},
+    "fill_value": 0,
+    "codecs": [{"name": "bytes"}],
+}
 Act = Callable[[Session], None]
 
 
 class Choose(ConflictSolver):
-    """Chooses one side, whatever it is about."""
+    """Gives one answer, whatever it is about."""
 
-    def __init__(self, selection: VersionSelection) -> None:
-        self.selection = selection
+    def __init__(self, answer: Solution | VersionSelection) -> None:
+        self.answer = answer
 
-    def solve(self, conflict: object, versions: object) -> VersionSelection:
-        return self.selection
+    def solve(self, conflict: object, versions: object) -> Solution | VersionSelection:
+        return self.answer
 
 
 def repository() -> Repository:
@@ -175,7 +186,7 @@ def test_nothing_is_created_in_a_group_whose_move_the_solver_gives_up() -> None:
         (Solution(VersionSelection.UseTheirs, {(): b"both"}), b"both"),
     ],
 )
-def test_a_file_that_both_wrote_is_what_the_solver_says(solution: VersionSelection, left: bytes) -> None:
+def test_a_file_that_both_wrote_is_what_the_solver_says(solution: VersionSelection | Solution, left: bytes) -> None:
     repo = both(
         lambda session: put(session, "notes.txt", b"ours"),
         lambda session: put(session, "notes.txt", b"theirs"),
@@ -184,3 +195,13 @@ def test_a_file_that_both_wrote_is_what_the_solver_says(solution: VersionSelecti
     found = repo.readonly_session("main").store.get_sync("notes.txt")
     assert found is not None
     assert found.to_bytes() == left
+
+
+@pytest.mark.parametrize("document", [{}, {"zarr_format": 3}, {"zarr_format": 3, "node_type": "array"}, ARRAY])
+def test_merged_metadata_that_does_not_make_the_group_is_refused(document: dict[str, Any]) -> None:
+    def attribute(value: int) -> Act:
+        return lambda session: zarr.open_group(session.store, path="g").attrs.__setitem__("a", value)
+
+    solution = Solution(metadata={"zarr.json": document})
+    with pytest.raises(RebaseFailedError, match="does not make the group"):
+        both(attribute(1), attribute(2), Choose(solution))
