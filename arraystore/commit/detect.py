@@ -15,7 +15,7 @@ import numpy as np
 
 from arraystore.commit.cells import Cells, cells_of, shared
 from arraystore.commit.footprint import Footprint, NodeFootprint, node_by_id
-from arraystore.commit.nodechanges import AppendMark
+from arraystore.commit.nodechanges import AppendMark, dimension_name
 from arraystore.commit.prepare import Prepared
 from arraystore.commit.state import State, taken_along
 from arraystore.conflicts import Conflict, ConflictType
@@ -324,7 +324,7 @@ def _divisor(end: int, chunk: int) -> int:
 
 
 def _appends(view: _View) -> Iterator[Conflict]:
-    lengths: dict[tuple[str, int], int] = {}
+    lengths: dict[tuple[str, int, str | None], int] = {}
     for change in view.ours.changes(Operation.APPENDED):
         append, theirs = change.append, view.theirs.nodes.get(change.id)
         assert append is not None
@@ -336,6 +336,7 @@ def _appends(view: _View) -> Iterator[Conflict]:
         if now is None or was is None:
             continue
         end = dimension_of(now.documents, append.axis)
+        together = change.path.rpartition("/")[0], append.start, dimension_name(was.documents, append.axis)
         if theirs is not None and _reshaped_otherwise(theirs, append.axis, was, now):
             detail = "ours appends to it, theirs changed its shape or how its chunks are read"
             yield view.conflict(ConflictType.ZarrMetadataDoubleUpdate, change, theirs.updated, detail)
@@ -343,7 +344,7 @@ def _appends(view: _View) -> Iterator[Conflict]:
             mark = AppendMark(append.axis, append.start, append.chunk)
             snapshot = theirs.appended if theirs is not None else None
             yield view.conflict(ConflictType.UnalignedAppend, change, snapshot, _advice(mark, end.length))
-        elif lengths.setdefault(together := (change.path.rpartition("/")[0], append.start), end.length) != end.length:
+        elif lengths.setdefault(together, end.length) != end.length:
             detail = (
                 f"it is {end.length} long by now, another array that ours appends to {lengths[together]}: "
                 "append to all arrays of a dimension together"

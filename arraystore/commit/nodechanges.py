@@ -14,7 +14,7 @@ from arraystore.format.transaction import Append, NodeChange, Operation
 from arraystore.format.zarr_changes import dimension_of, with_length
 from arraystore.format.zarr_metadata import array_info
 
-__all__ = ["AppendMark", "append_mark", "append_of", "axis_of", "node_changes"]
+__all__ = ["AppendMark", "append_mark", "append_of", "axis_of", "dimension_name", "node_changes"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,13 @@ def axis_of(documents: Documents, dimension: str) -> int | None:
     """Return which dimension of an array has a name, after its metadata; None if none has."""
     names = _names(documents)
     return names.index(dimension) if dimension in names else None
+
+
+def dimension_name(documents: Documents, axis: int) -> str | None:
+    """Return the name of a dimension of an array, after its metadata; None if it has none."""
+    names = _names(documents)
+    name = names[axis] if axis < len(names) else None
+    return name if isinstance(name, str) else None
 
 
 def _names(documents: Documents) -> list[Any]:

@@ -93,3 +93,18 @@ def _append(session: Session, value: int) -> None:
         found = open_array(session, "a")
         found.resize((10,))
         found[8:] = value
+
+
+def test_arrays_of_different_dimensions_are_appended_to_in_one_session_whatever_theirs_appends_to_one_of_them() -> None:
+    repo = repository()
+    with repo.transaction("main", message="another dimension") as store:
+        create_array(store.session, "u", 8, "u")[:] = 2
+    ours, theirs = repo.writable_session("main"), repo.writable_session("main")
+    _append(theirs, 3)
+    _append(ours, 4)
+    ours.append({"u": [5, 6]}, dim="u")
+    theirs.commit("theirs")
+    ours.commit("ours", rebase_with=ConflictDetector())
+    found = repo.readonly_session("main").store
+    assert zarr.open_array(found, path="a", mode="r")[8:].tolist() == [3, 3, 4, 4]
+    assert zarr.open_array(found, path="u", mode="r")[8:].tolist() == [5, 6]
