@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import atexit
 import logging
+import multiprocessing.util
 import os
 import threading
 import weakref
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -218,6 +219,15 @@ def _finish() -> None:
 
 
 atexit.register(_finish)
+
+
+def _finish_in_children(finish: Callable[[], None]) -> None:
+    """Do so in processes of multiprocessing, which end without atexit, and begin by forgetting what was to be done."""
+    multiprocessing.util.Finalize(None, finish, exitpriority=0)
+
+
+_finish_in_children(_finish)
+multiprocessing.util.register_after_fork(_finish, _finish_in_children)
 
 
 async def _quietly(work: Coroutine[Any, Any, None]) -> None:

@@ -199,9 +199,9 @@ class Session(SessionView):
         self._handed = Handed()
         self._prepared = None
         self.uniques = []
+        noted = self.hierarchy.reads  # what was read stays read: what comes next may be decided by it
         self.hierarchy = Hierarchy(self._tip.state, self.context.reader, self._changes)
-        if self._isolation:
-            self.hierarchy.reads = ReadSet()
+        self.hierarchy.reads = noted
 
     def commit(
         self,

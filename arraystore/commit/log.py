@@ -293,7 +293,8 @@ def _keep(cache: dict[int, T], sequence: int, value: T, most: int) -> None:
 async def put_surely(storage: Storage, environment: Environment, key: str, data: bytes) -> bool:
     """Write an object unless one of this key exists, and find out for certain which it was.
 
-    What a storage leaves open after a failure is asked again: an object that equals `data` is this one.
+    What a storage leaves open after a failure is asked again: an object that equals `data` is this one.  Nobody has
+    sent `data` before, or whoever did will look for it in the log.
 
     Raises
     ------
@@ -305,6 +306,8 @@ async def put_surely(storage: Storage, environment: Environment, key: str, data:
         if attempt:
             await environment.sleep(0.05 * 2**attempt * (0.5 + environment.random()))
         try:
+            if not attempt:
+                return await storage.put_new(key, data)
             return await storage.put_if_absent(key, data)
         except UnsupportedStorageError:
             raise

@@ -248,6 +248,8 @@ def _append(
         dimensions = len(array_info(documents).grid)
     except (InvalidInputError, KeyError, TypeError, IndexError, ValueError) as error:
         raise FormatError(name, f"appends to array {node.path!r}: {error}") from None
+    if dimension.length < append.start:
+        raise FormatError(name, f"appends to {node.path!r} behind its end")
     if dimension.chunk != append.chunk or dimension.length % append.chunk:
         raise FormatError(name, f"appends to {node.path!r}, whose end is not that of a chunk of {append.chunk}")
     nodes[node.key] = replace(node, documents=documents)
@@ -267,13 +269,15 @@ def _apply_node(nodes: dict[str, Node], keys: dict[bytes, str], change: NodeChan
     key = keys.get(change.id)
     if key is None:
         raise FormatError(name, f"changes {change.path!r}, which does not exist")
+    if change.kind != nodes[key].kind:
+        raise FormatError(name, f"changes {change.path!r} as the {change.kind.name.lower()} that it is not")
     if change.operation == Operation.DELETED:
         del nodes[key], keys[change.id]
     elif change.operation == Operation.UPDATED:
         node = nodes[key]
         merged = {**node.documents, **change.documents}
         documents = {name: document for name, document in merged.items() if document is not None}
-        nodes[key] = replace(node, documents=documents, kind=change.kind)
+        nodes[key] = replace(node, documents=documents)
 
 
 def _move(nodes: dict[str, Node], keys: dict[bytes, str], moves: tuple[NodeChange, ...], name: str) -> None:
@@ -283,6 +287,8 @@ def _move(nodes: dict[str, Node], keys: dict[bytes, str], moves: tuple[NodeChang
         key = keys.get(change.id)
         if key is None or change.target is None:
             raise FormatError(name, f"moves {change.path!r}, which does not exist")
+        if change.kind != nodes[key].kind:
+            raise FormatError(name, f"moves {change.path!r} as the {change.kind.name.lower()} that it is not")
         targets[key] = change.target
     groups = {key: target for key, target in targets.items() if nodes[key].kind == NodeKind.GROUP}
     moved = [(nodes[key], target) for key, target in targets.items()]

@@ -7,6 +7,7 @@ rewritten O(log n) times.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 from arraystore.commit.branch import Tip, refresh
@@ -23,6 +24,8 @@ from arraystore.format.record import MAX_BODY, MAX_MANIFEST_IN_BODY, Replacement
 from arraystore.format.references import REFERENCES_PER_MANIFEST, overlay, to_manifests
 
 __all__ = ["fold", "foldable"]
+
+_logger = logging.getLogger("arraystore")
 
 _SHORTEST_RUN = 8
 """Fewer layers than this are looked through faster than they are rewritten."""
@@ -76,7 +79,9 @@ async def fold(log: BranchLog, tip: Tip, reader: ChunkReader) -> Tip:
 async def _append(log: BranchLog, tip: Tip, replacements: list[Replacement], objects: list[tuple[str, bytes]]) -> Tip:
     await upload(log.storage, objects)
     for _ in range(_TRIES):
-        replacements = [item for item in replacements if _fits(tip.state, item)]
+        left = [item for item in replacements if _fits(tip.state, item)]
+        await _discard(log, [item for item in replacements if item not in left])
+        replacements = left
         if not replacements:
             return tip
         body = await append_entry(log, tip, Rewrite(tuple(replacements)))
@@ -84,7 +89,16 @@ async def _append(log: BranchLog, tip: Tip, replacements: list[Replacement], obj
             sequence = tip.sequence + 1
             return tip.followed_by(tip.state.rewritten(sequence, replacements), body)
         tip = await refresh(log, tip)
+    await _discard(log, replacements)
     return tip
+
+
+async def _discard(log: BranchLog, replacements: list[Replacement]) -> None:
+    """Delete the manifests of replacements that no record names, and that none ever will: nobody else knows them."""
+    keys = [layer.key for item in replacements for layer in item.added if layer.inline is None]
+    if keys:
+        for failure in await log.storage.delete(keys):
+            _logger.info("%s is left behind: %s", failure.key, failure.reason)
 
 
 def _fits(state: State, item: Replacement) -> bool:

@@ -17,7 +17,7 @@ from arraystore.storage.forking import bury, renew_locks_after_fork
 from arraystore.storage.keys import check_key, check_range
 from arraystore.storage.listing_order import Reorder, beyond, safe_offset
 from arraystore.storage.obstore_config import Client, ObstoreConfig, build_client
-from arraystore.storage.obstore_errors import Verdict, first_line, judge, remedy
+from arraystore.storage.obstore_errors import Verdict, first_line, judge, refused_at_once, remedy
 from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage
 
 __all__ = ["ObstoreStorage"]
@@ -207,13 +207,22 @@ class ObstoreStorage(Storage):
 
     async def put_if_absent(self, key: str, data: BytesLike) -> bool:
         """Write an object unless one of this key exists."""
+        return await self._put_if_absent(key, data, new=False)
+
+    async def put_new(self, key: str, data: BytesLike) -> bool:
+        """Write what was never sent before unless an object of this key exists; a refusal costs no second request."""
+        return await self._put_if_absent(key, data, new=True)
+
+    async def _put_if_absent(self, key: str, data: BytesLike, *, new: bool) -> bool:
         path = self._path(key)
 
         async def request(client: Client) -> bool:
             try:
                 await client.module.put_async(client.store, path, data, mode="create", use_multipart=False)
                 return True
-            except client.module.exceptions.AlreadyExistsError:
+            except client.module.exceptions.AlreadyExistsError as error:
+                if new and not patience.failures and refused_at_once(error):
+                    return False
                 # Taken, by somebody else or by an attempt of ours whose answer was lost; or two writers met (409),
                 # and it may be that neither has written.
                 result = await client.module.get_async(client.store, path)
@@ -321,11 +330,11 @@ class _Patience:
         self._retries = storage.config.settings.retries
         self._exceptions = client.module.exceptions
         self._started = time.monotonic()
-        self._failures = 0
+        self.failures = 0
 
     def _pause(self) -> float | None:
-        self._failures += 1
-        return self._retries.pause(self._failures, time.monotonic() - self._started, _random)
+        self.failures += 1
+        return self._retries.pause(self.failures, time.monotonic() - self._started, _random)
 
     def after(self, error: Exception, action: str, key: str) -> float:
         """Seconds to wait, or the error that the caller gets."""
@@ -348,7 +357,7 @@ class _Patience:
         delay = self._pause()
         if delay is None:
             raise StorageError(
-                f"{self._location}: cannot write {key!r}: it was reported to exist {self._failures} times, yet is not "
+                f"{self._location}: cannot write {key!r}: it was reported to exist {self.failures} times, yet is not "
                 "there; try again later"
             ) from None
         return delay

@@ -6,7 +6,7 @@ import enum
 import re
 from typing import Any
 
-__all__ = ["Verdict", "first_line", "judge", "remedy"]
+__all__ = ["Verdict", "first_line", "judge", "refused_at_once", "remedy"]
 
 _URL_QUERY = re.compile(r"\?[^\s)\"']+")
 _BROKEN_OFF = re.compile(r"HTTP error|RequestTimeout|response body")
@@ -85,3 +85,17 @@ def remedy(error: BaseException, exceptions: Any) -> str:
         if sign in text:
             return advice
     return "check the endpoint, the bucket and the credentials"
+
+
+_NO_RETRY = re.compile(r"\n\s+retries: 0,\n")
+_REFUSED = re.compile(r"\n\s+status: 412,\n")
+
+
+def refused_at_once(error: Exception) -> bool:
+    """Tell whether a conditional write was refused with 412 by the first answer that the client got.
+
+    The client repeats requests by itself, and after a lost answer a 412 may be due to its own first one.  Only the
+    text of the error tells; where that is worded otherwise, this is False, and the object has to be read to be sure.
+    """
+    text = str(error)
+    return bool(_NO_RETRY.search(text) and _REFUSED.search(text))

@@ -96,6 +96,13 @@ class Storage(abc.ABC):
             where the bytes there equal `data`, the answer is True too.
         """
 
+    async def put_new(self, key: str, data: BytesLike) -> bool:
+        """Like `put_if_absent`, for bytes that nobody has sent before.
+
+        Whatever is there is somebody else's, so that a storage may take a refusal at its word, and need not compare.
+        """
+        return await self.put_if_absent(key, data)
+
     @abc.abstractmethod
     async def head(self, key: str) -> ObjectInfo:
         """Tell about one object without reading it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +40,7 @@ from tests.commit.support import (
     tip_of,
     without_maintenance,
 )
+from tests.commit.workers import commit_64th
 
 HINT = "hints/main"
 
@@ -223,6 +225,20 @@ def test_a_change_log_in_an_object_of_its_own_brings_a_checkpoint_at_once() -> N
     assert _kept(storage) == [1]
     assert delete(storage, "transactions/") == 1
     assert len(Repository.open(storage).readonly_session("main")._tip.state.nodes) == 301
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
+def test_a_process_of_multiprocessing_that_ends_after_its_commit_still_writes_the_checkpoint(
+    tmp_path: Path, method: str
+) -> None:
+    storage = local_filesystem_storage(tmp_path / "repository")
+    repository_at(storage, 63)
+    process = multiprocessing.get_context(method).Process(target=commit_64th, args=(str(tmp_path / "repository"),))
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0
+    assert len(commits_in(storage)) == 64
+    assert keys(storage, "snapshots/")
 
 
 def test_a_program_that_ends_after_its_commit_still_writes_the_checkpoint(tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
-from arraystore import ConflictError, Repository, Storage
+from arraystore import ConflictError, Repository, Storage, WrapperStorage, local_filesystem_storage
 from arraystore.errors import AlreadyExistsError
-from tests.commit.support import put_bytes, put_number
+from arraystore.storage import BytesLike
+from tests.commit.support import commit_number, put_bytes, put_number
 
 PACKED = 5_000
 """Bytes of a chunk that is too large to be inlined."""
@@ -70,3 +72,16 @@ def commit_for_ever(storage: Storage, who: int, first: int, acknowledgements: Pa
             continue
         os.write(file, f"{who}/{turn}\n".encode())
         turn += 1
+
+
+def commit_64th(path: str) -> None:
+    """Commit once, and end at once, with what that leaves to do in the background."""
+    put = WrapperStorage.put
+
+    async def slow(self: WrapperStorage, key: str, data: BytesLike) -> None:
+        await asyncio.sleep(0.3)
+        await put(self, key, data)
+
+    WrapperStorage.put = slow  # type: ignore[method-assign]
+    repository = Repository.open(WrapperStorage(local_filesystem_storage(path)))
+    commit_number(repository, 64, 64)

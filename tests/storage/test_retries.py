@@ -147,6 +147,24 @@ async def test_a_lost_refusal_is_found_out(server: ScriptedServer, scripted: Obs
     assert await scripted.put_if_absent("log/1", b"ours") is False
 
 
+async def test_a_refusal_of_what_is_new_is_taken_at_its_word(server: ScriptedServer, scripted: ObstoreStorage) -> None:
+    server.objects["/bucket/p/log/1"] = b"theirs"
+    assert await scripted.put_new("log/1", b"ours") is False
+    assert server.requests == ["PUT"]
+    assert await scripted.put_new("log/2", b"ours") is True
+    assert server.requests == ["PUT", "PUT"]
+
+
+@pytest.mark.parametrize("first", [HANG, SLOW_DOWN, CONFLICT])
+async def test_what_is_new_is_compared_after_an_answer_that_was_lost(
+    server: ScriptedServer, scripted: ObstoreStorage, first: tuple[int, bytes]
+) -> None:
+    server.script["PUT"] = [first]
+    server.objects["/bucket/p/log/1"] = b"ours"
+    assert await scripted.put_new("log/1", b"ours") is True
+    assert server.requests.count("GET") == 1
+
+
 async def test_server_errors_pass_when_they_do(server: ScriptedServer, scripted: ObstoreStorage) -> None:
     server.script = {"PUT": [SLOW_DOWN, (500, b"")], "GET": [SLOW_DOWN, SLOW_DOWN], "HEAD": [(503, b"")]}
     await scripted.put("a", b"data")
