@@ -103,10 +103,20 @@ def append_and_move(repo: ars.Repository) -> None:
             for extra in range(12):
                 zarr.create_array(session.store, name=f"more{number}/é{extra}", shape=(1,), dtype="i1")[:] = extra
 
+    committer = repo._context.committer("main")
+    lead: list[Any] = []
+    start, committer._start = committer._start, lead.append  # nobody leads until all wait
+
     async def commit() -> None:
-        await asyncio.gather(
-            *(s.commit_async(f"Together {n}", rebase_with=ars.ConflictDetector()) for n, s in enumerate(together))
-        )
+        commits = [
+            asyncio.ensure_future(s.commit_async(f"Together {n}", rebase_with=ars.ConflictDetector()))
+            for n, s in enumerate(together)
+        ]
+        while len(committer._waiting) < len(together):  # noqa: ASYNC110 - they come from tasks of this loop
+            await asyncio.sleep(0.001)
+        committer._start = start
+        start(*lead)
+        await asyncio.gather(*commits)
 
     run(commit())
 
