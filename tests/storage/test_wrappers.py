@@ -31,7 +31,11 @@ from arraystore.storage import (
     in_memory_storage,
 )
 
-METHODS = [name for name, _ in inspect.getmembers(Storage, inspect.isfunction) if not name.startswith("_")]
+METHODS = [
+    name
+    for name, _ in inspect.getmembers(Storage, inspect.isfunction)
+    if not name.startswith("_") and name != "put_new"  # it is a put_if_absent, of which a storage may know more
+]
 
 
 async def use(storage: Storage, operation: str) -> Any:

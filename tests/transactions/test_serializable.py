@@ -419,11 +419,18 @@ def test_a_session_that_is_not_serializable_notes_nothing(repo: ars.Repository) 
     assert session.reads == {}
 
 
-def test_discarding_changes_forgets_reads(repo: ars.Repository) -> None:
+def test_what_was_read_counts_after_changes_were_discarded(repo: ars.Repository) -> None:
     session = serializable(repo)
-    np.asarray(open_array(session.store)[:])
+    open_array(session.store)[1] = open_array(session.store)[0]
+    noted = session.reads
     session.discard_changes()
-    assert session.reads["chunks"] == {}
+    assert session.reads == noted
+    other = repo.writable_session("main")
+    open_array(other.store)[0] = 77
+    other.commit("what was read")
+    open_array(session.store)[2] = 5
+    with pytest.raises(ars.RebaseFailedError):
+        session.commit("decided by what was read", rebase_with=ars.ConflictDetector())
 
 
 # -- threads, requests ------------------------------------------------------------------------------------------------
