@@ -209,9 +209,7 @@ class BranchLog:
         _keep(self._decoded, sequence, (body, found), _BODIES_KEPT)
         return found
 
-    async def resolve(
-        self, sequence: int, commit: Commit, records: dict[int, Record] | None = None
-    ) -> list[Resolved]:
+    async def resolve(self, sequence: int, commit: Commit, records: dict[int, Record] | None = None) -> list[Resolved]:
         """Fetch what the transactions of a commit keep outside of its body: logs, notes; once, unless large.
 
         Parameters
