@@ -75,7 +75,7 @@ def _merge(system: System, workers: int, places: PlaceMaker) -> Stopwatch:
 def run(setup: Setup) -> CaseResult:
     """Workers of a hundred chunks each: bytes a reference, and the time to merge them."""
     result = CaseResult("forks", "Merging what many workers wrote")
-    few, many = setup.scaled(1000, 20), setup.scaled(10_000, 40)
+    few, many = setup.scaled(200, 20), setup.scaled(10_000, 40)
     peer = IcechunkSystem()
     note(f"forks: {few} workers of {_CHUNKS} chunks")
     places = setup.quickest_place
