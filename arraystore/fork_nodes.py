@@ -8,7 +8,7 @@ from dataclasses import replace
 from arraystore.commit.changes import ChangeSet
 from arraystore.errors import FormatError, MergeConflictError
 from arraystore.format.changes import ForkChanges
-from arraystore.format.node import Documents, Node, NodeKind, node_key
+from arraystore.format.node import Node, NodeKind, node_key
 from arraystore.format.transaction import NodeChange, Operation
 
 __all__ = ["apply_node", "check_nodes", "check_siblings"]
@@ -86,7 +86,7 @@ def check_nodes(
             if change.operation == Operation.CREATED:
                 if now is not None and now.id != change.id:
                     raise MergeConflictError(f"a fork creates {change.path!r}, which exists by now", change.path)
-                final[key] = Node(change.id, change.path, change.kind, _documents(change, {}))
+                final[key] = Node(change.id, change.path, change.kind, change.applied_to({}))
             elif now is None or now.id != change.id:
                 if change.operation != Operation.DELETED or not (again or key in touched):
                     raise MergeConflictError(f"a fork changed {change.path!r}, which is deleted by now", change.path)
@@ -100,7 +100,7 @@ def check_nodes(
                 del final[key]
                 gone.add(now.path)
             else:
-                final[key] = replace(now, kind=change.kind, documents=_documents(change, now.documents))
+                final[key] = replace(now, kind=change.kind, documents=change.applied_to(now.documents))
         touched.update(node_key(change.path, change.kind) for change in fork.nodes)
     _check_hierarchy(final, gone, paths)
     return {node.id: node for node in final.values()}
@@ -129,14 +129,9 @@ def apply_node(changes: ChangeSet, change: NodeChange) -> None:
     if change.operation == Operation.CREATED:
         if node is None or node.id != change.id:
             node = Node(change.id, change.path, change.kind, {})
-        changes.put_node(replace(node, documents=_documents(change, {})))
+        changes.put_node(replace(node, documents=change.applied_to({})))
     elif node is not None and node.id == change.id:
         if change.operation == Operation.DELETED:
             changes.remove_node(node)
         else:
-            changes.put_node(replace(node, kind=change.kind, documents=_documents(change, node.documents)))
-
-
-def _documents(change: NodeChange, before: Documents) -> Documents:
-    after = {**before, **change.documents}
-    return {name: document for name, document in after.items() if document is not None}
+            changes.put_node(replace(node, kind=change.kind, documents=change.applied_to(node.documents)))

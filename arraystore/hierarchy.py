@@ -15,14 +15,14 @@ from typing import Any
 
 from arraystore.commit.changes import ArrayChanges, ChangeSet, file_key, file_node
 from arraystore.commit.chunktable import Entry
-from arraystore.commit.noting import committed_node, note_document, note_missing, speaks_of
+from arraystore.commit.noting import note_document, note_missing, speaks_of
 from arraystore.commit.packs import pack_key
 from arraystore.commit.reader import ChunkReader, Found, Window, whole_chunk
 from arraystore.commit.reads import ReadSet
 from arraystore.commit.state import State
 from arraystore.errors import InvalidInputError, InvalidKeyError, ReadOnlyError
 from arraystore.format.manifest import Manifest
-from arraystore.format.node import MAX_PATH, Node, NodeKind
+from arraystore.format.node import MAX_PATH, Node, NodeKind, ancestors
 from arraystore.format.references import DELETED, INLINE, VIRTUAL
 from arraystore.format.zarr_metadata import DOCUMENT_NAMES, ArrayInfo, array_info, known_index, node_type
 from arraystore.storage.protocol import BytesLike
@@ -177,7 +177,7 @@ class Hierarchy:
                 separator = info.encodings[0][1]
             changes = None if self.changes is None else self.changes.arrays.get(node.id)
             found = self._handles[node.key] = ArrayHandle(
-                node, info, prefix, separator, changes, committed_node(self.beneath, node)
+                node, info, prefix, separator, changes, self.beneath.by_id(node.id)
             )
         return found
 
@@ -524,9 +524,7 @@ class Hierarchy:
     def _check_place(self, changes: ChangeSet, path: str, kind: NodeKind, node: Node | None) -> None:
         if node is not None and node.kind == kind:
             return
-        above = path
-        while above:
-            above = above.rpartition("/")[0]
+        for above in ancestors(path):
             parent = changes.node(above)
             if parent is not None and parent.kind == NodeKind.ARRAY:
                 raise InvalidKeyError(f"{path!r} cannot be a node: {above!r} above it is an array")

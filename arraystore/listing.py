@@ -7,10 +7,9 @@ from collections.abc import AsyncIterator, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from arraystore.commit.noting import committed_node
 from arraystore.commit.prepare import final_references
 from arraystore.commit.reads import ReadSet
-from arraystore.format.node import DOCUMENT_NAMES, MAX_PATH, Node, NodeKind
+from arraystore.format.node import DOCUMENT_NAMES, MAX_PATH, Node, NodeKind, ancestors
 from arraystore.format.references import DELETED, References, overlay
 from arraystore.format.zarr_metadata import ArrayInfo, array_info
 from arraystore.hierarchy import Hierarchy, join
@@ -30,7 +29,7 @@ def all_nodes(hierarchy: Hierarchy) -> Iterator[Node]:
 async def present_chunks(hierarchy: Hierarchy, node: Node) -> References:
     """Return the references of all chunks that an array or file has now."""
     reads = hierarchy.noted
-    if reads is not None and committed_node(hierarchy.beneath, node) is not None:
+    if reads is not None and node.id in hierarchy.beneath.keys:
         reads.array(node.id)
     return await _present_chunks(hierarchy, node)
 
@@ -98,11 +97,14 @@ def _note_prefix(hierarchy: Hierarchy, prefix: str) -> None:
 
 def _note_arrays_above(hierarchy: Hierarchy, reads: ReadSet, path: str) -> None:
     """Note the array among whose chunk keys a path or prefix is, if there is one."""
-    while path:
-        path = path.rpartition("/")[0]
-        node = hierarchy.node(path)
-        if node is not None and node.kind == NodeKind.ARRAY and committed_node(hierarchy.beneath, node) is not None:
-            reads.array(node.id)
+    for above in ancestors(path):
+        _note_array(hierarchy, reads, hierarchy.node(above))
+
+
+def _note_array(hierarchy: Hierarchy, reads: ReadSet, node: Node | None) -> None:
+    """Note all of a node if it is an array of the snapshot beneath."""
+    if node is not None and node.kind == NodeKind.ARRAY and node.id in hierarchy.beneath.keys:
+        reads.array(node.id)
 
 
 def _note_names(hierarchy: Hierarchy, path: str) -> None:
@@ -113,8 +115,7 @@ def _note_names(hierarchy: Hierarchy, path: str) -> None:
     node = hierarchy.node(path)
     if node is not None and node.documents.keys() != {"zarr.json"}:
         reads.node(path)  # which documents it has may change: Zarr v2 has up to three
-    if node is not None and node.kind == NodeKind.ARRAY and committed_node(hierarchy.beneath, node) is not None:
-        reads.array(node.id)
+    _note_array(hierarchy, reads, node)
     _note_arrays_above(hierarchy, reads, path)
 
 

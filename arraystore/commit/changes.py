@@ -20,7 +20,7 @@ from arraystore.commit.packs import PackWriter
 from arraystore.commit.state import State
 from arraystore.errors import SessionStateError
 from arraystore.format.locations import Locations, concat_locations
-from arraystore.format.node import Node, NodeKind, node_key
+from arraystore.format.node import Node, NodeKind, ancestors, node_key
 from arraystore.format.references import DELETED, INLINE, VIRTUAL, References
 from arraystore.format.transaction import NodeChange
 from arraystore.format.zarr_metadata import array_info
@@ -164,9 +164,7 @@ class ChangeSet:
         """Keep count of the nodes below each path, once somebody has asked: a thousand creations ask as often."""
         if self._below is None or node.kind == NodeKind.FILE:
             return
-        above = node.path
-        while above:
-            above = above.rpartition("/")[0]
+        for above in ancestors(node.path):
             self._below[above] += step
 
     def _note_node(self, key: str) -> None:

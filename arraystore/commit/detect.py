@@ -14,13 +14,13 @@ from functools import cached_property
 import numpy as np
 
 from arraystore.commit.cells import Cells, cells_of, shared
-from arraystore.commit.footprint import Footprint, NodeFootprint, node_by_id
+from arraystore.commit.footprint import Footprint, NodeFootprint
 from arraystore.commit.nodechanges import AppendMark, dimension_name
 from arraystore.commit.prepare import Prepared
 from arraystore.commit.state import State, taken_along
 from arraystore.conflicts import Conflict, ConflictType
 from arraystore.format.ids import id_to_text
-from arraystore.format.node import Documents, Node, NodeKind, node_key
+from arraystore.format.node import Node, NodeKind, ancestors, node_key
 from arraystore.format.transaction import NodeChange, Operation, TransactionLog
 from arraystore.format.zarr_changes import dimension_of, reads_alike, same_shape
 from arraystore.format.zarr_metadata import array_info
@@ -137,12 +137,6 @@ class _View:
         return self.theirs.keys.get(key)
 
 
-def _above(path: str) -> Iterator[str]:
-    while path:
-        path = path.rpartition("/")[0]
-        yield path
-
-
 # -- nodes that come ----------------------------------------------------------------------------------------------
 
 
@@ -166,7 +160,7 @@ def _creations(view: _View) -> Iterator[Conflict]:
 
 def _place_problem(view: _View, path: str, kind: NodeKind) -> tuple[bytes | None, str] | None:
     """Tell why no node can be at a path by now: its parent is gone, or an array."""
-    for above in _above(path):
+    for above in ancestors(path):
         if above in view.ours.places:
             return None  # ours puts a node there, which is checked for itself
         now, was = view.after.nodes.get(above), view.before.nodes.get(above)
@@ -191,7 +185,7 @@ def _buried(view: _View, operation: Operation, kind: ConflictType) -> Iterator[C
     if not places:
         return
     for node in view.arrivals:
-        for above in _above(node.key.removeprefix("\0")):
+        for above in ancestors(node.key.removeprefix("\0")):
             if above in places and node.id not in view.ours.leaving:
                 detail = f"theirs put {node.path!r} below it"
                 yield view.conflict(kind, places[above], node.created or node.moved, detail)
@@ -199,21 +193,20 @@ def _buried(view: _View, operation: Operation, kind: ConflictType) -> Iterator[C
 
 
 def _moves(view: _View) -> Iterator[Conflict]:
-    kind = ConflictType.MoveOperationCannotBeRebased
     for change in view.ours.changes(Operation.MOVED):
         theirs = view.theirs.nodes.get(change.id)
         target = change.target or ""
         occupant = view.after.nodes.get(node_key(target, change.kind))
         if theirs is not None and theirs.deleted:
-            yield view.conflict(kind, change, theirs.deleted, "ours moves it, theirs deleted it")
+            yield view.conflict(_MOVE, change, theirs.deleted, "ours moves it, theirs deleted it")
         elif theirs is not None and theirs.moved:
-            yield view.conflict(kind, change, theirs.moved, f"both moved it; theirs to {theirs.path!r}")
+            yield view.conflict(_MOVE, change, theirs.moved, f"both moved it; theirs to {theirs.path!r}")
         elif occupant is not None and occupant.id not in view.ours.leaving and occupant.id != change.id:
             snapshot = view.key_snapshot(occupant.key)
-            yield view.conflict(kind, change, snapshot, f"ours moves it to {'/' + target!r}, where theirs has a node")
+            yield view.conflict(_MOVE, change, snapshot, f"ours moves it to {'/' + target!r}, where theirs has a node")
         elif (problem := _place_problem(view, target, change.kind)) is not None:
-            yield view.conflict(kind, change, problem[0], f"ours moves it to {'/' + target!r}, but {problem[1]}")
-    yield from _buried(view, Operation.MOVED, kind)
+            yield view.conflict(_MOVE, change, problem[0], f"ours moves it to {'/' + target!r}, but {problem[1]}")
+    yield from _buried(view, Operation.MOVED, _MOVE)
 
 
 def _carried(view: _View) -> Iterator[Conflict]:
@@ -224,13 +217,13 @@ def _carried(view: _View) -> Iterator[Conflict]:
         return
     taken = {node_key(change.target or "", change.kind): change for change in moved}
     taken |= {node_key(change.path, change.kind): change for change in view.ours.changes(Operation.CREATED)}
-    above = {path: change for key, change in taken.items() for path in _above(key.removeprefix("\0"))}
+    above = {path: change for key, change in taken.items() for path in ancestors(key.removeprefix("\0"))}
     for node in view.arrivals:
         path = taken_along(node.key.removeprefix("\0"), groups)
         if path is None or node.id in view.ours.leaving:
             continue
         rivals = [taken.get(node_key(path, node.kind)), above.get(path) if node.kind == NodeKind.ARRAY else None]
-        rivals += [taken[each] for each in _above(path) if each in taken and taken[each].kind == NodeKind.ARRAY]
+        rivals += [taken[each] for each in ancestors(path) if each in taken and taken[each].kind == NodeKind.ARRAY]
         for change in rivals:
             if change is not None:
                 came = change.operation == Operation.CREATED
@@ -243,11 +236,6 @@ def _carried(view: _View) -> Iterator[Conflict]:
 
 
 # -- metadata -----------------------------------------------------------------------------------------------------
-
-
-def _merged(node: Node, change: NodeChange) -> Documents:
-    after = {**node.documents, **change.documents}
-    return {name: document for name, document in after.items() if document is not None}
 
 
 def _updates(view: _View) -> Iterator[Conflict]:
@@ -265,8 +253,7 @@ def _updates(view: _View) -> Iterator[Conflict]:
             yield _double_update(view, change, theirs)
         if change.kind != NodeKind.ARRAY or not theirs.chunks:
             continue
-        before = node_by_id(view.before, change.id)
-        if before is not None and not reads_alike(before.documents, _merged(before, change)):
+        if _reshapes(view.before, change):
             coords = np.unique(np.concatenate([cells.coords() for cells in theirs.cells()]), axis=0)
             yield view.conflict(
                 ConflictType.ZarrMetadataUpdateOfUpdatedChunks,
@@ -277,17 +264,23 @@ def _updates(view: _View) -> Iterator[Conflict]:
             )
 
 
+def _reshapes(before: State, change: NodeChange) -> bool:
+    """Tell whether an update of an array changes how its chunks are read."""
+    node = before.by_id(change.id)
+    return node is not None and not reads_alike(node.documents, change.applied_to(node.documents))
+
+
 def keeps_shape(ours: Ours, before: State, change: NodeChange) -> bool:
     """Tell whether an update of an array changes plain attributes only, or nothing but these beside an append.
 
     Beside an append it is written for the length before that.
     """
-    node = node_by_id(before, change.id)
+    node = before.by_id(change.id)
     if change.id in ours.marks and not any(c.append is not None and c.id == change.id for c in ours.log.nodes):
         return False  # it grew at an end that is not that of a chunk
     if node is None or change.kind != NodeKind.ARRAY:
         return False
-    merged = _merged(node, change)
+    merged = change.applied_to(node.documents)
     return same_shape(node.documents, merged) and reads_alike(node.documents, merged)
 
 
@@ -303,7 +296,7 @@ def _double_update(view: _View, change: NodeChange, theirs: NodeFootprint) -> Co
 
 def _grew(view: _View, identifier: bytes, axis: int) -> bool:
     """Tell whether theirs made an array longer along a dimension: an append, even one that could not be noted so."""
-    was, now = node_by_id(view.before, identifier), node_by_id(view.after, identifier)
+    was, now = view.before.by_id(identifier), view.after.by_id(identifier)
     if was is None or now is None or not reads_alike(was.documents, now.documents):
         return False
     return dimension_of(was.documents, axis).length < dimension_of(now.documents, axis).length
@@ -332,7 +325,7 @@ def _appends(view: _View) -> Iterator[Conflict]:
             detail = "ours appends to it, theirs deleted it"
             yield view.conflict(ConflictType.ZarrMetadataUpdateOfDeletedArray, change, theirs.deleted, detail)
             continue
-        now, was = node_by_id(view.after, change.id), node_by_id(view.before, change.id)
+        now, was = view.after.by_id(change.id), view.before.by_id(change.id)
         if now is None or was is None:
             continue
         end = dimension_of(now.documents, append.axis)
@@ -403,18 +396,12 @@ def _both_wrote(view: _View, node: bytes, cells: Sequence[Cells], theirs: NodeFo
     found = theirs.cells()
     both = shared(cells, found) if cells else np.empty((0, len(found[0].box.low)), dtype=np.int64)
     cut = view.ours.cuts.get(node)
-    if cut is None or _reshapes(view, node):
+    updates = (change for change in view.ours.changes(Operation.UPDATED) if change.id == node)
+    if cut is None or any(_reshapes(view.before, change) for change in updates):
         return both  # a shrink that lasts collides as such
     coords = np.concatenate([part.coords() for part in found])
     outside = coords[(coords >= np.array(cut, dtype=np.int64)).any(axis=1)]
     return np.unique(np.concatenate([both, outside]), axis=0)
-
-
-def _reshapes(view: _View, node: bytes) -> bool:
-    """Tell whether ours changes how the chunks of an array are read."""
-    before = node_by_id(view.before, node)
-    updates = [change for change in view.ours.changes(Operation.UPDATED) if change.id == node]
-    return before is not None and any(not reads_alike(before.documents, _merged(before, c)) for c in updates)
 
 
 def _coords(cells: Sequence[Cells]) -> np.ndarray | None:
@@ -454,7 +441,7 @@ def _orphaned(view: _View, groups: Mapping[str, NodeChange]) -> Iterator[Conflic
     if not groups:
         return
     for node in view.arrivals:
-        for above in _above(node.key.removeprefix("\0")):
+        for above in ancestors(node.key.removeprefix("\0")):
             if above in groups and node.id not in view.ours.leaving:
                 there = view.after.nodes.get(above)
                 if there is not None and there.id != groups[above].id:

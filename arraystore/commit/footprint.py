@@ -16,12 +16,12 @@ from arraystore.commit.cells import Cells, any_shared, cells_of
 from arraystore.commit.log import Resolved
 from arraystore.commit.state import State, taken_along
 from arraystore.format.ids import id_to_text
-from arraystore.format.node import Documents, Node, NodeKind, node_key
+from arraystore.format.node import Documents, NodeKind, node_key
 from arraystore.format.transaction import ChunkChange, NodeChange, Operation, TransactionLog
 from arraystore.format.zarr_changes import dimension_of, reads_alike, with_length
 from arraystore.format.zarr_metadata import array_info
 
-__all__ = ["Footprint", "NodeFootprint", "Written", "footprint_of", "node_by_id"]
+__all__ = ["Footprint", "NodeFootprint", "Written", "footprint_of"]
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Footprint:
             if change.operation == Operation.CREATED:
                 node.created = snapshot
                 self.keys[node.key] = snapshot
-                self.documents[node.id] = {n: d for n, d in change.documents.items() if d is not None}
+                self.documents[node.id] = change.applied_to({})
             elif change.operation == Operation.DELETED:
                 node.deleted = snapshot
                 self.keys[node.key] = snapshot
@@ -175,8 +175,7 @@ class Footprint:
 
     def _update(self, node: NodeFootprint, change: NodeChange, snapshot: bytes) -> None:
         old = self.documents[node.id]
-        merged = {**old, **change.documents}
-        new = {name: document for name, document in merged.items() if document is not None}
+        new = change.applied_to(old)
         node.updated = snapshot
         if node.kind == NodeKind.ARRAY and not reads_alike(old, new):
             node.reshaped = snapshot
@@ -188,8 +187,7 @@ class Footprint:
         documents = self.documents[change.id]
         length = dimension_of(documents, append.axis).length
         self.documents[change.id] = with_length(documents, append.axis, length + append.items)
-        steps = (length - append.start) // append.chunk
-        return tuple([steps if axis == append.axis else 0 for axis in range(_dimensions(documents))])
+        return append.shift(length, len(array_info(documents).shape))
 
     def _move(self, before: State, moved: dict[str, str], snapshot: bytes) -> None:
         """Note moves, and what went along with them."""
@@ -215,19 +213,9 @@ class Footprint:
         self.keys[node.key] = snapshot
 
 
-def _dimensions(documents: Documents) -> int:
-    return len(array_info(documents).shape)
-
-
 def footprint_of(before: State, transactions: Iterable[Resolved]) -> Footprint:
     """Return the footprint of transactions that follow a state, in their order."""
     footprint = Footprint()
     for transaction, log, _ in transactions:
         footprint.add(before, transaction.id, log)
     return footprint
-
-
-def node_by_id(state: State, identifier: bytes) -> Node | None:
-    """Return a node by its id; None if there is none."""
-    key = state.keys.get(identifier)
-    return None if key is None else state.nodes[key]

@@ -9,15 +9,9 @@ from arraystore.commit.reader import ChunkReader
 from arraystore.commit.reads import ReadSet
 from arraystore.commit.state import State
 from arraystore.format.layer import Layer
-from arraystore.format.node import MAX_PATH, Node
+from arraystore.format.node import MAX_PATH, Node, ancestors
 
-__all__ = ["committed_node", "note_document", "note_missing", "speaks_of"]
-
-
-def committed_node(state: State, node: Node) -> Node | None:
-    """Return a node as it is in a snapshot, wherever it is there; None if it is not."""
-    key = state.keys.get(node.id)
-    return None if key is None else state.nodes[key]
+__all__ = ["note_document", "note_missing", "speaks_of"]
 
 
 def speaks_of(layers: Sequence[Layer], coords: tuple[int, ...], reader: ChunkReader) -> bool:
@@ -54,7 +48,7 @@ def note_document(
             reads.node(path)
         _note_file(reads, state, key)  # without a node the document would be a file
         return
-    committed = committed_node(state, node)
+    committed = state.by_id(node.id)
     if committed is None:
         return
     own = committed.documents.get(name) is not node.documents.get(name)
@@ -68,9 +62,7 @@ def note_missing(reads: ReadSet, state: State, key: str) -> None:
     if len(key) > MAX_PATH:
         return
     _note_file(reads, state, key)
-    above = key
-    while above:
-        above = above.rpartition("/")[0]
+    for above in ancestors(key):
         reads.place(above)
 
 

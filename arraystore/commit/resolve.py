@@ -16,7 +16,6 @@ import numpy.typing as npt
 from arraystore.commit.cells import Cells, shared
 from arraystore.commit.detect import Ours, keeps_shape
 from arraystore.commit.environment import Environment
-from arraystore.commit.footprint import node_by_id
 from arraystore.commit.packs import PackSettings, PackWriter
 from arraystore.commit.prepare import Prepared, replaced
 from arraystore.commit.reader import ChunkReader
@@ -24,7 +23,7 @@ from arraystore.commit.solvers import Solution
 from arraystore.commit.state import State
 from arraystore.conflicts import Conflict, ConflictType, VersionSelection
 from arraystore.format.manifest import Manifest, decode_manifest
-from arraystore.format.node import Documents, Node, NodeKind
+from arraystore.format.node import Documents, Node, NodeKind, ancestors, node_key
 from arraystore.format.references import DELETED, INLINE, References, to_manifests
 from arraystore.format.transaction import ChunkChange, NodeChange, Operation
 from arraystore.format.zarr_changes import reads_alike, same_shape, with_length
@@ -63,6 +62,8 @@ class _Plan:
 
     Parameters
     ----------
+    ours
+        What the transaction wants.
     without
         Operations on nodes that are dropped.
     without_chunks
@@ -79,6 +80,7 @@ class _Plan:
         Metadata documents that are put in place of ours.
     """
 
+    ours: Ours
     without: set[tuple[Operation, bytes]] = field(default_factory=set)
     without_chunks: set[bytes] = field(default_factory=set)
     cells: dict[bytes, list[Int64s]] = field(default_factory=dict)
@@ -113,7 +115,7 @@ async def resolve(
     RefusedError
         If a solution cannot be put into effect; its first argument is the conflict, its second the reason.
     """
-    plan = _Plan()
+    plan = _Plan(Ours.of(prepared))
     for conflict, solution in solved:
         _decide(plan, prepared, conflict, solution, before, after)
     nodes = _kept_nodes(plan, prepared, after)
@@ -174,7 +176,7 @@ def _decide_chunks(plan: _Plan, prepared: Prepared, conflict: Conflict, solution
 def _decide_metadata(
     plan: _Plan, prepared: Prepared, conflict: Conflict, solution: Solution, before: State, after: State
 ) -> None:
-    now = node_by_id(after, conflict.node)
+    now = after.by_id(conflict.node)
     change = next((c for c in prepared.log.nodes if c.id == conflict.node and c.operation == Operation.UPDATED), None)
     if now is None or change is None:
         raise RefusedError(conflict, "it cannot be solved by choosing a side")
@@ -191,12 +193,11 @@ def _decide_metadata(
             )
         plan.documents[conflict.node] = documents
     elif solution.selection is VersionSelection.UseTheirs:
-        if of_array and not keeps_shape(Ours.of(prepared), before, change):
+        if of_array and not keeps_shape(plan.ours, before, change):
             raise RefusedError(conflict, "ours changes shape or chunks, and may have written chunks that need it")
         plan.without.add((Operation.UPDATED, conflict.node))
     elif of_array:
-        fitted = _fitted(Ours.of(prepared), change, before, after).documents
-        merged = {name: text for name, text in {**now.documents, **fitted}.items() if text is not None}
+        merged = _fitted(plan.ours, change, before, after).applied_to(now.documents)
         if not _fits(now.documents, merged) and conflict.conflict_type is T.ZarrMetadataDoubleUpdate:
             raise RefusedError(conflict, "ours would change the shape that theirs gave it, or how its chunks are read")
         if not same_shape(now.documents, merged):
@@ -213,8 +214,8 @@ def _decide_deletion(plan: _Plan, prepared: Prepared, conflict: Conflict, ours: 
         return
     if conflict.conflict_type is T.DeleteOfUpdatedGroup:
         change = next(c for c in prepared.log.nodes if c.id == conflict.node)
-        now = node_by_id(after, conflict.node)
-        leaving = Ours.of(prepared).leaving
+        now = after.by_id(conflict.node)
+        leaving = plan.ours.leaving
         there = after.nodes.get(change.path)
         paths = {change.path} if there is None or there.id == change.id else set[str]()
         for path in paths | ({now.path} if now is not None else set()):
@@ -229,8 +230,8 @@ def _below(state: State, path: str) -> list[Node]:
 
 def _take_place(plan: _Plan, prepared: Prepared, conflict: Conflict, after: State) -> None:
     change = next(c for c in prepared.log.nodes if c.id == conflict.node)
-    occupant = after.nodes.get("\0" + change.path if change.kind == NodeKind.FILE else change.path)
-    leaving = Ours.of(prepared).leaving
+    occupant = after.nodes.get(node_key(change.path, change.kind))
+    leaving = plan.ours.leaving
     if occupant is not None:
         plan.deleted[occupant.id] = occupant
     if change.kind != NodeKind.FILE:
@@ -256,7 +257,7 @@ def _kept_nodes(plan: _Plan, prepared: Prepared, after: State) -> list[NodeChang
         for operation, node in plan.without
         if operation == Operation.DELETED and node in after.keys
     }
-    alive = {above for path in kept_paths for above in _ancestors(path)}
+    alive = {above for path in kept_paths for above in ancestors(path)}
     known = {change.id for change in prepared.log.nodes if change.operation == Operation.DELETED}
     deleted = sorted((n for i, n in plan.deleted.items() if i not in known), key=lambda n: n.key, reverse=True)
     nodes = [NodeChange(Operation.DELETED, node.id, node.path, node.kind, {}) for node in deleted]
@@ -272,14 +273,6 @@ def _kept_nodes(plan: _Plan, prepared: Prepared, after: State) -> list[NodeChang
         else:
             nodes.append(change)
     return nodes
-
-
-def _ancestors(path: str) -> list[str]:
-    found: list[str] = []
-    while path:
-        path = path.rpartition("/")[0]
-        found.append(path)
-    return found
 
 
 async def _rewritten(plan: _Plan, prepared: Prepared, nodes: list[NodeChange], workshop: Workshop) -> Prepared:
@@ -299,9 +292,8 @@ async def _rewritten(plan: _Plan, prepared: Prepared, nodes: list[NodeChange], w
             kept.append(change)
         else:
             added += [(change.node, manifest) for manifest in to_manifests(rest)]
-    ours = Ours.of(prepared)
     for node, cut in plan.cut.items():
-        gone = _deletions(cut, ours.cells.get(node, []))
+        gone = _deletions(cut, plan.ours.cells.get(node, []))
         added += [(node, manifest) for manifest in to_manifests(gone)]
     storage = workshop.reader.storage
     packs = PackWriter(storage, workshop.environment, workshop.settings)
@@ -366,7 +358,7 @@ def adapted(prepared: Prepared, before: State, after: State) -> list[NodeChange]
 def _fitted(ours: Ours, change: NodeChange, before: State, after: State) -> NodeChange:
     if change.operation != Operation.UPDATED or change.kind != NodeKind.ARRAY:
         return change
-    now, was = node_by_id(after, change.id), node_by_id(before, change.id)
+    now, was = after.by_id(change.id), before.by_id(change.id)
     if now is None or was is None or same_shape(was.documents, now.documents) or not keeps_shape(ours, before, change):
         return change
     documents = {name: text for name, text in change.documents.items() if text is not None}

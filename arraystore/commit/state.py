@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from arraystore.errors import FormatError, InvalidInputError
 from arraystore.format.layer import Layer
-from arraystore.format.node import Node, NodeKind
+from arraystore.format.node import Node, NodeKind, ancestors
 from arraystore.format.record import Replacement, Transaction
 from arraystore.format.snapshot import Checkpoint, PageRef
 from arraystore.format.transaction import Append, NodeChange, Operation, TransactionLog
@@ -67,6 +67,11 @@ class State:
     pages: tuple[PageRef, ...] = ()
     checkpoint: CheckpointRef | None = None
     detached: int = 0
+
+    def by_id(self, identifier: bytes) -> Node | None:
+        """Return a node by its id; None if there is none."""
+        key = self.keys.get(identifier)
+        return None if key is None else self.nodes[key]
 
     def committed(self, sequence: int, transactions: Iterable[tuple[Transaction, TransactionLog, bytes]]) -> State:
         """Return the state after one commit; see `StateBuilder.commit`."""
@@ -253,14 +258,12 @@ def _append(
     if dimension.chunk != append.chunk or dimension.length % append.chunk:
         raise FormatError(name, f"appends to {node.path!r}, whose end is not that of a chunk of {append.chunk}")
     nodes[node.key] = replace(node, documents=documents)
-    moved = (dimension.length - append.start) // append.chunk
-    return tuple([moved if axis == append.axis else 0 for axis in range(dimensions)])
+    return append.shift(dimension.length, dimensions)
 
 
 def _apply_node(nodes: dict[str, Node], keys: dict[bytes, str], change: NodeChange, name: str) -> None:
     if change.operation == Operation.CREATED:
-        documents = {name: document for name, document in change.documents.items() if document is not None}
-        node = Node(change.id, change.path, change.kind, documents)
+        node = Node(change.id, change.path, change.kind, change.applied_to({}))
         if node.key in nodes or node.id in keys:
             raise FormatError(name, f"creates {change.path!r}, which exists")
         nodes[node.key] = node
@@ -275,9 +278,7 @@ def _apply_node(nodes: dict[str, Node], keys: dict[bytes, str], change: NodeChan
         del nodes[key], keys[change.id]
     elif change.operation == Operation.UPDATED:
         node = nodes[key]
-        merged = {**node.documents, **change.documents}
-        documents = {name: document for name, document in merged.items() if document is not None}
-        nodes[key] = replace(node, documents=documents)
+        nodes[key] = replace(node, documents=change.applied_to(node.documents))
 
 
 def _move(nodes: dict[str, Node], keys: dict[bytes, str], moves: tuple[NodeChange, ...], name: str) -> None:
@@ -310,9 +311,7 @@ def _move(nodes: dict[str, Node], keys: dict[bytes, str], moves: tuple[NodeChang
 
 def taken_along(path: str, groups: dict[str, str]) -> str | None:
     """Return where a node goes with the nearest group above it that is moved; None if none is."""
-    above = path
-    while above:
-        above = above.rpartition("/")[0]
+    for above in ancestors(path):
         if above in groups:
             target = groups[above]
             return (target + "/" if target else "") + path[len(above) + 1 if above else 0 :]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from arraystore.errors import FormatError
 from arraystore.format.layer import Layer
 
-__all__ = ["DOCUMENT_NAMES", "Documents", "Node", "NodeKind", "check_path", "node_key"]
+__all__ = ["DOCUMENT_NAMES", "Documents", "Node", "NodeKind", "ancestors", "check_path", "node_key"]
 
 MAX_PATH = 4096
 """Longest path of a node, in characters."""
@@ -62,6 +63,13 @@ class Node:
 def node_key(path: str, kind: NodeKind = NodeKind.GROUP) -> str:
     """Return the key of a node in a snapshot: files have names of their own, so ``a`` may be both."""
     return "\0" + path if kind == NodeKind.FILE else path
+
+
+def ancestors(path: str) -> Iterator[str]:
+    """Yield the paths above one, the nearest first and the root group's last; the root has none."""
+    while path:
+        path = path.rpartition("/")[0]
+        yield path
 
 
 def check_path(name: str, path: Any, kind: NodeKind) -> str:

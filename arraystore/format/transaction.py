@@ -14,7 +14,7 @@ from arraystore.format.box import MAX_DIMENSIONS, MAX_VOLUME, Box
 from arraystore.format.envelope import Kind, encode_object, pack_body, read_object, read_tuple
 from arraystore.format.layer import Here, Layer, read_id
 from arraystore.format.manifest import decode_presence, encode_presence
-from arraystore.format.node import DOCUMENT_NAMES, NodeKind, check_path
+from arraystore.format.node import DOCUMENT_NAMES, Documents, NodeKind, check_path
 
 __all__ = [
     "Append",
@@ -62,6 +62,11 @@ class Append:
     items: int
     chunk: int
 
+    def shift(self, length: int, dimensions: int) -> tuple[int, ...]:
+        """Return how far appended chunks move, in chunks, where an array of so many dimensions has this length."""
+        steps = (length - self.start) // self.chunk
+        return tuple([steps if axis == self.axis else 0 for axis in range(dimensions)])
+
     def to_wire(self) -> tuple[int, int, int, int]:
         """Return what goes into a body."""
         return (self.axis, self.start, self.items, self.chunk)
@@ -106,6 +111,11 @@ class NodeChange:
     documents: dict[str, bytes | None]
     target: str | None = None
     append: Append | None = None
+
+    def applied_to(self, documents: Documents) -> Documents:
+        """Return the documents of the node after the change, given those before it."""
+        merged = {**documents, **self.documents}
+        return {name: document for name, document in merged.items() if document is not None}
 
     def to_wire(self) -> tuple[Any, ...]:
         """Return what goes into a body."""

@@ -108,14 +108,11 @@ def dimension_of(documents: Documents, axis: int) -> Dimension:
     shape = array_info(documents).shape
     if not 0 <= axis < len(shape):
         raise InvalidInputError(f"an array of {len(shape)} dimensions has no dimension {axis}")
-    sides = {_chunk(value, axis) for name in _GRIDS if (value := _parsed(documents, name)) is not None}
-    lengths = {_length(value, axis) for name in _GRIDS if (value := _parsed(documents, name)) is not None}
+    found = [value for name in _GRIDS if (value := _parsed(documents, name)) is not None]
+    sides = {_chunk(value, axis) for value in found}
+    lengths = {int(value["shape"][axis]) for value in found}
     chunk = sides.pop() if len(sides) == 1 and len(lengths) == 1 else None
     return Dimension(shape[axis], chunk)
-
-
-def _length(document: dict[str, Any], axis: int) -> int:
-    return int(document["shape"][axis])
 
 
 def _chunk(document: dict[str, Any], axis: int) -> int | None:
