@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import numpy.typing as npt
 
@@ -15,9 +13,8 @@ from arraystore.commit.reader import ChunkReader
 from arraystore.commit.state import State, StateBuilder
 from arraystore.format.manifest import decode_manifest
 from arraystore.format.node import Node
-from arraystore.format.record import Transaction
 from arraystore.format.references import INLINE, VIRTUAL, References
-from arraystore.format.transaction import Append, Operation, TransactionLog
+from arraystore.format.transaction import Append, Operation
 from arraystore.format.zarr_changes import dimension_of
 
 __all__ = ["put_references", "reseated"]
@@ -43,7 +40,9 @@ async def reseated(
     """
     moved = ChangeSet(base, packs)
     moved.epoch = changes.epoch
-    final = _applied(base, prepared.log)
+    builder = StateBuilder(base)
+    builder.change_nodes(prepared.log.nodes)
+    final = builder.build()
     for change in prepared.log.nodes:
         if change.operation == Operation.DELETED and change.id in base.keys:
             moved.remove_node(base.nodes[base.keys[change.id]])
@@ -73,15 +72,6 @@ async def reseated(
         if identifier in final.keys:
             moved.array(final.nodes[final.keys[identifier]]).visible = cut
     return moved
-
-
-def _applied(base: State, log: TransactionLog) -> State:
-    """Return a state with changes of nodes applied, and none of chunks."""
-    nodes = replace(log, chunks=())
-    builder = StateBuilder(base)
-    pretended = Transaction(base.snapshot, base.snapshot, base.time, 0, base.note, nodes)
-    builder.commit(base.sequence, [(pretended, nodes, base.note)])
-    return builder.build()
 
 
 def _relocate(moved: ChangeSet, base: State, final: State) -> None:

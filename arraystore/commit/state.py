@@ -110,8 +110,14 @@ class StateBuilder:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._nodes = dict(state.nodes)
-        self._keys = dict(state.keys)
+        self._nodes = state.nodes
+        self._keys = state.keys
+        self._own = False
+
+    def _detach(self) -> None:
+        """Copy the tables before they are changed, unless they are nobody else's."""
+        if not self._own:
+            self._nodes, self._keys, self._own = dict(self._nodes), dict(self._keys), True
 
     def commit(self, sequence: int, transactions: Iterable[tuple[Transaction, TransactionLog, bytes]]) -> None:
         """Apply a commit.
@@ -124,6 +130,7 @@ class StateBuilder:
             Each with its log and its encoded note.
         """
         name = self._name(sequence)
+        self._detach()
         nodes, keys = self._nodes, self._keys
         detached = self._state.detached
         for transaction, log, note in transactions:
@@ -142,8 +149,14 @@ class StateBuilder:
             )
         self._state = replace(self._state, sequence=sequence, detached=detached)
 
+    def change_nodes(self, changes: tuple[NodeChange, ...]) -> None:
+        """Apply changes of nodes, and none of chunks; the record stays the same."""
+        self._detach()
+        _apply_nodes(self._nodes, self._keys, changes, self._name(self._state.sequence))
+
     def rewrite(self, sequence: int, replacements: Iterable[Replacement]) -> None:
         """Apply a rewrite."""
+        self._detach()
         for item in replacements:
             key = self._keys.get(item.node)
             if key is None:
@@ -160,9 +173,8 @@ class StateBuilder:
 
     def build(self) -> State:
         """Return the state reached; the builder may go on."""
-        built = self.peek()
-        self._nodes, self._keys = dict(self._nodes), dict(self._keys)
-        return built
+        self._own = False
+        return self.peek()
 
     def _name(self, sequence: int) -> str:
         return f"record {sequence} of branch {self._state.branch!r}"
