@@ -26,6 +26,7 @@ from arraystore import (
 )
 from arraystore.commit.log import AppendUncertainError
 from arraystore.format.record import MAX_ATTACHED, MAX_BODY, Commit
+from arraystore.simulation.checker.decoder import Reader
 from arraystore.storage import CountingStorage, Fault, FaultyStorage, InjectedFaultError
 from tests.commit.support import (
     commit_number,
@@ -38,7 +39,6 @@ from tests.commit.support import (
     repository_at,
     without_maintenance,
 )
-from tests.format.independent import Reader
 from tests.transactions.gate import (
     EVERY,
     Gate,

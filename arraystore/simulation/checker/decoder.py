@@ -1,0 +1,459 @@
+"""A second reader of repositories, written from docs/format.md alone: nothing of the code that it reads after is used.
+
+Every object is decoded once.  Logs are replayed from record 0, checkpoints are read for themselves, so that the one
+can be compared with the other.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from arraystore.simulation.checker.applying import ChunkChange, Touched, apply_chunks, apply_nodes, apply_rewrite
+from arraystore.simulation.checker.decoding import (
+    Cells,
+    Coords,
+    Objects,
+    body,
+    cells,
+    column,
+    id_text,
+    key_name,
+    manifest,
+    texts,
+    unpack,
+    unzigzag,
+)
+from arraystore.simulation.checker.states import FILE, GROUP, Key, Layer, Node, Nodes, Snapshot
+from arraystore.simulation.checker.violations import DecodingError
+
+__all__ = ["Branch", "Commit", "HistoryRow", "Reader", "Rewrite", "id_text", "oldest_carried", "reading", "record_key"]
+
+BIRTH, COMMIT, REWRITE = range(3)
+_MALFORMED = (AttributeError, IndexError, KeyError, OverflowError, RuntimeError, TypeError, ValueError, struct.error)
+
+
+@contextmanager
+def reading(key: str) -> Iterator[None]:
+    """Turn whatever malformed bytes bring about into an error that names their object."""
+    try:
+        yield
+    except _MALFORMED as error:
+        raise DecodingError(key, f"{type(error).__name__}: {error}") from error
+
+
+def _elsewhere(url: str, start: int, stop: int) -> bytes:
+    raise ValueError(f"a virtual chunk at {url}, which was not handed to the reader")
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One transaction of a log.
+
+    Parameters
+    ----------
+    branch, number, place
+        The record, and which of its transactions.
+    isolation
+        0 snapshot, 1 serializable.
+    before, after
+        The snapshots before and after it.
+    touched
+        What it changed.
+    """
+
+    branch: str
+    number: int
+    place: int
+    isolation: int
+    before: Snapshot = field(repr=False)
+    after: Snapshot = field(repr=False)
+    touched: Touched = field(repr=False)
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """Its place in the log."""
+        return self.number, self.place
+
+    @property
+    def id(self) -> bytes:
+        """Of the snapshot that it made."""
+        return self.after.id
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """What a rewrite did to one node."""
+
+    number: int
+    before: Node
+    after: Node
+
+
+@dataclass
+class Branch:
+    """A log, replayed.
+
+    Parameters
+    ----------
+    name
+        Of the branch.
+    first
+        The snapshot of its birth.
+    origin
+        Branch and record of the birth's origin.
+    commits
+        All transactions, in order.
+    rewrites
+        All that rewrites did.
+    states
+        The snapshot of each record.
+    """
+
+    name: str
+    first: Snapshot
+    origin: tuple[str, int] | None
+    commits: list[Commit] = field(default_factory=list)
+    rewrites: list[Rewrite] = field(default_factory=list)
+    states: list[Snapshot] = field(default_factory=list)
+
+    @cached_property
+    def positions(self) -> dict[bytes, int]:
+        """Place of each snapshot in the history: 0 for the birth's, then those of the commits."""
+        return {self.first.id: 0} | {commit.id: i for i, commit in enumerate(self.commits, 1)}
+
+    def snapshot(self, identifier: bytes) -> Snapshot | None:
+        """Return a snapshot of this log; None if it has none of this id."""
+        at = self.positions.get(identifier)
+        if at is None:
+            return None
+        return self.commits[at - 1].after if at else self.first
+
+
+@dataclass(frozen=True)
+class HistoryRow:
+    """One snapshot in a history page."""
+
+    number: int
+    id: bytes
+    parent: bytes | None
+    time: int
+    message: str
+    metadata: Any
+
+
+class Reader:
+    """Reads a repository.
+
+    Parameters
+    ----------
+    objects
+        Everything in it, by key.
+    virtual
+        Returns a range of the object at a URL.
+    """
+
+    def __init__(self, objects: Objects, virtual: Callable[[str, int, int], bytes] = _elsewhere) -> None:
+        self.objects = objects
+        self.virtual = virtual
+        self._records: dict[tuple[str, int], Any] = {}
+        self._manifests: dict[bytes, tuple[Any, Cells]] = {}
+        self._branches: dict[str, Branch] = {}
+
+    # -- records --------------------------------------------------------------------------------------------
+
+    def object(self, key: str, kind: int) -> Any:
+        """Return the body of an object."""
+        data = self.objects.get(key)
+        if data is None:
+            raise DecodingError(key, "does not exist")
+        with reading(key):
+            return body(key, data, kind)
+
+    def record(self, branch: str, number: int) -> Any:
+        """Return a record: branch, number, body, attachments, previous."""
+        found = self._records.get((branch, number))
+        if found is None:
+            key = record_key(branch, number)
+            found = self.object(key, 3)
+            if len(found) != 5 or found[:2] != [branch, number]:
+                raise DecodingError(key, "names another branch or number than its key")
+            self._records[branch, number] = found
+        return found
+
+    def numbers(self, branch: str) -> list[int]:
+        """Return the numbers of the records that there are, in order."""
+        prefix = f"refs/branch/{key_name(branch)}/"
+        names = [key[len(prefix) :] for key in self.objects if key.startswith(prefix)]
+        return sorted(int(name) for name in names if len(name) == 12 and name.isdigit())
+
+    def tip(self, branch: str) -> int:
+        """Return the number of the newest record."""
+        return self.numbers(branch)[-1]
+
+    def bodies(self, branch: str, last: int) -> dict[int, bytes]:
+        """Return the entries of a log up to a record, by reading only the records that it takes."""
+        found: dict[int, bytes] = {}
+        at = last
+        while at >= 0:
+            _, _, own, _, previous = self.record(branch, at)
+            oldest = oldest_carried(at)
+            if len(previous) != at - oldest:
+                raise DecodingError(record_key(branch, at), f"carries {len(previous)} bodies, not {at - oldest}")
+            found[at] = own
+            found.update(enumerate(previous, oldest))
+            at = oldest - 1
+        return dict(sorted(found.items()))
+
+    # -- replaying ------------------------------------------------------------------------------------------
+
+    def branch(self, name: str) -> Branch:
+        """Return a log from record 0 to the newest."""
+        if name in self._branches:
+            return self._branches[name]
+        log: Branch | None = None
+        for number, encoded in self.bodies(name, self.tip(name)).items():
+            key = record_key(name, number)
+            with reading(key):
+                found, entry, content = unpack(key, encoded)
+                if found != number or (entry == BIRTH) != (number == 0):
+                    raise DecodingError(key, f"its body is entry {entry} of record {found}")
+                if log is None:
+                    log = self._birth(name, content)
+                elif entry == COMMIT:
+                    self._commit(log, number, content)
+                elif entry == REWRITE:
+                    self._rewrite(log, number, content)
+                else:
+                    raise DecodingError(key, f"entry {entry}, which there is not")
+        if log is None:
+            raise DecodingError(record_key(name, 0), "does not exist")
+        self._branches[name] = log
+        return log
+
+    def replay(self, branch: str, last: int | None = None, until: bytes | None = None) -> Snapshot:
+        """Return a snapshot from the log alone: the last one of a record, or the one of an id."""
+        log = self.branch(branch)
+        found = None if until is None else log.snapshot(until)
+        return found or log.states[-1 if last is None else last]
+
+    def _birth(self, name: str, content: Any) -> Branch:
+        identifier, parent, time, origin = content
+        if origin is None:
+            first = Snapshot(identifier, parent, {}, {}, name, 0, time, "Repository initialized")
+            return Branch(name, first, None, states=[first])
+        source, number, checkpoint = origin
+        state = self.checkpoint(checkpoint)
+        if (state.branch, state.number, state.id) != (source, number, identifier):
+            raise DecodingError(record_key(name, 0), "its checkpoint is that of another snapshot")
+        first = replace(state, branch=name, number=0)
+        return Branch(name, first, (source, number), states=[first])
+
+    def _commit(self, log: Branch, number: int, content: Any) -> None:
+        transactions, refused = content
+        if not transactions or len(refused) % 12:
+            raise ValueError("a commit without transactions, or with refusals that are no ids")
+        for place, transaction in enumerate(transactions):
+            before = log.commits[-1].after if log.commits else log.first
+            if log.states[-1].id == before.id:
+                before = log.states[-1]  # the same with layers rewritten
+            identifier, parent, time, isolation, note, changes, first = transaction
+            if parent != before.id:
+                raise ValueError(f"transaction {place} does not follow the snapshot before it")
+            attachments = self.record(log.name, number)[3][first:]
+            message, metadata = self._note(log.name, number, attachments[note] if isinstance(note, int) else note)
+            nodes, chunks = self._changes(log.name, number, changes, attachments)
+            state, touched = Nodes(before.nodes, before.keys), Touched()
+            apply_nodes(state, nodes, touched)
+            apply_chunks(state, [self._chunk_change(c, log.name, number, first) for c in chunks], touched)
+            after = Snapshot(identifier, parent, state.nodes, state.keys, log.name, number, time, message, metadata)
+            log.commits.append(Commit(log.name, number, place, isolation, before, after, touched))
+        log.states.append(log.commits[-1].after)
+
+    def _note(self, branch: str, number: int, encoded: bytes) -> tuple[str, Any]:
+        message, metadata = unpack(record_key(branch, number), encoded)
+        if not isinstance(message, str) or not (metadata is None or isinstance(metadata, dict)):
+            raise TypeError("a note that is not message and metadata")
+        return message, metadata
+
+    def _changes(self, branch: str, number: int, changes: Any, attachments: list[bytes]) -> Any:
+        if isinstance(changes, bytes):
+            return self.object("transactions/" + id_text(changes), 7)
+        if isinstance(changes, int):
+            return unpack(record_key(branch, number), attachments[changes])
+        return changes
+
+    def _chunk_change(self, change: Any, branch: str, number: int, first: int) -> ChunkChange:
+        node, described, told, appended = change
+        layer = self.layer(described, branch, number, first)
+        if told is not None:
+            presence, data = told
+            if set(cells(described[1], described[2], presence, data, described[3])) != layer.cells.keys():
+                raise ValueError("a change of chunks tells of other cells than its manifest")
+        if appended and described[7] is not None:
+            raise ValueError("an appended layer with a shift of its own")
+        return ChunkChange(node, layer, appended)
+
+    def _rewrite(self, log: Branch, number: int, content: Any) -> None:
+        before = log.states[-1]
+        state = Nodes(before.nodes, before.keys)
+        for node, first, last, count, added in content:
+            if node not in state.keys:
+                continue
+            layers = [self.layer(layer, log.name, number) for layer in added]
+            old = apply_rewrite(state, node, first, last, count, layers)
+            new = state.by_id(node)
+            assert new is not None
+            log.rewrites.append(Rewrite(number, old, new))
+        log.states.append(replace(before, nodes=state.nodes, number=number))
+
+    # -- layers ---------------------------------------------------------------------------------------------
+
+    def layer(self, described: Any, branch: str, number: int, first: int = 0) -> Layer:
+        """Return a layer as a log or a rewrite describes it, with all that its manifest says."""
+        identifier, low, high, count, deletions, place, where, shift = described
+        if place == 0:
+            key = "manifests/" + id_text(identifier)
+            data = self.objects.get(key)
+            if data is None:
+                raise DecodingError(key, "does not exist, though a layer names it")
+        elif place == 1:
+            key, data = f"manifest in record {number} of {branch!r}", where
+        else:
+            at = (branch, number, first + where) if isinstance(where, int) else tuple(where)
+            key = f"attachment {at[2]} of {record_key(at[0], at[1])}"
+            data = self.record(at[0], at[1])[3][at[2]]
+        box, found = self._manifest(key, data)
+        vector = shift or [0] * len(low)
+        if [[c + s for c, s in zip(bound, vector, strict=True)] for bound in box] != [list(low), list(high)]:
+            raise DecodingError(key, "its box is not that of its layer")
+        if count != len(found) or deletions != (None in found.values()):
+            raise DecodingError(key, "its count, or whether it deletes, is not as its layer says")
+        if any(vector):
+            found = {tuple([c + s for c, s in zip(x, vector, strict=True)]): data for x, data in found.items()}
+        return Layer(identifier, found)
+
+    def _manifest(self, key: str, data: bytes) -> tuple[Any, Cells]:
+        known = self._manifests.get(data)
+        if known is None:
+            with reading(key):
+                value = body(key, data, 6)
+                known = self._manifests[data] = value[0], manifest(key, value, self.objects, self.virtual)
+        return known
+
+    def chunks(self, node: Node) -> dict[Coords, bytes]:
+        """Return every chunk of a node."""
+        return dict(node.chunks)
+
+    # -- checkpoints ----------------------------------------------------------------------------------------
+
+    def checkpoint(self, identifier: bytes) -> Snapshot:
+        """Return the snapshot of a checkpoint; branch and number are those of its record."""
+        key = "snapshots/" + id_text(identifier)
+        with reading(key):
+            branch, number, snapshot, parent, time, note, table, _ = self.object(key, 5)
+            message, metadata = unpack(key, note)
+            nodes: dict[Key, Node] = {}
+            for node in self._nodes(table):
+                if node.key in nodes:
+                    raise ValueError(f"two nodes at {'/' + node.path!r}")
+                nodes[node.key] = node
+        keys = {node.id: k for k, node in nodes.items()}
+        return Snapshot(snapshot, parent, nodes, keys, branch, number, time, message, metadata)
+
+    def pages(self, identifier: bytes) -> list[tuple[int, int, bytes, bytes]]:
+        """Return the page references of a checkpoint: level, index, lowest and highest id."""
+        found = self.object("snapshots/" + id_text(identifier), 5)[7]
+        return [(level, index, low, high) for level, index, low, high in found]
+
+    def _nodes(self, table: Any) -> Iterator[Node]:
+        count, ids, path_lengths, paths, kinds, per_node, names, name, lengths, contents, layer_counts, layers = table
+        per = column(per_node, count)
+        total = sum(per)
+        named = [names[n] for n in column(name, total)]
+        documents = iter(zip(named, texts(lengths, contents, total), strict=True))
+        all_layers = iter(self._layers(layers))
+        layered = column(layer_counts, count)
+        for i, (path, kind) in enumerate(zip(texts(path_lengths, paths, count), column(kinds, count), strict=True)):
+            own = dict([next(documents) for _ in range(per[i])])
+            mine = tuple([next(all_layers) for _ in range(layered[i])])
+            if (kind == GROUP and mine) or (kind == FILE and own) or len(own) != per[i]:
+                raise ValueError(f"node {i} has what its kind must not have")
+            yield Node(ids[12 * i : 12 * i + 12], path.decode(), kind, own).with_layers(mine)
+        if next(all_layers, None) is not None:
+            raise ValueError("layers that belong to no node")
+
+    def _layers(self, table: Any) -> Iterator[Layer]:
+        m, ids, dimensions, lows, sides, counts, flags, lengths, inline, *rest = table
+        branch, branches, record, attachment, shifts = rest
+        dims, flag = column(dimensions, m), column(flags, m)
+        low, side = iter(column(lows, sum(dims))), iter(column(sides, sum(dims)))
+        inlined = iter(texts(lengths, inline, sum(f & 3 == 1 for f in flag)))
+        many = sum(f & 3 == 2 for f in flag)
+        attached = iter(zip(column(branch, many), column(record, many), column(attachment, many), strict=True))
+        shift = iter(column(shifts, sum(d for d, f in zip(dims, flag, strict=True) if f & 8)))
+        for i, (count, f) in enumerate(zip(column(counts, m), flag, strict=True)):
+            where: Any = None
+            if f & 3 == 1:
+                where = next(inlined)
+            elif f & 3 == 2:
+                at = next(attached)
+                where = [branches[at[0]], at[1], at[2]]
+            first = [next(low) for _ in range(dims[i])]
+            high = [a + next(side) for a in first]
+            vector = [unzigzag(next(shift)) for _ in range(dims[i])] if f & 8 else None
+            yield self.layer([ids[12 * i : 12 * i + 12], first, high, count, bool(f & 4), f & 3, where, vector], "", -1)
+
+    # -- the rest -------------------------------------------------------------------------------------------
+
+    def history(self, branch: str, level: int, index: int) -> tuple[list[HistoryRow], list[tuple[int, bytes]]]:
+        """Return the rows of a history page, and the checkpoints that it names."""
+        key = f"history/{key_name(branch)}/{level}/{index:012d}"
+        with reading(key):
+            page = self.object(key, 8)
+            if page[:3] != [branch, level, index]:
+                raise ValueError("names another page than its key")
+            count, numbers, ids, parents, times, lengths, notes, checkpoints = page[3:]
+            columns = zip(column(numbers, count), column(times, count), texts(lengths, notes, count), strict=True)
+            rows: list[HistoryRow] = []
+            for i, (number, time, note) in enumerate(columns):
+                parent = parents[12 * i : 12 * i + 12]
+                message, metadata = unpack(key, note)
+                own = ids[12 * i : 12 * i + 12]
+                rows.append(HistoryRow(number, own, parent if any(parent) else None, time, message, metadata))
+            return rows, [(number, identifier) for number, identifier in checkpoints]
+
+    def tag(self, name: str) -> Snapshot:
+        """Return the snapshot of a tag."""
+        key = f"refs/tag/{key_name(name)}"
+        with reading(key):
+            found, snapshot, branch, number, checkpoint, _ = self.object(key, 4)
+            state = self.checkpoint(checkpoint)
+            if (found, snapshot, branch, number) != (name, state.id, state.branch, state.number):
+                raise ValueError("its checkpoint is that of another snapshot, or its name is not that of its key")
+            return state
+
+    def hint(self, branch: str) -> tuple[int, bytes]:
+        """Return number and checkpoint that a hint names."""
+        key = f"hints/{key_name(branch)}"
+        with reading(key):
+            number, checkpoint = self.object(key, 9)
+            state = self.checkpoint(checkpoint)
+            if (state.branch, state.number) != (branch, number):
+                raise ValueError("its checkpoint is that of another record")
+            return number, checkpoint
+
+
+def record_key(branch: str, number: int) -> str:
+    """Return the key of a record."""
+    return f"refs/branch/{key_name(branch)}/{number:012d}"
+
+
+def oldest_carried(number: int) -> int:
+    """Return the number of the oldest body that a record carries; its own for none."""
+    skip = 64 if number % 8 == 0 else 8
+    return (number - 1) // skip * skip + 1 if number else 0
