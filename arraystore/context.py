@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from arraystore.commit.branch import Tip, load_tip, refresh
-from arraystore.commit.environment import Environment
+from arraystore.commit.environment import Environment, current_environment
 from arraystore.commit.group import GroupCommitter
 from arraystore.commit.log import BranchLog
 from arraystore.commit.manifests import ManifestCache
@@ -30,7 +30,7 @@ from arraystore.maintenance.fold import fold
 from arraystore.runtime import submit
 from arraystore.storage.protocol import Storage
 
-__all__ = ["Context"]
+__all__ = ["Context", "abandon_work"]
 
 _logger = logging.getLogger("arraystore")
 _contexts: weakref.WeakSet[Context] = weakref.WeakSet()
@@ -59,13 +59,14 @@ class Context:
     storage: Storage
     config: RepositoryConfig
     containers: VirtualContainers
-    environment: Environment = field(default_factory=Environment)
+    environment: Environment = field(default_factory=current_environment)
     hints: dict[str, Hint | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.manifests = ManifestCache(self.storage, self.config.manifest_cache_bytes)
         self.reader = ChunkReader(self.storage, self.manifests, self.containers.find)
         self._tips: dict[str, Tip] = {}
+        self._seen_at: dict[str, int] = {}
         self._logs: dict[str, BranchLog] = {}
         self._committers: dict[str, GroupCommitter] = {}
         self._work: set[Future[None]] = set()
@@ -104,9 +105,20 @@ class Context:
         with self._lock:
             found = self._committers.get(branch)
             if found is None:
-                found = GroupCommitter(log, submit, lambda: self._tips.get(branch), self._written)
+                found = GroupCommitter(
+                    log,
+                    submit,
+                    lambda: self._tips.get(branch),
+                    self._written,
+                    lambda: self._age(branch),
+                    self.start,
+                )
                 self._committers[branch] = found
             return found
+
+    def _age(self, branch: str) -> float:
+        """Return for how many seconds nobody here has looked at a branch."""
+        return (self.environment.now_us() - self._seen_at.get(branch, 0)) / 1e6
 
     def _written(self, tip: Tip, large: bool) -> None:
         self.seen(tip)
@@ -133,6 +145,7 @@ class Context:
     def seen(self, tip: Tip) -> None:
         """Remember a tip, if it is newer than the one that is known; checkpoints that are known stay so."""
         with self._lock:
+            self._seen_at[tip.state.branch] = self.environment.now_us()
             known = self._tips.get(tip.state.branch)
             if known is None:
                 self._tips[tip.state.branch] = tip
@@ -199,6 +212,11 @@ class Context:
         while running := self.running():
             await asyncio.gather(*map(asyncio.wrap_future, running))
 
+    def abandon(self) -> None:
+        """Wait for nothing that runs in the background any more."""
+        with self._lock:
+            self._work = set()
+
     def running(self) -> list[Future[None]]:
         """Return what runs in the background now."""
         with self._lock:
@@ -219,6 +237,13 @@ def _finish() -> None:
 
 
 atexit.register(_finish)
+
+
+def abandon_work(location: str) -> None:
+    """Let the process end without waiting for background work on a storage: a simulation that is over does none."""
+    for context in list(_contexts):
+        if context.storage.location == location:
+            context.abandon()
 
 
 def _finish_in_children(finish: Callable[[], None]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from arraystore.commit.environment import Environment
+from arraystore.commit.environment import current_environment
 from arraystore.commit.log import BranchLog, put_surely
 from arraystore.config import RepositoryConfig
 from arraystore.containers import VirtualContainers
@@ -37,7 +37,7 @@ async def create_repository(
 ) -> tuple[Context, RepositoryInfo]:
     """Create a repository; see `Repository.create`."""
     _check_types(storage, config)
-    environment = Environment()
+    environment = current_environment()
     if check_clean_root:
         await _check_clean(storage)
     elif await repository_exists(storage):
@@ -59,7 +59,7 @@ async def find_repository(
 ) -> tuple[Context, RepositoryInfo]:
     """Read what leads to a repository: one round of requests; see `Repository.open`."""
     _check_types(storage, config)
-    environment = Environment()
+    environment = current_environment()
     try:
         data, hint = await asyncio.gather(storage.get(REPOSITORY_KEY), BranchLog(storage, MAIN, environment).hint())
     except ObjectNotFoundError:

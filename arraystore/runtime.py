@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
-__all__ = ["background_loop", "run", "submit"]
+__all__ = ["background_loop", "run", "run_on", "submit"]
 
 T = TypeVar("T")
 
@@ -47,6 +48,23 @@ def background_loop() -> asyncio.AbstractEventLoop:
             _thread.start()
             _loop = loop
         return _loop
+
+
+@contextmanager
+def run_on(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """Use a loop that this thread runs, as simulations do, in place of the background loop while the block lasts.
+
+    Synchronous calls are errors meanwhile: nobody would be left to do their work.
+    """
+    global _loop, _thread
+    with _lock:
+        before = _loop, _thread
+        _loop, _thread = loop, threading.current_thread()
+    try:
+        yield
+    finally:
+        with _lock:
+            _loop, _thread = before
 
 
 def submit(work: Coroutine[Any, Any, T]) -> Future[T]:

@@ -13,7 +13,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 FLOORS = (
     {"cli"},
-    {"dask", "ingest", "spark", "virtual", "xarray"},
+    {"dask", "ingest", "simulation", "spark", "virtual", "xarray"},
     {"__init__"},
     {
         "config",

@@ -6,11 +6,12 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from arraystore.format.ids import IdSource
 
-__all__ = ["Environment"]
+__all__ = ["ENVIRONMENT", "Environment", "current_environment"]
 
 
 def _now_us() -> int:
@@ -37,3 +38,12 @@ class Environment:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     random: Callable[[], float] = random.random
     new_id: Callable[[], bytes] = field(default_factory=IdSource)
+
+
+ENVIRONMENT: ContextVar[Environment | None] = ContextVar("arraystore_environment", default=None)
+"""What repositories that are opened in this context get; set by simulations."""
+
+
+def current_environment() -> Environment:
+    """Return the environment of the simulated process that runs, or the real world's."""
+    return ENVIRONMENT.get() or Environment()

@@ -1,0 +1,131 @@
+"""The objects that all simulated processes share.
+
+Every method is one atomic effect; when it happens is the network's business.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Sequence
+
+from arraystore.errors import ObjectNotFoundError, StorageError
+from arraystore.storage.keys import check_key
+from arraystore.storage.protocol import ByteRange, ObjectInfo
+
+__all__ = ["HINTS", "PAGE", "Bucket"]
+
+PAGE = 1000
+"""Objects on one page of a listing."""
+
+HINTS = "hints/"
+"""Keys that are overwritten, and of which old values may be read."""
+
+
+class Bucket:
+    """Objects under keys.
+
+    Parameters
+    ----------
+    location
+        Shown in messages.
+
+    Attributes
+    ----------
+    objects
+        The bytes of each object.
+    """
+
+    def __init__(self, location: str = "simulated://") -> None:
+        self.location = location
+        self.objects: dict[str, bytes] = {}
+        # Keys in order, by what comes before their last slash: new ones mostly come last there.
+        self._folders: dict[str, list[str]] = {}
+        self._old: dict[str, list[bytes]] = {}
+
+    def __len__(self) -> int:
+        return len(self.objects)
+
+    def get(self, key: str) -> bytes:
+        """Return an object."""
+        found = self.objects.get(key)
+        if found is None:
+            raise ObjectNotFoundError(key, self.location)
+        return found
+
+    def get_stale(self, key: str, rng: random.Random) -> bytes:
+        """Return what an object was at some earlier time, if it is one that changes."""
+        old = self._old.get(key, [])
+        choice = rng.randrange(len(old) + 1)
+        if choice == len(old):
+            raise ObjectNotFoundError(key, self.location)
+        return old[choice]
+
+    def get_ranges(self, key: str, ranges: Sequence[ByteRange]) -> list[bytes]:
+        """Return parts of an object."""
+        data = self.get(key)
+        for start, stop in ranges:
+            if stop > len(data):
+                raise StorageError(
+                    f"{self.location}: bytes {start}..{stop} of {key!r} were asked for, but the object has "
+                    f"{len(data)} bytes"
+                )
+        return [data[start:stop] for start, stop in ranges]
+
+    def put(self, key: str, data: bytes) -> str:
+        """Write an object; tells whether it was there."""
+        old = self.objects.get(key)
+        if old is None:
+            check_key(key)
+            self._add(key)
+        elif key.startswith(HINTS):
+            self._old.setdefault(key, []).append(old)
+        self.objects[key] = data
+        return "written" if old is None else "overwritten"
+
+    def put_if_absent(self, key: str, data: bytes) -> str:
+        """Write an object unless there is one: ``written``, ``same`` where what is there equals it, or ``exists``."""
+        old = self.objects.get(key)
+        if old is not None:
+            return "same" if old == data else "exists"
+        check_key(key)
+        self._add(key)
+        self.objects[key] = data
+        return "written"
+
+    def size(self, key: str) -> int:
+        """Return the bytes of an object."""
+        return len(self.get(key))
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Delete objects, if they are there."""
+        for key in keys:
+            if self.objects.pop(key, None) is not None:
+                folder = self._folders[_folder(key)]
+                del folder[bisect_left(folder, key)]
+
+    def _add(self, key: str) -> None:
+        folder = self._folders.setdefault(_folder(key), [])
+        if folder and key < folder[-1]:
+            insort(folder, key)
+        else:
+            folder.append(key)
+
+    def keys(self, prefix: str = "", start_after: str = "", most: int | None = None) -> list[str]:
+        """Return keys in order: those with a prefix, after another key."""
+        found: list[str] = []
+        for folder, keys in self._folders.items():
+            if folder.startswith(prefix) or prefix.startswith(folder):
+                first = max(bisect_left(keys, prefix), bisect_right(keys, start_after))
+                last = len(keys) if folder.startswith(prefix) else bisect_left(keys, prefix + chr(0x10FFFF))
+                found += keys[first : last if most is None else min(last, first + most)]
+        found.sort()
+        return found if most is None else found[:most]
+
+    def list(self, prefix: str, start_after: str) -> list[ObjectInfo]:
+        """Return one page of a listing."""
+        return [ObjectInfo(key, len(self.objects[key])) for key in self.keys(prefix, start_after, PAGE)]
+
+
+def _folder(key: str) -> str:
+    return key[: key.rfind("/") + 1]

@@ -1,0 +1,106 @@
+"""What goes wrong in a simulation, and how often: with requests, and with processes."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass, fields, replace
+
+from arraystore.simulation.latency import Delay
+
+__all__ = ["Faults"]
+
+
+@dataclass(frozen=True)
+class Faults:
+    """Which faults there are.  Of requests: the probability of each; of processes: the mean time between them.
+
+    Parameters
+    ----------
+    lost
+        A request never takes effect; its sender hears nothing and gives up after `timeout`.
+    unacknowledged
+        It takes effect; the answer is lost.
+    late
+        It takes effect some time after its sender has given up, up to `lateness`.
+    duplicated
+        It takes effect a second time, up to `lateness` later.
+    throttled
+        It is refused with 503, without effect.
+    stale_hints
+        A read of a hint returns an older value, or none.
+    slow_listings
+        A listing is answered long after it has looked, up to `lateness`.
+    timeout
+        Seconds after which a sender gives a request up.
+    tries
+        How many times a sender tries each request before its caller gets a `StorageError`.
+    lateness
+        Most seconds by which something is late.
+    pauses
+        Mean seconds between two pauses of a process; 0 for none.
+    pause
+        How long a pause takes.
+    crashes
+        Mean seconds between two crashes of a process; 0 for none.
+    downtime
+        Mean seconds until a process that crashed starts again.
+    skew
+        Most seconds by which a process's clock is off.
+    until
+        Virtual time from which nothing goes wrong any more, so that everything can come to an end.
+    """
+
+    lost: float = 0.0
+    unacknowledged: float = 0.0
+    late: float = 0.0
+    duplicated: float = 0.0
+    throttled: float = 0.0
+    stale_hints: float = 0.0
+    slow_listings: float = 0.0
+    timeout: float = 2.0
+    tries: int = 3
+    lateness: float = 10.0
+    pauses: float = 0.0
+    pause: Delay = Delay(1.0, 1.5)  # noqa: RUF009 - frozen
+    crashes: float = 0.0
+    downtime: float = 1.0
+    skew: float = 0.0
+    until: float = math.inf
+
+    @property
+    def of_requests(self) -> bool:
+        """Whether any request may fare ill."""
+        return any(getattr(self, name) for name in _OF_REQUESTS)
+
+    @classmethod
+    def none(cls) -> Faults:
+        """Nothing goes wrong."""
+        return cls()
+
+    @classmethod
+    def light(cls) -> Faults:
+        """What a bad day brings."""
+        return cls(0.005, 0.005, 0.002, 0.005, 0.01, 0.05, 0.05, pauses=30.0, crashes=120.0, skew=5.0)
+
+    @classmethod
+    def heavy(cls) -> Faults:
+        """Everything, all the time."""
+        return cls(
+            0.05, 0.05, 0.02, 0.05, 0.05, 0.5, 0.2, tries=2, pauses=3.0, crashes=10.0, downtime=0.5, skew=100_000.0
+        )
+
+    @classmethod
+    def swarm(cls, rng: random.Random) -> Faults:
+        """Draw a mixture: runs in which few kinds of faults are frequent find what a bit of everything does not."""
+        heavy, none = cls.heavy(), cls.none()
+        chosen = {
+            field.name: getattr(heavy, field.name) * rng.choice((0.2, 1.0, 2.0))
+            for field in fields(cls)
+            if field.name in _SWARMED and rng.random() < 0.4
+        }
+        return replace(none, tries=rng.choice((1, 2, 3)), timeout=rng.choice((0.5, 2.0)), **chosen)
+
+
+_OF_REQUESTS = ("lost", "unacknowledged", "late", "duplicated", "throttled", "stale_hints", "slow_listings")
+_SWARMED = (*_OF_REQUESTS, "pauses", "crashes", "skew")
