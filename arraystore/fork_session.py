@@ -23,7 +23,7 @@ from arraystore.runtime import run
 from arraystore.session import Session, pack_writer
 from arraystore.session_pickle import Pin
 
-__all__ = ["ForkSession", "fork_of", "forks_in", "merge_into", "payloads_of"]
+__all__ = ["ForkSession", "fork_of", "forks_in", "merge_into", "payloads_of", "rebuild_fork_async"]
 
 Isolation = Literal["snapshot", "serializable"]
 
@@ -144,12 +144,23 @@ class ForkSession(Session):
         raise _only_in_session("move nodes")
 
     def __reduce__(self) -> tuple[Any, ...]:
+        self._check_unwritten()
+        below = run(self._below.send()) if isinstance(self._below, Provisional) else self._below
+        return rebuild_fork, self._parts(below)
+
+    async def parts_async(self) -> tuple[Any, ...]:
+        """Return what it is pickled as: the arguments of `rebuild_fork_async`."""
+        self._check_unwritten()
+        return self._parts(await self._below.send() if isinstance(self._below, Provisional) else self._below)
+
+    def _check_unwritten(self) -> None:
         if self.has_uncommitted_changes:
             raise SessionStateError("this fork has been written to: send home what changes() returns, not the fork")
-        below = run(self._below.send()) if isinstance(self._below, Provisional) else self._below
+
+    def _parts(self, below: bytes | None) -> tuple[Any, ...]:
         self._taken.sent = True
         pin = Pin.of(self.context, self._origin.state)
-        return rebuild_fork, (pin, self._session, self._epoch, below, self.isolation, self._noted())
+        return pin, self._session, self._epoch, below, self.isolation, self._noted()
 
 
 def _only_in_session(what: str) -> SessionStateError:
@@ -160,7 +171,20 @@ def rebuild_fork(
     pin: Pin, session: bytes, epoch: int, below: bytes | None, isolation: Isolation, noted: bytes
 ) -> ForkSession:
     """Return a fork of its own from what was pickled."""
-    fork = ForkSession(pin.context, pin.load(), session, epoch, below, isolation)
+    return _rebuilt(pin, pin.load(), session, epoch, below, isolation, noted)
+
+
+async def rebuild_fork_async(
+    pin: Pin, session: bytes, epoch: int, below: bytes | None, isolation: Isolation, noted: bytes
+) -> ForkSession:
+    """Asynchronous twin of `rebuild_fork`."""
+    return _rebuilt(pin, await pin.load_async(), session, epoch, below, isolation, noted)
+
+
+def _rebuilt(
+    pin: Pin, tip: Tip, session: bytes, epoch: int, below: bytes | None, isolation: Isolation, noted: bytes
+) -> ForkSession:
+    fork = ForkSession(pin.context, tip, session, epoch, below, isolation)
     if noted and fork.hierarchy.reads is not None:
         fork.hierarchy.reads.update(ReadSet.decode("reads of a pickled fork", noted))
     return fork

@@ -73,17 +73,22 @@ class Pin:
         key = (self.context.storage.location, self.branch, self.sequence, self.snapshot)
         state = _states.get(key)
         if state is None:
-            found = None if self.hint is None else Hint(*self.hint)
-            state = run(load_tip(self.context.log(self.branch), found, at=self.sequence, snapshot=self.snapshot)).state
-            if state.snapshot != self.snapshot:
-                raise SessionStateError(
-                    f"record {self.sequence} of branch {self.branch!r} in {self.context.storage.location} is not the "
-                    "one that was pickled: the repository there is another one by now"
-                )
+            state = run(self.load_async()).state
             while len(_states) >= _STATES_KEPT:
                 _states.pop(next(iter(_states)))
             _states[key] = state
         return Tip(state, {})
+
+    async def load_async(self) -> Tip:
+        """Asynchronous twin of `load`; remembers nothing."""
+        found = None if self.hint is None else Hint(*self.hint)
+        tip = await load_tip(self.context.log(self.branch), found, at=self.sequence, snapshot=self.snapshot)
+        if tip.state.snapshot != self.snapshot:
+            raise SessionStateError(
+                f"record {self.sequence} of branch {self.branch!r} in {self.context.storage.location} is not the "
+                "one that was pickled: the repository there is another one by now"
+            )
+        return Tip(tip.state, {})
 
 
 def reduce_session(session: Session) -> tuple[Any, ...]:

@@ -1,0 +1,129 @@
+"""Processes in which actors live: they open the repository, and take their actors' turns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+
+from arraystore.errors import ConflictError, StorageError
+from arraystore.repository import MAIN, Repository
+from arraystore.simulation.actors import KINDS
+from arraystore.simulation.actors.documents import array_document, group_document
+from arraystore.simulation.actors.hand import Hand
+from arraystore.simulation.actors.reader import read_all
+from arraystore.simulation.actors.scene import Scene
+from arraystore.simulation.actors.script import Part
+from arraystore.simulation.actors.steps import any_shape
+from arraystore.simulation.observations import Committed, Refused, Solver, Unknown
+from arraystore.simulation.world import Main, Process
+
+__all__ = ["company", "founder", "latecomer"]
+
+
+def founder(scene: Scene) -> Main:
+    """Return what the first process does: creates the repository, and what there is in the beginning."""
+
+    async def setup(process: Process) -> None:
+        repo = await process.repository(scene.workload.config)
+        for number in range(1 << 20):
+            label = f"{process.name} {number}"
+            try:
+                if await _found(scene, process.name, repo, label):
+                    return
+            except StorageError:
+                await asyncio.sleep(process.rng.random())
+
+    return setup
+
+
+async def _found(scene: Scene, process: str, repo: Repository, label: str) -> bool:
+    began = scene.clock()
+    session = await repo.writable_session_async(MAIN)
+    if session.hierarchy.node("") is not None:
+        return True  # an earlier attempt has arrived
+    noted = scene.notes.transaction(
+        label, process=process, branch=MAIN, base=session.snapshot_id, began=began, opened=scene.clock()
+    )
+    hand = Hand(scene, process, session, noted, noted.operations)
+    await _furnish(hand, scene)
+    attempt = noted.attempt(Solver(), scene.clock())
+    try:
+        snapshot = await session.commit_async(label)
+    except StorageError as error:
+        attempt.end(scene.clock(), Unknown(type(error).__name__))
+        return False
+    except ConflictError as error:
+        attempt.end(scene.clock(), Refused(type(error).__name__))
+        return False
+    attempt.end(scene.clock(), Committed(snapshot))
+    scene.snapshots.append(snapshot)
+    return True
+
+
+async def _furnish(hand: Hand, scene: Scene) -> None:
+    """Write the first snapshot: some groups, some arrays, some of their chunks."""
+    rng, workload = scene.random("first"), scene.workload
+    await hand.create("", group_document({}))
+    groups = [""]
+    for number in range(workload.groups):
+        path = f"{rng.choice(groups)}/g{number}".lstrip("/")
+        await hand.create(path, group_document({"number": number}))
+        groups.append(path)
+    for number in range(workload.arrays):
+        path = f"{rng.choice(groups)}/{'abcd'[number % 4]}{number // 4 or ''}".lstrip("/")
+        shape = any_shape(rng, workload.chunks)
+        await hand.create(path, array_document(shape, {"number": number}))
+        for first in range(shape.grid[0]):
+            if rng.random() < 0.6:
+                coords = (first, *([0] * (len(shape.grid) - 1)))
+                await hand.write(path, coords, hand.fresh(rng.choice((20, 100)), f"first {path}{list(coords)}"))
+
+
+def company(scene: Scene, parts: Sequence[Part]) -> Main:
+    """Return what a process does in which some actors live.
+
+    What they have done before a crash stays done: each turn is begun once.
+    """
+    begun = {part.name: 0 for part in parts}
+
+    async def main(process: Process) -> None:
+        repo = await process.repository(scene.workload.config)
+        await asyncio.gather(*(_turns(scene, process, repo, part, begun) for part in parts))
+
+    return main
+
+
+async def _turns(scene: Scene, process: Process, repo: Repository, part: Part, begun: dict[str, int]) -> None:
+    take = KINDS[part.kind]
+    while begun[part.name] < len(part.turns):
+        turn = part.turns[begun[part.name]]
+        begun[part.name] += 1
+        rng = scene.random(part.name, turn.number, "pause")
+        await asyncio.sleep(rng.expovariate(1.0) * scene.workload.think * 3)
+        work = take(scene, process.name, repo, part.name, turn)
+        await _guarded(scene, process.name, f"turn {turn.number} of {part.name}", work)
+
+
+async def _guarded(scene: Scene, process: str, what: str, work: Awaitable[None]) -> None:
+    """Do something; a storage that fails on purpose ends it, and any other error is reported."""
+    try:
+        await work
+    except StorageError as error:
+        if not scene.faulty():
+            scene.errors.append((process, what, error))
+    except Exception as error:  # noqa: BLE001 - it is reported, and the others go on
+        scene.errors.append((process, what, error))
+
+
+def latecomer(scene: Scene) -> Main:
+    """Return what the last process does: reads everything, once nothing fails any more."""
+
+    async def main(process: Process) -> None:
+        await asyncio.sleep(max(0.0, scene.peace - scene.clock()))
+        await _guarded(scene, process.name, "reading everything", _read(scene, process))
+
+    return main
+
+
+async def _read(scene: Scene, process: Process) -> None:
+    await read_all(scene, process.name, await process.repository(scene.workload.config))

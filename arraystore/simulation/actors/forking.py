@@ -1,0 +1,97 @@
+"""Forks that are pickled, written to by other simulated processes, and merged by the one that took them."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import random
+from dataclasses import dataclass, field, replace
+
+from arraystore.errors import MergeConflictError, StorageError
+from arraystore.fork_session import rebuild_fork_async
+from arraystore.forks import OnOverlap
+from arraystore.simulation.actors.hand import Hand
+from arraystore.simulation.actors.scene import Scene, draw
+from arraystore.simulation.actors.steps import steps
+from arraystore.simulation.observations import ListingRead, Operation, Transaction, ValueRead
+from arraystore.simulation.world import Process
+
+__all__ = ["fork_out"]
+
+_STEPS = steps()
+_OPERATIONS = {"write": 8.0, "erase": 2.0, "look": 2.0, "attributes": 1.0, "create": 0.5, "delete": 0.2, "grow": 0.3}
+_PATIENCE = 30.0
+"""Seconds after which whoever took the forks goes on without those that have not come home."""
+
+
+@dataclass
+class Brought:
+    """What a fork sends home, and what it noted of what it did and saw."""
+
+    payload: bytes = b""
+    operations: list[Operation] = field(default_factory=list)
+    reads: list[ValueRead | ListingRead] = field(default_factory=list)
+
+
+async def fork_out(hand: Hand, rng: random.Random) -> None:
+    """Take forks, let other processes write, write something meanwhile, and merge what comes home."""
+    on_overlap: OnOverlap = "last" if rng.random() < 0.3 else "error"
+    readable = not hand.operations
+    home: list[asyncio.Future[Brought | None]] = []
+    for _ in range(rng.randint(1, 3)):
+        fork = await hand.session.fork_async()
+        home.append(_send_out(hand, pickle.dumps(await fork.parts_async()), readable, rng.getrandbits(64)))
+    if rng.random() < 0.3:
+        await _STEPS["write"](hand, rng)
+    await asyncio.wait(home, timeout=_PATIENCE)
+    brought = [found for each in home if each.done() and (found := each.result()) is not None]
+    for each in home:
+        each.cancel()  # who comes later comes too late
+    if not brought:
+        return
+    merged = True
+    try:
+        await hand.session.merge_async([each.payload for each in brought], on_overlap=on_overlap)
+    except MergeConflictError:
+        merged = False
+    for each in brought:
+        for read in each.reads:  # those of forks that do not come home decide nothing
+            hand.see(read if merged else replace(read, counts=False))
+        if merged:
+            hand.operations.extend(each.operations)
+
+
+def _send_out(hand: Hand, pickled: bytes, readable: bool, seed: int) -> asyncio.Future[Brought | None]:
+    """Have another process write through a fork."""
+    home: asyncio.Future[Brought | None] = asyncio.get_running_loop().create_future()
+    scene, noted = hand.scene, hand.noted
+    hand.forked += 1
+
+    async def worker(process: Process) -> None:
+        found = await _work(scene, process, noted, pickled, readable, random.Random(seed))
+        if not home.done():
+            home.set_result(found)
+
+    scene.hire(f"{noted.label}-h{hand.forked}").start(worker)
+    return home
+
+
+async def _work(
+    scene: Scene, process: Process, noted: Transaction, pickled: bytes, readable: bool, rng: random.Random
+) -> Brought | None:
+    """Write through a fork; None if the storage failed."""
+    brought = Brought()
+    try:
+        fork = await rebuild_fork_async(*pickle.loads(pickled))  # noqa: S301 - our own, of a moment ago
+        hand = Hand(scene, process.name, fork, noted, brought.operations)
+        hand.readable, hand.see = readable, brought.reads.append
+        for _ in range(rng.randint(1, 3)):
+            await asyncio.sleep(rng.expovariate(1.0) * scene.workload.think)
+            await _STEPS[draw(rng, _OPERATIONS)](hand, rng)
+        brought.payload = await fork.changes_async()
+        return brought
+    except StorageError:
+        return None
+    except Exception as error:  # noqa: BLE001 - it is reported, and the others go on
+        scene.errors.append((process.name, f"a fork of {noted.label}", error))
+        return None

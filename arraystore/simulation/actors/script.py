@@ -1,0 +1,75 @@
+"""Who does what in a run, in a form from which parts can be left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from arraystore.simulation.actors.scene import stream
+from arraystore.simulation.actors.workload import Workload
+
+__all__ = ["Part", "Script", "Turn", "script_of"]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One transaction of an actor, one round of reading, one branch or tag.
+
+    Parameters
+    ----------
+    number
+        Which one of the actor's it is: what it does is drawn from that.
+    steps
+        Numbers of its steps: what each does is drawn from that.
+    """
+
+    number: int
+    steps: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one actor does.
+
+    Parameters
+    ----------
+    kind
+        ``writer``, ``reader`` or ``referrer``.
+    name
+        Of the actor.
+    process
+        Of the process in which it lives.
+    turns
+        One after the other.
+    """
+
+    kind: str
+    name: str
+    process: str
+    turns: tuple[Turn, ...]
+
+
+@dataclass(frozen=True)
+class Script:
+    """What all actors do."""
+
+    parts: tuple[Part, ...]
+
+    @property
+    def size(self) -> int:
+        """How much there is of it: what shrinking makes less."""
+        return sum(1 + len(turn.steps) for part in self.parts for turn in part.turns) + len(self.parts)
+
+
+def script_of(seed: int, workload: Workload) -> Script:
+    """Return what a seed makes of a workload."""
+    parts: list[Part] = []
+    for kind, count in (("writer", workload.writers), ("reader", workload.readers), ("referrer", workload.referrers)):
+        for number in range(count):
+            name = f"{kind[0]}{number}" if kind != "referrer" else f"f{number}"
+            process = f"p{number // workload.shared}" if kind == "writer" else name
+            rng = stream(seed, "script", name)
+            turns = tuple(
+                Turn(turn, tuple(range(rng.randint(*workload.steps)))) for turn in range(rng.randint(*workload.turns))
+            )
+            parts.append(Part(kind, name, process, turns))
+    return Script(tuple(parts))

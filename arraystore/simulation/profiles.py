@@ -1,0 +1,145 @@
+"""Kinds of runs, by name."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from arraystore.simulation.actors.scene import stream
+from arraystore.simulation.actors.workload import OPERATIONS, Workload
+from arraystore.simulation.faults import Faults
+
+__all__ = ["PROFILES", "Profile"]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A kind of runs.
+
+    Parameters
+    ----------
+    says
+        What is special about it.
+    workload, faults
+        What a seed's random numbers make of it.
+    """
+
+    says: str
+    workload: Callable[[random.Random], Workload]
+    faults: Callable[[random.Random], Faults]
+
+    def drawn(self, seed: int) -> tuple[Workload, Faults]:
+        """Return what a seed makes of it."""
+        rng = stream(seed, "profile")
+        return self.workload(rng), self.faults(rng)
+
+
+_FAULTY_SECONDS = (2.0, 20.0)
+"""After how many seconds nothing fails any more: then everybody has to come to an end."""
+
+
+def _ordinary(rng: random.Random) -> Workload:
+    return Workload(
+        writers=rng.randint(2, 5),
+        readers=rng.randint(0, 2),
+        referrers=rng.choice((0, 0, 1)),
+        shared=rng.choice((1, 1, 2)),
+        arrays=rng.randint(1, 4),
+        groups=rng.randint(0, 3),
+        think=rng.choice((0.02, 0.1, 0.3)),
+        serializable=rng.choice((0.0, 0.3, 1.0)),
+    )
+
+
+def _busy(rng: random.Random) -> Workload:
+    """Many writers, one or two arrays, mostly with solvers that cross-process group commit takes."""
+    return replace(
+        _ordinary(rng),
+        writers=rng.randint(6, 14),
+        shared=rng.choice((1, 1, 3)),
+        turns=(2, 4),
+        steps=(1, 2),
+        arrays=rng.randint(1, 2),
+        groups=0,
+        chunks=6,
+        think=rng.choice((0.0, 0.02, 0.1)),
+        operations={"write": 10.0, "append": 3.0, "erase": 1.0, "attributes": 1.0, "look": 2.0, "grow": 0.5},
+        solvers={"none": 0.3, "detector": 6.0, "basic": 3.0, "custom": 0.5},
+        serializable=rng.choice((0.0, 0.2)),
+    )
+
+
+def _hierarchy(rng: random.Random) -> Workload:
+    heavy = {"create": 6.0, "delete": 4.0, "replace": 3.0, "move": 5.0, "attributes": 3.0, "file": 2.0, "list": 2.0}
+    return replace(_ordinary(rng), groups=rng.randint(2, 4), operations={**OPERATIONS, **heavy, "write": 5.0})
+
+
+def _appends(rng: random.Random) -> Workload:
+    operations = {
+        "append": 10.0,
+        "write": 3.0,
+        "look": 2.0,
+        "shrink": 0.5,
+        "grow": 0.5,
+        "attributes": 1.0,
+        "rebase": 1.0,
+    }
+    return replace(_ordinary(rng), writers=rng.randint(3, 7), arrays=rng.randint(1, 2), operations=operations)
+
+
+def _forks(rng: random.Random) -> Workload:
+    return replace(_ordinary(rng), operations={**OPERATIONS, "fork": 12.0})
+
+
+def _long(rng: random.Random) -> Workload:
+    """Enough commits for checkpoints, pages and folds."""
+    return replace(_ordinary(rng), writers=rng.randint(3, 5), turns=(25, 35), steps=(1, 2), think=0.05)
+
+
+def _mixed(rng: random.Random) -> Workload:
+    kinds = (_ordinary, _ordinary, _busy, _hierarchy, _appends, _forks)
+    return _long(rng) if rng.random() < 0.03 else rng.choice(kinds)(rng)
+
+
+def _until(faults: Faults, rng: random.Random) -> Faults:
+    return replace(faults, until=rng.uniform(*_FAULTY_SECONDS))
+
+
+def _calm(_: random.Random) -> Faults:
+    return Faults.none()
+
+
+def _requests(rng: random.Random) -> Faults:
+    heavy = Faults.heavy()
+    return _until(replace(heavy, pauses=0.0, crashes=0.0), rng)
+
+
+def _crashes(rng: random.Random) -> Faults:
+    return _until(Faults(crashes=rng.choice((0.5, 2.0, 5.0)), downtime=rng.choice((0.05, 0.5)), skew=10.0), rng)
+
+
+def _pauses(rng: random.Random) -> Faults:
+    return _until(Faults(pauses=rng.choice((0.2, 1.0, 3.0)), skew=1000.0), rng)
+
+
+def _swarm(rng: random.Random) -> Faults:
+    kind = rng.random()
+    if kind < 0.15:
+        return Faults.none()
+    return _until(Faults.heavy() if kind < 0.3 else Faults.swarm(rng), rng)
+
+
+PROFILES: Mapping[str, Profile] = {
+    "calm": Profile("a bit of everything, and nothing fails", _ordinary, _calm),
+    "busy": Profile("many writers on one array", _busy, _calm),
+    "hierarchy": Profile("nodes are made, moved and deleted", _hierarchy, _calm),
+    "appends": Profile("several append to one array", _appends, _calm),
+    "forks": Profile("transactions of many processes", _forks, _swarm),
+    "faults": Profile("requests fail in every way", _ordinary, _requests),
+    "crashes": Profile("processes die and start again", _ordinary, _crashes),
+    "pauses": Profile("processes stop for a while", _ordinary, _pauses),
+    "long": Profile("enough commits for checkpoints and folds", _long, _swarm),
+    "mixed": Profile("any of these, with any mixture of faults", _mixed, _swarm),
+}
+"""Kinds of runs."""

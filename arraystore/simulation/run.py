@@ -1,0 +1,207 @@
+"""One simulated run, from a seed to a report.
+
+>>> report = simulate(7, profile="calm")
+>>> report.violations
+()
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+import warnings
+from dataclasses import dataclass
+
+from arraystore.errors import UnmergedForksWarning
+from arraystore.simulation.actors.company import company, founder, latecomer
+from arraystore.simulation.actors.scene import Scene
+from arraystore.simulation.actors.script import Part, Script, script_of
+from arraystore.simulation.actors.workload import Workload
+from arraystore.simulation.checker import check
+from arraystore.simulation.checker.violations import Violation
+from arraystore.simulation.faults import Faults
+from arraystore.simulation.loop import SimulationError
+from arraystore.simulation.observations import Committed, Observations, Refused, Unfinished
+from arraystore.simulation.profiles import PROFILES
+from arraystore.simulation.trace import Trace
+from arraystore.simulation.world import World
+
+__all__ = ["Plan", "Report", "plan_of", "simulate"]
+
+_GRACE = 7200.0
+"""Virtual seconds after the last fault by which everybody has to have ended."""
+
+_MOST_STEPS = 20_000_000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that a run depends on.
+
+    Parameters
+    ----------
+    seed
+        Of all random numbers.
+    workload
+        What actors do.
+    faults
+        What goes wrong.
+    script
+        Which of it takes place; all that the seed makes of the workload, unless parts were left out.
+    """
+
+    seed: int
+    workload: Workload
+    faults: Faults
+    script: Script
+
+
+@dataclass(frozen=True)
+class Report:
+    """What came of a run.
+
+    Parameters
+    ----------
+    plan
+        What was run.
+    digest
+        A hash of everything that happened: the same seed gives the same.
+    commits, refusals, unknown
+        Outcomes of transactions: acknowledged, refused, and those that nobody was told of.
+    requests
+        Of all processes.
+    events
+        In the trace.
+    virtual
+        Seconds that passed in the simulation.
+    seconds
+        Seconds that it took, of which `checking` for the checks.
+    checking
+        See `seconds`.
+    violations
+        What must never be.
+    trace, notes
+        What happened, and what actors noted.
+    """
+
+    plan: Plan
+    digest: str
+    commits: int
+    refusals: int
+    unknown: int
+    requests: int
+    events: int
+    virtual: float
+    seconds: float
+    checking: float
+    violations: tuple[Violation, ...]
+    trace: Trace
+    notes: Observations
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was violated."""
+        return not self.violations
+
+
+def plan_of(seed: int, profile: str = "mixed") -> Plan:
+    """Return what a seed makes of a profile; raises `KeyError` for an unknown one."""
+    workload, faults = PROFILES[profile].drawn(seed)
+    return Plan(seed, workload, faults, script_of(seed, workload))
+
+
+def simulate(
+    seed: int,
+    workload: Workload | None = None,
+    faults: Faults | None = None,
+    *,
+    profile: str = "mixed",
+    plan: Plan | None = None,
+) -> Report:
+    """Run everything that a seed stands for, and check what came of it.
+
+    Parameters
+    ----------
+    seed
+        Of all random numbers.
+    workload, faults
+        What is done and what goes wrong; those of the profile by default.
+    profile
+        A name of `arraystore.simulation.profiles.PROFILES`.
+    plan
+        What to run, in place of all this.
+    """
+    if plan is None:
+        plan = plan_of(seed, profile)
+        if workload is not None:
+            plan = Plan(seed, workload, plan.faults, script_of(seed, workload))
+        if faults is not None:
+            plan = Plan(seed, plan.workload, faults, plan.script)
+    began = time.perf_counter()
+    with World(plan.seed, faults=plan.faults) as world, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnmergedForksWarning)  # some come home too late, on purpose
+        scene = _scene(world, plan)
+        late = _run(world, scene, plan)
+        ran = time.perf_counter()
+        violations = (*late, *_unexpected(scene), *check(world.bucket.objects, scene.notes))
+        checked = time.perf_counter()
+        outcomes = [each.outcome for each in scene.notes.transactions.values()]
+        commits = sum(isinstance(each, Committed) for each in outcomes)
+        refusals = sum(isinstance(each, Refused) for each in outcomes)
+        return Report(
+            plan,
+            world.trace.digest(),
+            commits,
+            refusals,
+            len(outcomes) - commits - refusals,
+            sum(world.counts.requests.values()),
+            len(world.trace),
+            world.loop.time(),
+            checked - began,
+            checked - ran,
+            violations,
+            world.trace,
+            scene.notes,
+        )
+
+
+def _scene(world: World, plan: Plan) -> Scene:
+    faults = plan.faults
+    peace = faults.until + faults.lateness + faults.timeout if faults.of_requests else 0.0
+    return Scene(plan.seed, plan.workload, world.loop.time, world.process, peace)
+
+
+def _run(world: World, scene: Scene, plan: Plan) -> list[Violation]:
+    """Let everybody do what they are to do; returns who does not come to an end."""
+    world.process("founder").start(founder(scene))
+    stuck = _through(world, scene, "founding the repository")
+    if stuck:
+        return stuck
+    by_process: dict[str, list[Part]] = {}
+    for part in plan.script.parts:
+        by_process.setdefault(part.process, []).append(part)
+    for name, parts in by_process.items():
+        world.process(name).start(company(scene, parts))
+    stuck = _through(world, scene, "their turns")
+    if not stuck:
+        world.process("latecomer").start(latecomer(scene))
+        stuck = _through(world, scene, "reading everything")
+    return stuck
+
+
+def _through(world: World, scene: Scene, what: str) -> list[Violation]:
+    ends = world.faults.until if world.faults.until < float("inf") else 0.0
+    try:
+        world.run(until=max(ends, world.loop.time()) + _GRACE, most_steps=_MOST_STEPS)
+        world.drain()
+    except SimulationError as error:
+        scene.notes.see(Unfinished("world", what, world.loop.time()))
+        return [Violation("liveness", f"{type(error).__name__} in {what}: {error}", "world")]
+    return []
+
+
+def _unexpected(scene: Scene) -> list[Violation]:
+    return [
+        Violation("liveness", f"{type(error).__name__} in {what}\n{''.join(traceback.format_exception(error))}", process)
+        for process, what, error in scene.errors
+    ]
