@@ -12,8 +12,8 @@ import numpy.typing as npt
 import zarr
 
 from arraystore.commit.detect import Ours, detect
-from arraystore.commit.group import Obstacle
 from arraystore.commit.prepare import Prepared, replaced
+from arraystore.commit.request import Obstacle
 from arraystore.commit.resolve import RefusedError, Workshop, adapted, resolve
 from arraystore.commit.solvers import (
     BasicConflictSolver,

@@ -15,11 +15,11 @@ from arraystore.appends import append
 from arraystore.commit.branch import Tip
 from arraystore.commit.changes import ChangeSet
 from arraystore.commit.declared_reads import declared_reads
-from arraystore.commit.group import Committed, Request, check
 from arraystore.commit.log import AppendUncertainError
 from arraystore.commit.packs import PackWriter
 from arraystore.commit.prepare import Prepared, check_note, prepare
 from arraystore.commit.reads import ReadSet
+from arraystore.commit.request import Committed, Request, check
 from arraystore.commit.reseat import reseated
 from arraystore.commit.solvers import ConflictSolver, check_solver
 from arraystore.context import Context
@@ -90,6 +90,7 @@ class Session(SessionView):
         self._isolation = isolation_number(isolation)
         self.uniques: list[Unique] = []
         self._uncertain = False
+        self._outstanding = -1
         self._busy = False
         self._handed = Handed()
         self._rebased_epoch = 0
@@ -291,6 +292,7 @@ class Session(SessionView):
             assert self._prepared is not None
             tries = rebase_tries if rebase_with is not None else 0
             request = Request(self._prepared, self._tip, tries, depends, self._guarded(), self._uncertain)
+            request.outstanding = self._outstanding
             return self._committed((await self._carry_through(request, rebase_with)).tip)
 
     async def _carry_through(self, request: Request, solver: ConflictSolver | None) -> Committed:
@@ -302,9 +304,11 @@ class Session(SessionView):
                 found = await asyncio.wrap_future(answer)
             except asyncio.CancelledError:
                 self._uncertain = not committer.withdraw(request)
+                self._outstanding = request.outstanding
                 raise
             except AppendUncertainError:
                 self._uncertain = True
+                self._outstanding = request.outstanding
                 raise
             except ConflictError:
                 self._uncertain = False

@@ -16,12 +16,14 @@ from arraystore.storage.protocol import Storage
 __all__ = [
     "INITIAL_MESSAGE",
     "Passed",
+    "Step",
     "Tip",
     "advance",
     "load_checkpoint",
     "load_tip",
     "passed_between",
     "refresh",
+    "steps_to",
     "window_start",
 ]
 
@@ -148,6 +150,61 @@ async def passed_between(log: BranchLog, after: int, until: int) -> list[Passed]
     found = await asyncio.gather(*(log.resolve(number, entry, span.records) for number, entry in commits))
     resolved = {number: tuple(items) for (number, _), items in zip(commits, found, strict=True)}
     return [Passed(number, entry, resolved.get(number, ())) for number, entry in entries]
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One record after another: the snapshots before and after it, and what it changed.
+
+    Parameters
+    ----------
+    passed
+        The record.
+    before, after
+        The snapshots.
+    """
+
+    passed: Passed
+    before: State
+    after: State
+
+    def snapshot(self, identifier: bytes) -> State | None:
+        """Return a snapshot that the record makes; None if it makes no such one."""
+        made = _up_to(list(self.passed.transactions), identifier)
+        if not made or made[-1][0].id != identifier:
+            return None
+        return (
+            self.after
+            if len(made) == len(self.passed.transactions)
+            else self.before.committed(self.passed.sequence, made)
+        )
+
+
+async def steps_to(log: BranchLog, tip: Tip, sequence: int) -> tuple[Tip, list[Step]]:
+    """Follow a log from a known record to a newer one, and keep the snapshots in between.
+
+    Returns
+    -------
+    Tip
+        At `sequence`.
+    list
+        One for each record.
+    """
+    steps: list[Step] = []
+    span = await log.span(tip.sequence + 1, sequence)
+    for number, body in span.bodies.items():
+        entry = log.decode(number, body)
+        if isinstance(entry, Birth):
+            raise FormatError(log.key(number), "a birth within a log")
+        if isinstance(entry, Commit):
+            passed = Passed(number, entry, tuple(await log.resolve(number, entry, span.records)))
+            state = tip.state.committed(number, passed.transactions)
+        else:
+            passed = Passed(number, entry)
+            state = tip.state.rewritten(number, entry.replacements)
+        steps.append(Step(passed, tip.state, state))
+        tip = tip.followed_by(state, body)
+    return tip, steps
 
 
 async def advance(log: BranchLog, tip: Tip, sequence: int, snapshot: bytes | None = None) -> tuple[Tip, list[Passed]]:

@@ -43,7 +43,7 @@ from arraystore.format.transaction import (
 )
 from arraystore.storage.protocol import Storage
 
-__all__ = ["Prepared", "check_note", "final_references", "prepare", "replaced", "upload"]
+__all__ = ["Prepared", "check_note", "final_references", "prepare", "replaced", "replaced_in_memory", "upload"]
 
 _UNKNOWN_RECORD = Here("", 0)
 _DEEPEST = 32
@@ -253,6 +253,17 @@ async def replaced(
     return replace(done, id=prepared.id, time=prepared.time, marks=prepared.marks, cuts=prepared.cuts)
 
 
+def replaced_in_memory(prepared: Prepared, nodes: Sequence[NodeChange], environment: Environment) -> Prepared | None:
+    """Return a transaction with other changes of nodes; None if that takes an object of its own."""
+    placing = _Placing(prepared.note, environment)
+    for change in prepared.log.chunks:
+        placing.add_again(change, prepared.manifest(change))
+    done = placing.assembled(nodes, prepared.isolation)
+    if placing.uploads:
+        return None
+    return replace(done, id=prepared.id, time=prepared.time, marks=prepared.marks, cuts=prepared.cuts)
+
+
 async def upload(storage: Storage, objects: list[tuple[str, bytes]]) -> None:
     """Write objects in parallel, then make everything that was written durable."""
     await asyncio.gather(*(storage.put(key, data) for key, data in objects))
@@ -320,6 +331,12 @@ class _Placing:
 
     async def finish(self, storage: Storage, nodes: Sequence[NodeChange], isolation: int) -> Prepared:
         """Place the log, upload what has to be, and return the transaction."""
+        prepared = self.assembled(nodes, isolation)
+        await upload(storage, self.uploads)
+        return prepared
+
+    def assembled(self, nodes: Sequence[NodeChange], isolation: int) -> Prepared:
+        """Place the log and return the transaction; what is in `uploads` is still to be written."""
         log = TransactionLog(tuple(nodes), tuple(self.chunks))
         place: TransactionLog | int | bytes = log
         encoded = pack_body(log.to_wire(_UNKNOWN_RECORD))
@@ -333,7 +350,6 @@ class _Placing:
                 self.uploads.append((transaction_key(place), encode_transaction(log)))
             else:
                 place = number
-        await upload(storage, self.uploads)
         identifier, now = self.environment.new_id(), self.environment.now_us()
         return Prepared(identifier, self.note, log, place, tuple(self.attachments.parts), now, isolation)
 

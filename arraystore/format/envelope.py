@@ -71,6 +71,7 @@ class Kind(enum.IntEnum):
     HISTORY = 8
     HINT = 9
     CHANGES = 10
+    INTENT = 11
 
 
 BODY_LIMIT: dict[Kind, int] = {
@@ -87,6 +88,8 @@ BODY_LIMIT: dict[Kind, int] = {
     Kind.HISTORY: 256 * MiB,
     Kind.HINT: 64 * 1024,
     Kind.CHANGES: 1024 * MiB,
+    # attachments and bodies of a record, and what serializable transactions have read
+    Kind.INTENT: 4 * MiB,
 }
 """Largest decoded body, in bytes, of each kind of object."""
 

@@ -145,9 +145,19 @@ class Transaction:
 
 @dataclass(frozen=True)
 class Commit:
-    """Entry that makes one or more transactions visible."""
+    """Entry that makes one or more transactions visible.
+
+    Parameters
+    ----------
+    transactions
+        At least one.
+    refused
+        Tickets of proposed transactions (see `arraystore.format.intent`) that collide with what was committed before
+        this record, so that no later record may take them.
+    """
 
     transactions: tuple[Transaction, ...]
+    refused: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -287,24 +297,19 @@ def encode_body(sequence: int, body: Body, branch: str) -> bytes:
         )
     elif isinstance(body, Commit):
         kind = EntryKind.COMMIT
-        content = tuple(
-            (
-                t.id,
-                t.parent,
-                t.time,
-                t.isolation,
-                t.note,
-                t.log.to_wire(Here(branch, sequence, t.first)) if isinstance(t.log, TransactionLog) else t.log,
-                t.first,
-            )
-            for t in body.transactions
-        )
+        content = (tuple(_transaction_wire(t, branch, sequence) for t in body.transactions), b"".join(body.refused))
     else:
         kind = EntryKind.REWRITE
         content = tuple(
             (r.node, r.first, r.last, r.count, tuple(a.to_wire(record) for a in r.added)) for r in body.replacements
         )
     return pack_body((sequence, int(kind), content))
+
+
+def _transaction_wire(item: Transaction, branch: str, sequence: int) -> tuple[Any, ...]:
+    here = Here(branch, sequence, item.first)
+    log = item.log.to_wire(here) if isinstance(item.log, TransactionLog) else item.log
+    return (item.id, item.parent, item.time, item.isolation, item.note, log, item.first)
 
 
 def decode_body(name: str, data: bytes, branch: str, sequence: int) -> Body:
@@ -316,8 +321,8 @@ def decode_body(name: str, data: bytes, branch: str, sequence: int) -> Body:
         raise FormatError(name, "a log has one birth, which is its first entry")
     if kind == EntryKind.BIRTH:
         return _read_birth(name, content)
-    if kind == EntryKind.COMMIT and content:
-        return Commit(tuple([_read_transaction(name, item, branch, sequence) for item in content]))
+    if kind == EntryKind.COMMIT:
+        return _read_commit(name, content, branch, sequence)
     if kind == EntryKind.REWRITE and content:
         here = Here(branch, sequence)
         return Rewrite(tuple([_read_replacement(name, item, here) for item in content]))
@@ -335,6 +340,16 @@ def _read_birth(name: str, value: Any) -> Birth:
     if parent is not None:
         read_id(name, parent)
     return Birth(read_id(name, snapshot), parent, check_time(name, time), origin)
+
+
+def _read_commit(name: str, value: Any, branch: str, sequence: int) -> Commit:
+    transactions, refused = read_tuple(name, value, tuple, bytes)
+    if not transactions:
+        raise FormatError(name, "a commit of nothing")
+    if len(refused) % ID_BYTES:
+        raise FormatError(name, "tickets of refused transactions that are no ids")
+    tickets = [refused[at : at + ID_BYTES] for at in range(0, len(refused), ID_BYTES)]
+    return Commit(tuple([_read_transaction(name, t, branch, sequence) for t in transactions]), tuple(tickets))
 
 
 def _read_transaction(name: str, value: Any, branch: str, sequence: int) -> Transaction:

@@ -1,0 +1,114 @@
+"""Gathering transactions into one record, each on top of those before it."""
+
+from __future__ import annotations
+
+from arraystore.commit.branch import Passed, Step, Tip
+from arraystore.commit.committer import append_entry
+from arraystore.commit.footprint import Footprint
+from arraystore.commit.log import BranchLog, Resolved
+from arraystore.commit.request import Wanted, collisions
+from arraystore.commit.resolve import adapted
+from arraystore.commit.state import StateBuilder
+from arraystore.format.record import MAX_ATTACHED, MAX_BODY, Commit, Transaction, encode_body
+from arraystore.format.transaction import TransactionLog
+
+__all__ = ["Batch"]
+
+_ROOM = MAX_BODY - 256
+"""Bytes of a record's body for its transactions and refusals."""
+
+
+class Batch:
+    """Transactions that share a record.
+
+    Parameters
+    ----------
+    log
+        The branch.
+    tip
+        The record before it.
+    """
+
+    def __init__(self, log: BranchLog, tip: Tip) -> None:
+        self.log = log
+        self.tip = tip
+        self.sequence = tip.sequence + 1
+        self.theirs = Footprint()
+        self.refused: list[bytes] = []
+        self._builder = StateBuilder(tip.state)
+        self._resolved: list[Resolved] = []
+        self._attachments: list[bytes] = []
+        self._body = 0
+
+    def __len__(self) -> int:
+        return len(self._resolved)
+
+    def holds(self, identifier: bytes) -> bool:
+        """Tell whether a transaction is in it already."""
+        return any(item.id == identifier for item, _, _ in self._resolved)
+
+    def fits(self, wanted: Wanted) -> bool:
+        """Tell whether a transaction that goes with the tip goes with those gathered, too.
+
+        If not, the next record decides: a verdict must not name a snapshot that may never come to be.
+        """
+        if not self._resolved:
+            return True
+        if not wanted.guard.isdisjoint(self.theirs.nodes):
+            return False
+        now = self._builder.peek()
+        if adapted(wanted.prepared, self.tip.state, now) is not None:
+            return False
+        return not collisions(wanted, self.theirs, self.tip.state, now)
+
+    def add(self, wanted: Wanted) -> bool:
+        """Put a transaction behind the others; False if the record has no room for it, an empty one takes any.
+
+        Raises
+        ------
+        FormatError
+            If it does not fit what the others make.
+        """
+        prepared = wanted.prepared
+        first = len(self._attachments)
+        transaction = prepared.transaction(self._builder.peek().snapshot, self.log.branch, self.sequence, first)
+        size = len(encode_body(self.sequence, Commit((transaction,)), self.log.branch))
+        if self._resolved:
+            attached = sum(map(len, self._attachments)) + sum(map(len, prepared.attachments))
+            if attached > MAX_ATTACHED or self._body + size > _ROOM:
+                return False
+        located = prepared.located(self.log.branch, self.sequence, first)
+        resolved: Resolved = (transaction, located, prepared.note)
+        self._builder.commit(self.sequence, [resolved])
+        self.theirs.add(self.tip.state, prepared.id, located)
+        self._body += size
+        self._resolved.append(resolved)
+        self._attachments += prepared.attachments
+        return True
+
+    def refuse(self, ticket: bytes) -> bool:
+        """Say in the record that a proposal is refused; False if there is no room, and a later one has to."""
+        if self._body + len(ticket) > _ROOM:
+            return False
+        self._body += len(ticket)
+        self.refused.append(ticket)
+        return True
+
+    @property
+    def large(self) -> bool:
+        """Whether a change log is outside of the body."""
+        return any(not isinstance(item.log, TransactionLog) for item, _, _ in self._resolved)
+
+    async def write(self) -> bytes | None:
+        """Try to append the record; returns its body, None if another one took its place."""
+        entry = self._entry()
+        return await append_entry(self.log, self.tip, entry, tuple(self._attachments))
+
+    def _entry(self) -> Commit:
+        transactions: tuple[Transaction, ...] = tuple([item for item, _, _ in self._resolved])
+        return Commit(transactions, tuple(self.refused))
+
+    def step(self) -> Step:
+        """Return the record as others come to see it."""
+        passed = Passed(self.sequence, self._entry(), tuple(self._resolved))
+        return Step(passed, self.tip.state, self._builder.build())

@@ -1,0 +1,579 @@
+"""Group commit across processes: writers that would only get into one another's way stand in line.
+
+A writer whose record lost a race publishes its transaction as an *intent* among the records of the branch.  Whoever
+owns the oldest intent leads: it reads the others', checks each against every record since the one that it was
+published for, and puts **one** record that commits all that pass and refuses those that collide.  The others follow
+the log and find their verdict there.  Any number of leaders is safe: a record is put-if-absent right after the tip
+that its leader knows whole, and a leader takes nothing that a record up to there has decided.
+
+Each intent is checked against one record after the other.  So what collides once is refused by every leader for
+ever, whether or not a record says so, and its owner can be certain that it is not committed.  An intent also names
+the last record that may take it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from arraystore.commit.batch import Batch
+from arraystore.commit.branch import Step, Tip, steps_to
+from arraystore.commit.detect import Ours
+from arraystore.commit.footprint import Footprint, footprint_of
+from arraystore.commit.log import AppendUncertainError, BranchLog, put_surely
+from arraystore.commit.prepare import Prepared, replaced_in_memory
+from arraystore.commit.proposals import proposal_of, read_proposal
+from arraystore.commit.reads import ReadSet
+from arraystore.commit.request import Committed, Request, collisions, is_guarded
+from arraystore.commit.resolve import adapted
+from arraystore.errors import ArrayStoreError, FormatError, ObjectNotFoundError, StorageError
+from arraystore.format.intent import (
+    MAX_INTENT,
+    PATIENCE,
+    Intent,
+    decode_intent,
+    encode_intent,
+    intent_key,
+    read_intent_key,
+)
+from arraystore.format.record import Commit
+
+__all__ = ["Line"]
+
+_MOST_TAKEN = 256
+"""Intents that a leader looks at for one record."""
+
+_PASSED_OVER = 2
+"""Records that left an intent undecided, and still nobody leads: its owner is gone, or it cannot be read."""
+
+_MOST_CONTRADICTIONS = 100
+_FAILURES = 5
+"""Requests that may fail in a row while a writer waits for its verdict."""
+
+_QUIET_PART, _POLLS = 0.6, 0.2
+"""Parts of the usual time between records: how long nobody looks after one, and how long between two looks."""
+
+_WAIT = 3.0
+"""Usual times between records after which the second in line stops waiting for the first."""
+
+
+@dataclass(eq=False)
+class _Entry:
+    """A proposal, and what became of it."""
+
+    ticket: bytes
+    prepared: Prepared
+    reads: ReadSet | None
+    guard: frozenset[bytes]
+    request: Request | None = None
+    decided: bool = False
+    refused: bool = False
+    _ours: tuple[Prepared, Ours] | None = None
+
+    @property
+    def ours(self) -> Ours:
+        """What it wants, worked out once."""
+        if self._ours is None or self._ours[0] is not self.prepared:
+            self._ours = self.prepared, Ours.of(self.prepared)
+        return self._ours[1]
+
+
+@dataclass(eq=False)
+class _Intent:
+    """An intent as far as it is known."""
+
+    key: str
+    sequence: int
+    last: int
+    entries: list[_Entry] | None = None
+    """None before it was read."""
+    checked: int = 0
+    """Number of the record up to which its entries were checked."""
+    passed_over: int = 0
+    unreadable: bool = False
+
+    @property
+    def open(self) -> bool:
+        """Whether a leader may have something to decide about it."""
+        return self.entries is None or any(not entry.decided for entry in self.entries)
+
+
+@dataclass(eq=False)
+class _Passage:
+    """A record between the publication of an intent and now."""
+
+    step: Step
+
+    @cached_property
+    def footprint(self) -> Footprint:
+        return footprint_of(self.step.before, self.step.passed.transactions)
+
+    @cached_property
+    def ids(self) -> frozenset[bytes]:
+        return frozenset(item.id for item, _, _ in self.step.passed.transactions)
+
+    @cached_property
+    def refused(self) -> frozenset[bytes]:
+        entry = self.step.passed.entry
+        return frozenset(entry.refused) if isinstance(entry, Commit) else frozenset()
+
+
+@dataclass
+class _Pace:
+    """How fast things go here, in seconds, as observed."""
+
+    request: float = 0.0
+    record: float = 0.0
+
+    def requested(self, took: float) -> None:
+        """Note how long a request took."""
+        self.request += (max(took, 1e-6) - self.request) * (0.2 if self.request else 1.0)
+
+    def recorded(self, took: float) -> None:
+        """Note how long it was from one record to the next."""
+        self.record += (took - self.record) * (0.2 if self.record else 1.0)
+
+    @property
+    def usual(self) -> float:
+        """Time between two records; before any was seen, what a leader's requests take."""
+        return max(self.record, 4 * self.request)
+
+
+@dataclass(eq=False)
+class _Look:
+    """What a listing told."""
+
+    newest: int
+    keys: list[str] = field(default_factory=list[str])
+
+
+class Line:
+    """The line of a branch, as one process sees it.
+
+    Parameters
+    ----------
+    log
+        The branch.
+    wrote
+        Told of every record that was written here: its tip, and whether change logs are outside of its body.
+    tidy
+        Runs in the background what may as well fail.
+    """
+
+    def __init__(
+        self, log: BranchLog, wrote: Callable[[Tip, bool], None], tidy: Callable[[Coroutine[Any, Any, None]], None]
+    ) -> None:
+        self.log = log
+        self.busy = False
+        self._wrote = wrote
+        self._tidy = tidy
+        self._pace = _Pace()
+        self._tip: Tip | None = None
+        self._passages: dict[int, _Passage] = {}
+        self._known: dict[str, _Intent] = {}
+        self._looked = False
+        self._progress = 0.0
+        self._recorded = False
+        self._alone = True
+        self._contradictions = 0
+
+    # -- looking ------------------------------------------------------------------------------------------------
+
+    async def look(self, tip: Tip) -> int:
+        """List what is behind a record, intents included; returns the number of the newest record."""
+        found = await self._list(tip.sequence)
+        self._note(found)
+        if any(known.open and known.last > found.newest for known in self._known.values()):
+            self.busy = True
+        return found.newest
+
+    async def _list(self, after: int) -> _Look:
+        log = self.log
+        began = self._now()
+        start = log.key(max(0, after - PATIENCE))
+        newest, keys = after, list[str]()
+        async for page in log.storage.list(log.prefix, start):
+            for info in page:
+                text = info.key[len(log.prefix) :]
+                if len(text) == 12 and text.isdigit():
+                    newest = max(newest, int(text))
+                elif read_intent_key(log.prefix, info.key) is not None:
+                    keys.append(info.key)
+        self._pace.requested(self._now() - began)
+        return _Look(newest, keys)
+
+    def _note(self, found: _Look) -> None:
+        """Take up intents that are new, and forget those that are gone."""
+        self._looked = True
+        listed = set(found.keys)
+        self._known = {key: known for key, known in self._known.items() if key in listed}
+        for key in found.keys:
+            if key not in self._known:
+                sequence, _ = read_intent_key(self.log.prefix, key) or (0, b"")
+                self._known[key] = _Intent(key, sequence, sequence + PATIENCE)
+
+    def _now(self) -> float:
+        return self.log.environment.now_us() / 1e6
+
+    # -- standing in line -----------------------------------------------------------------------------------------
+
+    @staticmethod
+    def takes(request: Request) -> bool:
+        """Tell whether a transaction may be proposed: what others commit must not end it, and it must be small."""
+        return request.tries > request.rebased and not isinstance(request.prepared.log_place, bytes)
+
+    async def stand(self, requests: Sequence[Request], tip: Tip) -> Tip:
+        """Propose transactions that were checked for a tip, and wait for their verdicts.
+
+        Those without an answer afterwards were refused, or too late, and are as they were; they are certain not to be
+        committed, unless they are `outstanding`.
+
+        Parameters
+        ----------
+        requests
+            The transactions.
+        tip
+            The record that they are based on.
+
+        Returns
+        -------
+        Tip
+            The newest record known.
+        """
+        await self._start_at(tip)
+        mine = await self._publish(requests)
+        if mine is None:
+            return self._at
+        failures = 0
+        while True:
+            try:
+                await self._step(mine)
+                failures = 0
+            except AppendUncertainError:
+                raise
+            except StorageError as error:
+                failures += 1
+                if failures >= _FAILURES:
+                    raise AppendUncertainError(
+                        f"{mine.key}: it is unknown whether this intent was committed, because {error}. Call commit "
+                        "again: it finds out first, and never commits twice."
+                    ) from error
+                await self.log.environment.sleep(0.05 * 2**failures * (0.5 + self.log.environment.random()))
+            if self._is_over(mine):
+                return self._at
+
+    @property
+    def _at(self) -> Tip:
+        assert self._tip is not None
+        return self._tip
+
+    async def _start_at(self, tip: Tip) -> None:
+        """Begin to follow the log, from where this process stood in line last if that is not long ago."""
+        known = self._tip
+        if known is None or not 0 <= tip.sequence - known.sequence <= PATIENCE:
+            self._tip, self._passages = tip, {}
+            self._known = {key: _Intent(key, each.sequence, each.last) for key, each in self._known.items()}
+        elif known.sequence < tip.sequence:
+            await self._follow_to(tip.sequence)
+        self._progress, self._recorded = self._now(), False
+
+    async def _publish(self, requests: Sequence[Request]) -> _Intent | None:
+        """Write the intent of some requests; None if it would be too large for others to read."""
+        log, environment = self.log, self.log.environment
+        sequence = self._at.sequence
+        entries = [
+            _Entry(environment.new_id(), each.prepared, each.reads, each.guard, each)
+            for each in requests
+            if each.base.sequence == sequence
+        ]
+        proposals = tuple(proposal_of(e.ticket, e.prepared, e.reads, e.guard) for e in entries)
+        encoded = encode_intent(Intent(log.branch, sequence, sequence + PATIENCE, proposals))
+        if len(encoded) > MAX_INTENT and len(entries) > 1:
+            return await self._publish(requests[: len(requests) // 2])
+        if len(encoded) > MAX_INTENT or not entries:
+            self.busy = False  # it has to be committed by itself
+            return None
+        key = intent_key(log.prefix, sequence, environment.new_id())
+        mine = _Intent(key, sequence, sequence + PATIENCE, entries, sequence)
+        for entry in entries:
+            each = entry.request
+            assert each is not None
+            each.taken, each.outstanding, each.attempts = True, mine.last, each.attempts + 1
+        began = self._now()
+        try:
+            await put_surely(log.storage, environment, key, encoded)
+        except StorageError as error:
+            raise AppendUncertainError(
+                f"{key}: it is unknown whether this intent arrived, because {error}. Call commit again: it finds out "
+                "first, and never commits twice."
+            ) from error
+        self._pace.requested((self._now() - began) / 2)
+        self._known[key] = mine
+        self._alone = True
+        return mine
+
+    def _is_over(self, mine: _Intent) -> bool:
+        """Tell whether nothing is left to wait for."""
+        entries = mine.entries or []
+        if not mine.open or self._at.sequence >= mine.last:
+            self._known.pop(mine.key, None)
+            for entry in entries:
+                if entry.request is not None:
+                    entry.request.taken = False
+                    entry.request.outstanding = -1
+            self.busy = not self._alone
+            self._looked = False
+            return True
+        return all(entry.request is not None and entry.request.abandoned for entry in entries)
+
+    async def _step(self, mine: _Intent) -> None:
+        """Do the next thing: lead, or see what others have done."""
+        turn = self._turn(mine)
+        if turn <= self._now():
+            await self._lead(mine)
+            return
+        pace = self._pace
+        quiet = self._progress + _QUIET_PART * pace.usual - self._now()
+        await self.log.environment.sleep(min(max(quiet, _POLLS * pace.usual), max(turn - self._now(), 0.0)))
+        await self._follow()
+
+    def _turn(self, mine: _Intent) -> float:
+        """Return from when on this process leads, unless something happens before."""
+        if not self._looked:
+            return 0.0
+        rank = sum(self._counts(other) and other.key < mine.key for other in self._known.values())
+        return 0.0 if not rank else self._progress + self._pace.usual * (_WAIT + (rank - 1) / 2)
+
+    def _counts(self, intent: _Intent) -> bool:
+        """Tell whether the owner of an intent may be expected to lead."""
+        over = intent.unreadable or intent.passed_over >= _PASSED_OVER or intent.last <= self._at.sequence
+        return intent.open and not over
+
+    # -- following the log --------------------------------------------------------------------------------------
+
+    async def _follow(self) -> bool:
+        """Read on for as long as there are records; tells whether there was one."""
+        moved = 0
+        while True:
+            began = self._now()
+            try:
+                await self.log.read(self._at.sequence + 1)
+            except ObjectNotFoundError:
+                self._pace.requested(self._now() - began)
+                return moved > 0
+            moved += 1
+            await self._follow_to(self._at.sequence + 1)
+            if moved >= 4:  # this process has slept: records are read in leaps, not one by one
+                await self._follow_to(await self.log.tip(self._at.sequence))
+
+    async def _follow_to(self, sequence: int) -> None:
+        if sequence <= self._at.sequence:
+            return
+        self._tip, steps = await steps_to(self.log, self._at, sequence)
+        for step in steps:
+            self._passed(step)
+
+    def _passed(self, step: Step) -> None:
+        """Take a record into account."""
+        passage = _Passage(step)
+        number = step.passed.sequence
+        self._passages[number] = passage
+        self._passages.pop(number - 2 * PATIENCE, None)
+        now = self._now()
+        if self._recorded:
+            self._pace.recorded(now - self._progress)
+        self._progress, self._recorded = now, True
+        self._contradictions = 0
+        own = {entry.prepared.id for known in self._known.values() for entry in known.entries or () if entry.request}
+        if passage.ids - own:
+            self._alone = False
+        for intent in self._known.values():
+            if intent.sequence >= number:
+                continue
+            intent.passed_over += 1
+            for entry in intent.entries or ():
+                if not entry.decided:
+                    self._decide(entry, passage)
+
+    def _decide(self, entry: _Entry, passage: _Passage) -> None:
+        step = passage.step
+        if entry.prepared.id in passage.ids:
+            entry.decided = True
+            if entry.request is not None:
+                self._answer(entry.request, step)
+        elif entry.ticket in passage.refused:
+            entry.decided = entry.refused = True
+
+    def _answer(self, request: Request, step: Step) -> None:
+        state = step.snapshot(request.prepared.id)
+        assert state is not None
+        sequence = step.passed.sequence
+        bodies = {number: body for number, body in self._at.bodies.items() if number <= sequence}
+        if not request.done:
+            together = len(step.passed.transactions)
+            request.answer.set_result(Committed(Tip(state, bodies), request.attempts, together))
+
+    # -- leading --------------------------------------------------------------------------------------------------
+
+    async def _lead(self, mine: _Intent) -> None:
+        """Decide about everybody who waits, and put the record that says so."""
+        found = await self._list(self._at.sequence)
+        waited_for = {key for key, known in self._known.items() if known.key < mine.key}
+        self._note(found)
+        self._known.setdefault(mine.key, mine)
+        if found.newest > self._at.sequence:
+            await self._follow_to(found.newest)
+            if not mine.open:
+                return
+        before_me = {key for key, known in self._known.items() if key < mine.key and self._counts(known)}
+        if before_me - waited_for:
+            self._progress = self._now()  # their owners have not had their time yet
+            return
+        while True:
+            await self._read_all()
+            batch, tidied = self._gathered()
+            if not len(batch):
+                return
+            body = await batch.write()
+            if body is not None:
+                self._won(batch, body, tidied)
+                return
+            if not await self._follow():
+                await self._contradict()
+            if not mine.open or self._turn(mine) > self._now():
+                return
+
+    async def _contradict(self) -> None:
+        """Wait before another attempt at a record that was refused as existing, and does not exist."""
+        self._contradictions += 1
+        if self._contradictions >= _MOST_CONTRADICTIONS:
+            self._contradictions = 0
+            location = self.log.storage.location
+            raise AppendUncertainError(
+                f"{location}: {_MOST_CONTRADICTIONS} times a record was refused as existing that does not exist: the "
+                "storage contradicts itself. Call commit again: it finds out first what became of this one."
+            )
+        await self.log.environment.sleep(self._pace.request)
+
+    async def _read_all(self) -> None:
+        """Read the intents of others, all at once."""
+        unread = [each for each in self._takeable() if each.entries is None]
+        await asyncio.gather(*(self._read(each) for each in unread))
+
+    def _takeable(self) -> list[_Intent]:
+        """Return the intents that the next record may take, and that can be checked here, in order."""
+        number = self._at.sequence + 1
+        found = [
+            known
+            for key, known in sorted(self._known.items())
+            if known.open and not known.unreadable and known.last >= number and self._reaches(known.sequence)
+        ]
+        return found[:_MOST_TAKEN]
+
+    def _reaches(self, sequence: int) -> bool:
+        """Tell whether every record after one, up to the tip, is at hand."""
+        return sequence == self._at.sequence or sequence + 1 in self._passages
+
+    async def _read(self, intent: _Intent) -> None:
+        log = self.log
+        try:
+            data = await log.storage.get(intent.key)
+            read = decode_intent(intent.key, data, log.branch, intent.sequence)
+            intent.entries = [_Entry(*read_proposal(intent.key, proposal)) for proposal in read.proposals]
+        except ObjectNotFoundError:
+            intent.entries = []  # decided, and tidied away
+            return
+        except FormatError:
+            intent.unreadable = True  # by another release, or damaged: its owner has to help itself
+            return
+        intent.last, intent.checked = read.last, intent.sequence
+
+    def _gathered(self) -> tuple[Batch, list[str]]:
+        """Return the record that decides what can be decided, and the intents that nobody needs after it."""
+        batch = Batch(self.log, self._at)
+        tidied = [key for key, known in self._known.items() if not known.open or known.last <= self._at.sequence]
+        for intent in self._takeable():
+            self._check(intent)
+            left = 0
+            for entry in intent.entries or ():
+                if entry.refused and not entry.decided:
+                    left += not batch.refuse(entry.ticket)
+                elif not entry.decided:
+                    left += not self._take(batch, entry)
+            if not left:
+                tidied.append(intent.key)
+        return batch, tidied
+
+    def _take(self, batch: Batch, entry: _Entry) -> bool:
+        if entry.request is not None and entry.request.done:
+            return True
+        if batch.holds(entry.prepared.id) or not batch.fits(entry):
+            return False
+        try:
+            return batch.add(entry)
+        except ArrayStoreError:
+            self._refuse(entry)  # what it says cannot be: its owner gets an error from its own attempt
+            return batch.refuse(entry.ticket)
+
+    def _check(self, intent: _Intent) -> None:
+        """Check the entries of an intent against the records that have come since it was checked last."""
+        if intent.checked == intent.sequence:
+            for entry in intent.entries or ():
+                if entry.request is None and not self._made_sense(entry, intent.sequence):
+                    self._refuse(entry)
+        for number in range(intent.checked + 1, self._at.sequence + 1):
+            passage = self._passages[number]
+            for entry in intent.entries or ():
+                if entry.decided or entry.refused:
+                    continue
+                self._decide(entry, passage)
+                is_commit = isinstance(passage.step.passed.entry, Commit)
+                if not entry.decided and is_commit and not self._goes_on(entry, passage):
+                    self._refuse(entry)
+        intent.checked = self._at.sequence
+
+    def _refuse(self, entry: _Entry) -> None:
+        """Refuse a transaction; for one of this process that is its verdict, since no leader sees it otherwise."""
+        entry.refused = True
+        entry.decided = entry.request is not None
+
+    def _made_sense(self, entry: _Entry, sequence: int) -> bool:
+        """Tell whether what somebody else proposes can be applied to what it was published for."""
+        state = self._at.state if sequence == self._at.sequence else self._passages[sequence + 1].step.before
+        transaction = entry.prepared.transaction(state.snapshot, self.log.branch, sequence + 1)
+        try:
+            state.committed(sequence + 1, [(transaction, entry.prepared.log, entry.prepared.note)])
+        except FormatError:
+            return False
+        return True
+
+    def _goes_on(self, entry: _Entry, passage: _Passage) -> bool:
+        """Tell whether a transaction goes on top of one more record; fits it there where it only has to grow."""
+        theirs, before, after = passage.footprint, passage.step.before, passage.step.after
+        if is_guarded(entry, theirs) or collisions(entry, theirs, before, after):
+            return False
+        nodes = adapted(entry.prepared, before, after)
+        if nodes is None:
+            return True
+        changed = replaced_in_memory(entry.prepared, nodes, self.log.environment)
+        if changed is None:
+            return False
+        entry.prepared = changed
+        return True
+
+    def _won(self, batch: Batch, body: bytes, tidied: Sequence[str]) -> None:
+        step = batch.step()
+        moved = self._at.followed_by(step.after, body)
+        self._tip = moved
+        try:
+            self._wrote(moved, batch.large)
+        finally:
+            self._passed(step)
+        if tidied:
+            self._tidy(self._delete(tidied))
+
+    async def _delete(self, keys: Sequence[str]) -> None:
+        await self.log.storage.delete(keys)

@@ -1,0 +1,49 @@
+"""Prepared transactions as other processes read them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from arraystore.commit.nodechanges import AppendMark
+from arraystore.commit.prepare import Prepared
+from arraystore.commit.reads import ReadSet
+from arraystore.format.intent import Proposal
+
+__all__ = ["proposal_of", "read_proposal"]
+
+
+def proposal_of(ticket: bytes, prepared: Prepared, reads: ReadSet | None, guard: Collection[bytes]) -> Proposal:
+    """Return what others have to know of a transaction whose change log is not an object of its own."""
+    place = prepared.log_place
+    assert not isinstance(place, bytes)
+    return Proposal(
+        ticket,
+        prepared.id,
+        prepared.note,
+        prepared.log,
+        place if isinstance(place, int) else None,
+        prepared.attachments,
+        prepared.time,
+        prepared.isolation,
+        {node: (mark.axis, mark.start, mark.chunk) for node, mark in prepared.marks.items()},
+        prepared.cuts,
+        None if reads is None else reads.encode(),
+        tuple(sorted(guard)),
+    )
+
+
+def read_proposal(name: str, proposal: Proposal) -> tuple[bytes, Prepared, ReadSet | None, frozenset[bytes]]:
+    """Return ticket, transaction, reads and guarded arrays; raises `FormatError`."""
+    prepared = Prepared(
+        proposal.id,
+        proposal.note,
+        proposal.log,
+        proposal.log if proposal.log_place is None else proposal.log_place,
+        proposal.attachments,
+        proposal.time,
+        proposal.isolation,
+        {node: AppendMark(*mark) for node, mark in proposal.marks.items()},
+        dict(proposal.cuts),
+    )
+    reads = None if proposal.reads is None else ReadSet.decode(name, proposal.reads)
+    return proposal.ticket, prepared, reads, frozenset(proposal.guard)

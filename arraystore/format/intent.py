@@ -1,0 +1,200 @@
+"""Intents: transactions that a process has proposed, for whoever leads to commit them together with others'.
+
+An intent stands among the records of its branch, right behind the one on which it was checked, so one listing tells
+the tip and who waits, in the order in which they came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from arraystore.errors import FormatError, InvalidInputError
+from arraystore.format.box import MAX_DIMENSIONS, MAX_VOLUME
+from arraystore.format.envelope import Kind, check_time, encode_object, pack_body, read_object, read_tuple, unpack_body
+from arraystore.format.ids import ID_BYTES, id_from_text, id_to_text
+from arraystore.format.layer import Here, read_id
+from arraystore.format.record import record_key
+from arraystore.format.transaction import TransactionLog, read_log
+
+__all__ = [
+    "MAX_INTENT",
+    "PATIENCE",
+    "Intent",
+    "Proposal",
+    "decode_intent",
+    "encode_intent",
+    "intent_key",
+    "read_intent_key",
+]
+
+PATIENCE = 32
+"""Records after the one on which an intent was checked that may take it.  With some five records a second that is six
+seconds; whoever leads has to keep the snapshots of as many records."""
+
+MAX_INTENT = 512 * 1024
+"""Largest object, in bytes, that a leader fetches for others; larger transactions are committed by their writers."""
+
+_UNKNOWN_RECORD = Here("", 0)
+_DIGITS = 12
+
+Mark = tuple[int, int, int | None]
+"""Where an array ended that is appended to: dimension, length in items, items a chunk (None where they differ)."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A transaction, with all that it takes to check it and to put it into a record.
+
+    Parameters
+    ----------
+    ticket
+        Id under which records refuse it; every time that it is proposed it gets another one.
+    id
+        Of the snapshot that it makes.
+    note
+        Message and metadata, encoded; attachment 0 where it is long.
+    log
+        What it changes; its attachments are those of the proposal.
+    log_place
+        None where the log travels in the body of a record, else the number of the attachment that holds it.
+    attachments
+        What the record carries besides its body.
+    time
+        Microseconds since 1970.
+    isolation
+        0 snapshot, 1 serializable.
+    marks
+        Where arrays ended that it appends to, by id.
+    cuts
+        Grids outside of which it deletes what there is, by id of the array.
+    reads
+        What it depends on, encoded; None for nothing but what it overwrites.
+    guard
+        Arrays to which, if others have appended, its owner wants to look before it goes on.
+    """
+
+    ticket: bytes
+    id: bytes
+    note: bytes
+    log: TransactionLog
+    log_place: int | None
+    attachments: tuple[bytes, ...]
+    time: int
+    isolation: int
+    marks: Mapping[bytes, Mark] = field(default_factory=dict[bytes, Mark])
+    cuts: Mapping[bytes, tuple[int, ...]] = field(default_factory=dict[bytes, tuple[int, ...]])
+    reads: bytes | None = None
+    guard: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True)
+class Intent:
+    """What one process proposes at once.
+
+    Parameters
+    ----------
+    branch
+        Where it is to be committed.
+    sequence
+        Number of the record on which it was checked.
+    last
+        Number of the last record that may take any of it.
+    proposals
+        In the order in which they are to be tried.
+    """
+
+    branch: str
+    sequence: int
+    last: int
+    proposals: tuple[Proposal, ...]
+
+
+def intent_key(branch_prefix: str, sequence: int, identifier: bytes) -> str:
+    """Return the key of an intent."""
+    return f"{record_key(branch_prefix, sequence)}-{id_to_text(identifier)}"
+
+
+def read_intent_key(branch_prefix: str, key: str) -> tuple[int, bytes] | None:
+    """Return the record and the id that a key names; None if it is not the key of an intent."""
+    number, _, text = key[len(branch_prefix) :].partition("-")
+    if not key.startswith(branch_prefix) or len(number) != _DIGITS or not (number.isascii() and number.isdigit()):
+        return None
+    try:
+        return int(number), id_from_text(text)
+    except InvalidInputError:
+        return None
+
+
+def encode_intent(intent: Intent) -> bytes:
+    """Return the object for an intent."""
+    proposals = tuple(_proposal_wire(item) for item in intent.proposals)
+    body = (intent.branch, intent.sequence, intent.last, proposals)
+    return encode_object(Kind.INTENT, pack_body(body))
+
+
+def _proposal_wire(item: Proposal) -> tuple[Any, ...]:
+    log: Any = item.log.to_wire(_UNKNOWN_RECORD) if item.log_place is None else item.log_place
+    marks = tuple((node, *mark) for node, mark in item.marks.items())
+    cuts = tuple(item.cuts.items())
+    return (
+        *(item.ticket, item.id, item.note, log, item.attachments, item.time, item.isolation),
+        *(marks, cuts, item.reads, b"".join(item.guard)),
+    )
+
+
+def decode_intent(name: str, data: bytes | bytearray | memoryview, branch: str, sequence: int) -> Intent:
+    """Read an intent and check that it is one that its key promises; raises `FormatError`."""
+    body = read_object(name, Kind.INTENT, data)
+    found_branch, found_sequence, last, proposals = read_tuple(name, body, str, int, int, tuple)
+    if (found_branch, found_sequence) != (branch, sequence):
+        raise FormatError(name, f"holds an intent for record {found_sequence} of branch {found_branch[:80]!r}")
+    if not sequence < last <= sequence + PATIENCE or not proposals:
+        raise FormatError(name, "an intent that no record may take, or of nothing")
+    return Intent(branch, sequence, last, tuple([_read_proposal(name, item) for item in proposals]))
+
+
+def _read_proposal(name: str, value: Any) -> Proposal:
+    ticket, identifier, note, wire, attachments, time, isolation, marks, cuts, reads, guard = read_tuple(
+        name, value, bytes, bytes, bytes, (tuple, int), tuple, int, int, tuple, tuple, (bytes, type(None)), bytes
+    )
+    if isolation not in (0, 1):
+        raise FormatError(name, f"unknown isolation {isolation}")
+    if not all(type(part) is bytes for part in attachments):
+        raise FormatError(name, "an attachment is no bytes")
+    place = None if type(wire) is tuple else wire
+    if place is not None:
+        if not 0 <= place < len(attachments):
+            raise FormatError(name, f"has no attachment {place}")
+        wire = unpack_body(f"{name}: change log", attachments[place])
+    if len(guard) % ID_BYTES:
+        raise FormatError(name, "guarded arrays that are no ids")
+    return Proposal(
+        read_id(name, ticket),
+        read_id(name, identifier),
+        note,
+        read_log(name, wire, _UNKNOWN_RECORD),
+        place,
+        attachments,
+        check_time(name, time),
+        isolation,
+        dict([_read_mark(name, item) for item in marks]),
+        dict([_read_cut(name, item) for item in cuts]),
+        reads,
+        tuple([guard[at : at + ID_BYTES] for at in range(0, len(guard), ID_BYTES)]),
+    )
+
+
+def _read_mark(name: str, value: Any) -> tuple[bytes, Mark]:
+    node, axis, start, chunk = read_tuple(name, value, bytes, int, int, (int, type(None)))
+    if not (0 <= axis < MAX_DIMENSIONS and 0 <= start < MAX_VOLUME and (chunk is None or 0 < chunk < MAX_VOLUME)):
+        raise FormatError(name, "an append along no dimension")
+    return read_id(name, node), (axis, start, chunk)
+
+
+def _read_cut(name: str, value: Any) -> tuple[bytes, tuple[int, ...]]:
+    node, grid = read_tuple(name, value, bytes, tuple)
+    if len(grid) > MAX_DIMENSIONS or not all(type(side) is int and 0 <= side < MAX_VOLUME for side in grid):
+        raise FormatError(name, "a grid that is none")
+    return read_id(name, node), grid
