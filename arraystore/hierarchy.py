@@ -38,12 +38,16 @@ def check_key(key: Any) -> str:
     Raises
     ------
     InvalidKeyError
-        If it is no text, empty, absolute, too long, or has a part that is empty, ``.`` or ``..``.
+        If it is no text, not valid Unicode, empty, absolute, too long, or has a part that is empty, ``.`` or ``..``.
     """
     if not isinstance(key, str):
         raise InvalidKeyError(f"a key is text, not {type(key).__name__}")
     if not key or len(key) > MAX_PATH or "\0" in key:
         raise InvalidKeyError(f"{key[:80]!r} is no key: it is empty, too long or contains NUL")
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        raise InvalidKeyError(f"{key[:80]!r} is no key: it is not valid Unicode") from None
     for part in key.split("/"):
         if part in ("", ".", ".."):
             raise InvalidKeyError(f"{key[:80]!r} is no key: it is absolute, or has an empty part, '.' or '..'")

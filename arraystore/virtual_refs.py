@@ -77,6 +77,10 @@ def write_virtual_references(
     known, source = _numbered(urls)
     allowed = session.context.containers.allows if validate else _is_url
     shared = common_directory(known)
+    try:
+        locations = locations_from_urls(known, prefix=shared)
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(f"the URL {error.object[:80]!r} is not valid Unicode") from None
     usable = None if shared and _is_url(shared) and allowed(shared) else _usable(known, allowed)
     changes = session.hierarchy.writable()
     with changes.lock:
@@ -87,7 +91,7 @@ def write_virtual_references(
         table = changes.array(node).table
         numbers = table.box_numbers(cells) if isinstance(cells, Box) else table.numbers(cells)
         values = np.empty((len(urls), 3), dtype=np.int64)
-        np.add(source, changes.put_locations(locations_from_urls(known, prefix=shared)), out=values[:, 0])
+        np.add(source, changes.put_locations(locations), out=values[:, 0])
         values[:, 1] = offsets
         values[:, 2] = lengths
         if usable is None:

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NoReturn
 
-from arraystore.errors import ObjectNotFoundError, StorageError, UnsupportedStorageError
+from arraystore.errors import InvalidInputError, ObjectNotFoundError, StorageError, UnsupportedStorageError
 from arraystore.storage.forking import renew_locks_after_fork
 from arraystore.storage.keys import check_key, check_range
 from arraystore.storage.local_files import fsync_entries, fsync_path, link_exclusively, remove_leftovers, write_file
@@ -68,8 +68,12 @@ class LocalStorage(Storage):
     def __init__(self, path: str | os.PathLike[str], *, fsync: bool = True) -> None:
         if not hasattr(os, "pread"):
             raise UnsupportedStorageError("local storage needs a POSIX system; use an object store on this one")
-        # The real path, so that equal locations are the same directory.
-        self._root = os.path.realpath(os.fspath(path))
+        try:
+            os.fsencode(path)
+            # The real path, so that equal locations are the same directory.
+            self._root = os.path.realpath(os.fspath(path))
+        except ValueError as error:
+            raise InvalidInputError(f"{os.fspath(path)!r} is no path of a directory: {error}") from None
         self._fsync = fsync
         self._temporary = f"{self._root}/{_TEMPORARY}"
         self._handles = HandleCache(_OPEN_FILES)

@@ -130,6 +130,8 @@ def _split(url: str) -> SplitResult:
         parts = urlsplit(url)
     except ValueError as error:
         raise InvalidInputError(f"the URL cannot be understood: {type(error).__name__}; check its brackets") from None
+    if url.partition("?")[0].count("://") > 1:
+        raise InvalidInputError(f"the {parts.scheme} URL has another URL in its path: name one place")
     if ":" in parts.netloc.rpartition("@")[0]:
         raise InvalidInputError(
             f"the {parts.scheme} URL contains a password: URLs end up in logs, so give credentials as arguments"
@@ -156,8 +158,9 @@ def fsspec_storage(
     **options
         For the filesystem.
     """
-    protocol, _, path = url.rpartition("://")
-    protocol = protocol or "file"
+    protocol, separator, path = url.partition("://")
+    if not separator:
+        protocol, path = "file", url
     _split(url)
     if protocol in ("file", "local"):
         return local_filesystem_storage(path, fsync=bool(options.pop("fsync", True)))

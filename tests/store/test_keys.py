@@ -30,9 +30,10 @@ NO_KEYS = [
     "./a",
     "nul\0l",
     "\0a",
+    "lone \ud800 surrogate",
     "x" * (MAX_PATH + 1),
 ]
-NO_KEYS += [f"{key}/zarr.json" for key in ("..", "a//b", "/abs", "nul\0l", "x" * MAX_PATH)]
+NO_KEYS += [f"{key}/zarr.json" for key in ("..", "a//b", "/abs", "nul\0l", "\udfff", "x" * MAX_PATH)]
 
 OUTSIDE = ["arr/c/99/0", "arr/c/2/0", "arr/c/0/3", f"arr/c/{10**18}/0", "v2/5", "dots/c.0.9", "zero/c/0"]
 

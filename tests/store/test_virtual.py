@@ -124,6 +124,14 @@ def test_a_location_outside_of_all_containers_is_left_out_and_told(repo: Reposit
             array[place]
 
 
+def test_a_url_that_is_not_unicode_is_refused_and_nothing_is_written(repo: Repository, archive: Path) -> None:
+    session, array = new_array(repo)
+    before = session.status()
+    with pytest.raises(InvalidInputError, match="not valid Unicode"):
+        array.store_path.store.set_virtual_ref("g/a/c/1", url(archive) + "\ud800", offset=0, length=8)
+    assert session.status() == before
+
+
 def test_without_the_container_a_reference_is_not_followed(repo: Repository, archive: Path) -> None:
     session, array = new_array(repo)
     array.store_path.store.set_virtual_ref("g/a/c/0", url(archive), offset=8, length=80)
