@@ -23,7 +23,7 @@ from arraystore.format.box import Box
 from arraystore.format.envelope import pack_body, read_tuple, unpack_body
 from arraystore.format.layer import Layer, read_id
 from arraystore.format.manifest import MAX_REFERENCES, Manifest, encode_manifest
-from arraystore.format.node import Node, NodeKind, check_path
+from arraystore.format.node import DOCUMENT_NAMES, Node, NodeKind, check_path
 from arraystore.format.references import DELETED, References, to_manifests
 from arraystore.storage.protocol import BytesLike
 
@@ -222,6 +222,8 @@ def _deleted(box: Box) -> Manifest:
 def with_provisional(base: State, data: bytes) -> State:
     """Return a state with the changes that `Provisional.send` gave; raises `FormatError`."""
     gone, changed = read_tuple(_NAME, unpack_body(_NAME, data, stored=len(data)), tuple, tuple)
+    if not all(type(key) is str for key in gone):
+        raise FormatError(_NAME, "the key of a node that is gone is no text")
     nodes, keys = dict(base.nodes), dict(base.keys)
     fresh = [_read_node(base, value) for value in changed]
     for key in (*gone, *(node.key for node in fresh)):
@@ -231,6 +233,8 @@ def with_provisional(base: State, data: bytes) -> State:
     for node in fresh:
         nodes[node.key] = node
         keys[node.id] = node.key
+    if len(nodes) != len(keys) or any(nodes[node.key] is not node or keys[node.id] != node.key for node in fresh):
+        raise FormatError(_NAME, "two nodes have the same id or path")
     return replace(base, nodes=nodes, keys=keys)
 
 
@@ -243,14 +247,28 @@ def _read_node(base: State, value: Any) -> Node:
     before = None if key is None else base.nodes[key]
     if before is None and (kept or documents is None):
         raise FormatError(_NAME, "a node goes on from one that is not there")
-    if before is not None:
-        documents = before.documents if documents is None else documents
-        layers_kept = before.layers[:kept]
-    else:
-        layers_kept = ()
+    known = () if before is None else before.layers
+    if not 0 <= kept <= len(known):
+        raise FormatError(_NAME, f"a node keeps {kept} layers of {len(known)}")
+    if documents is None:
+        documents = {} if before is None else before.documents
     try:
         kind = NodeKind(kind)
     except ValueError as error:
         raise FormatError(_NAME, str(error)) from None
     new = tuple([Layer.from_wire(_NAME, layer) for layer in layers])
-    return Node(identifier, check_path(_NAME, path, kind), kind, documents, (*layers_kept, *new))
+    found = Node(identifier, check_path(_NAME, path, kind), kind, documents, (*known[:kept], *new))
+    return _checked(found)
+
+
+def _checked(node: Node) -> Node:
+    """Check that documents and layers of a node can be its own."""
+    known = () if node.kind == NodeKind.FILE else DOCUMENT_NAMES
+    if not all(name in known and type(document) is bytes for name, document in node.documents.items()):
+        raise FormatError(_NAME, "unknown metadata documents, or some of a file")
+    dimensions = {len(layer.box.low) for layer in node.layers}
+    if node.kind == NodeKind.FILE:
+        dimensions.add(0)
+    if len(dimensions) > 1 or (dimensions and node.kind == NodeKind.GROUP):
+        raise FormatError(_NAME, f"layers of node {node.path[:80]!r} do not fit it, or each other")
+    return node
