@@ -105,22 +105,35 @@ class Dimension:
 
 def dimension_of(documents: Documents, axis: int) -> Dimension:
     """Return length and chunk length of a dimension; raises `InvalidInputError` where there is none."""
-    shape = array_info(documents).shape
-    if not 0 <= axis < len(shape):
-        raise InvalidInputError(f"an array of {len(shape)} dimensions has no dimension {axis}")
-    found = [value for name in _GRIDS if (value := _parsed(documents, name)) is not None]
-    sides = {_chunk(value, axis) for value in found}
-    lengths = {int(value["shape"][axis]) for value in found}
+    shape, found = array_info(documents).shape, _grids(documents, axis)
+    sides = {_chunk(name, value, axis) for name, value in found.items()}
+    lengths = {int(value["shape"][axis]) for value in found.values()}
     chunk = sides.pop() if len(sides) == 1 and len(lengths) == 1 else None
     return Dimension(shape[axis], chunk)
 
 
-def _chunk(document: dict[str, Any], axis: int) -> int | None:
-    if "chunks" in document:
+def _grids(documents: Documents, axis: int) -> dict[str, dict[str, Any]]:
+    """Return the documents that describe the array; raises `InvalidInputError` where one has no such dimension."""
+    found: dict[str, dict[str, Any]] = {}
+    for name in _GRIDS:
+        try:
+            shape = array_info({name: documents.get(name, b"")}).shape
+        except InvalidInputError:
+            continue
+        if not 0 <= axis < len(shape):
+            raise InvalidInputError(f"an array of {len(shape)} dimensions has no dimension {axis}")
+        value = _parsed(documents, name)
+        if value is not None:
+            found[name] = value
+    return found
+
+
+def _chunk(name: str, document: dict[str, Any], axis: int) -> int | None:
+    if name == ".zarray":
         side = document["chunks"][axis]
     else:
         grid = document["chunk_grid"]
-        if grid.get("name") != "regular":
+        if grid["name"] != "regular":
             return None
         side = grid["configuration"]["chunk_shape"][axis]
     return side if type(side) is int and side > 0 else None
@@ -132,9 +145,7 @@ def with_length(documents: Documents, axis: int, length: int) -> Documents:
     A document is parsed, its shape changed, and written again with members in the order in which they were.
     """
     changed = dict(documents)
-    for name in _GRIDS:
-        value = _parsed(documents, name)
-        if value is not None:
-            value["shape"][axis] = length
-            changed[name] = json.dumps(value, indent=2).encode()
+    for name, value in _grids(documents, axis).items():
+        value["shape"][axis] = length
+        changed[name] = json.dumps(value, indent=2).encode()
     return changed

@@ -17,6 +17,7 @@ from zarr.core.chunk_key_encodings import ChunkKeyEncoding
 from zarr.storage import MemoryStore
 
 from arraystore.errors import InvalidInputError
+from arraystore.format.zarr_changes import Dimension, dimension_of, with_length
 from arraystore.format.zarr_metadata import ArrayInfo, array_info, node_type, parse_index
 
 V3: dict[str, Any] = {
@@ -262,3 +263,21 @@ def test_any_encoding_and_grid_are_read_or_refused(grid: Any, encoding: Any) -> 
         if found is not None:
             origin = tuple(0 for _ in found.grid)
             assert found.parse(found.key(origin)) == origin
+
+
+def test_an_append_goes_by_the_documents_that_describe_the_array() -> None:
+    v3 = {**V3, "shape": [7], "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}}, "chunks": 5}
+    documents = {"zarr.json": json.dumps(v3).encode(), ".zarray": b"garbage"}
+    assert dimension_of(documents, 0) == Dimension(7, 2)
+    grown = with_length(documents, 0, 9)
+    assert dimension_of(grown, 0) == Dimension(9, 2)
+    assert grown[".zarray"] == b"garbage"
+
+
+def test_documents_that_differ_in_dimensions_have_no_common_dimension() -> None:
+    v2 = {"zarr_format": 2, "shape": [7], "chunks": [2]}
+    v3 = {**V3, "shape": [7, 6], "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2, 3]}}}
+    documents = {"zarr.json": json.dumps(v3).encode(), ".zarray": json.dumps(v2).encode()}
+    assert dimension_of(documents, 0) == Dimension(7, 2)
+    with pytest.raises(InvalidInputError, match="no dimension 1"):
+        dimension_of(documents, 1)
