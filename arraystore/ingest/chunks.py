@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 
 from arraystore.errors import InvalidInputError
@@ -14,6 +15,7 @@ TARGET_BYTES = 4 * 2**20
 """A chunk is the unit of reading: large enough to be worth a request, small enough to be worth it for one value."""
 LARGEST_NATIVE_BYTES = 64 * 2**20
 """A source's own chunks are kept up to this size; larger ones are cut."""
+_SIZE = re.compile("[0-9]{1,18}")
 
 
 def parse_chunks(text: str) -> dict[str, int]:
@@ -27,11 +29,11 @@ def parse_chunks(text: str) -> dict[str, int]:
     chunks: dict[str, int] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         dim, _, size = part.partition("=")
-        if not dim.strip() or not size.strip().isdigit() or int(size) < 1:
+        if not dim.strip() or not _SIZE.fullmatch(size.strip()) or int(size.strip()) < 1:
             raise InvalidInputError(
                 f"chunks {part!r}: write DIMENSION=SIZE with a size of 1 or more, as in time=60,lat=37"
             )
-        chunks[dim.strip()] = int(size)
+        chunks[dim.strip()] = int(size.strip())
     return chunks
 
 

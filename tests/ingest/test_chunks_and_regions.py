@@ -23,9 +23,12 @@ def variable(shape: tuple[int, ...], chunks: tuple[int, ...] | None = None, dtyp
 def test_chunks_are_parsed_by_dimension() -> None:
     assert parse_chunks("time=60, lat=37") == {"time": 60, "lat": 37}
     assert parse_chunks("") == {}
+    assert parse_chunks("x=\x1f7") == {"x": 7}
 
 
-@pytest.mark.parametrize("text", ["time", "time=", "time=0", "time=-1", "=3", "time=3.5", "time=x"])
+@pytest.mark.parametrize(
+    "text", ["time", "time=", "time=0", "time=-1", "=3", "time=3.5", "time=x", "time=²", "time=" + 5000 * "9"]
+)
 def test_other_texts_are_no_chunks(text: str) -> None:
     with pytest.raises(InvalidInputError, match="DIMENSION=SIZE"):
         parse_chunks(text)
