@@ -141,9 +141,9 @@ def simulate(
     with World(plan.seed, faults=plan.faults) as world, warnings.catch_warnings():
         warnings.simplefilter("ignore", UnmergedForksWarning)  # some come home too late, on purpose
         scene = _scene(world, plan)
-        late = _run(world, scene, plan)
+        _run(world, scene, plan)
         ran = time.perf_counter()
-        violations = (*late, *_unexpected(scene), *check(world.bucket.objects, scene.notes))
+        violations = (*_unexpected(scene), *check(world.bucket.objects, scene.notes))
         checked = time.perf_counter()
         outcomes = [each.outcome for each in scene.notes.transactions.values()]
         commits = sum(isinstance(each, Committed) for each in outcomes)
@@ -171,37 +171,38 @@ def _scene(world: World, plan: Plan) -> Scene:
     return Scene(plan.seed, plan.workload, world.loop.time, world.process, peace)
 
 
-def _run(world: World, scene: Scene, plan: Plan) -> list[Violation]:
-    """Let everybody do what they are to do; returns who does not come to an end."""
+def _run(world: World, scene: Scene, plan: Plan) -> None:
+    """Let everybody do what they are to do."""
     world.process("founder").start(founder(scene))
-    stuck = _through(world, scene, "founding the repository")
-    if stuck:
-        return stuck
+    if not _ended(world, scene, "founding the repository"):
+        return
     by_process: dict[str, list[Part]] = {}
     for part in plan.script.parts:
         by_process.setdefault(part.process, []).append(part)
     for name, parts in by_process.items():
         world.process(name).start(company(scene, parts))
-    stuck = _through(world, scene, "their turns")
-    if not stuck:
+    if _ended(world, scene, "the turns of all actors"):
         world.process("latecomer").start(latecomer(scene))
-        stuck = _through(world, scene, "reading everything")
-    return stuck
+        _ended(world, scene, "reading everything")
 
 
-def _through(world: World, scene: Scene, what: str) -> list[Violation]:
+def _ended(world: World, scene: Scene, what: str) -> bool:
+    """Run until all have ended; notes it if they do not."""
+    began = world.loop.time()
     ends = world.faults.until if world.faults.until < float("inf") else 0.0
     try:
         world.run(until=max(ends, world.loop.time()) + _GRACE, most_steps=_MOST_STEPS)
         world.drain()
     except SimulationError as error:
-        scene.notes.see(Unfinished("world", what, world.loop.time()))
-        return [Violation("liveness", f"{type(error).__name__} in {what}: {error}", "world")]
-    return []
+        scene.notes.see(Unfinished("world", f"{type(error).__name__} in {what}: {error}", began))
+        return False
+    return True
 
 
 def _unexpected(scene: Scene) -> list[Violation]:
     return [
-        Violation("liveness", f"{type(error).__name__} in {what}\n{''.join(traceback.format_exception(error))}", process)
+        Violation(
+            "liveness", f"{type(error).__name__} in {what}\n{''.join(traceback.format_exception(error))}", process
+        )
         for process, what, error in scene.errors
     ]

@@ -109,7 +109,7 @@ async def _guarded(scene: Scene, process: str, what: str, work: Awaitable[None])
     try:
         await work
     except StorageError as error:
-        if not scene.faulty():
+        if not scene.faulty() and "on purpose" not in str(error):  # a pause keeps answers back
             scene.errors.append((process, what, error))
     except Exception as error:  # noqa: BLE001 - it is reported, and the others go on
         scene.errors.append((process, what, error))

@@ -44,21 +44,21 @@ async def fork_out(hand: Hand, rng: random.Random) -> None:
     if rng.random() < 0.3:
         await _STEPS["write"](hand, rng)
     await asyncio.wait(home, timeout=_PATIENCE)
-    brought = [found for each in home if each.done() and (found := each.result()) is not None]
+    brought = [one for each in home if each.done() and (one := each.result()) is not None]
     for each in home:
         each.cancel()  # who comes later comes too late
     if not brought:
         return
     merged = True
     try:
-        await hand.session.merge_async([each.payload for each in brought], on_overlap=on_overlap)
+        await hand.session.merge_async([one.payload for one in brought], on_overlap=on_overlap)
     except MergeConflictError:
         merged = False
-    for each in brought:
-        for read in each.reads:  # those of forks that do not come home decide nothing
+    for found in brought:
+        for read in found.reads:  # those of forks that do not come home decide nothing
             hand.see(read if merged else replace(read, counts=False))
         if merged:
-            hand.operations.extend(each.operations)
+            hand.operations.extend(found.operations)
 
 
 def _send_out(hand: Hand, pickled: bytes, readable: bool, seed: int) -> asyncio.Future[Brought | None]:
