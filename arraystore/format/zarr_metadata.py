@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from operator import lt
 from typing import Any
 
@@ -157,8 +157,9 @@ def array_info(documents: dict[str, bytes]) -> ArrayInfo:
         If they do not describe one.
     """
     found: list[ArrayInfo] = []
-    if "zarr.json" in documents and (value := _load(documents["zarr.json"])) is not None:
-        info = _parsed_v3(value)
+    if (document := documents.get("zarr.json")) is not None:
+        info = _remembered_v3(document) if len(document) <= _REMEMBERED_BYTES else None
+        info = info or _info_v3(document)  # a document that was not understood before may be, with a new encoding
         if info is not None:
             found.append(info)
     if ".zarray" in documents and (value := _load(documents[".zarray"])) is not None:
@@ -171,6 +172,16 @@ def array_info(documents: dict[str, bytes]) -> ArrayInfo:
     if len(found) == 2 and found[1].encodings != first.encodings:
         return ArrayInfo(first.shape, first.grid, first.encodings + found[1].encodings, first.foreign)
     return first
+
+
+def _info_v3(document: bytes) -> ArrayInfo | None:
+    value = _load(document)
+    return None if value is None else _parsed_v3(value)
+
+
+_REMEMBERED_BYTES = 4096
+_remembered_v3 = lru_cache(maxsize=1024)(_info_v3)
+"""The same document is asked about again and again: at each look at its array, and each time that a log is applied."""
 
 
 def _sizes(value: Any) -> tuple[int, ...] | None:
