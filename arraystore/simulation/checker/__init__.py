@@ -1,5 +1,96 @@
 """Checks what a run has left in the bucket against what its actors meant and saw.
 
 Nothing of the code under test is imported: objects are decoded anew after docs/format.md, and the semantics of
-operations is written down a second time, as plain as it can be.
+operations is written down a second time, as plain as it can be.  `docs/verification.md` says which property is checked
+how.
+
+>>> check(world.bucket.objects, notes)
+[]
 """
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from arraystore.simulation.checker.content import wrong_content
+from arraystore.simulation.checker.decoder import Commit, Reader
+from arraystore.simulation.checker.derived import wrong_derivatives
+from arraystore.simulation.checker.hierarchies import broken_hierarchies
+from arraystore.simulation.checker.isolation import concurrent_changes
+from arraystore.simulation.checker.logs import Logs
+from arraystore.simulation.checker.meant import meant_by
+from arraystore.simulation.checker.model import ModelError
+from arraystore.simulation.checker.named import wrong_references
+from arraystore.simulation.checker.outcomes import wrong_outcomes
+from arraystore.simulation.checker.reads import wrong_ancestries, wrong_reads
+from arraystore.simulation.checker.realtime import late_sights
+from arraystore.simulation.checker.records import broken_history
+from arraystore.simulation.checker.serial import dependency_cycles, stale_reads
+from arraystore.simulation.checker.violations import RULES, DecodingError, Violation
+from arraystore.simulation.observations import Observations, Transaction, Unfinished
+
+__all__ = ["RULES", "DecodingError", "Violation", "check"]
+
+
+def check(
+    objects: Mapping[str, bytes],
+    notes: Observations,
+    virtual: Callable[[str, int, int], bytes] | None = None,
+) -> list[Violation]:
+    """Check a run.
+
+    Parameters
+    ----------
+    objects
+        Everything in the bucket, by key.
+    notes
+        What the actors noted.
+    virtual
+        Returns a range of the object at a URL, where there are virtual chunks.
+
+    Returns
+    -------
+    list of Violation
+        Everything that must never be; empty for a correct run.
+    """
+    reader = Reader(objects) if virtual is None else Reader(objects, virtual)
+    logs = Logs.read(reader)
+    return [
+        *logs.broken,
+        *broken_history(logs),
+        *wrong_outcomes(logs, notes),
+        *_committed(logs, notes),
+        *broken_hierarchies(logs),
+        *wrong_reads(logs, notes),
+        *wrong_ancestries(logs, notes),
+        *stale_reads(logs, notes),
+        *dependency_cycles(logs, notes),
+        *late_sights(logs, notes),
+        *wrong_derivatives(logs),
+        *wrong_references(logs, notes),
+        *_unfinished(notes),
+    ]
+
+
+def _committed(logs: Logs, notes: Observations) -> Iterator[Violation]:
+    """Compare each commit with what its transaction meant."""
+    for commit in logs.commits():
+        transaction = notes.transactions.get(commit.after.message)
+        if transaction is not None:
+            yield from _one(logs, transaction, commit)
+
+
+def _one(logs: Logs, transaction: Transaction, commit: Commit) -> Iterator[Violation]:
+    try:
+        meant = meant_by(logs, transaction, commit)
+    except ModelError as error:
+        yield Violation("content", f"it cannot have done what it noted: {error}", transaction.label)
+        return
+    yield from concurrent_changes(logs, transaction, commit, meant)
+    yield from wrong_content(logs, transaction, commit, meant)
+
+
+def _unfinished(notes: Observations) -> Iterator[Violation]:
+    for seen in notes.seen:
+        if isinstance(seen, Unfinished):
+            yield Violation("liveness", f"{seen.what} never ended; it began at {seen.since:.3f}", seen.process)

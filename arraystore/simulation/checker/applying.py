@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from arraystore.simulation.checker.arrays import array_of, grown
+from arraystore.simulation.checker.arrays import array_of, grown, reads_alike
 from arraystore.simulation.checker.decoding import Cells, Coords
 from arraystore.simulation.checker.states import ARRAY, FILE, Layer, Node, Nodes, moved
 
@@ -46,6 +46,7 @@ class Touched:
     deleted: set[bytes] = field(default_factory=set)
     moved: set[bytes] = field(default_factory=set)
     updated: set[bytes] = field(default_factory=set)
+    reshaped: set[bytes] = field(default_factory=set)
     appended: dict[bytes, int] = field(default_factory=dict)
     chunks: dict[bytes, set[Coords]] = field(default_factory=dict)
     shifts: dict[bytes, tuple[int, ...]] = field(default_factory=dict)
@@ -54,6 +55,17 @@ class Touched:
     def nodes(self) -> set[bytes]:
         """Ids of everything that was changed in any way."""
         return self.created | self.deleted | self.moved | self.updated | self.appended.keys() | self.chunks.keys()
+
+    def add(self, other: Touched) -> None:
+        """Add what a later transaction changed."""
+        self.created |= other.created
+        self.deleted |= other.deleted
+        self.moved |= other.moved
+        self.updated |= other.updated
+        self.reshaped |= other.reshaped
+        self.appended |= other.appended
+        for node, coords in other.chunks.items():
+            self.chunks.setdefault(node, set()).update(coords)
 
 
 def apply_nodes(state: Nodes, changes: Iterable[Any], touched: Touched) -> None:
@@ -73,7 +85,10 @@ def apply_nodes(state: Nodes, changes: Iterable[Any], touched: Touched) -> None:
             raise ValueError(f"a change of {'/' + path!r} as another kind of node")
         if operation == UPDATED:
             merged = {**node.documents, **documents}
-            state.put(replace(node, documents={n: d for n, d in merged.items() if d is not None}))
+            after = {n: d for n, d in merged.items() if d is not None}
+            if kind == ARRAY and not reads_alike(node.documents, after):
+                touched.reshaped.add(identifier)
+            state.put(replace(node, documents=after))
             touched.updated.add(identifier)
         elif operation == DELETED:
             state.remove(identifier)

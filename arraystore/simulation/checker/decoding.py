@@ -119,10 +119,7 @@ def cells(low: list[int], high: list[int], presence: int, data: bytes, count: in
         if count != total:
             raise ValueError("a dense box with another count than cells")
         return list(product(*(range(b, h) for b, h in zip(low, high, strict=True))))
-    if presence == 1:
-        numbers = [n for n in range(total) if data[n // 8] >> (7 - n % 8) & 1]
-    else:
-        numbers = column(data, count)
+    numbers = [n for n in range(total) if data[n >> 3] >> (7 - n & 7) & 1] if presence == 1 else column(data, count)
     if len(numbers) != count:
         raise ValueError("another number of cells than references")
     found: list[Coords] = []

@@ -1,0 +1,124 @@
+"""Rule "derived": checkpoints, history pages, hints and rewrites say nothing but what the log says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from urllib.parse import unquote
+
+from arraystore.simulation.checker.content import differences
+from arraystore.simulation.checker.decoder import Branch, HistoryRow, Reader
+from arraystore.simulation.checker.decoding import id_text
+from arraystore.simulation.checker.logs import Logs, id_bytes
+from arraystore.simulation.checker.states import Nodes, Snapshot
+from arraystore.simulation.checker.violations import DecodingError, Violation
+
+__all__ = ["wrong_derivatives"]
+
+_RULE = "derived"
+_NOTHING = bytes(12)
+
+
+def wrong_derivatives(logs: Logs) -> Iterator[Violation]:
+    """Compare with the logs all that was derived from them."""
+    for branch in logs.branches.values():
+        yield from _rewrites(branch)
+    for key in sorted(logs.reader.objects):
+        kind, _, rest = key.partition("/")
+        try:
+            if kind == "snapshots":
+                yield from _checkpoint(logs, id_bytes(rest), key)
+            elif kind == "history":
+                yield from _page(logs, key)
+            elif kind == "hints" and unquote(rest) in logs.branches:
+                logs.reader.hint(unquote(rest))
+        except DecodingError as error:
+            yield Violation(_RULE, error.what, error.key)
+
+
+def _rewrites(branch: Branch) -> Iterator[Violation]:
+    for rewrite in branch.rewrites:
+        if rewrite.before.chunks != rewrite.after.chunks:
+            changed = [
+                c
+                for c in rewrite.before.chunks.keys() | rewrite.after.chunks.keys()
+                if rewrite.before.chunks.get(c) != rewrite.after.chunks.get(c)
+            ]
+            what = f"it changes chunks {sorted(changed)[:3]} of {'/' + rewrite.after.path!r}"
+            yield Violation(_RULE, what, f"record {rewrite.number} of {branch.name!r}")
+
+
+def _checkpoint(logs: Logs, identifier: bytes, key: str) -> Iterator[Violation]:
+    reader = logs.reader
+    found = reader.checkpoint(identifier)
+    expected = _expected(logs, found)
+    if expected is None:
+        if found.branch in logs.branches:
+            yield Violation(_RULE, f"it is that of record {found.number} of {found.branch!r}, which has another", key)
+        return
+    for name in ("id", "parent", "time", "message", "metadata"):
+        one, other = getattr(found, name), getattr(expected, name)
+        if one != other and (one or other):
+            yield Violation(_RULE, f"its {name} is {one!r}, not {other!r}", key)
+    for difference in differences(Nodes(expected.nodes, expected.keys), found, set()):
+        yield Violation(_RULE, str(difference), key)
+    yield from _layers(expected, found, key)
+    yield from _pages(reader, found, identifier, key)
+
+
+def _expected(logs: Logs, found: Snapshot) -> Snapshot | None:
+    """Return the snapshot that a checkpoint is of: the last one of its record, or one within it."""
+    branch = logs.branches.get(found.branch)
+    if branch is None or found.number >= len(branch.states):
+        return None
+    state = branch.states[found.number]
+    if state.id == found.id:
+        return replace(state, time=found.time) if not found.number and branch.origin else state
+    within = branch.snapshot(found.id)
+    return within if within is not None and within.number == found.number else None
+
+
+def _layers(expected: Snapshot, found: Snapshot, key: str) -> Iterator[Violation]:
+    for identifier, place in expected.keys.items():
+        node = found.by_id(identifier)
+        if node is not None and [x.id for x in node.layers] != [x.id for x in expected.nodes[place].layers]:
+            yield Violation(_RULE, f"layers of {'/' + node.path!r} are not those of the log", key)
+
+
+def _pages(reader: Reader, found: Snapshot, identifier: bytes, key: str) -> Iterator[Violation]:
+    """Check that the pages that a checkpoint names are there, follow each other, and hold the ids that it says."""
+    end = 0
+    for level, index, low, high in reader.pages(identifier):
+        size = 64**level
+        if size * index != end or size * (index + 1) > found.number:
+            yield Violation(_RULE, f"its page {index} of level {level} does not follow record {end}", key)
+        end = size * (index + 1)
+        rows, _ = reader.history(found.branch, level, index)
+        ids = [row.id for row in rows]
+        if (low, high) != (min(ids, default=_NOTHING), max(ids, default=_NOTHING)):
+            yield Violation(_RULE, f"its page {index} of level {level} has other ids than it says", key)
+
+
+def _page(logs: Logs, key: str) -> Iterator[Violation]:
+    _, name, level, index = key.split("/")
+    branch = logs.branches.get(unquote(name))
+    if branch is None:
+        return
+    rows, checkpoints = logs.reader.history(branch.name, int(level), int(index))
+    size = 64 ** int(level)
+    first, last = size * int(index) + 1, size * (int(index) + 1)
+    expected = [_row(c.after) for c in branch.commits if first <= c.number <= last]
+    if not int(index) and branch.origin is None:
+        expected.insert(0, _row(branch.first))
+    if rows != expected:
+        differing = [a for a, b in zip(rows, expected, strict=False) if a != b]
+        yield Violation(_RULE, f"{len(rows)} rows, not the {len(expected)} of the log: {differing[:1]}", key)
+    for number, identifier in checkpoints:
+        state = logs.reader.checkpoint(identifier)
+        if (state.branch, state.number) != (branch.name, number) or number > last:
+            yield Violation(_RULE, f"its checkpoint {id_text(identifier)} is not that of record {number}", key)
+
+
+def _row(state: Snapshot) -> HistoryRow:
+    metadata = state.metadata or None
+    return HistoryRow(state.number, state.id, state.parent, state.time, state.message, metadata)

@@ -1,0 +1,119 @@
+"""All logs of a repository, and what transactions became of in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from urllib.parse import unquote
+
+from arraystore.simulation.checker.applying import Touched
+from arraystore.simulation.checker.decoder import Branch, Commit, Reader
+from arraystore.simulation.checker.decoding import id_text
+from arraystore.simulation.checker.states import Snapshot
+from arraystore.simulation.checker.violations import DecodingError, Violation
+
+__all__ = ["Logs", "id_bytes", "short"]
+
+_DIGITS = {letter: value for value, letter in enumerate("0123456789ABCDEFGHJKMNPQRSTVWXYZ")}
+
+
+def id_bytes(text: str) -> bytes:
+    """Return the bytes of an id."""
+    number = 0
+    for letter in text:
+        number = number << 5 | _DIGITS[letter]
+    return number.to_bytes(12, "big")
+
+
+def short(value: bytes | None) -> str:
+    """Return bytes as they are shown to people."""
+    if value is None:
+        return "nothing"
+    return repr(value[:60]) + (f" and {len(value) - 60} bytes more" if len(value) > 60 else "")
+
+
+@dataclass
+class Logs:
+    """Every branch that could be read.
+
+    Parameters
+    ----------
+    reader
+        Of the objects.
+    branches
+        By name.
+    broken
+        What could not be read.
+    """
+
+    reader: Reader
+    branches: dict[str, Branch] = field(default_factory=dict)
+    broken: list[Violation] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, reader: Reader) -> Logs:
+        """Read all branches; those that are damaged become violations."""
+        logs = cls(reader)
+        for name in logs.names():
+            try:
+                logs.branches[name] = reader.branch(name)
+            except DecodingError as error:
+                logs.broken.append(Violation("history", error.what, error.key))
+        return logs
+
+    def names(self) -> list[str]:
+        """Return the names of all branches that have records."""
+        prefix = "refs/branch/"
+        keys = (key[len(prefix) :] for key in self.reader.objects if key.startswith(prefix))
+        return sorted({unquote(key.partition("/")[0]) for key in keys})
+
+    @cached_property
+    def places(self) -> dict[bytes, tuple[str, int]]:
+        """Branch and place of each snapshot; one that a branch was created at is that of the branch that made it."""
+        found: dict[bytes, tuple[str, int]] = {}
+        for name, branch in sorted(self.branches.items(), key=lambda item: item[1].origin is not None):
+            for identifier, at in branch.positions.items():
+                found.setdefault(identifier, (name, at))
+        return found
+
+    @cached_property
+    def labelled(self) -> dict[str, list[Commit]]:
+        """All commits by their message."""
+        found: dict[str, list[Commit]] = {}
+        for commit in self.commits():
+            found.setdefault(commit.after.message, []).append(commit)
+        return found
+
+    def commits(self) -> Iterator[Commit]:
+        """Iterate over the commits of all branches, each in order."""
+        for branch in self.branches.values():
+            yield from branch.commits
+
+    def snapshot(self, text: str) -> Snapshot | None:
+        """Return a snapshot by the text of its id; None if no log has it."""
+        place = self.places.get(id_bytes(text))
+        if place is None:
+            return None
+        return self.branches[place[0]].snapshot(id_bytes(text))
+
+    def between(self, branch: str, start: int, end: int) -> Touched:
+        """Return what the commits after one place of a log, and before another, have touched."""
+        touched = Touched()
+        for commit in self.branches[branch].commits[start:end]:
+            touched.add(commit.touched)
+        return touched
+
+    def labels(self, branch: str, start: int, end: int) -> str:
+        """Return the messages of the commits between two places, for people."""
+        return _few([commit.after.message for commit in self.branches[branch].commits[start:end]])
+
+
+def _few(texts: Sequence[str]) -> str:
+    shown = ", ".join(texts[:5])
+    return shown + (f" and {len(texts) - 5} more" if len(texts) > 5 else "")
+
+
+def text_of(identifier: bytes | None) -> str | None:
+    """Return the text of an id, None for none."""
+    return None if identifier is None else id_text(identifier)

@@ -1,0 +1,168 @@
+"""From what a transaction was noted to do to the changes that its commit may consist of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from arraystore.simulation.checker.applying import Touched
+from arraystore.simulation.checker.arrays import array_of
+from arraystore.simulation.checker.decoder import Commit
+from arraystore.simulation.checker.decoding import Cells, Coords
+from arraystore.simulation.checker.effects import Effects, effects_of
+from arraystore.simulation.checker.logs import Logs, id_bytes
+from arraystore.simulation.checker.model import End, ModelError, View
+from arraystore.simulation.checker.states import Snapshot
+from arraystore.simulation.observations import Merge, Rebase, Refused, Solver, Transaction
+
+__all__ = ["Meant", "Policy", "meant_by", "merges_for"]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What solvers were told to allow, together.
+
+    Parameters
+    ----------
+    alone
+        No solver at all: nobody else may have committed.
+    chunks
+        Which of ``ours`` and ``theirs`` may win.
+    delete_array, delete_group
+        Whether nodes may be deleted that others have changed.
+    custom
+        Whether somebody's own solver had a say.
+    """
+
+    alone: bool
+    chunks: frozenset[str]
+    delete_array: bool
+    delete_group: bool
+    custom: bool
+
+    @classmethod
+    def of(cls, solvers: Iterable[Solver]) -> Policy:
+        """Return what solvers allow."""
+        found = list(solvers)
+        basic = [solver for solver in found if solver.kind == "basic"]
+        return cls(
+            all(solver.kind == "none" for solver in found),
+            frozenset(solver.on_chunk_conflict for solver in basic) - {"fail"},
+            any(not solver.fail_on_delete_of_updated_array for solver in basic),
+            any(not solver.fail_on_delete_of_updated_group for solver in basic),
+            any(solver.kind == "custom" for solver in found),
+        )
+
+
+@dataclass
+class Meant:
+    """What a commit is to consist of.
+
+    Parameters
+    ----------
+    effects
+        Its changes.
+    base
+        Snapshot that they were made on: that of the last rebase.
+    start
+        Place of the base in the log.
+    policy
+        What the solvers of its commit allow.
+    concurrent
+        What was committed between base and commit.
+    """
+
+    effects: Effects
+    base: Snapshot
+    start: int
+    policy: Policy
+    concurrent: Touched
+
+
+def meant_by(logs: Logs, transaction: Transaction, commit: Commit) -> Meant:
+    """Return what a transaction meant to commit.
+
+    Raises
+    ------
+    ModelError
+        If its operations cannot have been made.
+    """
+    branch = logs.branches[commit.branch]
+    base, start = _base(logs, commit, transaction.base)
+    view = View(base, transaction.label)
+    for operation in transaction.operations:
+        if not isinstance(operation, Rebase):
+            view.apply(operation)
+            continue
+        newer, at = _base(logs, commit, operation.snapshot)
+        if at < start:
+            raise ModelError(f"its rebase goes back to {operation.snapshot}")
+        concurrent = logs.between(commit.branch, start, at)
+        view = _rebased(view, newer, Policy.of([operation.solver]), concurrent, transaction.merges)
+        base, start = newer, at
+    deciding = [attempt.solver for attempt in transaction.attempts if not isinstance(attempt.outcome, Refused)]
+    concurrent = logs.between(commit.branch, start, branch.positions[commit.id] - 1)
+    return Meant(effects_of(view), base, start, Policy.of(deciding), concurrent)
+
+
+def _base(logs: Logs, commit: Commit, text: str) -> tuple[Snapshot, int]:
+    branch = logs.branches[commit.branch]
+    at = branch.positions.get(id_bytes(text))
+    if at is None or at >= branch.positions[commit.id]:
+        raise ModelError(f"its base {text} is not before it on branch {commit.branch!r}")
+    found = branch.snapshot(id_bytes(text))
+    assert found is not None
+    return found, at
+
+
+def _rebased(view: View, newer: Snapshot, policy: Policy, concurrent: Touched, merges: Iterable[Merge]) -> View:
+    """Return a session's view after a rebase: the same changes, on top of another snapshot."""
+    effects = effects_of(view)
+    if "theirs" in policy.chunks:
+        effects = effects.without_chunks(concurrent)
+    if policy.custom:
+        effects = _merged(effects, newer, concurrent, merges)
+    state, _ = effects.onto(newer, forced=policy.delete_group)
+    result = View(newer, view.label)
+    result.follow(view)
+    result.state = state
+    result.cuts = {node: cut for node, cut in effects.cuts.items() if node in state.keys}
+    result.written = {node: dict(cells) for node, cells in effects.chunks.items() if node in state.keys}
+    for identifier, append in effects.appends.items():
+        node = newer.by_id(identifier)
+        if node is not None:
+            array = array_of(node.documents)
+            length = array.shape[append.axis]
+            shift = append.shift(length, len(array.shape))
+            moved = {tuple(map(sum, zip(c, shift, strict=True))): data for c, data in append.cells.items()}
+            result.written.setdefault(identifier, {}).update(moved)
+            result.ends[identifier] = End(append.axis, length)
+    for identifier, end in view.ends.items():
+        if identifier in newer.keys and identifier in state.keys:
+            result.ends.setdefault(identifier, end)
+    return result
+
+
+def _merged(effects: Effects, newer: Snapshot, concurrent: Touched, merges: Iterable[Merge]) -> Effects:
+    """Return the changes with what a custom solver answered as they were rebased."""
+    chunks: dict[bytes, Cells] = {}
+    merges = list(merges)
+    for identifier, cells in effects.chunks.items():
+        node = newer.by_id(identifier)
+        kept = dict(cells)
+        for coords in cells.keys() & concurrent.chunks.get(identifier, set()):
+            answers = [
+                m for m in merges_for(merges, node.path if node else "", coords) if id_bytes(m.theirs) == newer.id
+            ]
+            if answers and answers[-1].data is None:
+                del kept[coords]
+            elif answers:
+                kept[coords] = answers[-1].data
+        if kept:
+            chunks[identifier] = kept
+    return replace(effects, chunks=chunks)
+
+
+def merges_for(merges: Iterable[Merge], path: str, coords: Coords) -> list[Merge]:
+    """Return what a custom solver answered about a chunk."""
+    return [merge for merge in merges if merge.coords == coords and merge.path.strip("/") == path]

@@ -1,0 +1,45 @@
+"""Rule "commits": what was acknowledged is there, once; what was refused is not; nothing is there that nobody meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from arraystore.simulation.checker.decoding import id_text
+from arraystore.simulation.checker.logs import Logs
+from arraystore.simulation.checker.violations import Violation
+from arraystore.simulation.observations import Committed, Observations, Refused, Transaction
+
+__all__ = ["wrong_outcomes"]
+
+_RULE = "commits"
+
+
+def wrong_outcomes(logs: Logs, notes: Observations) -> Iterator[Violation]:
+    """Compare outcomes with the logs."""
+    for transaction in notes.transactions.values():
+        yield from _outcome(logs, transaction)
+    for label, commits in logs.labelled.items():
+        if label not in notes.transactions:
+            where = f"record {commits[0].number} of {commits[0].branch!r}"
+            yield Violation(_RULE, f"nobody meant to commit {label!r}", where)
+
+
+def _outcome(logs: Logs, transaction: Transaction) -> Iterator[Violation]:
+    label, outcome = transaction.label, transaction.outcome
+    found = logs.labelled.get(label, [])
+    ids = [id_text(commit.id) for commit in found]
+    if len(found) > 1:
+        yield Violation(_RULE, f"it was committed {len(found)} times: {', '.join(ids)}", label)
+    if isinstance(outcome, Committed) and ids != [outcome.snapshot]:
+        there = "nothing of it is there" if not ids else f"it is there as {ids[0]}"
+        yield Violation(_RULE, f"it was acknowledged as {outcome.snapshot}, and {there}", label)
+    if isinstance(outcome, Refused) and ids:
+        yield Violation(_RULE, f"it was refused ({outcome.error}), and is there as {ids[0]}", label)
+    for commit in found:
+        if commit.branch != transaction.branch:
+            what = f"it was meant for branch {transaction.branch!r}, and is on {commit.branch!r}"
+            yield Violation(_RULE, what, label)
+        if (commit.isolation == 1) != (transaction.isolation == "serializable"):
+            yield Violation(_RULE, f"its record says isolation {commit.isolation}", label)
+        if dict(commit.after.metadata or {}) != dict(transaction.metadata or {}):
+            yield Violation(_RULE, f"its metadata is {commit.after.metadata}, not {transaction.metadata}", label)

@@ -1,0 +1,96 @@
+"""Rule "real time": whoever begins after an acknowledgement, or after somebody has seen a tip, sees that or newer."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from arraystore.simulation.checker.logs import Logs, id_bytes
+from arraystore.simulation.checker.violations import Violation
+from arraystore.simulation.observations import Committed, Observations, Rebase, TipLook, Transaction
+
+__all__ = ["late_sights"]
+
+_RULE = "real time"
+
+
+@dataclass
+class _Known:
+    """When which place of a log was known for certain to somebody."""
+
+    times: list[float] = field(default_factory=list)
+    newest: list[tuple[int, str]] = field(default_factory=list)
+
+    def add(self, at: float, place: int, who: str) -> None:
+        """Add in order of time."""
+        if not self.newest or place > self.newest[-1][0]:
+            self.times.append(at)
+            self.newest.append((place, who))
+
+    def before(self, at: float) -> tuple[int, str]:
+        """Return the newest place that was known before a moment, and who knew it."""
+        count = bisect_left(self.times, at)
+        return self.newest[count - 1] if count else (-1, "")
+
+
+def late_sights(logs: Logs, notes: Observations) -> Iterator[Violation]:
+    """Check everybody who looked at the tip of a branch."""
+    known = _known(logs, notes)
+    for transaction in notes.transactions.values():
+        branch = transaction.branch
+        sight = f"a session of {transaction.process}"
+        yield from _late(logs, known, branch, transaction.base, transaction.began, sight, transaction.label)
+        yield from _overtaken(logs, transaction)
+    for seen in notes.seen:
+        if isinstance(seen, TipLook):
+            sight = f"a look of {seen.process}"
+            yield from _late(logs, known, seen.branch, seen.snapshot, seen.began, sight, f"branch {seen.branch!r}")
+
+
+def _known(logs: Logs, notes: Observations) -> dict[str, _Known]:
+    facts: list[tuple[float, str, str, str]] = []
+    for transaction in notes.transactions.values():
+        facts.append((transaction.opened, transaction.branch, transaction.base, f"base of {transaction.label}"))
+        for attempt in transaction.attempts:
+            if isinstance(attempt.outcome, Committed) and attempt.ended is not None:
+                snapshot = attempt.outcome.snapshot
+                facts.append((attempt.ended, transaction.branch, snapshot, f"acknowledgement of {transaction.label}"))
+    looks = [seen for seen in notes.seen if isinstance(seen, TipLook)]
+    facts += [(seen.ended, seen.branch, seen.snapshot, f"look of {seen.process}") for seen in looks]
+    known: dict[str, _Known] = defaultdict(_Known)
+    for at, branch, snapshot, who in sorted(facts):
+        place = _place(logs, branch, snapshot)
+        if place is not None:
+            known[branch].add(at, place, who)
+    return known
+
+
+def _place(logs: Logs, branch: str, snapshot: str) -> int | None:
+    log = logs.branches.get(branch)
+    return None if log is None else log.positions.get(id_bytes(snapshot))
+
+
+def _late(
+    logs: Logs, known: dict[str, _Known], branch: str, snapshot: str, began: float, who: str, where: str
+) -> Iterator[Violation]:
+    place = _place(logs, branch, snapshot)
+    if place is None:
+        if branch in logs.branches:
+            yield Violation(_RULE, f"{who} began on {snapshot}, which branch {branch!r} never had", where)
+        return
+    newest, since = known[branch].before(began)
+    if place < newest:
+        what = f"{who} that began at {began:.3f} got snapshot {place} of {branch!r}, older than {newest} ({since})"
+        yield Violation(_RULE, what, where)
+
+
+def _overtaken(logs: Logs, transaction: Transaction) -> Iterator[Violation]:
+    """Check that a transaction is behind all that it was based on."""
+    for commit in logs.labelled.get(transaction.label, []):
+        branch = logs.branches[commit.branch]
+        bases = [transaction.base, *[o.snapshot for o in transaction.operations if isinstance(o, Rebase)]]
+        for base in bases:
+            if branch.positions.get(id_bytes(base), 0) >= branch.positions[commit.id]:
+                yield Violation(_RULE, f"it stands before its base {base}", transaction.label)
