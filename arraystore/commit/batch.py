@@ -86,12 +86,12 @@ class Batch:
         self._attachments += prepared.attachments
         return True
 
-    def refuse(self, ticket: bytes) -> bool:
+    def refuse(self, identifier: bytes) -> bool:
         """Say in the record that a proposal is refused; False if there is no room, and a later one has to."""
-        if self._body + len(ticket) > _ROOM:
+        if self._body + len(identifier) > _ROOM:
             return False
-        self._body += len(ticket)
-        self.refused.append(ticket)
+        self._body += len(identifier)
+        self.refused.append(identifier)
         return True
 
     @property

@@ -35,7 +35,7 @@ __all__ = ["GroupCommitter"]
 _MOST_REFUSALS = 100
 """Records in a row that a storage may refuse as existing without showing one."""
 
-_STALE = 10.0
+_STALE = 2.0
 """Seconds after which a process looks at the log before its first attempt, which would probably lose."""
 
 _SHORT_TRIES = 2

@@ -64,7 +64,6 @@ _WAIT = 3.0
 class _Entry:
     """A proposal, and what became of it."""
 
-    ticket: bytes
     prepared: Prepared
     reads: ReadSet | None
     guard: frozenset[bytes]
@@ -86,6 +85,7 @@ class _Intent:
     """An intent as far as it is known."""
 
     key: str
+    id: bytes
     sequence: int
     last: int
     entries: list[_Entry] | None = None
@@ -94,6 +94,8 @@ class _Intent:
     """Number of the record up to which its entries were checked."""
     passed_over: int = 0
     unreadable: bool = False
+    decided: bool = False
+    """Whether a record has decided about its first transaction, at least."""
 
     @property
     def open(self) -> bool:
@@ -186,7 +188,7 @@ class Line:
         """List what is behind a record, intents included; returns the number of the newest record."""
         found = await self._list(tip.sequence)
         self._note(found)
-        if any(known.open and known.last > found.newest for known in self._known.values()):
+        if any(known.open and not known.decided and known.last > found.newest for known in self._known.values()):
             self.busy = True
         return found.newest
 
@@ -212,8 +214,8 @@ class Line:
         self._known = {key: known for key, known in self._known.items() if key in listed}
         for key in found.keys:
             if key not in self._known:
-                sequence, _ = read_intent_key(self.log.prefix, key) or (0, b"")
-                self._known[key] = _Intent(key, sequence, sequence + PATIENCE)
+                sequence, identifier = read_intent_key(self.log.prefix, key) or (0, b"")
+                self._known[key] = _Intent(key, identifier, sequence, sequence + PATIENCE)
 
     def _now(self) -> float:
         return self.log.environment.now_us() / 1e6
@@ -275,7 +277,8 @@ class Line:
         known = self._tip
         if known is None or not 0 <= tip.sequence - known.sequence <= PATIENCE:
             self._tip, self._passages = tip, {}
-            self._known = {key: _Intent(key, each.sequence, each.last) for key, each in self._known.items()}
+            fresh = {key: _Intent(key, each.id, each.sequence, each.last) for key, each in self._known.items()}
+            self._known = fresh
         elif known.sequence < tip.sequence:
             await self._follow_to(tip.sequence)
         self._progress, self._recorded = self._now(), False
@@ -285,19 +288,19 @@ class Line:
         log, environment = self.log, self.log.environment
         sequence = self._at.sequence
         entries = [
-            _Entry(environment.new_id(), each.prepared, each.reads, each.guard, each)
-            for each in requests
-            if each.base.sequence == sequence
+            _Entry(each.prepared, each.reads, each.guard, each) for each in requests if each.base.sequence == sequence
         ]
-        proposals = tuple(proposal_of(e.ticket, e.prepared, e.reads, e.guard) for e in entries)
+        proposals = tuple(proposal_of(e.prepared, e.reads, e.guard) for e in entries)
         encoded = encode_intent(Intent(log.branch, sequence, sequence + PATIENCE, proposals))
         if len(encoded) > MAX_INTENT and len(entries) > 1:
             return await self._publish(requests[: len(requests) // 2])
         if len(encoded) > MAX_INTENT or not entries:
             self.busy = False  # it has to be committed by itself
             return None
-        key = intent_key(log.prefix, sequence, environment.new_id())
-        mine = _Intent(key, sequence, sequence + PATIENCE, entries, sequence)
+        again = requests[0].outstanding >= sequence  # there may be an intent of this name
+        identifier = environment.new_id() if again else entries[0].prepared.id
+        key = intent_key(log.prefix, sequence, identifier)
+        mine = _Intent(key, identifier, sequence, sequence + PATIENCE, entries, sequence)
         for entry in entries:
             each = entry.request
             assert each is not None
@@ -350,7 +353,7 @@ class Line:
     def _counts(self, intent: _Intent) -> bool:
         """Tell whether the owner of an intent may be expected to lead."""
         over = intent.unreadable or intent.passed_over >= _PASSED_OVER or intent.last <= self._at.sequence
-        return intent.open and not over
+        return intent.open and not (over or intent.decided)
 
     # -- following the log --------------------------------------------------------------------------------------
 
@@ -394,6 +397,7 @@ class Line:
             if intent.sequence >= number:
                 continue
             intent.passed_over += 1
+            intent.decided = intent.decided or intent.id in passage.ids or intent.id in passage.refused
             for entry in intent.entries or ():
                 if not entry.decided:
                     self._decide(entry, passage)
@@ -404,7 +408,7 @@ class Line:
             entry.decided = True
             if entry.request is not None:
                 self._answer(entry.request, step)
-        elif entry.ticket in passage.refused:
+        elif entry.prepared.id in passage.refused:
             entry.decided = entry.refused = True
 
     def _answer(self, request: Request, step: Step) -> None:
@@ -495,13 +499,17 @@ class Line:
         """Return the record that decides what can be decided, and the intents that nobody needs after it."""
         batch = Batch(self.log, self._at)
         tidied = [key for key, known in self._known.items() if not known.open or known.last <= self._at.sequence]
-        for intent in self._takeable():
+        takeable = self._takeable()
+        newest = {entry.prepared.id: intent for intent in takeable for entry in intent.entries or ()}
+        for intent in takeable:
             self._check(intent)
             left = 0
             for entry in intent.entries or ():
-                if entry.refused and not entry.decided:
-                    left += not batch.refuse(entry.ticket)
-                elif not entry.decided:
+                if entry.decided or newest[entry.prepared.id] is not intent:
+                    continue  # of what was proposed twice, only the later proposal counts
+                if entry.refused:
+                    left += not batch.refuse(entry.prepared.id)
+                else:
                     left += not self._take(batch, entry)
             if not left:
                 tidied.append(intent.key)
@@ -516,7 +524,7 @@ class Line:
             return batch.add(entry)
         except ArrayStoreError:
             self._refuse(entry)  # what it says cannot be: its owner gets an error from its own attempt
-            return batch.refuse(entry.ticket)
+            return batch.refuse(entry.prepared.id)
 
     def _check(self, intent: _Intent) -> None:
         """Check the entries of an intent against the records that have come since it was checked last."""

@@ -12,12 +12,11 @@ from arraystore.format.intent import Proposal
 __all__ = ["proposal_of", "read_proposal"]
 
 
-def proposal_of(ticket: bytes, prepared: Prepared, reads: ReadSet | None, guard: Collection[bytes]) -> Proposal:
+def proposal_of(prepared: Prepared, reads: ReadSet | None, guard: Collection[bytes]) -> Proposal:
     """Return what others have to know of a transaction whose change log is not an object of its own."""
     place = prepared.log_place
     assert not isinstance(place, bytes)
     return Proposal(
-        ticket,
         prepared.id,
         prepared.note,
         prepared.log,
@@ -32,8 +31,8 @@ def proposal_of(ticket: bytes, prepared: Prepared, reads: ReadSet | None, guard:
     )
 
 
-def read_proposal(name: str, proposal: Proposal) -> tuple[bytes, Prepared, ReadSet | None, frozenset[bytes]]:
-    """Return ticket, transaction, reads and guarded arrays; raises `FormatError`."""
+def read_proposal(name: str, proposal: Proposal) -> tuple[Prepared, ReadSet | None, frozenset[bytes]]:
+    """Return transaction, reads and guarded arrays; raises `FormatError`."""
     prepared = Prepared(
         proposal.id,
         proposal.note,
@@ -46,4 +45,4 @@ def read_proposal(name: str, proposal: Proposal) -> tuple[bytes, Prepared, ReadS
         dict(proposal.cuts),
     )
     reads = None if proposal.reads is None else ReadSet.decode(name, proposal.reads)
-    return proposal.ticket, prepared, reads, frozenset(proposal.guard)
+    return prepared, reads, frozenset(proposal.guard)

@@ -49,10 +49,9 @@ class Proposal:
 
     Parameters
     ----------
-    ticket
-        Id under which records refuse it; every time that it is proposed it gets another one.
     id
-        Of the snapshot that it makes.
+        Of the snapshot that it makes; a record that refuses it names this id, too, and speaks of what was proposed
+        before that record.
     note
         Message and metadata, encoded; attachment 0 where it is long.
     log
@@ -75,7 +74,6 @@ class Proposal:
         Arrays to which, if others have appended, its owner wants to look before it goes on.
     """
 
-    ticket: bytes
     id: bytes
     note: bytes
     log: TransactionLog
@@ -112,7 +110,7 @@ class Intent:
 
 
 def intent_key(branch_prefix: str, sequence: int, identifier: bytes) -> str:
-    """Return the key of an intent."""
+    """Return the key of an intent; its id is that of the first transaction in it, unless that was proposed before."""
     return f"{record_key(branch_prefix, sequence)}-{id_to_text(identifier)}"
 
 
@@ -139,7 +137,7 @@ def _proposal_wire(item: Proposal) -> tuple[Any, ...]:
     marks = tuple((node, *mark) for node, mark in item.marks.items())
     cuts = tuple(item.cuts.items())
     return (
-        *(item.ticket, item.id, item.note, log, item.attachments, item.time, item.isolation),
+        *(item.id, item.note, log, item.attachments, item.time, item.isolation),
         *(marks, cuts, item.reads, b"".join(item.guard)),
     )
 
@@ -156,8 +154,8 @@ def decode_intent(name: str, data: bytes | bytearray | memoryview, branch: str, 
 
 
 def _read_proposal(name: str, value: Any) -> Proposal:
-    ticket, identifier, note, wire, attachments, time, isolation, marks, cuts, reads, guard = read_tuple(
-        name, value, bytes, bytes, bytes, (tuple, int), tuple, int, int, tuple, tuple, (bytes, type(None)), bytes
+    identifier, note, wire, attachments, time, isolation, marks, cuts, reads, guard = read_tuple(
+        name, value, bytes, bytes, (tuple, int), tuple, int, int, tuple, tuple, (bytes, type(None)), bytes
     )
     if isolation not in (0, 1):
         raise FormatError(name, f"unknown isolation {isolation}")
@@ -171,7 +169,6 @@ def _read_proposal(name: str, value: Any) -> Proposal:
     if len(guard) % ID_BYTES:
         raise FormatError(name, "guarded arrays that are no ids")
     return Proposal(
-        read_id(name, ticket),
         read_id(name, identifier),
         note,
         read_log(name, wire, _UNKNOWN_RECORD),

@@ -152,8 +152,8 @@ class Commit:
     transactions
         At least one.
     refused
-        Tickets of proposed transactions (see `arraystore.format.intent`) that collide with what was committed before
-        this record, so that no later record may take them.
+        Ids of proposed transactions (see `arraystore.format.intent`) that collide with what was committed before this
+        record: no later record may take what was proposed before this one.
     """
 
     transactions: tuple[Transaction, ...]
@@ -347,9 +347,9 @@ def _read_commit(name: str, value: Any, branch: str, sequence: int) -> Commit:
     if not transactions:
         raise FormatError(name, "a commit of nothing")
     if len(refused) % ID_BYTES:
-        raise FormatError(name, "tickets of refused transactions that are no ids")
-    tickets = [refused[at : at + ID_BYTES] for at in range(0, len(refused), ID_BYTES)]
-    return Commit(tuple([_read_transaction(name, t, branch, sequence) for t in transactions]), tuple(tickets))
+        raise FormatError(name, "refused transactions that are no ids")
+    ids = [refused[at : at + ID_BYTES] for at in range(0, len(refused), ID_BYTES)]
+    return Commit(tuple([_read_transaction(name, t, branch, sequence) for t in transactions]), tuple(ids))
 
 
 def _read_transaction(name: str, value: Any, branch: str, sequence: int) -> Transaction:
