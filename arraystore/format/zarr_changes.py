@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from arraystore.errors import InvalidInputError
@@ -30,6 +31,9 @@ MEANING_ATTRIBUTES = (
 """Attributes that decide what stored numbers mean, after the CF conventions and xarray's encoding of dimensions."""
 
 _GRIDS = ("zarr.json", ".zarray")
+
+_KEPT = 512
+"""Documents whose shapes are remembered: each append is looked at when it is checked, gathered and applied."""
 
 
 def _parsed(documents: Documents, name: str) -> dict[str, Any] | None:
@@ -105,6 +109,12 @@ class Dimension:
 
 def dimension_of(documents: Documents, axis: int) -> Dimension:
     """Return length and chunk length of a dimension; raises `InvalidInputError` where there is none."""
+    return _dimension_of(documents.get("zarr.json"), documents.get(".zarray"), axis)
+
+
+@lru_cache(maxsize=_KEPT)
+def _dimension_of(zarr_json: bytes | None, zarray: bytes | None, axis: int) -> Dimension:
+    documents = _both(zarr_json, zarray)
     shape, found = array_info(documents).shape, _grids(documents, axis)
     sides = {_chunk(name, value, axis) for name, value in found.items()}
     lengths = {int(value["shape"][axis]) for value in found.values()}
@@ -144,8 +154,18 @@ def with_length(documents: Documents, axis: int, length: int) -> Documents:
 
     A document is parsed, its shape changed, and written again with members in the order in which they were.
     """
-    changed = dict(documents)
-    for name, value in _grids(documents, axis).items():
+    return documents | _with_length(documents.get("zarr.json"), documents.get(".zarray"), axis, length)
+
+
+@lru_cache(maxsize=_KEPT)
+def _with_length(zarr_json: bytes | None, zarray: bytes | None, axis: int, length: int) -> Documents:
+    changed: Documents = {}
+    for name, value in _grids(_both(zarr_json, zarray), axis).items():
         value["shape"][axis] = length
         changed[name] = json.dumps(value, indent=2).encode()
     return changed
+
+
+def _both(zarr_json: bytes | None, zarray: bytes | None) -> Documents:
+    both = {"zarr.json": zarr_json, ".zarray": zarray}
+    return {name: document for name, document in both.items() if document is not None}
