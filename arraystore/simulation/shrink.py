@@ -1,12 +1,16 @@
-"""Making a failing run short: leaving out actors, turns, steps and faults as long as it still fails the same way."""
+"""Making a failing run short: leaving out actors, turns, steps and faults as long as it still fails the same way.
+
+First, runs of other seeds are tried which have less to do from the start: that is where most is to be had.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, cast
 
-from arraystore.simulation.actors.script import Part, Script
+from arraystore.simulation.actors.script import Part, Script, script_of
 from arraystore.simulation.actors.workload import Workload
 from arraystore.simulation.checker.violations import Violation
 from arraystore.simulation.faults import Faults
@@ -35,13 +39,19 @@ class Shrunk:
 
 
 def kinds_of(report: Report) -> frozenset[tuple[str, str]]:
-    """Return what kinds of violations there are: the rule, and the error where one was raised."""
-    return frozenset((each.rule, _error(each)) for each in report.violations)
+    """Return what kinds of violations there are: the rule, and the error or what the text says."""
+    return frozenset((each.rule, _kind(each)) for each in report.violations)
 
 
-def _error(violation: Violation) -> str:
+_PARTICULAR = re.compile(r"b?'[^']*'|b?\"[^\"]*\"|\([^)]*\)|\[[^]]*\]|\S*\d\S*")
+"""What differs between two violations of a kind: what is quoted or in brackets, and all with a digit."""
+
+
+def _kind(violation: Violation) -> str:
     first = violation.what.split(maxsplit=1)[0] if violation.what else ""
-    return first if first.endswith(("Error", "Exception")) else ""
+    if first.endswith(("Error", "Exception")):
+        return first
+    return " ".join(_PARTICULAR.sub(" ", violation.what).split()[:8])
 
 
 def shrink(plan: Plan, *, most_runs: int = 500, run: Callable[[Plan], Report] | None = None) -> Shrunk:
@@ -66,7 +76,16 @@ def shrink(plan: Plan, *, most_runs: int = 500, run: Callable[[Plan], Report] | 
     wanted = kinds_of(before)
     if not wanted:
         raise ValueError(f"seed {plan.seed} violates nothing, so there is nothing to shrink")
-    best, runs, progress = before, 0, True
+    best, runs = before, 0
+    for smaller in _smaller(plan):
+        if runs >= most_runs // 2:
+            break
+        runs += 1
+        report = run(smaller)
+        if kinds_of(report) & wanted:
+            best = report
+            break
+    progress = True
     while progress and runs < most_runs:
         progress = False
         for candidate in _shorter(best):
@@ -77,6 +96,21 @@ def shrink(plan: Plan, *, most_runs: int = 500, run: Callable[[Plan], Report] | 
             if kinds_of(report) & wanted and report.plan != best.plan:
                 best, progress = report, True
     return Shrunk(best, before, runs)
+
+
+_SMALLER = ((2, (1, 2), (1, 2)), (2, (2, 3), (1, 3)), (3, (2, 3), (1, 3)))
+_TRIES = 40
+
+
+def _smaller(plan: Plan) -> Iterator[Plan]:
+    """Return runs of other seeds with less to do: often one of them shows the same."""
+    for writers, turns, steps in _SMALLER:
+        if writers >= plan.workload.writers:
+            continue
+        workload = replace(plan.workload, writers=writers, turns=turns, steps=steps)
+        for number in range(1, 1 + _TRIES):
+            seed = plan.seed * 1000 + number
+            yield Plan(seed, workload, plan.faults, script_of(seed, workload))
 
 
 Cut = Callable[[Plan], Plan]
@@ -91,7 +125,8 @@ def _shorter(report: Report) -> Iterator[Cut]:
         yield _without_part(part.name)
     for part in parts:
         if len(part.turns) > 1:
-            yield _first_turns(part.name, len(part.turns) // 2)
+            yield _some_turns(part.name, slice(0, len(part.turns) // 2))
+            yield _some_turns(part.name, slice(len(part.turns) // 2, None))
     yield from map(_without_fault, _present(plan.faults))
     yield from _simpler(plan.workload)
     for part in parts:
@@ -112,8 +147,8 @@ def _without_part(name: str) -> Cut:
     return lambda plan: _edit(plan, lambda part: None if part.name == name else part)
 
 
-def _first_turns(name: str, count: int) -> Cut:
-    return lambda plan: _edit(plan, lambda part: replace(part, turns=part.turns[:count]) if part.name == name else part)
+def _some_turns(name: str, some: slice) -> Cut:
+    return lambda plan: _edit(plan, lambda part: replace(part, turns=part.turns[some]) if part.name == name else part)
 
 
 def _without_turn(name: str, number: int) -> Cut:

@@ -29,7 +29,7 @@ class Shape:
 
 def group_document(attributes: Mapping[str, Any]) -> bytes:
     """Return the document of a group."""
-    return json.dumps({"zarr_format": 3, "node_type": "group", "attributes": dict(attributes)}).encode()
+    return json.dumps({"zarr_format": 3, "node_type": "group", "attributes": dict(attributes)}, indent=2).encode()
 
 
 def array_document(shape: Shape, attributes: Mapping[str, Any]) -> bytes:
@@ -46,7 +46,7 @@ def array_document(shape: Shape, attributes: Mapping[str, Any]) -> bytes:
         "attributes": dict(attributes),
         "dimension_names": list(shape.names),
     }
-    return json.dumps(values).encode()
+    return json.dumps(values, indent=2).encode()
 
 
 @lru_cache(maxsize=4096)
@@ -68,7 +68,7 @@ def edited(
         values["attributes"].update(attributes)
     if items is not None:
         values["shape"] = list(items)
-    return json.dumps(values).encode()
+    return json.dumps(values, indent=2).encode()
 
 
 def document_key(path: str) -> str:
