@@ -211,14 +211,24 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             heapq.heappop(timers)
         return timers[0][0] if timers else None
 
-    def fire(self) -> bool:
-        """Let time pass to the next timer, and make it ready; False if there is none."""
-        if self.next_timer() is None:
-            return False
-        when, _, handle = heapq.heappop(self._timers)
-        self._now = max(self._now, when)
-        self._ready.append(handle)
-        return True
+    def timers(self) -> list[tuple[Owner | None, float]]:
+        """Return whose timers are set and when they are due, the earliest first; those of the dead left out."""
+        alive = [(at, number, h) for at, number, h in self._timers if not h.dead]
+        found = sorted(
+            (*item[:2], item[2].owner) for item in alive if item[2].owner is None or item[2].owner.state != DEAD
+        )
+        return [(owner, at) for at, _, owner in found]
+
+    def fire(self, owner: Owner | None, when: float) -> bool:
+        """Make a timer ready, and let time pass to when it is due; False if there is no such timer."""
+        for place, (at, _, handle) in enumerate(sorted(self._timers)):
+            if at == when and handle.owner is owner and not handle.dead:
+                self._timers.sort()
+                del self._timers[place]
+                self._now = max(self._now, when)
+                self._ready.append(handle)
+                return True
+        return False
 
     def _run(self, until: float, most_steps: int | None, *, timers: bool = True) -> None:
         if self._closed:

@@ -64,9 +64,9 @@ from arraystore.simulation.storage import SimulatedStorage, Tally
 from arraystore.simulation.trace import Trace
 from arraystore.storage.counting import Counts
 
-__all__ = ["Main", "Process", "World"]
+__all__ = ["EPOCH", "Main", "Process", "World"]
 
-_EPOCH = 1_700_000_000
+EPOCH = 1_700_000_000
 """When virtual time starts, in seconds since 1970."""
 
 _OPENINGS = 50
@@ -105,10 +105,10 @@ class Process(Sender):
         self.storage = world.storage_for(self)
         self._skew = self.chance.uniform(-1, 1) * world.faults.skew
         self.environment = Environment(
-            now_us=self._now_us,
-            sleep=asyncio.sleep,
+            now_us=self.now_us,
+            sleep=self.sleep,
             random=self.chance.random,
-            new_id=IdSource(lambda: self._now_us() // 1000, self.chance.randbytes),
+            new_id=IdSource(lambda: self.now_us() // 1000, self.chance.randbytes),
         )
         self._main: Main | None = None
         self._task: asyncio.Task[Any] | None = None
@@ -116,8 +116,13 @@ class Process(Sender):
         self._context.run(OWNER.set, self)
         self._context.run(ENVIRONMENT.set, self.environment)
 
-    def _now_us(self) -> int:
-        return int((_EPOCH + self._skew + self.world.loop.time()) * 1e6)
+    def now_us(self) -> int:
+        """Return what its clock shows."""
+        return int((EPOCH + self._skew + self.world.loop.time()) * 1e6)
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait for some time, for the protocol."""
+        await asyncio.sleep(seconds)
 
     # -- what it does -------------------------------------------------------------------------------------------
 
@@ -272,8 +277,12 @@ class World:
         """Make a process, or return the one of this name, in its newest life."""
         found = self.processes.get(name)
         if found is None:
-            found = self.processes[name] = Process(self, name)
+            found = self.processes[name] = self.born(name, 0)
         return found
+
+    def born(self, name: str, life: int) -> Process:
+        """Make a process in one of its lives."""
+        return Process(self, name, life)
 
     def forget(self, process: Process) -> None:
         """Drop a process that has ended, so that thousands can come and go."""
@@ -394,7 +403,7 @@ class World:
         main = dead._main  # pyright: ignore[reportPrivateUsage]
         assert main is not None
         self.note(dead.base_name, "restart")
-        found = self.processes[dead.base_name] = Process(self, dead.base_name, dead.life + 1)
+        found = self.processes[dead.base_name] = self.born(dead.base_name, dead.life + 1)
         found.start(main)
 
     # -- faults of processes ------------------------------------------------------------------------------------
