@@ -20,7 +20,7 @@ from arraystore.commit.packs import PackSettings, PackWriter
 from arraystore.commit.prepare import Prepared, replaced
 from arraystore.commit.reader import ChunkReader
 from arraystore.commit.solvers import Solution
-from arraystore.commit.state import State
+from arraystore.commit.state import State, taken_along
 from arraystore.conflicts import Conflict, ConflictType, VersionSelection
 from arraystore.format.manifest import Manifest, decode_manifest
 from arraystore.format.node import Documents, Node, NodeKind, ancestors, node_key
@@ -215,27 +215,29 @@ def _decide_deletion(plan: _Plan, prepared: Prepared, conflict: Conflict, ours: 
     if conflict.conflict_type is T.DeleteOfUpdatedGroup:
         change = next(c for c in prepared.log.nodes if c.id == conflict.node)
         now = after.by_id(conflict.node)
-        leaving = plan.ours.leaving
         there = after.nodes.get(change.path)
         paths = {change.path} if there is None or there.id == change.id else set[str]()
         for path in paths | ({now.path} if now is not None else set()):
-            plan.deleted |= {n.id: n for n in _below(after, path) if n.id not in leaving}
+            plan.deleted |= {node.id: node for node in _staying_below(plan.ours, after, path)}
         _check_untouched(plan, prepared, conflict)
 
 
-def _below(state: State, path: str) -> list[Node]:
+def _staying_below(ours: Ours, after: State, path: str) -> list[Node]:
+    """Return what is below a path and neither leaves by itself nor along with a group that ours moves out of there."""
     prefix = path + "/" if path else ""
-    return [node for node in state.nodes.values() if node.path.startswith(prefix) and node.path != path]
+    below = [node for node in after.nodes.values() if node.path.startswith(prefix) and node.path != path]
+    moves = {change.id: change.target or "" for change in ours.changes(Operation.MOVED)}
+    groups = {node.path: moves[node.id] for node in below if node.id in moves and node.kind == NodeKind.GROUP}
+    return [n for n in below if n.id not in ours.leaving and taken_along(n.path, groups) is None]
 
 
 def _take_place(plan: _Plan, prepared: Prepared, conflict: Conflict, after: State) -> None:
     change = next(c for c in prepared.log.nodes if c.id == conflict.node)
     occupant = after.nodes.get(node_key(change.path, change.kind))
-    leaving = plan.ours.leaving
     if occupant is not None:
         plan.deleted[occupant.id] = occupant
     if change.kind != NodeKind.FILE:
-        plan.deleted |= {node.id: node for node in _below(after, change.path) if node.id not in leaving}
+        plan.deleted |= {node.id: node for node in _staying_below(plan.ours, after, change.path)}
     _check_untouched(plan, prepared, conflict)
 
 

@@ -163,6 +163,26 @@ def test_a_group_into_which_theirs_put_something_is_deleted_with_it_unless_that_
     assert sorted(reader._tip.state.nodes) == ["", "a", "v"]
 
 
+def test_what_leaves_a_deleted_group_along_with_a_group_that_is_moved_is_not_deleted_with_it() -> None:
+    storage, repository = sides_repository()
+    by_others(storage, _put_into_g)
+    session = repository.writable_session("main")
+    session.move("g/deep", "kept")
+    del zarr.open_group(session.store)["g"]
+
+    def change(other: Session) -> None:
+        zarr.open_group(other.store, path="g").attrs["changed"] = True
+        zarr.open_group(other.store, path="g/deep").create_array("z", shape=(4,), chunks=(4,), dtype="i4")[:] = 6
+        zarr.open_group(other.store, path="g").create_group("w")
+
+    by_others(storage, change)
+    session.commit("ours", rebase_with=BasicConflictSolver())
+    reader = latest(storage)
+    assert set(zarr.open_group(reader.store, mode="r")) == {"a", "v", "kept"}
+    assert values(reader, "kept/y").tolist() == [5] * 4
+    assert values(reader, "kept/z").tolist() == [6] * 4
+
+
 def test_what_theirs_changed_may_be_kept_and_the_rest_is_committed() -> None:
     storage, repository = sides_repository()
     session = repository.writable_session("main")
