@@ -104,9 +104,8 @@ def wrong_content(logs: Logs, transaction: Transaction, commit: Commit, meant: M
         effects = effects.without_chunks(meant.concurrent)
     expected, problems = effects.onto(commit.before, forced=policy.delete_group or policy.custom)
     allowed = _Allowed(logs, transaction, commit, meant.concurrent, policy.custom)
-    forgiving = policy.custom or policy.delete_array or policy.delete_group
     for problem in problems:
-        if not (policy.custom or (forgiving and problem.startswith("deletes "))):
+        if not (policy.custom or (policy.deleted_twice and problem.startswith("deletes "))):
             yield Violation("content", f"it {problem}", transaction.label)
     for difference in differences(expected, commit.after, commit.touched.created):
         if not allowed.by_solver(difference):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from arraystore.simulation.checker.applying import Touched
@@ -127,11 +127,11 @@ class Effects:
             there = snapshot.nodes.get((was.path, False))
             paths |= {was.path} if there is None or there.id == identifier else set()
             paths |= {now.path} if now is not None else set()
-        leaving = self.leaving
+        carriers = {node.path for i in self.moves if (node := snapshot.by_id(i)) is not None and node.kind == GROUP}
         return {
             node.id
             for node in snapshot.nodes.values()
-            if node.id not in leaving and any(path in paths for path in above(node.path))
+            if node.id not in self.leaving and _first(above(node.path), carriers | paths) in paths - carriers
         }
 
     def _delete(self, state: Nodes, problems: list[str]) -> None:
@@ -182,6 +182,10 @@ class Effects:
             for node, cells in self.chunks.items()
         }
         return replace(self, chunks={n: cells for n, cells in chunks.items() if cells}, spared=touched.chunks)
+
+
+def _first(paths: Iterable[str], wanted: set[str]) -> str | None:
+    return next((path for path in paths if path in wanted), None)
 
 
 def effects_of(view: View) -> Effects:

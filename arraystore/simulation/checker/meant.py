@@ -32,6 +32,8 @@ class Policy:
         Whether nodes may be deleted that others have changed.
     custom
         Whether somebody's own solver had a say.
+    deleted_twice
+        Whether what others have deleted may be deleted again.
     """
 
     alone: bool
@@ -39,6 +41,7 @@ class Policy:
     delete_array: bool
     delete_group: bool
     custom: bool
+    deleted_twice: bool
 
     @classmethod
     def of(cls, solvers: Iterable[Solver]) -> Policy:
@@ -51,6 +54,7 @@ class Policy:
             any(not solver.fail_on_delete_of_updated_array for solver in basic),
             any(not solver.fail_on_delete_of_updated_group for solver in basic),
             any(solver.kind == "custom" for solver in found),
+            bool(basic),
         )
 
 
