@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from arraystore.commit.log import BranchLog, Resolved, Span
 from arraystore.commit.state import CheckpointRef, State, StateBuilder, empty_state, state_from_checkpoint
 from arraystore.errors import FormatError, ObjectNotFoundError
-from arraystore.format.record import LONG_SKIP, Birth, Body, Commit, encode_note
+from arraystore.format.record import LONG_SKIP, Birth, Body, Commit, Rewrite, encode_note
 from arraystore.format.refs import Hint
 from arraystore.format.snapshot import checkpoint_key, decode_checkpoint
+from arraystore.format.transaction import TransactionLog
 from arraystore.storage.protocol import Storage
 
 __all__ = [
@@ -198,13 +199,33 @@ async def steps_to(log: BranchLog, tip: Tip, sequence: int) -> tuple[Tip, list[S
             raise FormatError(log.key(number), "a birth within a log")
         if isinstance(entry, Commit):
             passed = Passed(number, entry, tuple(await log.resolve(number, entry, span.records)))
-            state = tip.state.committed(number, passed.transactions)
         else:
             passed = Passed(number, entry)
-            state = tip.state.rewritten(number, entry.replacements)
+        state = _after(log, tip.state, body, passed)
         steps.append(Step(passed, tip.state, state))
         tip = tip.followed_by(state, body)
     return tip, steps
+
+
+def _after(log: BranchLog, state: State, body: bytes, passed: Passed) -> State:
+    """Return the state after one more record; worked out once for all clients that share what they know."""
+    number, entry, memo = passed.sequence, passed.entry, log.memo
+    known = None if memo is None else memo.states.get(number)
+    if known is not None and known[:2] == (body, state.snapshot):
+        found: State = known[2]
+        detached = state.detached + _detached(passed)
+        return replace(found, pages=state.pages, checkpoint=state.checkpoint, detached=detached)
+    if isinstance(entry, Rewrite):
+        made = state.rewritten(number, entry.replacements)
+    else:
+        made = state.committed(number, passed.transactions)
+    if memo is not None:
+        memo.states[number] = body, state.snapshot, made
+    return made
+
+
+def _detached(passed: Passed) -> int:
+    return sum(not isinstance(item.log, TransactionLog) for item, _, _ in passed.transactions)
 
 
 async def advance(log: BranchLog, tip: Tip, sequence: int, snapshot: bytes | None = None) -> tuple[Tip, list[Passed]]:
@@ -253,6 +274,9 @@ async def _replay(
             builder = StateBuilder(await _born(log, number, entry))
         elif builder is None:
             raise FormatError(log.key(number), "the log does not start with the birth of its branch")
+        elif log.memo is not None and (number < last or snapshot is None):
+            passed_here = Passed(number, entry, tuple(resolved.get(number, ())))
+            builder = StateBuilder(_after(log, builder.build(), span.bodies[number], passed_here))
         elif isinstance(entry, Commit):
             builder.commit(number, resolved[number] if number < last else _up_to(resolved[number], snapshot))
         else:

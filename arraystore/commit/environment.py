@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
+from arraystore.commit.memo import Memo
 from arraystore.format.ids import IdSource
 
 __all__ = ["ENVIRONMENT", "Environment", "current_environment"]
@@ -32,12 +33,15 @@ class Environment:
         A number in [0, 1), for jitter.
     new_id
         Makes ids.
+    memo
+        What clients of one program share of what they decode; None where each is a program of its own.
     """
 
     now_us: Callable[[], int] = _now_us
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     random: Callable[[], float] = random.random
     new_id: Callable[[], bytes] = field(default_factory=IdSource)
+    memo: Memo | None = None
 
 
 ENVIRONMENT: ContextVar[Environment | None] = ContextVar("arraystore_environment", default=None)

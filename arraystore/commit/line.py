@@ -53,11 +53,14 @@ _MOST_CONTRADICTIONS = 100
 _FAILURES = 5
 """Requests that may fail in a row while a writer waits for its verdict."""
 
+_REQUESTS_A_TURN = 5.0
+"""Usual requests that a leader's listing, GETs and PUT take the time of."""
+
 _QUIET_PART, _POLLS = 0.6, 0.2
-"""Parts of the usual time between records: how long nobody looks after one, and how long between two looks."""
+"""Parts of a leader's turn: for how long nobody looks after a record, and how long between two looks."""
 
 _WAIT = 3.0
-"""Usual times between records after which the second in line stops waiting for the first."""
+"""Turns without a record after which the second in line stops waiting for the first."""
 
 
 @dataclass(eq=False)
@@ -125,23 +128,21 @@ class _Passage:
 
 @dataclass
 class _Pace:
-    """How fast things go here, in seconds, as observed."""
+    """How fast requests are answered here, in seconds, as observed."""
 
     request: float = 0.0
-    record: float = 0.0
 
     def requested(self, took: float) -> None:
         """Note how long a request took."""
         self.request += (max(took, 1e-6) - self.request) * (0.2 if self.request else 1.0)
 
-    def recorded(self, took: float) -> None:
-        """Note how long it was from one record to the next."""
-        self.record += (took - self.record) * (0.2 if self.record else 1.0)
-
     @property
-    def usual(self) -> float:
-        """Time between two records; before any was seen, what a leader's requests take."""
-        return max(self.record, 4 * self.request)
+    def turn(self) -> float:
+        """How long a leader takes: a listing, the slowest of many GETs, a PUT.
+
+        Not how long leaders took lately: where one was slow, all who learn from it would wait longer.
+        """
+        return _REQUESTS_A_TURN * self.request
 
 
 @dataclass(eq=False)
@@ -176,9 +177,9 @@ class Line:
         self._tip: Tip | None = None
         self._passages: dict[int, _Passage] = {}
         self._known: dict[str, _Intent] = {}
+        self._recent: set[bytes] = set()
         self._looked = False
         self._progress = 0.0
-        self._recorded = False
         self._alone = True
         self._contradictions = 0
 
@@ -215,7 +216,8 @@ class Line:
         for key in found.keys:
             if key not in self._known:
                 sequence, identifier = read_intent_key(self.log.prefix, key) or (0, b"")
-                self._known[key] = _Intent(key, identifier, sequence, sequence + PATIENCE)
+                known = self._known[key] = _Intent(key, identifier, sequence, sequence + PATIENCE)
+                known.decided = identifier in self._recent
 
     def _now(self) -> float:
         return self.log.environment.now_us() / 1e6
@@ -278,10 +280,23 @@ class Line:
         if known is None or not 0 <= tip.sequence - known.sequence <= PATIENCE:
             self._tip, self._passages = tip, {}
             fresh = {key: _Intent(key, each.id, each.sequence, each.last) for key, each in self._known.items()}
-            self._known = fresh
+            self._known, self._recent = fresh, self._decided_lately(tip)
+            for each in fresh.values():
+                each.decided = each.id in self._recent
         elif known.sequence < tip.sequence:
             await self._follow_to(tip.sequence)
-        self._progress, self._recorded = self._now(), False
+        self._progress = self._now()
+
+    def _decided_lately(self, tip: Tip) -> set[bytes]:
+        """Return what the records at hand decided: their intents may still be there, and nobody waits for these."""
+        found: set[bytes] = set()
+        for number, body in tip.bodies.items():
+            if tip.sequence - PATIENCE < number <= tip.sequence:
+                entry = self.log.decode(number, body)
+                if isinstance(entry, Commit):
+                    found.update(item.id for item in entry.transactions)
+                    found.update(entry.refused)
+        return found
 
     async def _publish(self, requests: Sequence[Request]) -> _Intent | None:
         """Write the intent of some requests; None if it would be too large for others to read."""
@@ -339,8 +354,8 @@ class Line:
             await self._lead(mine)
             return
         pace = self._pace
-        quiet = self._progress + _QUIET_PART * pace.usual - self._now()
-        await self.log.environment.sleep(min(max(quiet, _POLLS * pace.usual), max(turn - self._now(), 0.0)))
+        quiet = self._progress + _QUIET_PART * pace.turn - self._now()
+        await self.log.environment.sleep(min(max(quiet, _POLLS * pace.turn), max(turn - self._now(), 0.0)))
         await self._follow()
 
     def _turn(self, mine: _Intent) -> float:
@@ -348,7 +363,7 @@ class Line:
         if not self._looked:
             return 0.0
         rank = sum(self._counts(other) and other.key < mine.key for other in self._known.values())
-        return 0.0 if not rank else self._progress + self._pace.usual * (_WAIT + (rank - 1) / 2)
+        return 0.0 if not rank else self._progress + self._pace.turn * (_WAIT + (rank - 1) / 2)
 
     def _counts(self, intent: _Intent) -> bool:
         """Tell whether the owner of an intent may be expected to lead."""
@@ -385,10 +400,9 @@ class Line:
         number = step.passed.sequence
         self._passages[number] = passage
         self._passages.pop(number - 2 * PATIENCE, None)
+        self._recent |= passage.ids | passage.refused
         now = self._now()
-        if self._recorded:
-            self._pace.recorded(now - self._progress)
-        self._progress, self._recorded = now, True
+        self._progress = now
         self._contradictions = 0
         own = {entry.prepared.id for known in self._known.values() for entry in known.entries or () if entry.request}
         if passage.ids - own:

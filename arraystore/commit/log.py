@@ -25,7 +25,7 @@ from arraystore.format.record import (
 )
 from arraystore.format.refs import Hint, branch_prefix, decode_hint, hint_key
 from arraystore.format.transaction import TransactionLog, decode_transaction, read_log
-from arraystore.storage.protocol import Storage
+from arraystore.storage.protocol import BytesLike, Storage
 
 __all__ = ["AppendUncertainError", "BranchLog", "Resolved", "Span", "carriers", "put_surely"]
 
@@ -33,6 +33,7 @@ _APPEND_TRIES = 6
 _RECORDS_KEPT = 256
 _LOGS_KEPT = 256
 _BODIES_KEPT = 512
+_ALL = 1 << 30
 
 T = TypeVar("T")
 
@@ -89,8 +90,9 @@ class BranchLog:
         self.environment = environment
         self.prefix = branch_prefix(branch)
         self._recent: dict[int, Record] = {}
-        self._decoded: dict[int, tuple[bytes, Body]] = {}
-        self._resolved: dict[int, list[Resolved]] = {}
+        self.memo = None if environment.memo is None else environment.memo.log(storage.location, branch)
+        self._decoded: dict[int, tuple[bytes, Body]] = {} if self.memo is None else self.memo.bodies
+        self._resolved: dict[int, list[Resolved]] = {} if self.memo is None else self.memo.resolved
 
     def key(self, sequence: int) -> str:
         """Return the key of a record."""
@@ -107,9 +109,19 @@ class BranchLog:
         record = self._recent.get(sequence)
         if record is None:
             key = self.key(sequence)
-            record = decode_record(key, await self.storage.get(key), self.branch, sequence)
+            record = self._record(key, await self.storage.get(key), sequence)
             _keep(self._recent, sequence, record, _RECORDS_KEPT)
         return record
+
+    def _record(self, key: str, data: BytesLike, sequence: int) -> Record:
+        memo = self.memo
+        if memo is None:
+            return decode_record(key, data, self.branch, sequence)
+        known = memo.records.get(sequence)
+        if known is None or known[0] != data:
+            known = memo.records[sequence] = bytes(data), decode_record(key, data, self.branch, sequence)
+        found: Record = known[1]
+        return found
 
     async def hint(self) -> Hint | None:
         """Read the branch's hint; None where it is missing or unreadable, which costs time but no safety."""
@@ -206,7 +218,7 @@ class BranchLog:
         if known is not None and known[0] == body:
             return known[1]
         found = decode_body(self.key(sequence), body, self.branch, sequence)
-        _keep(self._decoded, sequence, (body, found), _BODIES_KEPT)
+        _keep(self._decoded, sequence, (body, found), _BODIES_KEPT if self.memo is None else _ALL)
         return found
 
     async def resolve(self, sequence: int, commit: Commit, records: dict[int, Record] | None = None) -> list[Resolved]:
@@ -228,7 +240,7 @@ class BranchLog:
                 for item in commit.transactions
             ]
             if not any(isinstance(item.log, bytes) for item in commit.transactions):
-                _keep(self._resolved, sequence, found, _LOGS_KEPT)
+                _keep(self._resolved, sequence, found, _LOGS_KEPT if self.memo is None else _ALL)
         return found
 
     async def note(self, sequence: int, item: Transaction, records: dict[int, Record] | None = None) -> bytes:
