@@ -166,12 +166,17 @@ def _read_proposal(name: str, value: Any) -> Proposal:
         if not 0 <= place < len(attachments):
             raise FormatError(name, f"has no attachment {place}")
         wire = unpack_body(f"{name}: change log", attachments[place])
+    log = read_log(name, wire, _UNKNOWN_RECORD)
+    for change in log.chunks:
+        at = change.layer.attachment
+        if at is not None and ((at.branch, at.sequence) != _UNKNOWN_RECORD[:2] or at.index >= len(attachments)):
+            raise FormatError(name, "a manifest among attachments that it does not have")
     if len(guard) % ID_BYTES:
         raise FormatError(name, "guarded arrays that are no ids")
     return Proposal(
         read_id(name, identifier),
         note,
-        read_log(name, wire, _UNKNOWN_RECORD),
+        log,
         place,
         attachments,
         check_time(name, time),
