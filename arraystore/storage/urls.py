@@ -19,6 +19,8 @@ __all__ = ["fsspec_storage", "storage_from_url"]
 
 _TEXT = frozenset({"region", "endpoint_url", "checksum_algorithm"})
 _FLAGS = frozenset({"allow_http", "anonymous", "from_env", "force_path_style", "requester_pays", "fsync"})
+_OF_ALL = frozenset({"allow_http", "anonymous", "from_env"})
+_OF_S3 = (_TEXT | _FLAGS) - {"fsync"}
 
 
 def storage_from_url(url: str | os.PathLike[str], **options: Any) -> Storage:
@@ -96,6 +98,14 @@ _MAKERS: Mapping[str, Callable[[SplitResult, dict[str, Any]], Storage]] = {
     "memory": _memory,
 }
 
+_IN_QUERIES: Mapping[str, frozenset[str]] = {
+    **dict.fromkeys(("s3", "s3a"), _OF_S3),
+    **dict.fromkeys(("gs", "gcs", "az", "azure"), _OF_ALL),
+    **dict.fromkeys(("file", "local"), frozenset({"fsync"})),
+    "memory": frozenset[str](),
+}
+"""What URLs of each scheme may set."""
+
 
 def _path(parts: SplitResult) -> str:
     return unquote(parts.path).strip("/")
@@ -103,17 +113,18 @@ def _path(parts: SplitResult) -> str:
 
 def _query(parts: SplitResult) -> dict[str, Any]:
     options: dict[str, Any] = {}
+    known = _IN_QUERIES[parts.scheme]
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
-        if name in _TEXT:
-            options[name] = value
-        elif name in _FLAGS:
-            options[name] = _flag(name, value)
-        else:
+        if name not in known:
             # Without the value, and without the URL: either may hold a secret.
             raise InvalidInputError(
-                f"the {parts.scheme} URL sets {name!r} in its query, which is not among {sorted(_TEXT | _FLAGS)}; give "
-                "anything else, credentials above all, as an argument"
+                f"the {parts.scheme} URL sets {name!r} in its query, which is not among {sorted(known)}; give anything "
+                "else, credentials above all, as an argument"
             )
+        if name in _TEXT:
+            options[name] = value
+        else:
+            options[name] = _flag(name, value)
     return options
 
 
