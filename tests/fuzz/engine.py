@@ -98,7 +98,7 @@ def fuzz(
         report.accepted += outcome.accepted
         if outcome not in report.answers and not memory:
             report.answers.add(outcome)
-            if len(pool) < _MOST_KEPT and len(data) < 1 << 16:
+            if len(pool) < _MOST_KEPT and len(data) < 1 << 14:
                 pool.append(data)
     return report
 

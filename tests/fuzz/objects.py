@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 import numpy as np
 
 from arraystore.commit.cells import Cells
+from arraystore.commit.detect import Ours
+from arraystore.commit.proposals import read_proposal
 from arraystore.commit.reads import ReadSet
 from arraystore.commit.state import State
 from arraystore.errors import FormatError
 from arraystore.format.box import Box
 from arraystore.format.columns import decode_column, encode_column
 from arraystore.format.envelope import Kind, decode_object, encode_object, pack_body, read_tuple, unpack_body
+from arraystore.format.intent import Intent, Mark, Proposal, decode_intent, encode_intent
 from arraystore.format.layer import Here
 from arraystore.format.manifest import MAX_REFERENCES, decode_presence, encode_presence
 from arraystore.format.record import Body, decode_body, decode_note, encode_body, encode_note
 from arraystore.format.snapshot import Checkpoint
-from arraystore.format.transaction import TransactionLog, read_log
+from arraystore.format.transaction import ChunkChange, TransactionLog, read_log
 from arraystore.provisional import Provisional, with_provisional
 from tests.format.make_golden import BRANCH, a_log, samples, some_layers, the_bodies
 from tests.format.test_hostile import use
@@ -59,6 +63,46 @@ def object_targets() -> Iterator[Target]:
             use,
             change_object,
         )
+    yield _intent()
+
+
+def _intent() -> Target:
+    """Intents are read by other processes, which check what they hold, and commit it."""
+
+    def decode(data: bytes) -> Intent:
+        return decode_intent(NAME, data, BRANCH, 65)
+
+    def check(intent: Intent) -> None:
+        for proposal in intent.proposals:
+            prepared, reads, _ = read_proposal(NAME, proposal)
+            if reads is not None:
+                _use_reads(reads)
+            use(proposal.log)
+            Ours.of(prepared)
+            for change in prepared.log.chunks:
+                prepared.manifest(change)
+            transaction = prepared.transaction(a_state().snapshot, BRANCH, 66)
+            a_state().committed(66, [(transaction, prepared.located(BRANCH, 66), prepared.note)])
+
+    return Target("object-intent", list(_intent_seeds()), decode, encode_intent, compared, check, change_object)
+
+
+def _intent_seeds() -> Iterator[bytes]:
+    note, node = encode_note("message", {"key": [1]}), next(n for n in a_state().nodes.values() if n.layers)
+    layer = some_layers(BRANCH, 66)[2]
+    written = (
+        TransactionLog((), (ChunkChange(node.id, layer),)) if len(node.layers[0].box.low) == 2 else TransactionLog()
+    )
+    *_, reads = _read_seeds()
+    marks: dict[bytes, Mark] = {bytes(12): (0, 40, 2), b"n" * 12: (1, 7, None)}
+    plain_one = Proposal(b"i" * 12, note, written, None, (b"attached",), 1, 1, {}, {}, reads)
+    log = a_log("", 0)
+    log = replace(log, chunks=log.chunks[:3])  # the last ones have attachments of other records
+    attached = (b"note", pack_body(log.to_wire(Here("", 0))))
+    other = Proposal(b"j" * 12, b"", log, 1, attached, 2, 0, marks, {b"c" * 12: (3, 4)}, None, (b"g" * 12,))
+    yield encode_intent(Intent(BRANCH, 65, 97, (plain_one,)))
+    yield encode_intent(Intent(BRANCH, 65, 66, (plain_one, other)))
+    yield encode_intent(Intent(BRANCH, 65, 66, (replace(other, log_place=None),)))
 
 
 # -- what is inside of objects ----------------------------------------------------------------
