@@ -281,18 +281,20 @@ async def _rewritten(plan: _Plan, prepared: Prepared, nodes: list[NodeChange], w
     appends = {change.id for change in nodes if change.append is not None}
     kept: list[ChunkChange] = []
     added: list[tuple[bytes, Manifest]] = []
+    anew: set[bytes] = set()  # arrays with a layer that is written anew: those that were above it have to stay so
     for change in prepared.log.chunks:
         if change.node in plan.without_chunks or (change.appended and change.node not in appends):
             continue
         coords = [part for part in plan.cells.get(change.node, ()) if len(part)]
-        if change.appended or not coords:
+        if change.appended or not (coords or change.node in anew):
             kept.append(change)
             continue
         references = References.from_manifest(await _manifest(prepared, change, workshop))
-        rest = _without(references, np.concatenate(coords))
-        if len(rest) == len(references):
+        rest = _without(references, np.concatenate(coords)) if coords else references
+        if len(rest) == len(references) and change.node not in anew:
             kept.append(change)
         else:
+            anew.add(change.node)
             added += [(change.node, manifest) for manifest in to_manifests(rest)]
     for node, cut in plan.cut.items():
         gone = _deletions(cut, plan.ours.cells.get(node, []))

@@ -27,7 +27,7 @@ from arraystore import (
 )
 from arraystore.storage import CountingStorage
 from tests.commit.support import commit_number, keys, number, put_bytes, put_number, requests
-from tests.transactions.rivals import impatient, latest, messages, values
+from tests.transactions.rivals import Outrun, impatient, latest, messages, rival_commits, values
 from tests.transactions.sides import FAIL, OURS, THEIRS, By, by_others, fill, sides_repository
 
 # -- choosing a side ----------------------------------------------------------------------------------------------
@@ -291,6 +291,21 @@ def test_a_solver_may_merge_chunks_as_bytes_and_the_side_counts_for_the_others(
     theirs = [np.int32(-row).tobytes() for row in range(5)]
     expected = theirs if rest is THEIRS else ours
     assert [_row(reader, row) for row in (0, 1, 3, 4)] == [ours[0], expected[1], expected[3], ours[4]]
+
+
+def test_a_merged_chunk_stands_when_another_one_is_given_up_in_a_later_race() -> None:
+    storage, repository = sides_repository()
+    session = impatient(Outrun(storage, rival_commits(repository, 2, first_row=0))).writable_session("main")
+    _write_rows(session, range(3), 0)
+    merged = b"merged"
+
+    def solve(conflict: Conflict, _: Versions[Session]) -> Solution:
+        assert conflict.conflicted_chunks is not None
+        return Solution(THEIRS, {(0,): merged} if [0] in conflict.conflicted_chunks.tolist() else {})
+
+    session.commit("ours", rebase_with=By(solve))
+    reader = latest(storage)
+    assert [_row(reader, row) for row in range(3)] == [merged, np.int32(1).tobytes(), (2).to_bytes(4, "little")]
 
 
 def test_merging_writes_no_chunk_again_but_the_merged_ones() -> None:
