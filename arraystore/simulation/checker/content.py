@@ -137,6 +137,8 @@ class _Allowed:
             return node in self.concurrent.nodes and difference.found == theirs
         if before is None or what not in self.concurrent.chunks.get(node, ()):
             return False
+        if what not in self.commit.touched.chunks.get(node, ()):
+            return any(m.data is None for m in merges_for(self.transaction.merges, before.path, what))  # given up
         answers = self.answers(before, what)
         return difference.found in {before.chunks.get(what) if data is None else data for data in answers}
 
