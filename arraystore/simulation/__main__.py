@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from arraystore.simulation import commands
+from arraystore.simulation import commands, configurations
 
 __all__ = ["main"]
 
@@ -14,7 +14,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Do what the command line says; returns the exit status."""
     parser = argparse.ArgumentParser("python -m arraystore.simulation", description=__doc__)
     choices = parser.add_subparsers(required=True, metavar="command")
-    for module in (commands,):  # each adds its own commands
+    for module in (commands, configurations):  # each adds its own commands
         module.add_commands(choices)
     chosen = parser.parse_args(arguments)
     return int(chosen.do(chosen))

@@ -170,6 +170,8 @@ class Configuration:
         Of ids, and so of their order.
     restarts
         Whether a process that died starts again.
+    quick
+        Whether it is exhausted within seconds.
     """
 
     name: str
@@ -180,6 +182,7 @@ class Configuration:
     about: str = ""
     seed: int = 0
     restarts: bool = False
+    quick: bool = True
 
 
 class _Chosen(Process):

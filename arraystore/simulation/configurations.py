@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import argparse
+import logging
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from arraystore.commit.solvers import BasicConflictSolver, ConflictDetector, ConflictSolver, VersionSelection
+from arraystore.commit.solvers import BasicConflictSolver, ConflictDetector, ConflictSolver
+from arraystore.conflicts import VersionSelection
 from arraystore.errors import ConflictError, RebaseFailedError, StorageError
-from arraystore.repository import MAIN
+from arraystore.repository import MAIN, Repository
 from arraystore.simulation.actors.documents import DOCUMENT, Shape, array_document, edited, group_document
 from arraystore.simulation.actors.hand import Hand, session_get
 from arraystore.simulation.actors.scene import Scene
 from arraystore.simulation.actors.workload import Workload
 from arraystore.simulation.checker import check
 from arraystore.simulation.choices import Actor, Bounds, Configuration, Execution
+from arraystore.simulation.explore import Exploration, explore, table
 from arraystore.simulation.observations import Committed, Outcome, Refused, Solver, TipLook, Unknown, ValueRead
 from arraystore.simulation.world import Process
 
-__all__ = ["CONFIGURATIONS", "by_name"]
+__all__ = ["CONFIGURATIONS", "add_commands", "by_name"]
 
 _SHAPE = Shape((4,), (1,), ("t",))
 _MOST_ASKED = 8
@@ -153,12 +158,24 @@ class Turn:
     isolation: Isolation = "snapshot"
 
 
-def writer(*turns: Turn, early: bool = True) -> Actor:
-    """Return an actor that commits some transactions; `early` sessions are opened before the exploration begins."""
+def writer(*turns: Turn, early: bool = True, busy: bool = False) -> Actor:
+    """Return an actor that commits some transactions.
+
+    Parameters
+    ----------
+    turns
+        The transactions.
+    early
+        Whether the first session is opened before the exploration begins.
+    busy
+        Whether its process stands in line from the start, as it does after it has lost some races.
+    """
 
     async def act(process: Process, run: Execution) -> None:
         scene = _scene(run)
         repository = await process.repository()
+        if busy:
+            _know_to_be_busy(repository)
         if not early:
             await run.line()
         for number, turn in enumerate(turns):
@@ -180,6 +197,13 @@ def writer(*turns: Turn, early: bool = True) -> Actor:
             await _commit(hand, turn.solver)
 
     return act
+
+
+def _know_to_be_busy(repository: Repository) -> None:
+    committer = repository._context.committer(MAIN)  # pyright: ignore[reportPrivateUsage]
+    line = committer._line  # pyright: ignore[reportPrivateUsage]
+    assert line is not None
+    line.busy = True
 
 
 async def _commit(hand: Hand, solver: Solver) -> None:
@@ -254,8 +278,14 @@ def _configuration(
     return Configuration(name, actors, _check(committed), _furnish, bounds or Bounds(), about, seed)
 
 
-def _one(*steps: Step, solver: Solver = DETECTOR, isolation: Isolation = "snapshot", early: bool = True) -> Actor:
-    return writer(Turn(steps, solver, isolation), early=early)
+def _one(
+    *steps: Step,
+    solver: Solver = DETECTOR,
+    isolation: Isolation = "snapshot",
+    early: bool = True,
+    busy: bool = False,
+) -> Actor:
+    return writer(Turn(steps, solver, isolation), early=early, busy=busy)
 
 
 def _pairs() -> list[Configuration]:
@@ -311,6 +341,29 @@ def _longer() -> list[Configuration]:
     ]
 
 
+def _lines() -> list[Configuration]:
+    """Writers that stand in line from the start."""
+
+    def busy(*steps: Step) -> Actor:
+        return _one(*steps, busy=True)
+
+    first, second, third = write("x", 0), write("x", 1), write("x", 2)
+    grown = append("x")
+    return [
+        _configuration("line", "disjoint", (2, 2), busy(first), busy(second)),
+        _configuration("line, same chunk", "one is refused", (1, 1), busy(first), busy(first)),
+        _configuration("line, appends", "one behind the other", (2, 2), busy(grown), busy(grown)),
+        _configuration("line, creations", "of one array", (1, 1), busy(create("g/z")), busy(create("g/z"))),
+        _configuration("line, deletion, chunk", "of one array", (1, 1), busy(delete("x")), busy(first)),
+        _configuration("line, other", "and one that commits by itself", (2, 2), busy(first), _one(second)),
+        _configuration(
+            "line, conflict", "with one that commits by itself", (1, 1), busy(first), _one(first, solver=NO_SOLVER)
+        ),
+        _configuration("line of three", "disjoint", (3, 3), busy(first), busy(second), busy(third)),
+        _configuration("line of three, same chunk", "one is committed", (1, 1), *[busy(first)] * 3),
+    ]
+
+
 def _faulty(base: Configuration, kind: str) -> Configuration:
     bounds = base.bounds
     changed = {
@@ -323,11 +376,10 @@ def _faulty(base: Configuration, kind: str) -> Configuration:
 
 
 def _all() -> tuple[Configuration, ...]:
-    pairs, longer = _pairs(), _longer()
-    faulty = [
-        _faulty(each, kind) for each in [*pairs, *longer] for kind in ("crash", "lost answer", "late", "crash, late")
-    ]
-    return (*pairs, *longer, *faulty)
+    plain = [*_pairs(), *_longer(), *_lines()]
+    kinds = ("crash", "lost answer", "late", "crash, late")
+    faulty = [_faulty(each, kind) for kind in kinds for each in plain]
+    return (*plain, *faulty)
 
 
 CONFIGURATIONS = _all()
@@ -338,3 +390,58 @@ def by_name(name: str) -> Configuration:
     """Return a configuration; raises `KeyError` for an unknown name."""
     found = {each.name: each for each in CONFIGURATIONS}
     return found[name]
+
+
+# -- command line -------------------------------------------------------------------------------------------------
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def _chosen(arguments: argparse.Namespace) -> list[Configuration]:
+    if arguments.config:
+        return [by_name(name) for name in arguments.config]
+    return [each for each in CONFIGURATIONS if each.quick or arguments.all]
+
+
+def _explore(arguments: argparse.Namespace) -> int:
+    logging.getLogger("arraystore").setLevel(logging.CRITICAL)  # what fails in the background fails on purpose
+    found: list[Exploration] = []
+    for configuration in _chosen(arguments):
+        one = explore(configuration, budget=arguments.budget, prune=not arguments.unpruned)
+        found.append(one)
+        for failure in one.failures:
+            _say(f"{configuration.name}:\n{failure}\n    again: {failure.choices}")
+        if arguments.progress:
+            _say(list(table([one]))[1])
+    _say("\n".join(table([*found, *([_sum(found)] if len(found) > 1 else [])])))
+    return 1 if any(one.failures for one in found) else 0
+
+
+def _sum(found: Sequence[Exploration]) -> Exploration:
+    total = Exploration("all", exhausted=all(one.exhausted for one in found))
+    for one in found:
+        for name in ("executions", "cut", "states", "crashed", "failed", "seconds"):
+            setattr(total, name, getattr(total, name) + getattr(one, name))
+        total.longest = max(total.longest, one.longest)
+        total.failures += one.failures
+    return total
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command ``explore`` to a command line."""
+    command = commands.add_parser("explore", help="execute small configurations in every order that matters")
+    command.add_argument(
+        "--config",
+        nargs="+",
+        metavar="NAME",
+        choices=[each.name for each in CONFIGURATIONS],
+        help="which ones (default: those that take seconds): " + "; ".join(each.name for each in CONFIGURATIONS),
+    )
+    command.add_argument("--all", action="store_true", help="those that take long as well")
+    command.add_argument("--budget", type=float, default=600.0, help="most seconds for each (default: 600)")
+    command.add_argument("--unpruned", action="store_true", help="execute orders that make no difference as well")
+    command.add_argument("--progress", action="store_true", help="tell of each as soon as it has ended")
+    command.set_defaults(do=_explore)

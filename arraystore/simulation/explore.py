@@ -212,10 +212,11 @@ class _Search:
         here = {each.id: each for each in pending}
         if depth < len(self.stack):
             node = self.stack[depth]
-            if node.pending.keys() != here.keys():
+            before, now = ([each.text for each in found.values()] for found in (node.pending, here))
+            if before != now:
                 raise SimulationError(
-                    f"{self.configuration.name}: the same choices led to {sorted(here)} and, before, to "
-                    f"{sorted(node.pending)}: something in it depends on more than its seed"
+                    f"{self.configuration.name}: the same choices led to {now} and, before, to {before}: something in "
+                    "it depends on more than its seed"
                 )
             return node
         self.found.states += 1
@@ -340,7 +341,9 @@ def replay(configuration: Configuration, choices: Sequence[Choice]) -> Execution
 
 def table(found: Iterable[Exploration]) -> Iterator[str]:
     """Show explorations as a table, line by line."""
-    rows = [("configuration", "orders", "cut", "states", "longest", "with crash", "with lost answer", "s", "result")]
+    rows: list[tuple[str, ...]] = [
+        ("configuration", "orders", "cut", "states", "longest", "with crash", "with lost answer", "s", "result")
+    ]
     for each in found:
         result = f"{len(each.failures)} bad" if each.failures else "exhausted" if each.exhausted else "out of time"
         numbers = (each.executions, each.cut, each.states, each.longest, each.crashed, each.failed)
