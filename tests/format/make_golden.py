@@ -18,8 +18,9 @@ import numpy as np
 
 from arraystore.format.box import Box
 from arraystore.format.changes import ChangePayload, ForkChanges, Part, decode_changes, encode_changes
-from arraystore.format.envelope import Kind
+from arraystore.format.envelope import Kind, pack_body
 from arraystore.format.history import HistoryPage, SnapshotRow, decode_history, encode_history
+from arraystore.format.intent import Intent, Proposal, decode_intent, encode_intent
 from arraystore.format.layer import Attachment, Layer
 from arraystore.format.locations import Locations
 from arraystore.format.manifest import Manifest, decode_manifest, encode_manifest
@@ -191,7 +192,7 @@ def the_bodies() -> dict[int, bytes]:
         Transaction(an_id(96), an_id(95), TIME + 66, 0, 2, 3, 1),
         Transaction(an_id(97), an_id(96), TIME + 67, 0, note, an_id(98)),
     )
-    bodies[65] = encode_body(65, Commit(several), BRANCH)
+    bodies[65] = encode_body(65, Commit(several, (an_id(123), an_id(124))), BRANCH)
     added = some_layers(BRANCH, 66)[1:]
     replaced = (
         Replacement(an_id(22), an_id(10), an_id(13), 4, added),
@@ -246,6 +247,26 @@ def some_changes() -> ChangePayload:
     return ChangePayload(an_id(110), forks, arrays, parts, column([2, 0, 3, 1, 5, 4], "i8"), tables)
 
 
+def some_intent() -> Intent:
+    """A transaction whose log travels in a body, and one with attachments and everything else."""
+    log = a_log()
+    small = Proposal(an_id(121), encode_note("one", {}), TransactionLog(log.nodes[:1]), None, (), TIME, 0)
+    large = Proposal(
+        an_id(122),
+        encode_note("two", {"by": "é"}),
+        TransactionLog(log.nodes[:2]),
+        1,
+        (b"note", pack_body(TransactionLog(log.nodes[:2]).to_wire())),
+        TIME,
+        1,
+        {an_id(22): (0, 12, 4), an_id(24): (1, 5, None)},
+        {an_id(22): (3, 0)},
+        b"reads",
+        (an_id(22), an_id(24)),
+    )
+    return Intent(BRANCH, 65, 97, (small, large))
+
+
 def samples() -> Iterator[Sample]:
     """Yield one or more of every kind."""
     name = "sample"
@@ -266,6 +287,8 @@ def samples() -> Iterator[Sample]:
     tag = Tag("v1/é", an_id(97), BRANCH, 65, an_id(99), TIME)
     yield Sample("tag", Kind.TAG, tag, encode_tag, lambda d: decode_tag("refs/tag/v1%2F%C3%A9", d))
     yield Sample("hint", Kind.HINT, Hint(64, an_id(99)), encode_hint, lambda d: decode_hint(name, d))
+    intent = some_intent()
+    yield Sample("intent", Kind.INTENT, intent, encode_intent, lambda d: decode_intent(name, d, BRANCH, 65))
     yield Sample("changes", Kind.CHANGES, some_changes(), encode_changes, lambda d: decode_changes(name, d))
 
 

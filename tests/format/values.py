@@ -183,7 +183,8 @@ def transactions(draw: st.DrawFn, record: Here) -> Transaction:
 
 def bodies(record: Here) -> st.SearchStrategy[Birth | Commit | Rewrite]:
     births = st.builds(Birth, ids, st.none() | ids, times, st.none() | st.builds(Origin, branches, numbers, ids))
-    commits = st.builds(Commit, st.lists(transactions(record), min_size=1, max_size=3).map(tuple))
+    listed = st.lists(transactions(record), min_size=1, max_size=3).map(tuple)
+    commits = st.builds(Commit, listed, st.lists(ids, max_size=3).map(tuple))
     added = st.lists(layers(record), max_size=2).map(tuple)
     replacements = st.builds(Replacement, ids, ids, ids, st.integers(1, 1 << 20), added)
     rewrites = st.builds(Rewrite, st.lists(replacements, min_size=1, max_size=2).map(tuple))
