@@ -1,0 +1,269 @@
+"""Seeded runs: nothing is violated, a seed is a run, and what goes wrong is noticed, shrunk and printed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from arraystore.commit import detect
+from arraystore.errors import StorageError
+from arraystore.repository import Repository
+from arraystore.simulation.__main__ import main
+from arraystore.simulation.actors import reader
+from arraystore.simulation.actors.script import Script, script_of
+from arraystore.simulation.actors.workload import OPERATIONS, Workload
+from arraystore.simulation.faults import Faults
+from arraystore.simulation.observations import Committed, Refused, Unknown
+from arraystore.simulation.profiles import PROFILES
+from arraystore.simulation.run import Report, plan_of, simulate
+from arraystore.simulation.schedule import schedule
+from arraystore.simulation.shrink import kinds_of, shrink
+
+PARTS = 2
+SEEDS = {"long": 2, "busy": 16, "mixed": 40}
+"""Runs of a profile; 24 of any other."""
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("profile", PROFILES)
+def test_nothing_is_violated(profile: str, part: int) -> None:
+    for seed in range(part, SEEDS.get(profile, 24), PARTS):
+        report = simulate(seed, profile=profile)
+        if not report.ok:
+            told = "\n".join(map(str, report.violations))
+            pytest.fail(f"python -m arraystore.simulation replay {seed} --profile {profile}\n{told}")
+        assert report.commits, "a run without commits shows nothing"
+
+
+# -- a seed is a run ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("profile", ["mixed", "busy", "crashes", "forks"])
+def test_the_same_seed_is_the_same_run_event_for_event(profile: str) -> None:
+    first, again = simulate(3, profile=profile), simulate(3, profile=profile)
+    assert list(first.trace) == list(again.trace)
+    assert first.notes == again.notes
+    assert first.digest != simulate(4, profile=profile).digest
+
+
+def test_the_same_seed_is_the_same_run_in_another_interpreter() -> None:
+    code = "from arraystore.simulation.run import simulate; print(simulate(5, profile='mixed').digest)"
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": number},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        ).stdout.strip()
+        for number in ("1", "2")
+    }
+    assert found == {simulate(5, profile="mixed").digest}
+
+
+def test_leaving_out_an_actor_leaves_what_the_others_do() -> None:
+    plan = plan_of(7, "calm")
+    kept = Script(plan.script.parts[1:])
+    whole, rest = simulate(7, plan=plan), simulate(7, plan=replace(plan, script=kept))
+    names = {part.name for part in kept.parts if part.kind == "writer"}
+    first = {f"{name}.0" for name in names}  # later ones may meet another snapshot
+    assert first
+    assert (
+        first
+        <= rest.notes.transactions.keys()
+        <= whole.notes.transactions.keys()
+        | {f"{name}.{turn}-{again}" for name in names for turn in range(9) for again in range(9)}
+    )
+    assert {len(part.turns) for part in kept.parts} == {len(p.turns) for p in script_of(7, plan.workload).parts[1:]}
+
+
+# -- what runs consist of ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def some() -> list[Report]:
+    return [simulate(seed, profile=profile) for seed in range(6) for profile in ("mixed", "forks", "busy", "hierarchy")]
+
+
+def test_writers_do_everything_that_they_can(some: list[Report]) -> None:
+    done = Counter(type(o).__name__ for r in some for t in r.notes.transactions.values() for o in t.operations)
+    assert done.keys() == {"Create", "Update", "Delete", "Move", "WriteChunk", "WriteFile", "Append", "Rebase"}
+    assert min(done.values()) > 5
+
+
+def test_all_solvers_isolations_and_outcomes_occur(some: list[Report]) -> None:
+    transactions = [t for report in some for t in report.notes.transactions.values()]
+    assert {t.isolation for t in transactions} == {"snapshot", "serializable"}
+    solvers = [a.solver for t in transactions for a in t.attempts]
+    assert {solver.kind for solver in solvers} == {"none", "detector", "basic", "custom"}
+    assert {solver.on_chunk_conflict for solver in solvers} == {"ours", "theirs", "fail"}
+    outcomes = [a.outcome for t in transactions for a in t.attempts if a.outcome is not None]
+    assert {type(outcome) for outcome in outcomes} == {Committed, Refused, Unknown}
+    errors = {outcome.error for outcome in outcomes if isinstance(outcome, Refused)}
+    assert {"ConflictError", "RebaseFailedError"} <= errors
+    assert any(t.merges for t in transactions)
+    assert any(len(t.attempts) > 1 and isinstance(t.outcome, Committed) for t in transactions)
+
+
+def test_conflicts_of_many_kinds_occur(some: list[Report]) -> None:
+    found = {
+        kind
+        for report in some
+        for t in report.notes.transactions.values()
+        for a in t.attempts
+        if isinstance(a.outcome, Refused)
+        for kind, _ in a.outcome.conflicts
+    }
+    assert len(found) >= 9, found
+
+
+def test_readers_see_everything_that_there_is_to_see(some: list[Report]) -> None:
+    seen = Counter(type(each).__name__ for report in some for each in report.notes.seen)
+    expected = {"ValueRead", "ListingRead", "TipLook", "Ancestry", "RefCreation", "RefLook", "RefListing"}
+    assert seen.keys() == expected
+
+
+def test_every_chunk_is_written_with_bytes_of_its_own(some: list[Report]) -> None:
+    for report in some:
+        data = [
+            o.data
+            for t in report.notes.transactions.values()
+            for o in t.operations
+            if type(o).__name__ == "WriteChunk" and o.data is not None
+        ]
+        assert len(data) == len(set(data))
+
+
+def test_packs_and_inlined_chunks_and_objects_of_their_own_occur() -> None:
+    operations = {"write": 1.0}
+    report = simulate(0, replace(Workload(), operations=operations, writers=3, readers=0), Faults.none())
+    packs = {e.key for e in report.trace if e.operation == "put" and e.key.startswith("chunks/")}
+    writes = [o for t in report.notes.transactions.values() for o in t.operations if type(o).__name__ == "WriteChunk"]
+    assert 0 < len(packs) < len(writes)
+
+
+# -- what goes wrong is noticed ---------------------------------------------------------------------------------------
+
+
+def _blind(*_: Any, **__: Any) -> list[Any]:
+    return []
+
+
+def test_a_planted_bug_is_found_and_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detect, "_chunks", _blind)  # two may write the same chunk
+    found = next(report for seed in range(40) if not (report := simulate(seed, profile="busy")).ok)
+    assert "isolation" in {violation.rule for violation in found.violations}
+    shrunk = shrink(found.plan, most_runs=250)
+    assert kinds_of(shrunk.report) & kinds_of(found)
+    assert shrunk.report.events < found.events / 3
+    assert shrunk.report.plan.script.size <= 12
+    again = shrink(found.plan, most_runs=250)
+    assert again.report.digest == shrunk.report.digest
+    text = schedule(shrunk.report)
+    assert "violated: [isolation]" in text
+    assert "put_if_absent  refs/branch/main/000000000001  -> written" in text
+    monkeypatch.undo()
+    assert simulate(0, plan=shrunk.report.plan).ok
+
+
+def test_nothing_is_shrunk_where_nothing_is_wrong() -> None:
+    with pytest.raises(ValueError, match="violates nothing"):
+        shrink(plan_of(0, "calm"))
+
+
+def test_an_actor_that_fails_is_reported_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError("out of order")
+
+    monkeypatch.setattr(reader, "read_history", broken)
+    report = simulate(0, profile="calm")
+    assert {violation.rule for violation in report.violations} == {"liveness"}
+    assert "RuntimeError in reading everything" in report.violations[0].what
+    assert report.commits > 5
+
+
+def test_an_error_of_the_storage_that_nobody_caused_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(*_: Any, **__: Any) -> None:
+        raise StorageError("bytes 0..9 were asked for, but the object has 5")
+
+    monkeypatch.setattr(Repository, "list_tags_async", broken)
+    assert any("StorageError" in violation.what for violation in simulate(0, profile="calm").violations)
+
+
+def test_who_never_ends_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def stuck(*_: Any, **__: Any) -> None:
+        await Never()
+
+    monkeypatch.setattr(Repository, "list_branches_async", stuck)
+    report = simulate(0, profile="calm")
+    assert any(v.rule == "liveness" and "DeadlockError in reading everything" in v.what for v in report.violations)
+
+
+class Never:
+    """Waits for ever."""
+
+    def __await__(self) -> Any:
+        import asyncio
+
+        return asyncio.get_running_loop().create_future().__await__()
+
+
+# -- the command line -------------------------------------------------------------------------------------------------
+
+
+def test_runs_of_the_command_line_end_in_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--seeds", "2", "--start", "3", "--profile", "calm", "pauses"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["profile", "calm", "pauses", "all"]
+    assert lines[-1].split()[1] == "4"
+
+
+def test_processes_share_the_seeds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--seeds", "3", "--profile", "calm"]) == 0
+    alone = capsys.readouterr().out.splitlines()[-1].split()[:6]
+    assert main(["run", "--seeds", "3", "--profile", "calm", "--jobs", "2"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split()[:6] == alone
+
+
+def test_a_failure_is_told_with_how_to_see_it_again(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(detect, "_chunks", _blind)
+    assert main(["run", "--seeds", "12", "--profile", "busy"]) == 1
+    out = capsys.readouterr().out
+    (again,) = {line.split("again: ")[1] for line in out.splitlines() if "again: " in line and "replay 0 " in line}
+    assert again == "python -m arraystore.simulation replay 0 --profile busy"
+    assert main(["replay", "0", "--profile", "busy"]) == 1
+    assert "violated: [isolation]" in capsys.readouterr().out
+
+
+def test_the_endless_mode_stops_at_a_failure_or_when_its_time_is_over(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from arraystore.simulation import commands
+
+    monkeypatch.setattr(commands, "_BATCH", 3)
+    assert main(["loop", "--profile", "calm", "--minutes", "0.00001"]) == 0
+    assert "seeds up to 2" in capsys.readouterr().out
+    monkeypatch.setattr(detect, "_chunks", _blind)
+    assert main(["loop", "--profile", "busy"]) == 1
+
+
+def test_a_replay_prints_what_happened(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", "2", "--profile", "calm", "--short"]) == 0
+    out = capsys.readouterr().out
+    assert "w0.0 opens main at ~" in out
+    assert f"trace {simulate(2, profile='calm').digest}" in out
+
+
+def test_the_weights_of_a_workload_name_steps_that_exist() -> None:
+    for profile in PROFILES.values():
+        for seed in range(5):
+            assert profile.drawn(seed)[0].operations.keys() <= OPERATIONS.keys()
