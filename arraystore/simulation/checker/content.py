@@ -99,10 +99,8 @@ def _within(wanted: Node, there: Node) -> Iterator[Difference]:
 
 def wrong_content(logs: Logs, transaction: Transaction, commit: Commit, meant: Meant) -> Iterator[Violation]:
     """Check the snapshot of one commit against the one before it and what its transaction meant."""
-    effects, policy = meant.effects, meant.policy
-    if "theirs" in policy.chunks:
-        effects = effects.without_chunks(meant.concurrent)
-    expected, problems = effects.onto(commit.before, forced=policy.delete_group or policy.custom)
+    policy = meant.policy
+    expected, problems = meant.effects.onto(commit.before, forced=policy.delete_group or policy.custom)
     allowed = _Allowed(logs, transaction, commit, meant.concurrent, policy.custom)
     for problem in problems:
         if not (policy.custom or (policy.deleted_twice and problem.startswith("deletes "))):

@@ -65,7 +65,7 @@ class Meant:
     Parameters
     ----------
     effects
-        Its changes.
+        Its changes, without those of chunks that were to yield to others.
     base
         Snapshot that they were made on: that of the last rebase.
     start
@@ -106,7 +106,10 @@ def meant_by(logs: Logs, transaction: Transaction, commit: Commit) -> Meant:
         base, start = newer, at
     deciding = [attempt.solver for attempt in transaction.attempts if not isinstance(attempt.outcome, Refused)]
     concurrent = logs.between(commit.branch, start, branch.positions[commit.id] - 1)
-    return Meant(effects_of(view), base, start, Policy.of(deciding), concurrent)
+    effects, policy = effects_of(view), Policy.of(deciding)
+    if "theirs" in policy.chunks:
+        effects = effects.without_chunks(concurrent)
+    return Meant(effects, base, start, policy, concurrent)
 
 
 def _base(logs: Logs, commit: Commit, text: str) -> tuple[Snapshot, int]:

@@ -104,7 +104,9 @@ def wrong_ancestries(logs: Logs, notes: Observations) -> Iterator[Violation]:
 def _ancestry(logs: Logs, text: str) -> list[tuple[str, str | None, str]]:
     found: list[tuple[str, str | None, str]] = []
     at = logs.snapshot(text)
-    while at is not None:
+    seen: set[bytes] = set()
+    while at is not None and at.id not in seen:  # a damaged log may go round in a circle
+        seen.add(at.id)
         parent = None if at.parent is None else id_text(at.parent)
         found.append((id_text(at.id), parent, at.message))
         at = None if parent is None else logs.snapshot(parent)

@@ -1,0 +1,78 @@
+"""Objects as nobody honest writes them, for tests of who must find out."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import google_crc32c
+import msgpack
+
+from arraystore.simulation.checker.decoder import oldest_carried, record_key
+from arraystore.simulation.checker.decoding import body
+
+RECORD, TAG, CHECKPOINT, PAGE, HINT = 3, 4, 5, 8, 9
+
+
+def enveloped(kind: int, value: Any) -> bytes:
+    """Return an object with a body."""
+    packed = msgpack.packb(value)
+    head = struct.pack("<4sBBBBI", b"ARST", 1, kind, 0, 0, len(packed))
+    return head + struct.pack("<I", google_crc32c.value(head + packed)) + packed
+
+
+def forged(objects: dict[str, bytes], key: str, kind: int, change: Callable[[Any], None]) -> None:
+    """Change the body of an object in place."""
+    value = body(key, objects[key], kind)
+    change(value)
+    objects[key] = enveloped(kind, value)
+
+
+def tip_of(objects: dict[str, bytes], branch: str = "main") -> int:
+    """Return the number of the newest record."""
+    prefix = f"refs/branch/{branch}/"
+    return max(int(key.removeprefix(prefix)) for key in objects if key.startswith(prefix) and "-" not in key)
+
+
+def entry_of(objects: dict[str, bytes], number: int, branch: str = "main") -> Any:
+    """Return the entry of a record: number, kind, content."""
+    key = record_key(branch, number)
+    return msgpack.unpackb(body(key, objects[key], RECORD)[2])
+
+
+def forged_tip(objects: dict[str, bytes], change: Callable[[Any], None], branch: str = "main") -> None:
+    """Change the first transaction of the newest record, which no other one carries."""
+    number = tip_of(objects, branch)
+    key = record_key(branch, number)
+
+    def write(record: Any) -> None:
+        entry = msgpack.unpackb(record[2])
+        change(entry[2][0][0])
+        record[2] = msgpack.packb(entry)
+
+    forged(objects, key, RECORD, write)
+
+
+def put_record(objects: dict[str, bytes], kind: int, content: Any, branch: str = "main") -> int:
+    """Write one more record; returns its number."""
+    number = tip_of(objects, branch) + 1
+    previous = [body("", objects[record_key(branch, n)], RECORD)[2] for n in range(oldest_carried(number), number)]
+    entry = msgpack.packb([number, kind, content])
+    objects[record_key(branch, number)] = enveloped(RECORD, [branch, number, entry, [], previous])
+    return number
+
+
+def put_commit(
+    objects: dict[str, bytes],
+    message: str,
+    *,
+    parent: bytes,
+    identifier: bytes = b"forged snap.",
+    nodes: list[Any] | None = None,
+    chunks: list[Any] | None = None,
+) -> int:
+    """Write one more record with one transaction; returns its number."""
+    note = msgpack.packb([message, None])
+    transaction = [identifier, parent, 1, 0, note, [nodes or [], chunks or []], 0]
+    return put_record(objects, 1, [[transaction], b""])
