@@ -133,6 +133,7 @@ def _swarm(rng: random.Random) -> Faults:
 PROFILES: Mapping[str, Profile] = {
     "calm": Profile("a bit of everything, and nothing fails", _ordinary, _calm),
     "busy": Profile("many writers on one array", _busy, _calm),
+    "crowd": Profile("many writers on one array, with any mixture of faults", _busy, _swarm),
     "hierarchy": Profile("nodes are made, moved and deleted", _hierarchy, _calm),
     "appends": Profile("several append to one array", _appends, _calm),
     "forks": Profile("transactions of many processes", _forks, _swarm),

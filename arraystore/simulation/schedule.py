@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from arraystore.simulation.actors.documents import DOCUMENT
 from arraystore.simulation.observations import (
     Ancestry,
     Append,
@@ -114,8 +116,19 @@ def _operation(operation: Operation) -> str:
             return f"rebase on {snapshot}, solver {solver.kind}"
 
 
-def _documents(documents: object) -> str:
-    return str(documents)
+def _documents(documents: Mapping[str, bytes | None]) -> str:
+    return ", ".join(name if data is None else _document(data) for name, data in documents.items())
+
+
+def _document(data: bytes) -> str:
+    """Return what tells one document from another: kind, shape, chunks, attributes."""
+    values = json.loads(data)
+    shape = f" {values['shape']} in {values['chunk_grid']['configuration']['chunk_shape']}" if "shape" in values else ""
+    return f"{values['node_type']}{shape} {values['attributes']}"
+
+
+def _value(key: str, data: bytes | None) -> str:
+    return _document(data) if data is not None and key.endswith(DOCUMENT) else _bytes(data)
 
 
 def _bytes(data: bytes | None) -> str:
@@ -135,7 +148,7 @@ def _outcome(outcome: Outcome) -> str:
 def _seen(seen: Seen) -> Iterator[Line]:
     match seen:
         case ValueRead():
-            yield seen.ended, seen.process, f"reads {seen.key} of {seen.snapshot}: {_bytes(seen.data)}"
+            yield seen.ended, seen.process, f"reads {seen.key} of {seen.snapshot}: {_value(seen.key, seen.data)}"
         case ListingRead():
             yield seen.ended, seen.process, f"lists {seen.prefix or '/'} of {seen.snapshot}: {' '.join(seen.names)}"
         case TipLook():
