@@ -169,8 +169,7 @@ class GroupCommitter:
             return tip
         line = self._line
         if line is not None:
-            stale = not line.busy and self._age() > _STALE
-            return await self._follow(tip, await line.look(tip)) if stale else tip
+            return await self._follow(tip, await line.look(tip)) if self._age() > _STALE else tip
         if self._backoff.polite:
             await self._backoff.pause()
             return await self._follow(tip, await self.log.newer(tip.sequence))

@@ -15,20 +15,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from arraystore.commit.batch import Batch
 from arraystore.commit.branch import Step, Tip, steps_to
-from arraystore.commit.detect import Ours
-from arraystore.commit.footprint import Footprint, footprint_of
 from arraystore.commit.log import AppendUncertainError, BranchLog, put_surely
-from arraystore.commit.prepare import Prepared, replaced_in_memory
+from arraystore.commit.prepare import replaced_in_memory
 from arraystore.commit.proposals import proposal_of, read_proposal
-from arraystore.commit.reads import ReadSet
 from arraystore.commit.request import Committed, Request, collisions, is_guarded
 from arraystore.commit.resolve import adapted
+from arraystore.commit.waiting import PASSED_OVER, Look, Pace, Passage, Proposed, Standing
 from arraystore.errors import ArrayStoreError, FormatError, ObjectNotFoundError, StorageError
 from arraystore.format.intent import (
     MAX_INTENT,
@@ -46,111 +42,18 @@ __all__ = ["Line"]
 _MOST_TAKEN = 256
 """Intents that a leader looks at for one record."""
 
-_PASSED_OVER = 2
-"""Records that left an intent undecided, and still nobody leads: its owner is gone, or it cannot be read."""
+_MOST_RECENT = 1 << 16
+"""Transactions that are remembered as decided, so that nobody waits for what is left of their intents."""
 
 _MOST_CONTRADICTIONS = 100
 _FAILURES = 5
 """Requests that may fail in a row while a writer waits for its verdict."""
-
-_REQUESTS_A_TURN = 5.0
-"""Usual requests that a leader's listing, GETs and PUT take the time of."""
 
 _QUIET_PART, _POLLS = 0.6, 0.2
 """Parts of a leader's turn: for how long nobody looks after a record, and how long between two looks."""
 
 _WAIT = 3.0
 """Turns without a record after which the second in line stops waiting for the first."""
-
-
-@dataclass(eq=False)
-class _Entry:
-    """A proposal, and what became of it."""
-
-    prepared: Prepared
-    reads: ReadSet | None
-    guard: frozenset[bytes]
-    request: Request | None = None
-    decided: bool = False
-    refused: bool = False
-    _ours: tuple[Prepared, Ours] | None = None
-
-    @property
-    def ours(self) -> Ours:
-        """What it wants, worked out once."""
-        if self._ours is None or self._ours[0] is not self.prepared:
-            self._ours = self.prepared, Ours.of(self.prepared)
-        return self._ours[1]
-
-
-@dataclass(eq=False)
-class _Intent:
-    """An intent as far as it is known."""
-
-    key: str
-    id: bytes
-    sequence: int
-    last: int
-    entries: list[_Entry] | None = None
-    """None before it was read."""
-    checked: int = 0
-    """Number of the record up to which its entries were checked."""
-    passed_over: int = 0
-    unreadable: bool = False
-    decided: bool = False
-    """Whether a record has decided about its first transaction, at least."""
-
-    @property
-    def open(self) -> bool:
-        """Whether a leader may have something to decide about it."""
-        return self.entries is None or any(not entry.decided for entry in self.entries)
-
-
-@dataclass(eq=False)
-class _Passage:
-    """A record between the publication of an intent and now."""
-
-    step: Step
-
-    @cached_property
-    def footprint(self) -> Footprint:
-        return footprint_of(self.step.before, self.step.passed.transactions)
-
-    @cached_property
-    def ids(self) -> frozenset[bytes]:
-        return frozenset(item.id for item, _, _ in self.step.passed.transactions)
-
-    @cached_property
-    def refused(self) -> frozenset[bytes]:
-        entry = self.step.passed.entry
-        return frozenset(entry.refused) if isinstance(entry, Commit) else frozenset()
-
-
-@dataclass
-class _Pace:
-    """How fast requests are answered here, in seconds, as observed."""
-
-    request: float = 0.0
-
-    def requested(self, took: float) -> None:
-        """Note how long a request took."""
-        self.request += (max(took, 1e-6) - self.request) * (0.2 if self.request else 1.0)
-
-    @property
-    def turn(self) -> float:
-        """How long a leader takes: a listing, the slowest of many GETs, a PUT.
-
-        Not how long leaders took lately: where one was slow, all who learn from it would wait longer.
-        """
-        return _REQUESTS_A_TURN * self.request
-
-
-@dataclass(eq=False)
-class _Look:
-    """What a listing told."""
-
-    newest: int
-    keys: list[str] = field(default_factory=list[str])
 
 
 class Line:
@@ -173,11 +76,12 @@ class Line:
         self.busy = False
         self._wrote = wrote
         self._tidy = tidy
-        self._pace = _Pace()
+        self._pace = Pace()
         self._tip: Tip | None = None
-        self._passages: dict[int, _Passage] = {}
-        self._known: dict[str, _Intent] = {}
+        self._passages: dict[int, Passage] = {}
+        self._known: dict[str, Standing] = {}
         self._recent: set[bytes] = set()
+        self._limit = 0
         self._looked = False
         self._progress = 0.0
         self._alone = True
@@ -189,26 +93,29 @@ class Line:
         """List what is behind a record, intents included; returns the number of the newest record."""
         found = await self._list(tip.sequence)
         self._note(found)
-        if any(known.open and not known.decided and known.last > found.newest for known in self._known.values()):
-            self.busy = True
+        self.busy = any(
+            known.open and not known.decided and known.last > found.newest for known in self._known.values()
+        )
         return found.newest
 
-    async def _list(self, after: int) -> _Look:
+    async def _list(self, after: int) -> Look:
         log = self.log
         began = self._now()
-        start = log.key(max(0, after - PATIENCE))
-        newest, keys = after, list[str]()
-        async for page in log.storage.list(log.prefix, start):
+        found = Look(after)
+        pages = 0
+        async for page in log.storage.list(log.prefix, log.key(max(0, after - PATIENCE))):
+            pages += 1
+            if pages == 1:
+                self._pace.requested(self._now() - began)
+            elif pages == 2:
+                hint = await log.hint()  # so far behind that leaping beats reading on
+                if hint is not None and hint.sequence > found.newest + PATIENCE:
+                    return await self._list(hint.sequence)
             for info in page:
-                text = info.key[len(log.prefix) :]
-                if len(text) == 12 and text.isdigit():
-                    newest = max(newest, int(text))
-                elif read_intent_key(log.prefix, info.key) is not None:
-                    keys.append(info.key)
-        self._pace.requested(self._now() - began)
-        return _Look(newest, keys)
+                found.add(log.prefix, info.key)
+        return found
 
-    def _note(self, found: _Look) -> None:
+    def _note(self, found: Look) -> None:
         """Take up intents that are new, and forget those that are gone."""
         self._looked = True
         listed = set(found.keys)
@@ -216,7 +123,7 @@ class Line:
         for key in found.keys:
             if key not in self._known:
                 sequence, identifier = read_intent_key(self.log.prefix, key) or (0, b"")
-                known = self._known[key] = _Intent(key, identifier, sequence, sequence + PATIENCE)
+                known = self._known[key] = Standing(key, identifier, sequence, sequence + PATIENCE)
                 known.decided = identifier in self._recent
 
     def _now(self) -> float:
@@ -276,10 +183,10 @@ class Line:
 
     async def _start_at(self, tip: Tip) -> None:
         """Begin to follow the log, from where this process stood in line last if that is not long ago."""
-        known = self._tip
+        known, self._limit = self._tip, tip.sequence + PATIENCE
         if known is None or not 0 <= tip.sequence - known.sequence <= PATIENCE:
             self._tip, self._passages = tip, {}
-            fresh = {key: _Intent(key, each.id, each.sequence, each.last) for key, each in self._known.items()}
+            fresh = {key: Standing(key, each.id, each.sequence, each.last) for key, each in self._known.items()}
             self._known, self._recent = fresh, self._decided_lately(tip)
             for each in fresh.values():
                 each.decided = each.id in self._recent
@@ -298,12 +205,12 @@ class Line:
                     found.update(entry.refused)
         return found
 
-    async def _publish(self, requests: Sequence[Request]) -> _Intent | None:
+    async def _publish(self, requests: Sequence[Request]) -> Standing | None:
         """Write the intent of some requests; None if it would be too large for others to read."""
         log, environment = self.log, self.log.environment
         sequence = self._at.sequence
         entries = [
-            _Entry(each.prepared, each.reads, each.guard, each) for each in requests if each.base.sequence == sequence
+            Proposed(each.prepared, each.reads, each.guard, each) for each in requests if each.base.sequence == sequence
         ]
         proposals = tuple(proposal_of(e.prepared, e.reads, e.guard) for e in entries)
         encoded = encode_intent(Intent(log.branch, sequence, sequence + PATIENCE, proposals))
@@ -315,7 +222,7 @@ class Line:
         again = requests[0].outstanding >= sequence  # there may be an intent of this name
         identifier = environment.new_id() if again else entries[0].prepared.id
         key = intent_key(log.prefix, sequence, identifier)
-        mine = _Intent(key, identifier, sequence, sequence + PATIENCE, entries, sequence)
+        mine = Standing(key, identifier, sequence, sequence + PATIENCE, entries, sequence)
         for entry in entries:
             each = entry.request
             assert each is not None
@@ -330,13 +237,17 @@ class Line:
             ) from error
         self._pace.requested((self._now() - began) / 2)
         self._known[key] = mine
-        self._alone = True
+        self._alone, self._limit = True, mine.last
         return mine
 
-    def _is_over(self, mine: _Intent) -> bool:
+    def _waits(self, mine: Standing) -> bool:
+        """Tell whether a verdict is to come."""
+        return mine.open and self._at.sequence < mine.last
+
+    def _is_over(self, mine: Standing) -> bool:
         """Tell whether nothing is left to wait for."""
         entries = mine.entries or []
-        if not mine.open or self._at.sequence >= mine.last:
+        if not self._waits(mine):
             self._known.pop(mine.key, None)
             for entry in entries:
                 if entry.request is not None:
@@ -347,7 +258,7 @@ class Line:
             return True
         return all(entry.request is not None and entry.request.abandoned for entry in entries)
 
-    async def _step(self, mine: _Intent) -> None:
+    async def _step(self, mine: Standing) -> None:
         """Do the next thing: lead, or see what others have done."""
         turn = self._turn(mine)
         if turn <= self._now():
@@ -358,16 +269,16 @@ class Line:
         await self.log.environment.sleep(min(max(quiet, _POLLS * pace.turn), max(turn - self._now(), 0.0)))
         await self._follow()
 
-    def _turn(self, mine: _Intent) -> float:
+    def _turn(self, mine: Standing) -> float:
         """Return from when on this process leads, unless something happens before."""
         if not self._looked:
             return 0.0
         rank = sum(self._counts(other) and other.key < mine.key for other in self._known.values())
         return 0.0 if not rank else self._progress + self._pace.turn * (_WAIT + (rank - 1) / 2)
 
-    def _counts(self, intent: _Intent) -> bool:
+    def _counts(self, intent: Standing) -> bool:
         """Tell whether the owner of an intent may be expected to lead."""
-        over = intent.unreadable or intent.passed_over >= _PASSED_OVER or intent.last <= self._at.sequence
+        over = intent.unreadable or intent.passed_over >= PASSED_OVER or intent.last <= self._at.sequence
         return intent.open and not (over or intent.decided)
 
     # -- following the log --------------------------------------------------------------------------------------
@@ -375,7 +286,7 @@ class Line:
     async def _follow(self) -> bool:
         """Read on for as long as there are records; tells whether there was one."""
         moved = 0
-        while True:
+        while self._at.sequence < self._limit:
             began = self._now()
             try:
                 await self.log.read(self._at.sequence + 1)
@@ -386,9 +297,11 @@ class Line:
             await self._follow_to(self._at.sequence + 1)
             if moved >= 4:  # this process has slept: records are read in leaps, not one by one
                 await self._follow_to(await self.log.tip(self._at.sequence))
+        return True
 
     async def _follow_to(self, sequence: int) -> None:
-        if sequence <= self._at.sequence:
+        sequence = min(sequence, max(self._limit, self._at.sequence))  # what comes later decides nothing here
+        if sequence == self._at.sequence:
             return
         self._tip, steps = await steps_to(self.log, self._at, sequence)
         for step in steps:
@@ -396,11 +309,13 @@ class Line:
 
     def _passed(self, step: Step) -> None:
         """Take a record into account."""
-        passage = _Passage(step)
+        passage = Passage(step)
         number = step.passed.sequence
         self._passages[number] = passage
         self._passages.pop(number - 2 * PATIENCE, None)
         self._recent |= passage.ids | passage.refused
+        if len(self._recent) > _MOST_RECENT:
+            self._recent = set().union(*(each.ids | each.refused for each in self._passages.values()))
         now = self._now()
         self._progress = now
         self._contradictions = 0
@@ -416,7 +331,7 @@ class Line:
                 if not entry.decided:
                     self._decide(entry, passage)
 
-    def _decide(self, entry: _Entry, passage: _Passage) -> None:
+    def _decide(self, entry: Proposed, passage: Passage) -> None:
         step = passage.step
         if entry.prepared.id in passage.ids:
             entry.decided = True
@@ -436,7 +351,7 @@ class Line:
 
     # -- leading --------------------------------------------------------------------------------------------------
 
-    async def _lead(self, mine: _Intent) -> None:
+    async def _lead(self, mine: Standing) -> None:
         """Decide about everybody who waits, and put the record that says so."""
         found = await self._list(self._at.sequence)
         waited_for = {key for key, known in self._known.items() if known.key < mine.key}
@@ -444,7 +359,7 @@ class Line:
         self._known.setdefault(mine.key, mine)
         if found.newest > self._at.sequence:
             await self._follow_to(found.newest)
-            if not mine.open:
+            if not self._waits(mine):
                 return
         before_me = {key for key, known in self._known.items() if key < mine.key and self._counts(known)}
         if before_me - waited_for:
@@ -461,7 +376,7 @@ class Line:
                 return
             if not await self._follow():
                 await self._contradict()
-            if not mine.open or self._turn(mine) > self._now():
+            if not self._waits(mine) or self._turn(mine) > self._now():
                 return
 
     async def _contradict(self) -> None:
@@ -481,13 +396,13 @@ class Line:
         unread = [each for each in self._takeable() if each.entries is None]
         await asyncio.gather(*(self._read(each) for each in unread))
 
-    def _takeable(self) -> list[_Intent]:
+    def _takeable(self) -> list[Standing]:
         """Return the intents that the next record may take, and that can be checked here, in order."""
         number = self._at.sequence + 1
         found = [
             known
             for key, known in sorted(self._known.items())
-            if known.open and not known.unreadable and known.last >= number and self._reaches(known.sequence)
+            if known.open and not known.stale and known.last >= number and self._reaches(known.sequence)
         ]
         return found[:_MOST_TAKEN]
 
@@ -495,12 +410,12 @@ class Line:
         """Tell whether every record after one, up to the tip, is at hand."""
         return sequence == self._at.sequence or sequence + 1 in self._passages
 
-    async def _read(self, intent: _Intent) -> None:
+    async def _read(self, intent: Standing) -> None:
         log = self.log
         try:
             data = await log.storage.get(intent.key)
             read = decode_intent(intent.key, data, log.branch, intent.sequence)
-            intent.entries = [_Entry(*read_proposal(intent.key, proposal)) for proposal in read.proposals]
+            intent.entries = [Proposed(*read_proposal(intent.key, proposal)) for proposal in read.proposals]
         except ObjectNotFoundError:
             intent.entries = []  # decided, and tidied away
             return
@@ -529,7 +444,7 @@ class Line:
                 tidied.append(intent.key)
         return batch, tidied
 
-    def _take(self, batch: Batch, entry: _Entry) -> bool:
+    def _take(self, batch: Batch, entry: Proposed) -> bool:
         if entry.request is not None and entry.request.done:
             return True
         if batch.holds(entry.prepared.id) or not batch.fits(entry):
@@ -540,7 +455,7 @@ class Line:
             self._refuse(entry)  # what it says cannot be: its owner gets an error from its own attempt
             return batch.refuse(entry.prepared.id)
 
-    def _check(self, intent: _Intent) -> None:
+    def _check(self, intent: Standing) -> None:
         """Check the entries of an intent against the records that have come since it was checked last."""
         if intent.checked == intent.sequence:
             for entry in intent.entries or ():
@@ -557,12 +472,12 @@ class Line:
                     self._refuse(entry)
         intent.checked = self._at.sequence
 
-    def _refuse(self, entry: _Entry) -> None:
+    def _refuse(self, entry: Proposed) -> None:
         """Refuse a transaction; for one of this process that is its verdict, since no leader sees it otherwise."""
         entry.refused = True
         entry.decided = entry.request is not None
 
-    def _made_sense(self, entry: _Entry, sequence: int) -> bool:
+    def _made_sense(self, entry: Proposed, sequence: int) -> bool:
         """Tell whether what somebody else proposes can be applied to what it was published for."""
         state = self._at.state if sequence == self._at.sequence else self._passages[sequence + 1].step.before
         transaction = entry.prepared.transaction(state.snapshot, self.log.branch, sequence + 1)
@@ -572,7 +487,7 @@ class Line:
             return False
         return True
 
-    def _goes_on(self, entry: _Entry, passage: _Passage) -> bool:
+    def _goes_on(self, entry: Proposed, passage: Passage) -> bool:
         """Tell whether a transaction goes on top of one more record; fits it there where it only has to grow."""
         theirs, before, after = passage.footprint, passage.step.before, passage.step.after
         if is_guarded(entry, theirs) or collisions(entry, theirs, before, after):
