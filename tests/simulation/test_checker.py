@@ -259,6 +259,37 @@ def test_a_snapshot_that_is_made_twice_is_found(history: Any) -> None:
     assert any(v.rule == "history" and "has made" in v.what for v in check(objects, notes))
 
 
+def test_a_refusal_of_what_was_committed_is_found(history: Any) -> None:
+    objects, notes = history
+    put_commit(objects, "forged", parent=_tip(notes), refused=_tip(notes))
+    assert any(v.rule == "history" and "it refuses" in v.what for v in check(objects, notes))
+
+
+@pytest.mark.parametrize(
+    ("intent", "what"),
+    [
+        (["main", 6, 20, [[bytes(12)]]], "another record than its key"),
+        (["main", 5, 38, [[bytes(12)]]], "too far away"),
+        (["main", 5, 6, [[]]], "IndexError"),
+        (["side/é", 5, 6, [[bytes(12)]]], "another record than its key"),
+    ],
+)
+def test_an_intent_that_is_none_is_found(history: Any, intent: Any, what: str) -> None:
+    objects, notes = history
+    key = record_key("main", 5) + "-" + "0" * 20
+    objects[key] = enveloped(11, ["main", 5, 37, [[bytes(12)]]])
+    assert check(objects, notes) == []
+    objects[key] = enveloped(11, intent)
+    assert any(v.rule == "history" and what in v.what and v.where == key for v in check(objects, notes))
+
+
+def test_an_intent_of_what_was_committed_by_then_is_found(history: Any) -> None:
+    objects, notes = history
+    identifier = id_from_text(notes.transactions["found"].outcome.snapshot)
+    objects[record_key("main", 5) + "-" + "0" * 20] = enveloped(11, ["main", 5, 37, [[identifier]]])
+    assert any(v.rule == "history" and "by then" in v.what for v in check(objects, notes))
+
+
 # -- commits ------------------------------------------------------------------------------------------------------
 
 
@@ -675,6 +706,19 @@ def test_a_hint_to_a_checkpoint_of_another_record_is_found(history: Any) -> None
 
     forged(objects, "hints/main", HINT, change)
     assert any("that of another record" in what for what in _derived(objects, notes))
+
+
+def test_a_page_may_be_missing_only_while_nothing_leads_to_the_checkpoint_that_names_it(history: Any) -> None:
+    objects, notes = history
+    for key in [key for key in objects if key.startswith("history/")]:
+        del objects[key]
+    assert any("does not exist" in what for what in _derived(objects, notes))
+    for key in [key for key in objects if key.startswith(("hints/", "refs/tag/"))]:
+        del objects[key]
+    for name in {key.split("/")[2] for key in objects if key.startswith("refs/branch/")} - {"main"}:
+        for key in [key for key in objects if key.startswith(f"refs/branch/{name}/")]:
+            del objects[key]
+    assert _derived(objects, notes) == []
 
 
 def test_a_rewrite_that_changes_data_is_found() -> None:
