@@ -88,6 +88,25 @@ def _appends(rng: random.Random) -> Workload:
     return replace(_ordinary(rng), writers=rng.randint(3, 7), arrays=rng.randint(1, 2), operations=operations)
 
 
+def _serial(rng: random.Random) -> Workload:
+    operations = {
+        "look": 8.0,
+        "list": 3.0,
+        "write": 3.0,
+        "create": 2.0,
+        "delete": 1.0,
+        "attributes": 2.0,
+        "append": 1.0,
+    }
+    return replace(
+        _ordinary(rng),
+        writers=rng.randint(3, 7),
+        arrays=rng.randint(1, 2),
+        serializable=rng.choice((0.6, 1.0)),
+        operations={**operations, "rebase": 0.5, "fork": 0.5, "move": 0.5, "shrink": 0.3},
+    )
+
+
 def _forks(rng: random.Random) -> Workload:
     return replace(_ordinary(rng), operations={**OPERATIONS, "fork": 12.0})
 
@@ -98,7 +117,7 @@ def _long(rng: random.Random) -> Workload:
 
 
 def _mixed(rng: random.Random) -> Workload:
-    kinds = (_ordinary, _ordinary, _busy, _hierarchy, _appends, _forks)
+    kinds = (_ordinary, _ordinary, _busy, _hierarchy, _appends, _serial, _forks)
     return _long(rng) if rng.random() < 0.03 else rng.choice(kinds)(rng)
 
 
@@ -136,6 +155,7 @@ PROFILES: Mapping[str, Profile] = {
     "crowd": Profile("many writers on one array, with any mixture of faults", _busy, _swarm),
     "hierarchy": Profile("nodes are made, moved and deleted", _hierarchy, _calm),
     "appends": Profile("several append to one array", _appends, _calm),
+    "serial": Profile("transactions that depend on what they read", _serial, _calm),
     "forks": Profile("transactions of many processes", _forks, _swarm),
     "faults": Profile("requests fail in every way", _ordinary, _requests),
     "crashes": Profile("processes die and start again", _ordinary, _crashes),

@@ -7,9 +7,12 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import traceback
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from arraystore.errors import UnmergedForksWarning
@@ -138,8 +141,7 @@ def simulate(
         if faults is not None:
             plan = Plan(seed, plan.workload, faults, plan.script)
     began = time.process_time()
-    with World(plan.seed, faults=plan.faults) as world, warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnmergedForksWarning)  # some come home too late, on purpose
+    with World(plan.seed, faults=plan.faults) as world, _undisturbed():
         scene = _scene(world, plan)
         _run(world, scene, plan)
         ran = time.process_time()
@@ -163,6 +165,23 @@ def simulate(
             world.trace,
             scene.notes,
         )
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Warn of nothing that is meant to happen: forks that come home too late, maintenance that fails."""
+    logger = logging.getLogger("arraystore")
+
+    def silent(record: logging.LogRecord) -> bool:
+        return record.levelno > logging.WARNING
+
+    logger.addFilter(silent)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnmergedForksWarning)
+            yield
+    finally:
+        logger.removeFilter(silent)
 
 
 def _scene(world: World, plan: Plan) -> Scene:
