@@ -71,8 +71,9 @@ def put_commit(
     identifier: bytes = b"forged snap.",
     nodes: list[Any] | None = None,
     chunks: list[Any] | None = None,
+    refused: bytes = b"",
 ) -> int:
     """Write one more record with one transaction; returns its number."""
     note = msgpack.packb([message, None])
     transaction = [identifier, parent, 1, 0, note, [nodes or [], chunks or []], 0]
-    return put_record(objects, 1, [[transaction], b""])
+    return put_record(objects, 1, [[transaction], refused])

@@ -33,6 +33,7 @@ from arraystore.simulation.observations import (
     ValueRead,
     WriteChunk,
 )
+from arraystore.simulation.trace import Event
 from tests.simulation.forging import (
     CHECKPOINT,
     HINT,
@@ -340,6 +341,26 @@ def test_another_isolation_or_metadata_than_meant_is_found(history: Any) -> None
     assert {v.where for v in found} == {"more 7", "more 8"}
 
 
+def test_a_refusal_because_of_nobody_is_found() -> None:
+    play = founded()
+    alone = play.open("alone").write("a", (0,))
+    alone.noted.attempt(DETECTOR, play.now()).end(play.now(), Refused("ConflictError"))
+    found = check(play.objects(), play.notes)
+    assert [(v.rule, v.where) for v in found] == [("commits", "alone")]
+    assert "nobody has committed since" in found[0].what
+
+
+def test_a_refusal_because_of_chunks_that_nobody_else_wrote_is_found() -> None:
+    play = founded()
+    refused = play.open("refused").write("a", (0,))
+    play.open("other").write("a", (1,)).commit()
+    attempt = refused.noted.attempt(DETECTOR, play.now())
+    attempt.end(play.now(), Refused("RebaseFailedError", (("ChunkDoubleUpdate", "/a"),)))
+    assert any("nobody else wrote" in v.what for v in check(play.objects(), play.notes))
+    play.open("another").write("a", (0,)).commit()
+    assert check(play.objects(), play.notes) == []
+
+
 # -- content ------------------------------------------------------------------------------------------------------
 
 
@@ -456,6 +477,20 @@ def test_an_ancestry_that_leaves_something_out_is_found(history: Any) -> None:
     seen = next(s for s in notes.seen if isinstance(s, Ancestry))
     changed(notes, Ancestry, 0, entries=seen.entries[:10] + seen.entries[11:])
     assert any(v.rule == "reads" and "as ancestor 10" in v.what for v in check(objects, notes))
+
+
+def test_reads_after_a_rebase_are_of_the_snapshot_that_the_changes_are_on_now() -> None:
+    play = founded()
+    late = play.open("late", "serializable").write("a", (0,)).append("a", array((5,)), 1, {(4,): b"own"})
+    play.open("early").append("a", array((5,)), 1, {(4,): b"theirs"}).write("a", (1,)).commit()
+    late.rebase().read("a/c/0").read("a/c/1").read("a/c/4").read("a/c/5").list("a/c").commit()
+    assert check(play.objects(), play.notes) == []
+    reads = [seen for seen in play.notes.seen if isinstance(seen, ValueRead)]
+    assert [read.data for read in reads][2:] == [b"theirs", b"own"]
+    for which in range(4):
+        notes = copy.deepcopy(play.notes)
+        changed(notes, ValueRead, which, data=b"stale")
+        assert any(v.rule == "reads" and v.where == "late" for v in check(play.objects(), notes))
 
 
 # -- isolation ----------------------------------------------------------------------------------------------------
@@ -780,6 +815,27 @@ def test_looks_and_lists_that_miss_what_was_created_are_found(history: Any) -> N
     assert [what.split()[0] for what in found] == ["a", "b", "['side/é']", "['v2']"]
 
 
+# -- objects ------------------------------------------------------------------------------------------------------
+
+
+def test_an_object_that_is_changed_or_deleted_is_found(history: Any) -> None:
+    objects, notes = history
+    intent = record_key("main", 5) + "-" + "0" * 20
+    harmless = [
+        Event(0.0, "a", "put", "chunks/1", "written"),
+        Event(1.0, "a", "put", "chunks/1", "overwritten, again"),
+        Event(1.5, "c", "delete", "chunks/1", "lost"),
+        Event(2.0, "a", "put", "hints/main", "written"),
+        Event(3.0, "b", "put", "hints/main", "overwritten"),
+        Event(4.0, "b", "put_if_absent", "chunks/1", "exists"),
+        Event(5.0, "b", "delete", f"{intent} {intent}", "read"),
+    ]
+    assert check(objects, notes, events=harmless) == []
+    harmful = [Event(6.0, "b", "put", "chunks/1", "overwritten"), Event(7.0, "b", "delete", "chunks/1", "read")]
+    found = check(objects, notes, events=harmless + harmful)
+    assert [(v.rule, v.where) for v in found] == [("objects", "chunks/1")] * 2
+
+
 # -- liveness -----------------------------------------------------------------------------------------------------
 
 
@@ -792,7 +848,7 @@ def test_what_never_ended_is_told(history: Any) -> None:
 
 def test_every_rule_is_named_and_explained() -> None:
     assert set(RULES) == {
-        *("history", "commits", "content", "reads", "isolation", "serializability"),
+        *("objects", "history", "commits", "content", "reads", "isolation", "serializability"),
         *("hierarchy", "real time", "derived", "references", "liveness"),
     }
     assert enveloped(TAG, None)[:4] == b"ARST"

@@ -4,13 +4,13 @@ Nothing of the code under test is imported: objects are decoded anew after docs/
 operations is written down a second time, as plain as it can be.  `docs/verification.md` says which property is checked
 how.
 
->>> check(world.bucket.objects, notes)
+>>> check(world.bucket.objects, notes, events=world.trace)
 []
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from arraystore.simulation.checker.content import wrong_content
 from arraystore.simulation.checker.decoder import Commit, Reader
@@ -27,6 +27,7 @@ from arraystore.simulation.checker.realtime import late_sights
 from arraystore.simulation.checker.records import broken_history
 from arraystore.simulation.checker.serial import dependency_cycles, stale_reads
 from arraystore.simulation.checker.violations import RULES, DecodingError, Violation
+from arraystore.simulation.checker.written import Happening, rewritten_objects
 from arraystore.simulation.observations import Observations, Transaction, Unfinished
 
 __all__ = ["RULES", "DecodingError", "Violation", "check"]
@@ -36,6 +37,7 @@ def check(
     objects: Mapping[str, bytes],
     notes: Observations,
     virtual: Callable[[str, int, int], bytes] | None = None,
+    events: Iterable[Happening] = (),
 ) -> list[Violation]:
     """Check a run.
 
@@ -47,6 +49,8 @@ def check(
         What the actors noted.
     virtual
         Returns a range of the object at a URL, where there are virtual chunks.
+    events
+        The trace, to see that no object was changed.
 
     Returns
     -------
@@ -56,6 +60,7 @@ def check(
     reader = Reader(objects) if virtual is None else Reader(objects, virtual)
     logs = Logs.read(reader)
     return [
+        *rewritten_objects(events),
         *logs.broken,
         *broken_history(logs),
         *wrong_outcomes(logs, notes),

@@ -110,6 +110,8 @@ class Branch:
         All transactions, in order.
     rewrites
         All that rewrites did.
+    refusals
+        Ids of proposed transactions that records refuse, with the numbers of these.
     states
         The snapshot of each record.
     """
@@ -119,6 +121,7 @@ class Branch:
     origin: tuple[str, int] | None
     commits: list[Commit] = field(default_factory=list)
     rewrites: list[Rewrite] = field(default_factory=list)
+    refusals: list[tuple[int, bytes]] = field(default_factory=list)
     states: list[Snapshot] = field(default_factory=list)
 
     @cached_property
@@ -248,7 +251,7 @@ class Reader:
             return Branch(name, first, None, states=[first])
         source, number, checkpoint = origin
         state = self.checkpoint(checkpoint)
-        if (state.branch, state.number, state.id) != (source, number, identifier):
+        if (state.branch, state.number, state.id, state.parent) != (source, number, identifier, parent):
             raise DecodingError(record_key(name, 0), "its checkpoint is that of another snapshot")
         first = replace(state, branch=name, number=0)
         return Branch(name, first, (source, number), states=[first])
@@ -257,6 +260,7 @@ class Reader:
         transactions, refused = content
         if not transactions or len(refused) % 12:
             raise ValueError("a commit without transactions, or with refusals that are no ids")
+        log.refusals += [(number, refused[at : at + 12]) for at in range(0, len(refused), 12)]
         for place, transaction in enumerate(transactions):
             before = log.commits[-1].after if log.commits else log.first
             if log.states[-1].id == before.id:
@@ -436,6 +440,15 @@ class Reader:
             if (found, snapshot, branch, number) != (name, state.id, state.branch, state.number):
                 raise ValueError("its checkpoint is that of another snapshot, or its name is not that of its key")
             return state
+
+    def intent(self, key: str, branch: str) -> tuple[int, int, list[bytes]]:
+        """Return what an intent says: its record, the last one that may take it, and the ids of its transactions."""
+        with reading(key):
+            found, number, last, proposals = self.object(key, 11)
+            digits, _, _ = key.rpartition("/")[2].partition("-")
+            if (found, f"{number:012d}") != (branch, digits) or not number < last <= number + 32 or not proposals:
+                raise ValueError("names another record than its key, or a last one that is too far away")
+            return number, last, [proposal[0] for proposal in proposals]
 
     def hint(self, branch: str) -> tuple[int, bytes]:
         """Return number and checkpoint that a hint names."""

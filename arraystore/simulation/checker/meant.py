@@ -15,7 +15,7 @@ from arraystore.simulation.checker.model import End, ModelError, View
 from arraystore.simulation.checker.states import Snapshot
 from arraystore.simulation.observations import Merge, Rebase, Refused, Solver, Transaction
 
-__all__ = ["Meant", "Policy", "meant_by", "merges_for"]
+__all__ = ["Meant", "Policy", "Replay", "meant_by", "merges_for"]
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,63 @@ class Meant:
     concurrent: Touched
 
 
+class Replay:
+    """The operations of a transaction, made again one after the other as its session saw them.
+
+    Parameters
+    ----------
+    logs
+        Of the repository.
+    transaction
+        Whose operations.
+
+    Attributes
+    ----------
+    view
+        What the session sees.
+    base, start
+        The snapshot that it is based on, and its place in the log.
+    guessed
+        Whether a custom solver has had a say in a rebase, so that the view may be another one.
+    """
+
+    def __init__(self, logs: Logs, transaction: Transaction) -> None:
+        self._logs = logs
+        self._transaction = transaction
+        self._done = 0
+        self.base, self.start = self._find(transaction.base)
+        self.view = View(self.base, transaction.label)
+        self.guessed = False
+
+    def to(self, position: int) -> None:
+        """Go on to where so many operations have been made; raises `ModelError` where one cannot have been made."""
+        for operation in self._transaction.operations[self._done : position]:
+            if isinstance(operation, Rebase):
+                self._rebase(operation)
+            else:
+                self.view.apply(operation)
+        self._done = max(self._done, position)
+
+    def _find(self, text: str) -> tuple[Snapshot, int]:
+        name = self._transaction.branch
+        branch = self._logs.branches.get(name)
+        identifier = id_bytes(text)
+        found = None if branch is None else branch.snapshot(identifier)
+        if branch is None or found is None:
+            raise ModelError(f"its base {text} is none of branch {name!r}")
+        return found, branch.positions[identifier]
+
+    def _rebase(self, operation: Rebase) -> None:
+        newer, at = self._find(operation.snapshot)
+        if at < self.start:
+            raise ModelError(f"its rebase goes back to {operation.snapshot}")
+        concurrent = self._logs.between(self._transaction.branch, self.start, at)
+        policy = Policy.of([operation.solver])
+        self.view = _rebased(self.view, newer, policy, concurrent, self._transaction.merges)
+        self.base, self.start = newer, at
+        self.guessed |= policy.custom
+
+
 def meant_by(logs: Logs, transaction: Transaction, commit: Commit) -> Meant:
     """Return what a transaction meant to commit.
 
@@ -91,35 +148,17 @@ def meant_by(logs: Logs, transaction: Transaction, commit: Commit) -> Meant:
     ModelError
         If its operations cannot have been made.
     """
-    branch = logs.branches[commit.branch]
-    base, start = _base(logs, commit, transaction.base)
-    view = View(base, transaction.label)
-    for operation in transaction.operations:
-        if not isinstance(operation, Rebase):
-            view.apply(operation)
-            continue
-        newer, at = _base(logs, commit, operation.snapshot)
-        if at < start:
-            raise ModelError(f"its rebase goes back to {operation.snapshot}")
-        concurrent = logs.between(commit.branch, start, at)
-        view = _rebased(view, newer, Policy.of([operation.solver]), concurrent, transaction.merges)
-        base, start = newer, at
+    replay = Replay(logs, transaction)
+    replay.to(len(transaction.operations))
+    end = logs.branches[commit.branch].positions[commit.id] - 1
+    if commit.branch != transaction.branch or replay.start > end:
+        raise ModelError(f"its base is not before it on branch {commit.branch!r}")
     deciding = [attempt.solver for attempt in transaction.attempts if not isinstance(attempt.outcome, Refused)]
-    concurrent = logs.between(commit.branch, start, branch.positions[commit.id] - 1)
-    effects, policy = effects_of(view), Policy.of(deciding)
+    concurrent = logs.between(commit.branch, replay.start, end)
+    effects, policy = effects_of(replay.view), Policy.of(deciding)
     if "theirs" in policy.chunks:
         effects = effects.without_chunks(concurrent)
-    return Meant(effects, base, start, policy, concurrent)
-
-
-def _base(logs: Logs, commit: Commit, text: str) -> tuple[Snapshot, int]:
-    branch = logs.branches[commit.branch]
-    at = branch.positions.get(id_bytes(text))
-    if at is None or at >= branch.positions[commit.id]:
-        raise ModelError(f"its base {text} is not before it on branch {commit.branch!r}")
-    found = branch.snapshot(id_bytes(text))
-    assert found is not None
-    return found, at
+    return Meant(effects, replay.base, replay.start, policy, concurrent)
 
 
 def _rebased(view: View, newer: Snapshot, policy: Policy, concurrent: Touched, merges: Iterable[Merge]) -> View:

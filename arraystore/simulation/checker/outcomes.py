@@ -1,11 +1,17 @@
-"""Rule "commits": what was acknowledged is there, once; what was refused is not; nothing is there that nobody meant."""
+"""Rule "commits": what was acknowledged is there, once; what was refused is not; nothing is there that nobody meant.
+
+Nobody is refused for no reason either.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from arraystore.simulation.checker.decoding import id_text
+from arraystore.simulation.checker.effects import effects_of
 from arraystore.simulation.checker.logs import Logs
+from arraystore.simulation.checker.meant import Replay
+from arraystore.simulation.checker.model import ModelError
 from arraystore.simulation.checker.violations import Violation
 from arraystore.simulation.observations import Committed, Observations, Refused, Transaction
 
@@ -18,10 +24,37 @@ def wrong_outcomes(logs: Logs, notes: Observations) -> Iterator[Violation]:
     """Compare outcomes with the logs."""
     for transaction in notes.transactions.values():
         yield from _outcome(logs, transaction)
+    for transaction in notes.transactions.values():
+        yield from _groundless(logs, transaction)
     for label, commits in logs.labelled.items():
         if label not in notes.transactions:
             where = f"record {commits[0].number} of {commits[0].branch!r}"
             yield Violation(_RULE, f"nobody meant to commit {label!r}", where)
+
+
+def _groundless(logs: Logs, transaction: Transaction) -> Iterator[Violation]:
+    """Find refusals because of others where there were none, or none that wrote the same chunk."""
+    outcome = transaction.outcome
+    if not isinstance(outcome, Refused) or outcome.error not in ("ConflictError", "RebaseFailedError"):
+        return
+    try:
+        replay = Replay(logs, transaction)
+        replay.to(len(transaction.operations))
+    except ModelError as error:
+        yield Violation(_RULE, f"it cannot have done what it noted: {error}", transaction.label)
+        return
+    end = len(logs.branches[transaction.branch].commits)
+    if replay.start == end:
+        yield Violation(_RULE, "it was refused because of others, and nobody has committed since", transaction.label)
+        return
+    kinds = {kind for kind, _ in outcome.conflicts}
+    if kinds != {"ChunkDoubleUpdate"} or replay.guessed:
+        return
+    effects, theirs = effects_of(replay.view), logs.between(transaction.branch, replay.start, end).chunks
+    both = any(theirs.get(node, set()) & cells.keys() for node, cells in effects.chunks.items())
+    if not both and not effects.cuts:
+        what = "it was refused because of chunks that both wrote, and nobody else wrote any of its chunks"
+        yield Violation(_RULE, what, transaction.label)
 
 
 def _outcome(logs: Logs, transaction: Transaction) -> Iterator[Violation]:

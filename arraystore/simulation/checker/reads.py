@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping
 from arraystore.simulation.checker.arrays import DOCUMENTS, same_json
 from arraystore.simulation.checker.decoding import id_text
 from arraystore.simulation.checker.logs import Logs, short
-from arraystore.simulation.checker.model import ModelError, View
+from arraystore.simulation.checker.meant import Replay
+from arraystore.simulation.checker.model import ModelError
 from arraystore.simulation.checker.states import Key, Node, listing, lookup
 from arraystore.simulation.checker.violations import Violation
 from arraystore.simulation.observations import (
     Ancestry,
     ListingRead,
     Observations,
-    Rebase,
     Transaction,
     ValueRead,
 )
@@ -68,24 +68,16 @@ def _compare(nodes: Mapping[Key, Node], read: Read, where: str) -> Iterator[Viol
 
 
 def _own_reads(logs: Logs, transaction: Transaction, reads: list[Read]) -> Iterator[Violation]:
-    """Check reads of a session with changes, as far as a rebase has not put these on top of something else."""
-    base = logs.snapshot(transaction.base)
-    if base is None:
-        yield Violation(_RULE, f"its base {transaction.base} was never committed", transaction.label)
-        return
-    view = View(base, transaction.label)
-    done = 0
-    for read in sorted(reads, key=lambda read: read.position):
-        try:
-            for operation in transaction.operations[done : read.position]:
-                if isinstance(operation, Rebase):
-                    return
-                view.apply(operation)
-        except ModelError as error:
-            yield Violation(_RULE, f"it cannot have done what it noted: {error}", transaction.label)
-            return
-        done = read.position
-        yield from _compare(view.nodes, read, transaction.label)
+    """Check reads of a session with changes, as far as no custom solver has put these on top of something else."""
+    try:
+        replay = Replay(logs, transaction)
+        for read in sorted(reads, key=lambda read: read.position):
+            replay.to(read.position)
+            if replay.guessed:
+                return
+            yield from _compare(replay.view.nodes, read, transaction.label)
+    except ModelError as error:
+        yield Violation(_RULE, f"it cannot have done what it noted: {error}", transaction.label)
 
 
 def wrong_ancestries(logs: Logs, notes: Observations) -> Iterator[Violation]:

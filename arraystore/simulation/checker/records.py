@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from arraystore.simulation.checker.decoder import Branch, Reader, oldest_carried, record_key
-from arraystore.simulation.checker.decoding import id_text
+from arraystore.simulation.checker.decoding import id_text, key_name
 from arraystore.simulation.checker.logs import Logs
 from arraystore.simulation.checker.violations import DecodingError, Violation
 
@@ -21,6 +21,8 @@ def broken_history(logs: Logs) -> Iterator[Violation]:
         yield from _records(logs.reader, name)
     for name, branch in logs.branches.items():
         yield from _ids(name, branch, seen)
+        yield from _refusals(name, branch)
+        yield from _intents(logs.reader, name, branch)
 
 
 def _records(reader: Reader, name: str) -> Iterator[Violation]:
@@ -43,6 +45,30 @@ def _records(reader: Reader, name: str) -> Iterator[Violation]:
         for carried, body in enumerate(previous, oldest):
             if bodies.get(carried, body) != body:
                 yield Violation(_RULE, f"it carries another body of record {carried} than that record has", key)
+
+
+def _refusals(name: str, branch: Branch) -> Iterator[Violation]:
+    """Check that no record refuses what is committed in it or before it: its owner would take it for a verdict."""
+    committed = {commit.id: commit.number for commit in branch.commits}
+    for number, identifier in branch.refusals:
+        if committed.get(identifier, number + 1) <= number:
+            what = f"it refuses {id_text(identifier)}, which record {committed[identifier]} has committed"
+            yield Violation(_RULE, what, record_key(name, number))
+
+
+def _intents(reader: Reader, name: str, branch: Branch) -> Iterator[Violation]:
+    """Check intents that are left: what was proposed for a record was committed after it."""
+    prefix = f"refs/branch/{key_name(name)}/"
+    committed = {commit.id: commit.number for commit in branch.commits}
+    for key in [key for key in reader.objects if key.startswith(prefix) and "-" in key[len(prefix) :]]:
+        try:
+            number, _, ids = reader.intent(key, name)
+        except DecodingError as error:
+            yield Violation(_RULE, error.what, error.key)
+            continue
+        early = [id_text(identifier) for identifier in ids if committed.get(identifier, number + 1) <= number]
+        if early:
+            yield Violation(_RULE, f"it proposes {early}, which had been committed by then", key)
 
 
 def _ids(name: str, branch: Branch, seen: dict[bytes, str]) -> Iterator[Violation]:

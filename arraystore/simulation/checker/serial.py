@@ -14,16 +14,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from arraystore.simulation.checker.decoder import Branch, Commit
 from arraystore.simulation.checker.decoding import Coords
+from arraystore.simulation.checker.effects import effects_of
 from arraystore.simulation.checker.logs import Logs
+from arraystore.simulation.checker.meant import Replay
 from arraystore.simulation.checker.model import ModelError, View
 from arraystore.simulation.checker.reads import Read, shown, unexpected
 from arraystore.simulation.checker.states import place_of
 from arraystore.simulation.checker.violations import Violation
-from arraystore.simulation.observations import ListingRead, Observations, Rebase, Transaction
+from arraystore.simulation.observations import ListingRead, Observations, Transaction
 
 __all__ = ["dependency_cycles", "stale_reads"]
 
@@ -45,27 +47,24 @@ def stale_reads(logs: Logs, notes: Observations) -> Iterator[Violation]:
 
 
 def _again(logs: Logs, transaction: Transaction, reads: list[Read], commit: Commit) -> Iterator[Violation]:
-    base = logs.snapshot(transaction.base)
-    if base is None:
-        return
-    first, again = View(base, transaction.label), View(commit.before, transaction.label)
-    done = 0
-    for read in sorted(reads, key=lambda read: read.position):
-        for operation in transaction.operations[done : read.position]:
-            if isinstance(operation, Rebase):
-                return  # what is read from here on is of the snapshot that it was rebased onto
-            try:
-                first.apply(operation)
-                again.apply(operation)
-            except ModelError:
-                return  # it wrote, without looking, to what others moved: such changes are carried along
-        done = read.position
-        if _own(first, read):
-            continue
-        expected = unexpected(again.nodes, read)
-        if expected is not None:
-            what = f"{shown(read)}, which is {expected} in the snapshot before its own"
-            yield Violation(_RULE, what, transaction.label)
+    try:
+        replay = Replay(logs, transaction)
+        for position, together in groupby(sorted(reads, key=_position), key=_position):
+            replay.to(position)
+            if replay.guessed:
+                return
+            again, _ = effects_of(replay.view).onto(commit.before, forced=False)
+            for read in together:
+                expected = None if _own(replay.view, read) else unexpected(again.nodes, read)
+                if expected is not None:
+                    what = f"{shown(read)}, which is {expected} in the snapshot before its own"
+                    yield Violation(_RULE, what, transaction.label)
+    except ModelError:
+        return  # the content tells
+
+
+def _position(read: Read) -> int:
+    return read.position
 
 
 def _own(view: View, read: Read) -> bool:

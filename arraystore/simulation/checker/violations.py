@@ -7,6 +7,7 @@ from dataclasses import dataclass
 __all__ = ["RULES", "DecodingError", "Violation"]
 
 RULES = {
+    "objects": "every object but a hint is written once and never changed",
     "history": "logs are gap-free and linear, and each record carries what it has to",
     "commits": "every acknowledged commit is there once, every refused one is not, and nobody else's is",
     "content": "every snapshot is what the transactions in its history meant, node by node and chunk by chunk",

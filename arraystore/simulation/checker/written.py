@@ -1,0 +1,61 @@
+"""Rule "objects": everything but hints is written once and never changed; nothing but intents is deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from arraystore.simulation.checker.violations import Violation
+
+__all__ = ["Happening", "rewritten_objects"]
+
+_RULE = "objects"
+_DELETED = "read"
+"""What traces say of a request without an answer that has taken effect."""
+
+
+class Happening(Protocol):
+    """An effect on the bucket, as traces tell of it."""
+
+    @property
+    def process(self) -> str:
+        """Whose request it was, with the number of its life."""
+        ...
+
+    @property
+    def operation(self) -> str:
+        """What was asked for."""
+        ...
+
+    @property
+    def key(self) -> str:
+        """Of the object; of several, with blanks between them."""
+        ...
+
+    @property
+    def effect(self) -> str:
+        """What came of it."""
+        ...
+
+
+def rewritten_objects(events: Iterable[Happening]) -> Iterator[Violation]:
+    """Check everything that befell objects.
+
+    A request that is repeated, or comes twice, writes the same bytes again; another life of a process has other ids.
+    """
+    writers: dict[str, str] = {}
+    for event in events:
+        effect = event.effect.partition(",")[0]
+        if event.operation == "delete":
+            gone = event.key.split(" ") if effect == _DELETED else []
+            yield from (Violation(_RULE, f"{event.process} deleted it", key) for key in gone if not _is_intent(key))
+        elif effect == "written":
+            writers[event.key] = event.process
+        elif effect == "overwritten" and not event.key.startswith("hints/"):
+            writer = writers.get(event.key, "")
+            if writer != event.process:
+                yield Violation(_RULE, f"{event.process} overwrote what {writer or 'somebody'} had written", event.key)
+
+
+def _is_intent(key: str) -> bool:
+    return key.startswith("refs/branch/") and "-" in key.rpartition("/")[2]
