@@ -145,7 +145,7 @@ def simulate(
         scene = _scene(world, plan)
         _run(world, scene, plan)
         ran = time.process_time()
-        violations = (*_unexpected(scene), *check(world.bucket.objects, scene.notes))
+        violations = (*_unexpected(scene), *check(world.bucket.objects, scene.notes, events=world.trace))
         checked = time.process_time()
         outcomes = [each.outcome for each in scene.notes.transactions.values()]
         commits = sum(isinstance(each, Committed) for each in outcomes)
