@@ -468,5 +468,5 @@ def record_key(branch: str, number: int) -> str:
 
 def oldest_carried(number: int) -> int:
     """Return the number of the oldest body that a record carries; its own for none."""
-    skip = 64 if number % 8 == 0 else 8
+    skip = 8 if number % 8 else 64 if number % 64 else 512
     return (number - 1) // skip * skip + 1 if number else 0
