@@ -1,0 +1,265 @@
+"""Wrong ways to put records: what the answers of the storage mean, which number is next, when somebody is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from arraystore.commit import group
+from arraystore.commit.branch import Tip
+from arraystore.commit.committer import append_entry
+from arraystore.commit.environment import Environment
+from arraystore.commit.log import BranchLog, previous_bodies, put_surely
+from arraystore.commit.packs import PackWriter
+from arraystore.commit.prepare import upload
+from arraystore.commit.request import bring_up
+from arraystore.commit.state import State
+from arraystore.errors import ObjectNotFoundError, StorageError
+from arraystore.format.envelope import pack_body, unpack_body
+from arraystore.format.record import Body, Record, encode_body, encode_record
+from arraystore.format.snapshot import Checkpoint, PageRef
+from arraystore.simulation.mutations.patching import Change, Mutation, all_outside, everywhere
+from arraystore.storage.protocol import Storage
+
+__all__ = ["MUTATIONS"]
+
+_TRIES = 6
+
+
+def _no_own(*_: Any) -> None:
+    """Look for no record of one's own."""
+    return
+
+
+def _in_background(work: Any) -> None:
+    """Let something go on that nobody waits for, nor hears of."""
+    task = asyncio.ensure_future(work)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+# -- what an answer means -----------------------------------------------------------------------------------------
+
+
+async def _lost_is_lost(storage: Storage, environment: Environment, key: str, data: bytes) -> bool:
+    try:
+        return await storage.put_new(key, data)
+    except StorageError:
+        return False
+
+
+async def _refusal_is_final(storage: Storage, environment: Environment, key: str, data: bytes) -> bool:
+    for attempt in range(_TRIES):
+        try:
+            if attempt and await _is_there(storage, key):
+                return False
+            return await storage.put_new(key, data)
+        except StorageError:
+            if attempt == _TRIES - 1:
+                raise
+            await environment.sleep(0.05)
+    raise AssertionError
+
+
+async def _is_there(storage: Storage, key: str) -> bool:
+    try:
+        await storage.head(key)
+    except ObjectNotFoundError:
+        return False
+    return True
+
+
+async def _refusal_is_success(storage: Storage, environment: Environment, key: str, data: bytes) -> bool:
+    await put_surely(storage, environment, key, data)
+    return True
+
+
+async def _plain(storage: Storage, environment: Environment, key: str, data: bytes) -> bool:
+    await storage.put(key, data)
+    return True
+
+
+async def _with_another_id(log: BranchLog, request: Any, *rest: Any) -> Any:
+    found = await bring_up(log, request, *rest)
+    request.prepared = replace(request.prepared, id=log.environment.new_id())
+    return found
+
+
+# -- which number is next, what a record holds -------------------------------------------------------------------------
+
+
+async def _skipping(log: BranchLog, tip: Tip, body: Body, attachments: tuple[bytes, ...] = ()) -> bytes | None:
+    if tip.sequence % 3:
+        return await append_entry(log, tip, body, attachments)
+    sequence = tip.sequence + 2
+    encoded = encode_body(sequence, body, log.branch)
+    missing = encode_body(tip.sequence + 1, body, log.branch)
+    previous = previous_bodies(sequence, {**tip.bodies, tip.sequence + 1: missing})
+    won = await log.append(Record(log.branch, sequence, encoded, attachments, previous or ()))
+    return encoded if won else None
+
+
+async def _over_the_tip(log: BranchLog, tip: Tip, body: Body, attachments: tuple[bytes, ...] = ()) -> bytes | None:
+    if tip.sequence % 4 != 3:
+        return await append_entry(log, tip, body, attachments)
+    encoded = encode_body(tip.sequence, body, log.branch)
+    previous = previous_bodies(tip.sequence, tip.bodies) or ()
+    record = Record(log.branch, tip.sequence, encoded, attachments, previous)
+    await log.storage.put(log.key(tip.sequence), encode_record(record))
+    return encoded
+
+
+def _wrongly_carried(sequence: int, bodies: dict[int, bytes]) -> tuple[bytes, ...] | None:
+    found = previous_bodies(sequence, bodies)
+    if found is None or len(found) < 2:
+        return found
+    _, *older = unpack_body("a body", found[-2])
+    number, *_ = unpack_body("a body", found[-1])
+    return (*found[:-1], pack_body((number, *older)))
+
+
+def _stale(state: State, pages: tuple[PageRef, ...]) -> Checkpoint:
+    found = _to_checkpoint(state, pages)
+    return replace(found, nodes=tuple(replace(n, layers=n.layers[:-1]) if n.layers[1:] else n for n in found.nodes))
+
+
+_to_checkpoint = State.to_checkpoint
+
+
+async def _trusting(log: BranchLog, known: int | None) -> int:
+    return await _tip(log, None) if known is None else known
+
+
+_tip = BranchLog.tip
+
+
+# -- when somebody is told ---------------------------------------------------------------------------------------------
+
+
+async def _told_early(log: BranchLog, tip: Tip, body: Body, attachments: tuple[bytes, ...] = ()) -> bytes | None:
+    _in_background(append_entry(log, tip, body, attachments))
+    return encode_body(tip.sequence + 1, body, log.branch)
+
+
+async def _not_waited_for(writer: PackWriter) -> None:
+    _in_background(_flush(writer))
+
+
+_flush = PackWriter.flush
+
+
+async def _later(storage: Storage, objects: list[tuple[str, bytes]]) -> None:
+    if objects:
+        _in_background(upload(storage, objects))
+
+
+def _lost_acknowledgement() -> Iterator[Change]:
+    yield from everywhere(put_surely, _lost_is_lost)
+    yield group, "_find", _no_own
+
+
+def _attempted_anew() -> Iterator[Change]:
+    yield from _lost_acknowledgement()
+    yield from everywhere(bring_up, _with_another_id)
+
+
+def _refused_by_itself() -> Iterator[Change]:
+    yield from everywhere(put_surely, _refusal_is_final)
+    yield group, "_find", _no_own
+
+
+MUTATIONS = (
+    Mutation(
+        "lost acknowledgement is failure",
+        "a record whose PUT got no answer counts as not written; nobody looks",
+        _lost_acknowledgement,
+        ("faults", "mixed"),
+        explored=("disjoint; lost answer",),
+    ),
+    Mutation(
+        "attempt anew",
+        "after a lost acknowledgement the transaction is tried again under another id",
+        _attempted_anew,
+        ("faults", "mixed"),
+        explored=("disjoint; lost answer",),
+    ),
+    Mutation(
+        "412 is failure",
+        "a refusal of a repeated PUT means that somebody else's record is there; nobody compares",
+        _refused_by_itself,
+        ("faults", "mixed"),
+        explored=("same chunk; lost answer",),
+    ),
+    Mutation(
+        "412 is success",
+        "a refused PUT counts as done",
+        lambda: everywhere(put_surely, _refusal_is_success),
+        ("busy", "mixed"),
+        explored=("disjoint",),
+    ),
+    Mutation(
+        "plain PUT",
+        "records overwrite what is there",
+        lambda: everywhere(put_surely, _plain),
+        ("busy", "mixed"),
+        explored=("disjoint",),
+    ),
+    Mutation(
+        "skip a number",
+        "every third record leaves a gap",
+        lambda: everywhere(append_entry, _skipping),
+        ("calm",),
+        explored=("disjoint",),
+    ),
+    Mutation(
+        "reuse a number",
+        "every fourth record is written over the one before it",
+        lambda: everywhere(append_entry, _over_the_tip),
+        ("calm",),
+        explored=("three",),
+    ),
+    Mutation(
+        "wrong carried bodies",
+        "a record carries the entry before the last twice",
+        lambda: everywhere(previous_bodies, _wrongly_carried),
+        ("calm",),
+        explored=("disjoint",),
+    ),
+    Mutation(
+        "stale checkpoint",
+        "a checkpoint leaves out the newest layer of each array",
+        lambda: [(State, "to_checkpoint", _stale)],
+        ("calm",),
+        settings=all_outside,
+        explored=("disjoint",),
+    ),
+    Mutation(
+        "hint is the tip",
+        "what a hint names, or was the tip a while ago, counts as the newest record",
+        lambda: [(BranchLog, "tip", _trusting)],
+        ("calm", "mixed"),
+    ),
+    Mutation(
+        "acknowledged too early",
+        "a commit returns before its record is written",
+        lambda: everywhere(append_entry, _told_early),
+        ("busy", "crashes"),
+        explored=("disjoint",),
+    ),
+    Mutation(
+        "packs too late",
+        "a record is written while the chunks that it refers to are on their way",
+        lambda: [(PackWriter, "flush", _not_waited_for)],
+        ("crashes", "faults"),
+    ),
+    Mutation(
+        "manifests too late",
+        "a record is written while manifests and change logs that it refers to are on their way",
+        lambda: everywhere(upload, _later),
+        ("crashes", "faults", "mixed"),
+        settings=all_outside,
+        explored=("disjoint",),
+    ),
+)
+"""Wrong ways to put records."""
