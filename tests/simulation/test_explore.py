@@ -9,13 +9,17 @@ from math import comb, factorial
 
 import pytest
 
+from arraystore.commit import batch, group, line, log, request
+from arraystore.commit.environment import Environment
 from arraystore.errors import StorageError
 from arraystore.simulation import explore as explore_module
+from arraystore.simulation.bucket import Bucket
 from arraystore.simulation.choices import Actor, Bounds, Configuration, Execution, Footprint, independent
 from arraystore.simulation.configurations import CONFIGURATIONS, by_name
 from arraystore.simulation.explore import explore, replay, table
 from arraystore.simulation.loop import SimulationError
 from arraystore.simulation.world import Process
+from arraystore.storage.protocol import Storage
 
 
 def fine(run: Execution) -> Sequence[str]:
@@ -311,6 +315,38 @@ def test_commits_keep_their_rules_in_every_order(
     assert not found.failures, str(found.failures[0])
     assert found.exhausted
     assert found.executions > 1
+
+
+def test_a_storage_that_overwrites_records_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def overwrite(bucket: Bucket, key: str, data: bytes) -> str:
+        if key.startswith("refs/branch/"):
+            return bucket.put(key, data)
+        return honest(bucket, key, data)
+
+    honest = Bucket.put_if_absent
+    monkeypatch.setattr(Bucket, "put_if_absent", overwrite)
+    assert explore(by_name("disjoint")).failures
+
+
+@pytest.mark.parametrize("name", ["same chunk", "line, same chunk", "creations", "write skew"])
+def test_commits_that_are_not_checked_are_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (group, line, batch, request):
+        if hasattr(module, "collisions"):
+            monkeypatch.setattr(module, "collisions", lambda *_: [])
+    assert explore(by_name(name)).failures
+
+
+def test_writers_that_do_not_look_for_their_own_commit_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def put_rashly(storage: Storage, environment: Environment, key: str, data: bytes) -> bool:
+        try:
+            return await storage.put_new(key, data)
+        except StorageError:
+            return False  # taken for a lost race, which does no harm as long as the log is asked
+
+    monkeypatch.setattr(log, "put_surely", put_rashly)
+    assert not explore(by_name("disjoint; lost answer")).failures
+    monkeypatch.setattr(group, "_find", lambda *_: None)
+    assert explore(by_name("disjoint; lost answer")).failures
 
 
 def test_the_table_names_each_configuration_and_how_it_ended() -> None:
