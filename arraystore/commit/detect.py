@@ -393,9 +393,11 @@ def _chunks(view: _View) -> Iterator[Conflict]:
 
 def _both_wrote(view: _View, node: bytes, cells: Sequence[Cells], theirs: NodeFootprint) -> np.ndarray:
     """Return the cells that both wrote; what ours cut off counts as written by it, whether a chunk was there or not."""
+    cut = view.ours.cuts.get(node)
+    if cut is None and not cells:
+        return np.empty((0, 0), dtype=np.int64)  # an append, which writes behind whatever theirs wrote
     found = theirs.cells()
     both = shared(cells, found) if cells else np.empty((0, len(found[0].box.low)), dtype=np.int64)
-    cut = view.ours.cuts.get(node)
     updates = (change for change in view.ours.changes(Operation.UPDATED) if change.id == node)
     if cut is None or any(_reshapes(view.before, change) for change in updates):
         return both  # a shrink that lasts collides as such
