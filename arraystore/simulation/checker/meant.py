@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from arraystore.simulation.checker.applying import Touched
 from arraystore.simulation.checker.arrays import array_of
 from arraystore.simulation.checker.decoder import Commit
-from arraystore.simulation.checker.decoding import Cells, Coords
+from arraystore.simulation.checker.decoding import Coords
 from arraystore.simulation.checker.effects import Effects, effects_of
 from arraystore.simulation.checker.logs import Logs, id_bytes
-from arraystore.simulation.checker.model import End, ModelError, View
+from arraystore.simulation.checker.model import End, ModelError, View, inside
 from arraystore.simulation.checker.states import Snapshot
 from arraystore.simulation.observations import Merge, Rebase, Refused, Solver, Transaction
 
@@ -191,22 +191,24 @@ def _rebased(view: View, newer: Snapshot, policy: Policy, concurrent: Touched, m
 
 def _merged(effects: Effects, newer: Snapshot, concurrent: Touched, merges: Iterable[Merge]) -> Effects:
     """Return the changes with what a custom solver answered as they were rebased."""
-    chunks: dict[bytes, Cells] = {}
     merges = list(merges)
-    for identifier, cells in effects.chunks.items():
-        node = newer.by_id(identifier)
-        kept = dict(cells)
-        for coords in cells.keys() & concurrent.chunks.get(identifier, set()):
+    chunks = {identifier: dict(cells) for identifier, cells in effects.chunks.items()}
+    spared: dict[bytes, set[Coords]] = {}
+    for identifier, theirs in concurrent.chunks.items():
+        node, cut = newer.by_id(identifier), effects.cuts.get(identifier)
+        own = chunks.setdefault(identifier, {})
+        for coords in theirs:
+            if coords not in own and (cut is None or inside(coords, cut)):
+                continue
             answers = [
                 m for m in merges_for(merges, node.path if node else "", coords) if id_bytes(m.theirs) == newer.id
             ]
             if answers and answers[-1].data is None:
-                del kept[coords]
+                own.pop(coords, None)
+                spared.setdefault(identifier, set()).add(coords)
             elif answers:
-                kept[coords] = answers[-1].data
-        if kept:
-            chunks[identifier] = kept
-    return replace(effects, chunks=chunks)
+                own[coords] = answers[-1].data
+    return replace(effects, chunks={i: cells for i, cells in chunks.items() if cells}, spared=spared)
 
 
 def merges_for(merges: Iterable[Merge], path: str, coords: Coords) -> list[Merge]:
