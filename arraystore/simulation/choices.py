@@ -433,7 +433,9 @@ class Execution:
             return Footprint(process)
         touched = self.footprint(request, thread)
         effect = request.take_effect()
-        self.world.trace.note(self.loop.time(), process, request.operation, request.key, f"{effect} {outcome}".strip())
+        self.world.trace.note(
+            self.loop.time(), process, request.operation, request.key, ", ".join(filter(None, (effect, outcome)))
+        )
         if outcome == UNACKNOWLEDGED:
             self.failures += 1
             self._tell(request, request.fail, StorageError(f"no answer to {request.operation} of {request.key!r}"))

@@ -47,7 +47,7 @@ def _check(committed: tuple[int, int]) -> Callable[[Execution], Sequence[str]]:
         found = [
             f"{name} failed: {type(e).__name__}: {e}" for name, e in run.results.items() if isinstance(e, Exception)
         ]
-        found += map(str, check(run.world.bucket.objects, run.notes))
+        found += map(str, check(run.world.bucket.objects, run.notes, events=run.world.trace))
         outcomes = {name: each.outcome for name, each in run.notes.transactions.items() if not name.startswith("first")}
         alive = {process.name for process in run.world.processes.values() if process.alive}
         unknown = [
