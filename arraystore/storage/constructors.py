@@ -422,7 +422,12 @@ def _check_sources(fixed: bool, anonymous: bool | None, from_env: bool | None, g
 def _check_endpoint(endpoint_url: str | None, allow_http: bool) -> None:
     if endpoint_url is None:
         return
-    parts = urlsplit(endpoint_url)
+    try:
+        parts = urlsplit(endpoint_url)
+    except ValueError as error:
+        raise InvalidInputError(
+            f"the endpoint_url cannot be understood: {type(error).__name__}; check its brackets"
+        ) from None
     if "@" in parts.netloc:
         raise InvalidInputError(
             "the endpoint_url contains credentials: give them as access_key_id and secret_access_key"

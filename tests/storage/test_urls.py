@@ -67,7 +67,7 @@ def test_the_same_name_in_memory_is_the_same_storage() -> None:
     "url",
     ["s3:///prefix", "az://account", "file://host/path", "s3://b/../c", "s3://b?unknown=1", "s3://b?allow_http=maybe",
      "memory://a?region=x", "simplecache::s3://b/p", "nul\0l", "file:///%00", "lone \ud800 surrogate",
-     "http://h://user:secret@host/path", "gs://b/p?region=x", "file:///x?anonymous=true", "s3://b?fsync=true",
+     "http://h://user:secret@host/path", "gs://b/p?region=x", "file:///x?anonymous=true", "s3://b?fsync=true", "s3://b/p?endpoint_url=https://[::1",
      "s3://b/http://c"],
 )  # fmt: skip
 def test_a_url_that_makes_no_sense_is_refused(url: str) -> None:
