@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from random import Random
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -213,14 +213,15 @@ def _virtual_urls() -> list[str]:
 
 
 @cache
-def _directory() -> tuple[VirtualContainers, Path]:
+def _directory() -> tuple[VirtualContainers, TemporaryDirectory[str]]:
     """Return a container in a directory next to something that is none of its business."""
-    root = Path(mkdtemp(prefix="arraystore-fuzz-"))
+    kept = TemporaryDirectory(prefix="arraystore-fuzz-")
+    root = Path(kept.name)
     for name, text in (("inside/file", b"allowed " * 4), ("secret", b"forbidden"), ("inside-too/file", b"forbidden")):
         path = root / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(text)
-    return VirtualContainers({CONTAINER: LocalStorage(root / "inside")}), root
+    return VirtualContainers({CONTAINER: LocalStorage(root / "inside")}), kept
 
 
 @cache
