@@ -30,6 +30,9 @@ __all__ = ["ArrayChanges", "ChangeSet"]
 
 Int64s = npt.NDArray[np.int64]
 
+_UNCUT = 1 << 62
+"""Bound of a grid that holds every chunk."""
+
 
 @dataclass
 class ArrayChanges:
@@ -40,7 +43,8 @@ class ArrayChanges:
     table
         References written.
     visible
-        Cells of the base snapshot beyond this grid do not count: the array was smaller in between.
+        Cells of the base snapshot beyond this grid do not count: the array was smaller in between.  Along dimensions
+        in which it was not it is out of reach, for what others append there is not meant.
     """
 
     table: ChunkTable
@@ -194,10 +198,21 @@ class ChangeSet:
         changes = self.array(node)
         changes.table.fit(grid)
         if any(new < had for new, had in zip(grid, old, strict=True)):
-            visible = changes.visible or old
-            changes.visible = tuple(min(v, g) for v, g in zip(visible, grid, strict=True))
+            changes.visible = self._visible(node.id, grid, changes.visible)
             coords, _ = changes.table.columns()
             changes.table.drop((coords < np.array(grid, dtype=np.int64)).all(axis=1))
+
+    def _visible(
+        self, identifier: bytes, grid: tuple[int, ...], visible: tuple[int, ...] | None
+    ) -> tuple[int, ...] | None:
+        """Return what a shrink leaves of the base's grid; an end that this session has put on itself is nobody else's."""
+        before = self.base.by_id(identifier)
+        if before is None:
+            return None
+        had = array_info(before.documents).grid
+        cut = tuple([new if new < old else _UNCUT for new, old in zip(grid, had, strict=True)])
+        cut = cut if visible is None else tuple(map(min, cut, visible))
+        return None if set(cut) <= {_UNCUT} else cut
 
     def node_changes(self) -> list[NodeChange]:
         """Return what changed, in an order in which it can be applied; see `arraystore.commit.nodechanges`."""

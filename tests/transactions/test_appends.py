@@ -254,6 +254,26 @@ def test_chunks_written_to_the_old_part_stay_where_they_are_and_collide_as_ever(
     assert found.tolist() == [7] * 4 + [0 if same_chunk else 8] * 4 + [2] * 8 + [1] * 8
 
 
+@pytest.mark.parametrize("rebases", [False, True])
+@pytest.mark.parametrize("solver", [ConflictDetector(), BasicConflictSolver()])
+def test_taking_back_a_part_of_an_append_takes_nothing_from_what_others_append(
+    solver: ConflictSolver, rebases: bool
+) -> None:
+    storage = in_memory_storage()
+    repository = Repository.create(storage)
+    with repository.transaction("main", message="series") as store:
+        zarr.create_array(store, name="s", shape=(4,), chunks=(2,), dtype="i1", dimension_names=["t"])[:] = 1
+    session = repository.writable_session("main")
+    session.append({"s": [2, 2, 2, 2]}, "t")
+    zarr.open_array(session.store, path="s").resize((6,))
+    by_others(storage, lambda other: other.append({"s": [3, 3, 3, 3]}, "t"))
+    if rebases:
+        session.rebase(solver)
+        assert values(session, "s").tolist() == [1] * 4 + [3] * 4 + [2] * 2
+    session.commit("ours", rebase_with=solver)
+    assert values(latest(storage), "s").tolist() == [1] * 4 + [3] * 4 + [2] * 2
+
+
 def test_chunks_that_one_overwrites_and_the_other_appends_never_collide() -> None:
     """What ours wrote behind the end that it knew does not go where theirs appended."""
     storage, repository = dimension_repository()
