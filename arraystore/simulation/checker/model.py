@@ -23,7 +23,10 @@ from arraystore.simulation.observations import (
     WriteFile,
 )
 
-__all__ = ["End", "ModelError", "View"]
+__all__ = ["UNCUT", "End", "ModelError", "View", "inside"]
+
+UNCUT = 1 << 62
+"""Side of a grid that is not cut."""
 
 
 class ModelError(Exception):
@@ -55,7 +58,8 @@ class View:
     written
         Chunks written (or deleted: None) by id of the node.
     cuts
-        Grids outside of which the base's chunks are gone, by id of the array.
+        Grids outside of which the base's chunks are gone, by id of the array; along dimensions in which nothing of the
+        base was cut off they have no end.
     ends
         Of arrays that were appended to, by id.
     """
@@ -127,12 +131,17 @@ class View:
         if node.kind == ARRAY:
             old, new = array_of(node.documents).grid, array_of(after).grid
             if any(a < b for a, b in zip(new, old, strict=True)):
-                node = self._cut(node, old, new)
+                node = self._cut(node, new)
         self.state.put(replace(node, documents=after))
 
-    def _cut(self, node: Node, old: tuple[int, ...], new: tuple[int, ...]) -> Node:
-        seen = self.cuts.get(node.id, old)
-        self.cuts[node.id] = tuple(map(min, seen, new))
+    def _cut(self, node: Node, new: tuple[int, ...]) -> Node:
+        was = self.base.by_id(node.id)
+        if was is not None:
+            had = array_of(was.documents).grid
+            cut = tuple([n if n < h else UNCUT for n, h in zip(new, had, strict=True)])
+            cut = tuple(map(min, cut, self.cuts.get(node.id, cut)))
+            if any(bound != UNCUT for bound in cut):
+                self.cuts[node.id] = cut
         kept = self.written.get(node.id, {})
         self.written[node.id] = {c: data for c, data in kept.items() if inside(c, new)}
         return replace(node, chunks={c: data for c, data in node.chunks.items() if inside(c, new)})

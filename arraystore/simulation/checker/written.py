@@ -42,13 +42,16 @@ def rewritten_objects(events: Iterable[Happening]) -> Iterator[Violation]:
     """Check everything that befell objects.
 
     A request that is repeated, or comes twice, writes the same bytes again; another life of a process has other ids.
+    Who wrote an object may delete it, as folds do that came too late; if anything referred to it by then, the content
+    tells.
     """
     writers: dict[str, str] = {}
     for event in events:
         effect = event.effect.partition(",")[0]
         if event.operation == "delete":
-            gone = event.key.split(" ") if effect == _DELETED else []
-            yield from (Violation(_RULE, f"{event.process} deleted it", key) for key in gone if not _is_intent(key))
+            gone = [key for key in event.key.split(" ") if not _is_intent(key)] if effect == _DELETED else []
+            foreign = [key for key in gone if writers.get(key) != event.process]  # nobody may have named its own yet
+            yield from (Violation(_RULE, f"{event.process} deleted it", key) for key in foreign)
         elif effect == "written":
             writers[event.key] = event.process
         elif effect == "overwritten" and not event.key.startswith("hints/"):
