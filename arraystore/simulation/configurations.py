@@ -112,7 +112,7 @@ def _longer() -> list[Configuration]:
             "sessions", "opened while others commit", (2, 2), one(first, early=False), one(second, early=False)
         ),
         _configuration("reader", "of two commits", (2, 2), one(first), one(second), reader("x/c/0", "x/c/1", times=1)),
-        _configuration("three", "disjoint: they stand in line", (3, 3), one(first), one(second), one(third)),
+        _configuration("three", "disjoint", (3, 3), one(first), one(second), one(third)),
         _configuration("three, same chunk", "one is committed", (1, 1), one(first), one(first), one(first)),
         _configuration("three appends", "one behind the other", (3, 3), *[one(append("x"))] * 3),
         _configuration(
