@@ -205,7 +205,7 @@ class ChangeSet:
     def _visible(
         self, identifier: bytes, grid: tuple[int, ...], visible: tuple[int, ...] | None
     ) -> tuple[int, ...] | None:
-        """Return what a shrink leaves of the base's grid; an end that this session has put on itself is nobody else's."""
+        """Return what a shrink leaves of the base's grid; an end that this session has added is nobody else's."""
         before = self.base.by_id(identifier)
         if before is None:
             return None

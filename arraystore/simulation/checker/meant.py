@@ -211,6 +211,12 @@ def _merged(effects: Effects, newer: Snapshot, concurrent: Touched, merges: Iter
     return replace(effects, chunks={i: cells for i, cells in chunks.items() if cells}, spared=spared)
 
 
-def merges_for(merges: Iterable[Merge], path: str, coords: Coords) -> list[Merge]:
-    """Return what a custom solver answered about a chunk."""
-    return [merge for merge in merges if merge.coords == coords and merge.path.strip("/") == path]
+def merges_for(logs: Logs, merges: Iterable[Merge], node: bytes, coords: Coords) -> list[Merge]:
+    """Return what a custom solver answered about a chunk of a node, wherever that was when it was asked."""
+    return [merge for merge in merges if merge.coords == coords and _node_of(logs, merge) == node]
+
+
+def _node_of(logs: Logs, merge: Merge) -> bytes | None:
+    shown = logs.snapshot(merge.theirs)
+    node = None if shown is None else shown.nodes.get((merge.path.strip("/"), False))
+    return None if node is None else node.id
