@@ -26,14 +26,14 @@ from arraystore.simulation.schedule import schedule
 from arraystore.simulation.shrink import kinds_of, shrink
 
 PARTS = 2
-SEEDS = {"long": 2, "busy": 16, "mixed": 40}
-"""Runs of a profile; 24 of any other."""
+SEEDS = {"long": 2, "busy": 12, "crowd": 20, "mixed": 32}
+"""Runs of a profile; 20 of any other."""
 
 
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("profile", PROFILES)
 def test_nothing_is_violated(profile: str, part: int) -> None:
-    for seed in range(part, SEEDS.get(profile, 24), PARTS):
+    for seed in range(part, SEEDS.get(profile, 20), PARTS):
         report = simulate(seed, profile=profile)
         if not report.ok:
             told = "\n".join(map(str, report.violations))
