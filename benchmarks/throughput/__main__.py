@@ -42,6 +42,14 @@ def main(given: list[str] | None = None) -> int:
         from benchmarks.throughput.ours_study import study as study_ours
 
         _run("ours", study_ours(arguments.quick, arguments.full, arguments.jobs), arguments.quick)
+    elif arguments.part == "reality":
+        from benchmarks.throughput.reality import study as compare
+
+        _run("reality", compare(arguments.quick, arguments.full), arguments.quick)
+    if not arguments.quick:
+        from benchmarks.throughput.page import write
+
+        write()
     return 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
@@ -28,6 +28,10 @@ class Timing:
     def median_of(self, size: int) -> float:
         """Median for a number of bytes."""
         return self.median_ms + self.per_mib_ms * size / _MIB
+
+    def slower(self, factor: float) -> Timing:
+        """The same, all of it longer."""
+        return Timing(self.median_ms * factor, self.sigma, self.per_mib_ms * factor, self.floor_ms * factor)
 
     def many(self, rng: np.random.Generator, size: int, count: int) -> npt.NDArray[np.float64]:
         """Seconds of some requests."""
@@ -71,6 +75,15 @@ class Provider:
     put: Timing
     conditional_put: Timing
     source: str
+
+    def slower(self, factor: float) -> Provider:
+        """The same, every request longer."""
+        return replace(
+            self,
+            get=self.get.slower(factor),
+            put=self.put.slower(factor),
+            conditional_put=self.conditional_put.slower(factor),
+        )
 
 
 _STUDY = "the parameters of the single-table study"

@@ -82,7 +82,7 @@ class Protocol:
             mean, deviation = get.moments(size)
             total = mean * snapshots + deviation * math.sqrt(snapshots) * rng.standard_normal()
             return float(total) / self.parallel
-        drawn = get.many(rng, size, snapshots).tolist()
+        drawn: list[float] = get.many(rng, size, snapshots).tolist()
         if self.parallel == 1:
             return sum(drawn)
         lanes = [0.0] * self.parallel

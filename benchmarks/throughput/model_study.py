@@ -44,9 +44,9 @@ def _settings(quick: bool) -> Iterator[_Setting]:
         workload = replace(base, mean_ms=mean, light=0.9)
         yield _Setting("1b, four at a time", workload, replace(PUBLISHED, parallel=4))
     for provider in PROVIDERS.values():
-        catalog = replace(PUBLISHED, provider=provider, catalog=provider.conditional_put, reads_metadata=True)
+        on_it = replace(PUBLISHED, provider=provider, catalog=provider.conditional_put, reads_metadata=True)
         for mean in arrivals:
-            yield _Setting(f"catalog on {provider.name}", replace(base, mean_ms=mean), catalog)
+            yield _Setting(f"catalog on {provider.name}", replace(base, mean_ms=mean), on_it)
 
 
 def study(seeds: int, quick: bool) -> Iterator[Point]:

@@ -98,6 +98,16 @@ def mean_of(runs: Sequence[Figures]) -> Figures:
         values = [value for value in (float(getattr(run, name)) for run in runs) if not math.isnan(value)]
         return fmean(values) if values else math.nan
 
-    names = ("success", "throughput", "mean", "p50", "p95", "p99", "retries", "requests")
-    total = sum(run.transactions for run in runs), sum(run.committed for run in runs)
-    return Figures(*total, **{name: mean(name) for name in names})
+    transactions, committed = (sum(getattr(run, name) for run in runs) for name in ("transactions", "committed"))
+    return Figures(
+        transactions,
+        committed,
+        mean("success"),
+        mean("throughput"),
+        mean("mean"),
+        mean("p50"),
+        mean("p95"),
+        mean("p99"),
+        mean("retries"),
+        mean("requests"),
+    )
