@@ -136,13 +136,13 @@ class _Allowed:
         if before is None or what not in self.concurrent.chunks.get(node, ()):
             return False
         if what not in self.commit.touched.chunks.get(node, ()):
-            return any(m.data is None for m in merges_for(self.transaction.merges, before.path, what))  # given up
+            return any(m.data is None for m in merges_for(self.logs, self.transaction.merges, node, what))  # given up
         answers = self.answers(before, what)
         return difference.found in {before.chunks.get(what) if data is None else data for data in answers}
 
     def answers(self, before: Node, coords: Coords) -> set[bytes | None]:
         """Return what the solver answered about a chunk when it was shown what is there now."""
-        merges = merges_for(self.transaction.merges, before.path, coords)
+        merges = merges_for(self.logs, self.transaction.merges, before.id, coords)
         return {merge.data for merge in merges if self._current(merge, before, coords)}
 
     def _current(self, merge: Merge, before: Node, coords: Coords) -> bool:
