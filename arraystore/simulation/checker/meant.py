@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from arraystore.simulation.checker.applying import Touched
 from arraystore.simulation.checker.arrays import array_of
 from arraystore.simulation.checker.decoder import Commit
-from arraystore.simulation.checker.decoding import Cells, Coords
+from arraystore.simulation.checker.decoding import Coords
 from arraystore.simulation.checker.effects import Effects, effects_of
 from arraystore.simulation.checker.logs import Logs, id_bytes
-from arraystore.simulation.checker.model import End, ModelError, View
+from arraystore.simulation.checker.model import End, ModelError, View, inside
 from arraystore.simulation.checker.states import Snapshot
 from arraystore.simulation.observations import Merge, Rebase, Refused, Solver, Transaction
 
@@ -193,21 +193,21 @@ def _rebased(view: View, newer: Snapshot, policy: Policy, concurrent: Touched, m
 def _merged(effects: Effects, newer: Snapshot, concurrent: Touched, merges: Iterable[Merge]) -> Effects:
     """Return the changes with what a custom solver answered when it was shown the newer snapshot as theirs."""
     answers: dict[tuple[str, Coords], bytes | None] = {(m.path.strip("/"), m.coords): m.data for m in merges}
-    chunks: dict[bytes, Cells] = {}
-    for identifier, cells in effects.chunks.items():
-        node = newer.by_id(identifier)
-        path = "" if node is None else node.path
-        kept = dict(cells)
-        for coords in cells.keys() & concurrent.chunks.get(identifier, set()):
-            if (path, coords) in answers:
-                data = answers[path, coords]
-                if data is None:
-                    del kept[coords]
-                else:
-                    kept[coords] = data
-        if kept:
-            chunks[identifier] = kept
-    return replace(effects, chunks=chunks)
+    chunks = {identifier: dict(cells) for identifier, cells in effects.chunks.items()}
+    spared: dict[bytes, set[Coords]] = {}
+    for identifier, theirs in concurrent.chunks.items():
+        node, cut = newer.by_id(identifier), effects.cuts.get(identifier)
+        own = chunks.setdefault(identifier, {})
+        for coords in theirs:
+            key = "" if node is None else node.path, coords
+            if key not in answers or (coords not in own and (cut is None or inside(coords, cut))):
+                continue
+            if answers[key] is None:
+                own.pop(coords, None)
+                spared.setdefault(identifier, set()).add(coords)
+            else:
+                own[coords] = answers[key]
+    return replace(effects, chunks={i: cells for i, cells in chunks.items() if cells}, spared=spared)
 
 
 def merges_for(logs: Logs, merges: Iterable[Merge], node: bytes, coords: Coords) -> list[Merge]:
