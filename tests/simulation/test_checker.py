@@ -830,7 +830,11 @@ def test_an_object_that_is_changed_or_deleted_is_found(history: Any) -> None:
         Event(4.0, "b", "put_if_absent", "chunks/1", "exists"),
         Event(5.0, "b", "delete", f"{intent} {intent}", "read"),
     ]
-    assert check(objects, notes, events=harmless) == []
+    late = [
+        Event(5.1, "b", "put", "manifests/1", "written"),
+        Event(5.2, "b", "delete", "manifests/1", "read"),  # a fold that came too late
+    ]
+    assert check(objects, notes, events=harmless + late) == []
     harmful = [Event(6.0, "b", "put", "chunks/1", "overwritten"), Event(7.0, "b", "delete", "chunks/1", "read")]
     found = check(objects, notes, events=harmless + harmful)
     assert [(v.rule, v.where) for v in found] == [("objects", "chunks/1")] * 2
