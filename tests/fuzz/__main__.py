@@ -15,7 +15,7 @@ import secrets
 import sys
 from pathlib import Path
 
-from tests.fuzz.engine import corpus_of, fuzz, targets
+from tests.fuzz.engine import NAMES, corpus_of, fuzz, targets
 from tests.fuzz.target import BrokenPromiseError, Target
 
 FINDINGS = Path("fuzz-findings")
@@ -24,14 +24,14 @@ FINDINGS = Path("fuzz-findings")
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Fuzz decoders, keys and URLs.")
     parser.add_argument("--minutes", type=float, default=1.0, help="how long, all targets together")
-    parser.add_argument("--target", action="append", choices=sorted(targets()), help="only this one; may be repeated")
+    parser.add_argument("--target", action="append", choices=sorted(NAMES), help="only this one; may be repeated")
     parser.add_argument("--seed", type=int, help="of all chance; a new one by default, which is printed")
     parser.add_argument("--input", type=Path, help="try this input, with one --target")
-    parser.add_argument("--atheris", choices=sorted(targets()), help="let libFuzzer choose the inputs of a target")
+    parser.add_argument("--atheris", choices=sorted(NAMES), help="let libFuzzer choose the inputs of a target")
     options = parser.parse_args()
     if options.atheris:
         return run_atheris(targets()[options.atheris], options.minutes)
-    chosen = options.target or list(targets())
+    chosen = options.target or list(NAMES)
     if options.input:
         tell(targets()[chosen[0]].check(options.input.read_bytes(), memory=True))
         return 0

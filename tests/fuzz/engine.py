@@ -15,10 +15,58 @@ from tests.fuzz.stores import store_targets
 from tests.fuzz.target import BrokenPromiseError, Target
 from tests.fuzz.texts import text_targets
 
-__all__ = ["CORPUS", "Report", "corpus_of", "fuzz", "targets"]
+__all__ = ["CORPUS", "NAMES", "Report", "corpus_of", "fuzz", "targets"]
 
 CORPUS = Path(__file__).parent / "corpus"
 """Inputs that once broke a promise, by target; every run tries them first."""
+
+NAMES = (
+    *(
+        "object-repository",
+        "object-manifest",
+        "object-transaction",
+        "object-record_0",
+        "object-record_64",
+        "object-record_65",
+        "object-record_66",
+        "object-checkpoint",
+        "object-history",
+        "object-tag",
+        "object-hint",
+        "object-intent",
+        "object-changes",
+    ),
+    *(
+        "part-envelope",
+        "part-msgpack",
+        "part-note",
+        "part-entry-0",
+        "part-entry-1",
+        "part-entry-65",
+        "part-entry-66",
+        "part-log",
+        "part-column",
+        "part-presence",
+        "part-reads",
+        "part-provisional",
+    ),
+    *(
+        "repository",
+        "listing",
+        "merge",
+        "documents",
+    ),
+    *(
+        "text-store-key",
+        "text-object-key",
+        "text-name",
+        "text-id",
+        "text-chunks",
+        "text-url",
+        "text-virtual-url",
+    ),
+)
+"""Names of all targets, in order; making these takes a second or two, which collecting tests should not."""
 
 _MEMORY_EACH = 16
 """One trial in so many is measured in memory too, which takes a few times as long."""

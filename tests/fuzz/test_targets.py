@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from arraystore.errors import FormatError
 from tests.format import values
-from tests.fuzz.engine import CORPUS, corpus_of, fuzz, targets
+from tests.fuzz.engine import CORPUS, NAMES, corpus_of, fuzz, targets
 from tests.fuzz.mutate import change_body, envelope, open_envelope
 from tests.fuzz.target import BrokenPromiseError, Target, body_trees
 
@@ -31,25 +31,29 @@ TRIALS = 4000
 
 
 @pytest.mark.timeout(24 * 3600)
-@pytest.mark.parametrize("name", targets())
+@pytest.mark.parametrize("name", NAMES)
 def test_a_target_keeps_its_promise(name: str, fuzz_minutes: float, pytestconfig: pytest.Config) -> None:
     target = targets()[name]
     if fuzz_minutes:
-        seconds = 60 * fuzz_minutes / len(targets())
+        seconds = 60 * fuzz_minutes / len(NAMES)
         fuzz(target, secrets.randbits(32), seconds=seconds, findings=pytestconfig.rootpath / "fuzz-findings")
         return
     report = fuzz(target, 1, trials=SLOW.get(name, TRIALS))
     assert 0 < report.accepted < report.trials, "inputs of one kind only: the changes are too wild, or too tame"
 
 
-@pytest.mark.parametrize("name", targets())
+@pytest.mark.parametrize("name", NAMES)
 def test_what_once_broke_a_promise_breaks_none_any_more(name: str) -> None:
     for data in corpus_of(targets()[name]):
         targets()[name].check(data, memory=True)
 
 
+def test_every_target_has_a_name() -> None:
+    assert tuple(targets()) == NAMES
+
+
 def test_every_input_that_is_kept_belongs_to_a_target() -> None:
-    assert {path.name for path in CORPUS.iterdir()} <= set(targets())
+    assert {path.name for path in CORPUS.iterdir()} <= set(NAMES)
 
 
 # -- values of every form, changed by chance that shrinks ---------------------------------------------
