@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from arraystore.commit.log import BranchLog, Resolved, Span
 from arraystore.commit.state import CheckpointRef, State, StateBuilder, empty_state, state_from_checkpoint
 from arraystore.errors import FormatError, ObjectNotFoundError
-from arraystore.format.record import LONG_SKIP, Birth, Body, Commit, Rewrite, encode_note
+from arraystore.format.record import LONG_SKIP, LONGEST_SKIP, Birth, Body, Commit, Rewrite, encode_note
 from arraystore.format.refs import Hint
 from arraystore.format.snapshot import checkpoint_key, decode_checkpoint
 from arraystore.format.transaction import TransactionLog
@@ -40,7 +40,8 @@ class Tip:
     state
         The snapshot.
     bodies
-        Encoded bodies of the records since the last multiple of 64, this one included; may reach further back.
+        Encoded bodies of the records since the last multiple of 64, this one included; may reach further back, which
+        spares the writer of a multiple of 64 a request.
     """
 
     state: State
@@ -53,10 +54,7 @@ class Tip:
 
     def followed_by(self, state: State, body: bytes) -> Tip:
         """Return the tip after one more record."""
-        start = window_start(state.sequence)
-        bodies = {number: kept for number, kept in self.bodies.items() if number >= start}
-        bodies[state.sequence] = body
-        return Tip(state, bodies)
+        return Tip(state, {**_kept(self.bodies, state.sequence), state.sequence: body})
 
 
 @dataclass(frozen=True)
@@ -78,8 +76,16 @@ class Passed:
     transactions: tuple[Resolved, ...] = ()
 
 
+def _kept(bodies: dict[int, bytes], sequence: int) -> dict[int, bytes]:
+    """Return those that a record after `sequence` may have to carry."""
+    start = sequence // LONGEST_SKIP * LONGEST_SKIP + 1
+    if not bodies or next(iter(bodies)) >= start:
+        return bodies
+    return {number: body for number, body in bodies.items() if number >= start}
+
+
 def window_start(sequence: int) -> int:
-    """Return the oldest record whose body a successor of `sequence` may have to carry."""
+    """Return the oldest record whose body the next ones have to carry, but for multiples of 64."""
     return max(0, sequence) // LONG_SKIP * LONG_SKIP + 1
 
 
@@ -242,9 +248,7 @@ async def advance(log: BranchLog, tip: Tip, sequence: int, snapshot: bytes | Non
         return tip, []
     span = await log.span(tip.sequence + 1, sequence)
     moved, passed = await _replay(log, tip.state, span, snapshot)
-    start = window_start(sequence)
-    kept = {number: body for number, body in tip.bodies.items() if number >= start}
-    return replace(moved, bodies={**kept, **moved.bodies}), passed
+    return replace(moved, bodies={**_kept(tip.bodies, sequence), **moved.bodies}), passed
 
 
 async def refresh(log: BranchLog, tip: Tip) -> Tip:

@@ -113,12 +113,16 @@ class Footprint:
     keys
         Keys at which a node appeared or vanished, with the newest snapshot that did it.
     documents
-        Metadata documents of nodes that the transactions touched, as they are after them.
+        Metadata documents of nodes that the transactions touched, as they are after them but for `lengths`.
+    lengths
+        Of arrays that have grown by appends since their documents were written here last, by array and axis.  To
+        write the documents anew for each of a thousand appends would take longer than all else.
     """
 
     nodes: dict[bytes, NodeFootprint] = field(default_factory=dict)
     keys: dict[str, bytes] = field(default_factory=dict)
     documents: dict[bytes, Documents] = field(default_factory=dict)
+    lengths: dict[bytes, dict[int, int]] = field(default_factory=dict)
 
     def add(self, before: State, snapshot: bytes, log: TransactionLog) -> None:
         """Add one transaction.
@@ -175,6 +179,8 @@ class Footprint:
 
     def _update(self, node: NodeFootprint, change: NodeChange, snapshot: bytes) -> None:
         old = self.documents[node.id]
+        for axis, length in self.lengths.pop(node.id, {}).items():
+            old = with_length(old, axis, length)
         new = change.applied_to(old)
         node.updated = snapshot
         if node.kind == NodeKind.ARRAY and not reads_alike(old, new):
@@ -185,8 +191,11 @@ class Footprint:
         append = change.append
         assert append is not None
         documents = self.documents[change.id]
-        length = dimension_of(documents, append.axis).length
-        self.documents[change.id] = with_length(documents, append.axis, length + append.items)
+        lengths = self.lengths.setdefault(change.id, {})
+        length = lengths.get(append.axis)
+        if length is None:
+            length = dimension_of(documents, append.axis).length
+        lengths[append.axis] = length + append.items
         return append.shift(length, len(array_info(documents).shape))
 
     def _move(self, before: State, moved: dict[str, str], snapshot: bytes) -> None:

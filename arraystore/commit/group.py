@@ -35,7 +35,7 @@ __all__ = ["GroupCommitter"]
 _MOST_REFUSALS = 100
 """Records in a row that a storage may refuse as existing without showing one."""
 
-_STALE = 2.0
+_STALE = 10.0
 """Seconds after which a process looks at the log before its first attempt, which would probably lose."""
 
 _SHORT_TRIES = 2
@@ -77,6 +77,7 @@ class GroupCommitter:
         self._age = age
         self._line = None if log.storage.cheap_probes else Line(log, after, tidy)
         self._stood = False
+        self._own = -1
         self._lock = threading.Lock()
         self._backoff = Backoff(log.environment)
         self._waiting: list[Request] = []
@@ -169,11 +170,20 @@ class GroupCommitter:
             return tip
         line = self._line
         if line is not None:
-            return await self._follow(tip, await line.look(tip)) if self._age() > _STALE else tip
+            looks = self._age() > _STALE or self._is_crowded(tip)
+            return await self._follow(tip, await line.look(tip)) if looks else tip
         if self._backoff.polite:
             await self._backoff.pause()
             return await self._follow(tip, await self.log.newer(tip.sequence))
         return tip
+
+    def _is_crowded(self, tip: Tip) -> bool:
+        """Tell whether others shared the newest record, so that there probably is a line."""
+        body = tip.bodies.get(tip.sequence)
+        if body is None or tip.sequence == self._own:
+            return False
+        entry = self.log.decode(tip.sequence, body)
+        return isinstance(entry, Commit) and len(entry.transactions) > 1
 
     async def _stand(self, line: Line, requests: Sequence[Request], tip: Tip) -> Tip:
         """Let transactions stand in line; those without an answer are checked again."""
@@ -259,6 +269,7 @@ class GroupCommitter:
     def _succeeded(self, batch: Batch, members: Sequence[Request], body: bytes) -> Tip:
         step = batch.step()
         moved = batch.tip.followed_by(step.after, body)
+        self._own = moved.sequence
         self._forget(members)
         try:
             self._after(moved, batch.large)

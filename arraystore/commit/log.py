@@ -46,7 +46,7 @@ class AppendUncertainError(StorageError):
 
 
 def carriers(first: int, last: int) -> list[int]:
-    """Return the records to read so that the bodies of `first` to `last` are all at hand: ≤ 2 + (last-first)/64."""
+    """Return the records to read so that the bodies of `first` to `last` are all at hand: ≤ 3 + (last-first)/512."""
     numbers: list[int] = []
     at = last
     while at >= first:
@@ -202,7 +202,7 @@ class BranchLog:
         return await self.tip(known + 1)
 
     async def span(self, first: int, last: int) -> Span:
-        """Read the bodies of some neighbouring records, in one parallel round of ≤ 2 + (last-first)/64 requests."""
+        """Read the bodies of some neighbouring records, in one parallel round of ≤ 3 + (last-first)/512 requests."""
         records = await asyncio.gather(*(self.read(number) for number in carriers(first, last)))
         bodies: dict[int, bytes] = {}
         for record in records:

@@ -77,8 +77,8 @@ class Kind(enum.IntEnum):
 BODY_LIMIT: dict[Kind, int] = {
     Kind.REPOSITORY: 1 * MiB,
     Kind.CONFIG: 1 * MiB,
-    # 64 bodies of at most 4 KiB, and the attachments of one commit
-    Kind.RECORD: 4 * MiB,
+    # 512 bodies of at most 16 KiB, and the attachments of one commit
+    Kind.RECORD: 12 * MiB,
     Kind.TAG: 1 * MiB,
     # a million nodes of 1 KiB: the largest hierarchy that one object may describe
     Kind.CHECKPOINT: 1024 * MiB,

@@ -1,8 +1,8 @@
 """Commit records: the entries of a branch log.
 
 A record holds its own *body* (a few hundred bytes), *attachments* (what is too large for a body and small enough to
-save a request), and the bodies of its predecessors, byte for byte, back to the last multiple of 8, or of 64 where
-its own number is a multiple of 8.
+save a request), and the bodies of its predecessors, byte for byte, back to the last multiple of 8, of 64 where its
+own number is a multiple of 8, or of 512 where it is one of 64.
 """
 
 from __future__ import annotations
@@ -59,9 +59,10 @@ __all__ = [
 
 SHORT_SKIP = 8
 LONG_SKIP = 64
+LONGEST_SKIP = 512
 
 MAX_BODY = 16 * 1024
-"""A body is repeated about eight times by its successors; 63 of the largest fit a record four times over."""
+"""A body is repeated some eleven times by its successors; 511 of the largest are 8 MiB."""
 
 MAX_MANIFEST_IN_BODY = 160
 """A manifest of one small chunk travels in the body; a larger one is attached, which is not repeated."""
@@ -223,7 +224,7 @@ def first_carried(sequence: int) -> int:
     """Return the number of the oldest record whose body record `sequence` carries (its own if none)."""
     if sequence <= 0:
         return sequence
-    skip = LONG_SKIP if sequence % SHORT_SKIP == 0 else SHORT_SKIP
+    skip = SHORT_SKIP if sequence % SHORT_SKIP else LONG_SKIP if sequence % LONG_SKIP else LONGEST_SKIP
     return (sequence - 1) // skip * skip + 1
 
 

@@ -121,17 +121,24 @@ def test_a_warm_session_takes_one_request(make: Make) -> None:
 @both
 @pytest.mark.parametrize("first", [1, 6, 7, 8, 62, 63, 64, 126, 127])
 def test_committing_a_tiny_chunk_is_one_conditional_put_and_nothing_else(make: Make, first: int) -> None:
-    """Whatever the record has to carry, and in sessions that found the log or just wrote it."""
+    """Whatever the record has to carry, and in sessions that found the log or just wrote it.
+
+    With one exception: who writes a multiple of 64, and has not followed the branch from the last multiple of 512 on,
+    reads one record for what that has to carry.
+    """
     storage = make()
     without_maintenance(repository_at(storage, first))
-    for opened in (Repository.open(storage), Repository.open(storage)):
+    for turn, opened in enumerate((Repository.open(storage), Repository.open(storage))):
         without_maintenance(opened)
         for row in (1, 2):
+            number = first + 2 * turn + row
             session = opened.writable_session("main")
             put_number(session, row, row)
             storage.reset()
             session.commit("tiny")
-            assert [operation for operation, _ in storage.log if operation != "sync"] == ["put_if_absent"]
+            found = [operation for operation, _ in storage.log if operation != "sync"]
+            lacks_some = number % 64 == 0 and number > 64
+            assert found == (["get", "put_if_absent"] if lacks_some else ["put_if_absent"])
 
 
 @both

@@ -37,6 +37,7 @@ from arraystore.format.record import (
     encode_body,
     encode_note,
     encode_record,
+    first_carried,
 )
 from arraystore.format.refs import (
     Hint,
@@ -278,7 +279,7 @@ def samples() -> Iterator[Sample]:
     yield Sample("transaction", Kind.TRANSACTION, log, encode_transaction, lambda d: decode_transaction(name, d))
     bodies = the_bodies()
     for number, attachments in ((0, ()), (64, ()), (65, (b"note", encode_manifest_plainly())), (66, ())):
-        first = (number - 1) // (64 if number % 8 == 0 else 8) * (64 if number % 8 == 0 else 8) + 1 if number else 0
+        first = first_carried(number) if number else 0
         value = Record(BRANCH, number, bodies[number], attachments, tuple(bodies[n] for n in range(first, number)))
         yield Sample(f"record_{number}", Kind.RECORD, value, encode_record, _record_decoder(name, number))
     value = a_checkpoint()

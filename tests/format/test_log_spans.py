@@ -13,28 +13,29 @@ from arraystore.errors import FormatError
 from arraystore.format.history import page_span
 from arraystore.format.record import Record, decode_record, encode_record, first_carried
 
-LOG = {number: b"body %d" % number for number in range(700)}
+LOG = {number: b"body %d" % number for number in range(1400)}
 
 
 def record(number: int) -> Record:
     return Record("main", number, LOG[number], (), previous_bodies(number, LOG) or ())
 
 
-def test_a_record_carries_what_came_since_the_last_multiple_of_8_or_of_64() -> None:
-    for number in range(1, 700):
-        skip = 64 if number % 8 == 0 else 8
+def test_a_record_carries_what_came_since_the_last_multiple_of_8_or_64_or_512() -> None:
+    for number in range(1, 1400):
+        skip = 8 if number % 8 else 64 if number % 64 else 512
         first = first_carried(number)
         assert first - 1 == (number - 1) // skip * skip
-        assert number - first <= 63
+        assert number - first < skip
         assert min(record(number).bodies()) == first
     assert first_carried(0) == 0
     assert record(0).bodies() == {0: LOG[0]}
 
 
-@given(st.integers(0, 699), st.integers(0, 699))
-def test_any_span_is_read_in_two_requests_and_one_for_each_64(a: int, b: int) -> None:
+@given(st.integers(0, 1399), st.integers(0, 1399))
+def test_any_span_is_read_in_three_requests_and_one_for_each_512(a: int, b: int) -> None:
     first, last = min(a, b), max(a, b)
     numbers = carriers(first, last)
+    assert len(numbers) <= 3 + math.ceil((last - first + 1) / 512)
     assert len(numbers) <= 2 + math.ceil((last - first + 1) / 64)
     bodies: dict[int, bytes] = {}
     for number in numbers:
@@ -45,11 +46,11 @@ def test_any_span_is_read_in_two_requests_and_one_for_each_64(a: int, b: int) ->
 
 @given(st.integers(0, 1 << 39), st.integers(0, 5000))
 def test_spans_far_down_a_log_are_as_cheap(first: int, length: int) -> None:
-    assert len(carriers(first, first + length)) <= 2 + math.ceil((length + 1) / 64)
+    assert len(carriers(first, first + length)) <= 3 + math.ceil((length + 1) / 512)
 
 
 def test_carried_bodies_are_byte_for_byte_those_of_the_records() -> None:
-    for number in (0, 1, 7, 8, 63, 64, 65, 128, 699):
+    for number in (0, 1, 7, 8, 63, 64, 65, 128, 512, 576, 1399):
         written = record(number)
         assert decode_record("test", encode_record(written), "main", number) == written
         for branch, sequence in (("other", number), ("main", number + 1)):

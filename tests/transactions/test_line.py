@@ -150,7 +150,7 @@ def test_requests_for_a_commit_stay_bounded_when_there_are_more_writers(world: W
         world.drain()
         assert all(isinstance(each, str) for each in found)
         means.append((world.counts.total - before) / count)
-    assert means[1] < 25
+    assert means[1] < 30  # opening included
     assert means[1] < 1.6 * means[0]
 
 
@@ -345,7 +345,7 @@ def test_intents_that_cannot_be_read_or_make_no_sense_hold_nobody_up(world: Worl
 def test_what_a_dead_process_proposed_is_committed_by_the_others_once(world: World) -> None:
     made = NodeChange(Operation.CREATED, bytes(11) + b"\7", "new", NodeKind.GROUP, {"zarr.json": GROUP})
     planted(world, 1, 4, (proposal(TransactionLog((made,)), 4),))
-    world.run(*(writer(chunk(n), wait=5.0) for n in range(12)))  # so long that they look before they try
+    world.run(*(writer(chunk(n), wait=12.0) for n in range(12)))  # so long that they look before they try
     ids = [item.id for body in bodies(world) for item in body.transactions]
     assert ids.count(bytes([0, 0, 4]) + bytes(9)) == 1
 

@@ -108,9 +108,9 @@ def _race(chunks: int, losses: int) -> tuple[Storage, CountingStorage]:
 def test_each_lost_race_costs_a_record_and_two_reads_whatever_the_size_of_the_change(chunks: int, losses: int) -> None:
     inner, storage = _race(chunks, losses)
     counted = Counter(_operations(storage))
-    assert counted["put_if_absent"] == losses + 1
-    assert counted["list"] == losses
-    assert counted["get"] <= losses + losses // 8 + 1
+    assert counted["put_if_absent"] == losses + 1  # after the second loss one of these is an intent
+    assert counted["list"] <= min(losses, 3)
+    assert counted["get"] <= 2 * losses
     assert counted.keys() <= {"put", "put_if_absent", "list", "get"}
     operations = _operations(storage)
     assert "put" not in operations[operations.index("put_if_absent") :]
