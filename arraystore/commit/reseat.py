@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from arraystore.commit.changes import ChangeSet
+from arraystore.commit.changes import ArrayChanges, ChangeSet
 from arraystore.commit.nodechanges import AppendMark
 from arraystore.commit.packs import PackWriter
 from arraystore.commit.prepare import Prepared
@@ -70,8 +70,23 @@ async def reseated(
         put_references(moved, node, References.from_manifest(manifest, shift))
     for identifier, cut in prepared.cuts.items():
         if identifier in final.keys:
-            moved.array(final.nodes[final.keys[identifier]]).visible = cut
+            array = moved.array(final.nodes[final.keys[identifier]])
+            if not await _has_more(base.by_id(identifier), cut, array, reader):
+                array.visible = cut
     return moved
+
+
+async def _has_more(node: Node | None, cut: tuple[int, ...], array: ArrayChanges, reader: ChunkReader) -> bool:
+    """Tell whether an array has chunks where ours had cut it off: those that a solver has left to theirs."""
+    bound = np.array(cut, dtype=np.int64)
+    layers = [] if node is None else [layer for layer in node.layers if (np.array(layer.box.high) > bound).any()]
+    present = await reader.present(layers) if layers else None
+    if present is None:
+        return False
+    coords, _ = array.table.columns()
+    gone = set(map(tuple, coords.tolist()))
+    beyond = present.coords[(present.coords >= bound).any(axis=1)]
+    return any(tuple(row) not in gone for row in beyond.tolist())
 
 
 def _relocate(moved: ChangeSet, base: State, final: State) -> None:

@@ -311,6 +311,30 @@ def test_shrinking_and_growing_again_hides_what_was_cut_off_after_a_rebase_too()
     assert values(latest(storage), "v")[:6].tolist() == expected[:6]
 
 
+def test_chunks_left_to_theirs_in_a_rebase_stay_theirs_where_ours_had_cut_the_array_off() -> None:
+    storage, repository = _repository()
+    with repository.transaction("main", message="fill") as store:
+        zarr.open_array(store, path="v")[:] = np.arange(1, 17)
+    length = len(values(latest(storage), "v"))
+    session = repository.writable_session("main")
+    _array(session, "v").resize((4,))
+    _array(session, "v").resize((length,))
+
+    def write(other: Session) -> None:
+        _array(other, "v")[length - 1] = 99
+
+    _theirs(storage, write)
+    theirs = values(latest(storage), "v")
+    session.rebase(BasicConflictSolver(on_chunk_conflict=VersionSelection.UseTheirs))
+    kept = values(session, "v")
+    assert kept[-1] == 99
+    put_number(session, 1, 1)
+    session.commit("ours")
+    found = values(latest(storage), "v")
+    assert found.tolist() == kept.tolist()
+    assert found[:4].tolist() == theirs[:4].tolist()
+
+
 def test_deleted_chunks_stay_deleted() -> None:
     storage, repository = _repository()
     commit_rows(repository, 1, 3)
