@@ -173,8 +173,12 @@ def _rebased(view: View, newer: Snapshot, policy: Policy, concurrent: Touched, m
     result = View(newer, view.label)
     result.follow(view)
     result.state = state
-    result.cuts = {node: cut for node, cut in effects.cuts.items() if node in state.keys}
     result.written = {node: dict(cells) for node, cells in effects.chunks.items() if node in state.keys}
+    for identifier, cut in effects.cuts.items():
+        kept = state.by_id(identifier)
+        own = result.written.get(identifier, {})
+        if kept is not None and all(inside(coords, cut) or coords in own for coords in kept.chunks):
+            result.cuts[identifier] = cut  # otherwise a solver has left to others what was cut off
     for identifier, append in effects.appends.items():
         node = newer.by_id(identifier)
         if node is not None:
