@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 
 from benchmarks.report import environment_line
-from benchmarks.throughput.points import Point, save
+from benchmarks.throughput.points import Point, load, save
 
 
 def _arguments(given: list[str] | None) -> argparse.Namespace:
@@ -17,6 +17,7 @@ def _arguments(given: list[str] | None) -> argparse.Namespace:
     size.add_argument("--quick", action="store_true", help="a few small runs, to see that all works; writes nothing")
     size.add_argument("--full", action="store_true", help="hours of simulated time where minutes are the default")
     parser.add_argument("--seeds", type=int, default=None, help="runs of each setting of the model (5; 1 when quick)")
+    parser.add_argument("--fresh", action="store_true", help="run what is kept of `model` and `ours` all the same")
     parser.add_argument("--jobs", type=int, default=1, help="runs of `ours` at a time")
     return parser.parse_args(given)
 
@@ -33,15 +34,16 @@ def _run(name: str, points: Iterable[Point], quick: bool) -> None:
 def main(given: list[str] | None = None) -> int:
     """Run a part, keep its results, and renew docs/throughput.md."""
     arguments = _arguments(given)
-    seeds = arguments.seeds or (1 if arguments.quick else 5)
     if arguments.part == "model":
         from benchmarks.throughput.model_study import study
 
-        _run("model", study(seeds, arguments.quick), arguments.quick)
+        kept = [] if arguments.fresh else load("model")[1]
+        _run("model", study(arguments.seeds, arguments.quick, arguments.full, kept), arguments.quick)
     elif arguments.part == "ours":
         from benchmarks.throughput.ours_study import study as study_ours
 
-        _run("ours", study_ours(arguments.quick, arguments.full, arguments.jobs), arguments.quick)
+        kept = [] if arguments.fresh else load("ours")[1]
+        _run("ours", study_ours(arguments.quick, arguments.full, arguments.jobs, kept), arguments.quick)
     elif arguments.part == "reality":
         from benchmarks.throughput.reality import study as compare
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -62,17 +62,28 @@ def _settings(quick: bool, full: bool) -> Iterator[_Setting]:
             yield _Setting(f"on {name}", _short(mean, 1.0, full), PROVIDERS[name])
 
 
-def study(quick: bool, full: bool, jobs: int) -> Iterator[Point]:
-    """Run everything, some settings at a time."""
+def study(quick: bool, full: bool, jobs: int, kept: Sequence[Point]) -> Iterator[Point]:
+    """Run everything that is not kept already, some settings at a time."""
+    settings = list(_settings(quick, full))
+    known = {setting: [point for point in kept if _is_of(point, setting)] for setting in settings}
     with ProcessPoolExecutor(jobs) as pool:
-        for points in pool.map(_points, _settings(quick, full)):
+        fresh = pool.map(_points, [setting for setting in settings if not known[setting]])
+        for setting in settings:
+            points = known[setting] or next(fresh)
             first = points[0].figures
             note(
-                f"{points[0].experiment}: {points[0].mean_ms} ms, {points[0].light:.0%} light: "
+                f"{setting.experiment}: {setting.workload.mean_ms} ms, {setting.workload.light:.0%} light: "
                 f"{first.throughput:.1f}/s, {first.success:.2%}, p50 {first.p50:.3f} s, p99 {first.p99:.3f} s, "
                 f"{points[0].more['requests']:.1f} requests"
             )
             yield from points
+
+
+def _is_of(point: Point, setting: _Setting) -> bool:
+    workload = setting.workload
+    same = (point.experiment, point.mean_ms, point.light) == (setting.experiment, workload.mean_ms, workload.light)
+    window = workload.window[1] - workload.window[0]
+    return same and (point.more["runtime"], point.more["window"]) == (workload.runtime, window)
 
 
 def _points(setting: _Setting) -> list[Point]:
