@@ -19,7 +19,7 @@ from arraystore.commit.log import AppendUncertainError
 from arraystore.commit.packs import PackWriter
 from arraystore.commit.prepare import Prepared, check_note, prepare
 from arraystore.commit.reads import ReadSet
-from arraystore.commit.request import Committed, Request, check
+from arraystore.commit.request import Committed, Outstanding, Request, check
 from arraystore.commit.reseat import reseated
 from arraystore.commit.solvers import ConflictSolver, check_solver
 from arraystore.context import Context
@@ -90,7 +90,7 @@ class Session(SessionView):
         self._isolation = isolation_number(isolation)
         self.uniques: list[Unique] = []
         self._uncertain = False
-        self._outstanding = -1
+        self._outstanding: Outstanding | None = None
         self._busy = False
         self._handed = Handed()
         self._rebased_epoch = 0

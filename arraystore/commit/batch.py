@@ -9,6 +9,7 @@ from arraystore.commit.log import BranchLog, Resolved
 from arraystore.commit.request import Wanted, collisions
 from arraystore.commit.resolve import adapted
 from arraystore.commit.state import StateBuilder
+from arraystore.errors import ArrayStoreError
 from arraystore.format.record import MAX_ATTACHED, MAX_BODY, Commit, Transaction, encode_body
 from arraystore.format.transaction import TransactionLog
 
@@ -79,7 +80,13 @@ class Batch:
                 return False
         located = prepared.located(self.log.branch, self.sequence, first)
         resolved: Resolved = (transaction, located, prepared.note)
-        self._builder.commit(self.sequence, [resolved])
+        try:
+            self._builder.commit(self.sequence, [resolved])
+        except ArrayStoreError:
+            self._builder = StateBuilder(self.tip.state)  # it holds a part of what failed
+            if self._resolved:
+                self._builder.commit(self.sequence, self._resolved)
+            raise
         self.theirs.add(self.tip.state, prepared.id, located)
         self._body += size
         self._resolved.append(resolved)

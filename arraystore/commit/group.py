@@ -26,6 +26,7 @@ from arraystore.commit.line import Line
 from arraystore.commit.log import AppendUncertainError, BranchLog
 from arraystore.commit.request import Committed, Obstacle, Request, bring_up
 from arraystore.commit.state import State
+from arraystore.commit.waiting import still_wanted
 from arraystore.errors import ArrayStoreError, ConflictError, StorageError
 from arraystore.format.ids import id_to_text
 from arraystore.format.record import Birth, Commit, Rewrite
@@ -305,24 +306,25 @@ class GroupCommitter:
             request.answer.set_result(Committed(mine, max(request.attempts, 1), len(own.transactions)))
             return
         request.uncertain = False
-        pending = request.outstanding > tip.sequence  # somebody may commit it yet: there is no "no" for now
+        if request.outstanding is not None:
+            wanted = await still_wanted(self.log, request.outstanding, tip)
+            if wanted is not None:  # somebody may commit it yet, so there is no "no": it goes on as it was proposed
+                request.prepared, request.base = wanted, tip
+                return
+            request.outstanding = None
         if not any(isinstance(each.entry, Commit | Birth) for each in passage.passed):
             assert all(isinstance(each.entry, Rewrite) for each in passage.passed)
             request.base = tip  # rewrites change no data: the same transaction fits on top of them
             return
-        if request.rebased >= request.tries and not pending:
+        if request.rebased >= request.tries:
             expected, actual = id_to_text(request.base.state.snapshot), id_to_text(tip.state.snapshot)
             self._fail(request, ConflictError(expected, actual, self.log.branch))
             return
         request.rebased += 1
         obstacle = await bring_up(self.log, request, passage.footprint, tip)
-        if obstacle is None:
-            return
-        if pending:
-            self._fail(request, _still_unknown(self.log, request))
-            return
-        self._forget([request])
-        request.answer.set_result(obstacle)
+        if obstacle is not None:
+            self._forget([request])
+            request.answer.set_result(obstacle)
 
     # -- gathering ----------------------------------------------------------------------------------------------
 
@@ -381,13 +383,6 @@ class _Passage:
     @cached_property
     def footprint(self) -> Footprint:
         return footprint_of(self.base, [item for each in self.passed for item in each.transactions])
-
-
-def _still_unknown(log: BranchLog, request: Request) -> AppendUncertainError:
-    return AppendUncertainError(
-        f"{log.prefix}: it is unknown whether snapshot {id_to_text(request.prepared.id)} will be committed: until "
-        f"record {request.outstanding} another process may still take what was proposed before; commit again later."
-    )
 
 
 def _find(passed: Sequence[Passed], identifier: bytes) -> Passed | None:

@@ -20,11 +20,9 @@ from typing import Any
 from arraystore.commit.batch import Batch
 from arraystore.commit.branch import Step, Tip, steps_to
 from arraystore.commit.log import AppendUncertainError, BranchLog, put_surely
-from arraystore.commit.prepare import replaced_in_memory
 from arraystore.commit.proposals import proposal_of, read_proposal
-from arraystore.commit.request import Committed, Request, collisions, is_guarded
-from arraystore.commit.resolve import adapted
-from arraystore.commit.waiting import PASSED_OVER, Look, Pace, Passage, Proposed, Standing
+from arraystore.commit.request import Committed, Outstanding, Request
+from arraystore.commit.waiting import PASSED_OVER, Look, Pace, Passage, Proposed, Standing, goes_on
 from arraystore.errors import ArrayStoreError, FormatError, ObjectNotFoundError, StorageError
 from arraystore.format.intent import (
     MAX_INTENT,
@@ -140,7 +138,7 @@ class Line:
         """Propose transactions that were checked for a tip, and wait for their verdicts.
 
         Those without an answer afterwards were refused, or too late, and are as they were; they are certain not to be
-        committed, unless they are `outstanding`.
+        committed, unless something of them is `outstanding`.
 
         Parameters
         ----------
@@ -219,14 +217,15 @@ class Line:
         if len(encoded) > MAX_INTENT or not entries:
             self.busy = False  # it has to be committed by itself
             return None
-        again = requests[0].outstanding >= sequence  # there may be an intent of this name
+        again = requests[0].outstanding is not None  # there may be an intent of this name
         identifier = environment.new_id() if again else entries[0].prepared.id
         key = intent_key(log.prefix, sequence, identifier)
         mine = Standing(key, identifier, sequence, sequence + PATIENCE, entries, sequence)
         for entry in entries:
             each = entry.request
             assert each is not None
-            each.taken, each.outstanding, each.attempts = True, mine.last, each.attempts + 1
+            each.taken, each.attempts = True, each.attempts + 1
+            each.outstanding = Outstanding(mine.last, each.prepared, self._at, each.reads, each.guard)
         began = self._now()
         try:
             await put_surely(log.storage, environment, key, encoded)
@@ -252,7 +251,7 @@ class Line:
             for entry in entries:
                 if entry.request is not None:
                     entry.request.taken = False
-                    entry.request.outstanding = -1
+                    entry.request.outstanding = None
             self.busy = not self._alone
             self._looked = False
             return True
@@ -464,11 +463,11 @@ class Line:
         for number in range(intent.checked + 1, self._at.sequence + 1):
             passage = self._passages[number]
             for entry in intent.entries or ():
-                if entry.decided or entry.refused:
+                if entry.decided:
                     continue
                 self._decide(entry, passage)
-                is_commit = isinstance(passage.step.passed.entry, Commit)
-                if not entry.decided and is_commit and not self._goes_on(entry, passage):
+                settled = entry.decided or entry.refused or not isinstance(passage.step.passed.entry, Commit)
+                if not settled and not goes_on(entry, passage, self.log.environment):
                     self._refuse(entry)
         intent.checked = self._at.sequence
 
@@ -485,20 +484,6 @@ class Line:
             state.committed(sequence + 1, [(transaction, entry.prepared.log, entry.prepared.note)])
         except FormatError:
             return False
-        return True
-
-    def _goes_on(self, entry: Proposed, passage: Passage) -> bool:
-        """Tell whether a transaction goes on top of one more record; fits it there where it only has to grow."""
-        theirs, before, after = passage.footprint, passage.step.before, passage.step.after
-        if is_guarded(entry, theirs) or collisions(entry, theirs, before, after):
-            return False
-        nodes = adapted(entry.prepared, before, after)
-        if nodes is None:
-            return True
-        changed = replaced_in_memory(entry.prepared, nodes, self.log.environment)
-        if changed is None:
-            return False
-        entry.prepared = changed
         return True
 
     def _won(self, batch: Batch, body: bytes, tidied: Sequence[str]) -> None:

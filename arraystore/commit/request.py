@@ -16,7 +16,7 @@ from arraystore.commit.resolve import adapted
 from arraystore.commit.state import State
 from arraystore.conflicts import Conflict
 
-__all__ = ["Committed", "Obstacle", "Request", "Wanted", "bring_up", "check", "collisions", "is_guarded"]
+__all__ = ["Committed", "Obstacle", "Outstanding", "Request", "Wanted", "bring_up", "check", "collisions", "is_guarded"]
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,25 @@ class Obstacle:
     attempts: int
 
 
+@dataclass(frozen=True, eq=False)
+class Outstanding:
+    """A proposal of a transaction that others may still commit (see `arraystore.commit.line`).
+
+    Parameters
+    ----------
+    last
+        Number of the last record that may take it.
+    prepared, base, reads, guard
+        What was proposed, and on which record.
+    """
+
+    last: int
+    prepared: Prepared
+    base: Tip
+    reads: ReadSet | None
+    guard: frozenset[bytes]
+
+
 @dataclass(eq=False)
 class Request:
     """A transaction that wants to be committed.
@@ -80,7 +99,7 @@ class Request:
     uncertain
         Whether an earlier attempt may have arrived.
     outstanding
-        Number of the last record that may still take a proposal of it (see `arraystore.commit.line`).
+        What others may still commit of it.
     """
 
     prepared: Prepared
@@ -89,7 +108,7 @@ class Request:
     reads: ReadSet | None = None
     guard: frozenset[bytes] = frozenset()
     uncertain: bool = False
-    outstanding: int = -1
+    outstanding: Outstanding | None = None
     attempts: int = 0
     rebased: int = 0
     taken: bool = False

@@ -5,16 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from arraystore.commit.branch import Step
+from arraystore.commit.branch import Step, Tip, steps_to
 from arraystore.commit.detect import Ours
+from arraystore.commit.environment import Environment
 from arraystore.commit.footprint import Footprint, footprint_of
-from arraystore.commit.prepare import Prepared
+from arraystore.commit.log import BranchLog
+from arraystore.commit.prepare import Prepared, replaced_in_memory
 from arraystore.commit.reads import ReadSet
-from arraystore.commit.request import Request
+from arraystore.commit.request import Outstanding, Request, collisions, is_guarded
+from arraystore.commit.resolve import adapted
 from arraystore.format.intent import read_intent_key
 from arraystore.format.record import Commit
 
-__all__ = ["PASSED_OVER", "Look", "Pace", "Passage", "Proposed", "Standing"]
+__all__ = ["PASSED_OVER", "Look", "Pace", "Passage", "Proposed", "Standing", "goes_on", "still_wanted"]
 
 PASSED_OVER = 2
 """Records that left an intent undecided, and still nobody leads: its owner is gone, or it cannot be read."""
@@ -127,3 +130,33 @@ class Look:
             self.newest = max(self.newest, int(text))
         elif read_intent_key(prefix, key) is not None:
             self.keys.append(key)
+
+
+def goes_on(entry: Proposed, passage: Passage, environment: Environment) -> bool:
+    """Tell whether a transaction goes on top of one more record; fits it there where it only has to grow."""
+    theirs, before, after = passage.footprint, passage.step.before, passage.step.after
+    if is_guarded(entry, theirs) or collisions(entry, theirs, before, after):
+        return False
+    nodes = adapted(entry.prepared, before, after)
+    if nodes is None:
+        return True
+    changed = replaced_in_memory(entry.prepared, nodes, environment)
+    if changed is None:
+        return False
+    entry.prepared = changed
+    return True
+
+
+async def still_wanted(log: BranchLog, outstanding: Outstanding, tip: Tip) -> Prepared | None:
+    """Return what a leader that knows a tip may still commit of a proposal; None if every leader refuses it."""
+    if outstanding.last <= tip.sequence:
+        return None
+    entry = Proposed(outstanding.prepared, outstanding.reads, outstanding.guard)
+    _, steps = await steps_to(log, outstanding.base, tip.sequence)
+    for step in steps:
+        passage = Passage(step)
+        if entry.prepared.id in passage.refused:
+            return None
+        if isinstance(step.passed.entry, Commit) and not goes_on(entry, passage, log.environment):
+            return None
+    return entry.prepared

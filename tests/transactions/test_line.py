@@ -318,6 +318,50 @@ def test_a_commit_cancelled_in_line_is_found_by_the_next_one(world: World) -> No
     assert len(committed(world)) == 1 + 10 + 1
 
 
+async def abandoned(process: Process, theirs: Doing, rounds: int = 1) -> tuple[Session, list[Any]]:
+    """Give a commit up while its intent stands alone in line, let others commit something, and commit again."""
+    session = await (await process.repository()).writable_session_async("main")
+    await chunk(80, 1)(session)
+    session.context.committer("main")._line.busy = True  # type: ignore[union-attr] # as after lost races
+    other = await (await process.world.process("other").repository()).writable_session_async("main")
+    await theirs(other)
+    commit = asyncio.ensure_future(session.commit_async("mine", rebase_with=ConflictDetector()))
+    for _ in range(1000):
+        await asyncio.sleep(0.001)
+        if intents(process.world):
+            break
+    commit.cancel()
+    await asyncio.gather(commit, return_exceptions=True)
+    await other.commit_async("theirs", rebase_with=ConflictDetector())
+    answers: list[Any] = []
+    for solver in (None, ConflictDetector())[:rounds]:
+        try:
+            answers.append(await session.commit_async("mine again", rebase_with=solver))
+        except ArrayStoreError as error:
+            answers.append(error)
+    return session, answers
+
+
+def test_what_was_proposed_and_collides_is_refused_for_certain_though_nobody_else_ever_commits(world: World) -> None:
+    async def main(process: Process) -> list[Any]:
+        return (await abandoned(process, chunk(80, 2), rounds=2))[1]
+
+    (answers,) = world.run(main)
+    assert [type(each) for each in answers] == [ConflictError, RebaseFailedError]
+    assert len(committed(world)) == 2
+
+
+def test_what_was_proposed_and_may_yet_be_taken_is_committed_and_never_denied(world: World) -> None:
+    """Without a solver, too: the first call, which had one, may still be granted by somebody else."""
+
+    async def main(process: Process) -> list[Any]:
+        return (await abandoned(process, chunk(81, 2)))[1]
+
+    ((answer,),) = world.run(main)
+    assert committed(world)[-1] == answer or answer in committed(world)
+    assert len(committed(world)) == 3
+
+
 def planted(world: World, number: int, seed: int, proposals: tuple[Proposal, ...] | bytes) -> str:
     """Put an intent of a stranger into the bucket, older than all others."""
     key = intent_key(PREFIX, number, bytes([0, 0, seed]) + bytes(9))
