@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -101,7 +102,7 @@ class _Study:
         world.drain()
         self._began = world.loop.time()
         before = world.counts
-        world.run(self._arrivals)
+        world.run(self._arrivals, until=math.inf)
         world.drain()
         total = world.counts - before
         for name, count in total.requests.items():

@@ -45,7 +45,7 @@ def _settings(quick: bool, full: bool) -> Iterator[_Setting]:
     if quick:
         yield _Setting("short", Workload(50, 0.9, _SHORT, 15.0, 3.0))
         return
-    yield _Setting(ALONE, Workload(20_000, 1.0, _SHORT, 4000.0, 50.0))
+    yield _Setting(ALONE, Workload(1_200_000, 1.0, 120.0, 400_000.0, 100.0))
     for light in (1.0, 0.9, 0.5):
         for mean in (20, 10, 5):
             yield _Setting("short", _short(mean, light, full))
