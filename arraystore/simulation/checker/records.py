@@ -48,14 +48,12 @@ def _records(reader: Reader, name: str) -> Iterator[Violation]:
 
 
 def _refusals(name: str, branch: Branch) -> Iterator[Violation]:
-    """Check that no record both refuses and commits a transaction.
-
-    It may have been committed before, from a later intent than the one refused; whoever follows the log knows.
-    """
+    """Check that no record refuses what is committed in it or before it: its owner would take it for a verdict."""
     committed = {commit.id: commit.number for commit in branch.commits}
     for number, identifier in branch.refusals:
-        if committed.get(identifier) == number:
-            yield Violation(_RULE, f"it both refuses and commits {id_text(identifier)}", record_key(name, number))
+        if committed.get(identifier, number + 1) <= number:
+            what = f"it refuses {id_text(identifier)}, which record {committed[identifier]} has committed"
+            yield Violation(_RULE, what, record_key(name, number))
 
 
 def _intents(reader: Reader, name: str, branch: Branch) -> Iterator[Violation]:
