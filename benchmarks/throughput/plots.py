@@ -15,9 +15,9 @@ from matplotlib.axes import Axes
 from benchmarks.throughput.points import Point
 from benchmarks.throughput.published import FAST_APPEND
 
-__all__ = ["draw"]
+__all__ = ["FOLDER", "draw"]
 
-_FOLDER = Path(__file__).resolve().parents[2] / "docs" / "throughput"
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "throughput"
 _PUBLISHED, _CORRECTED, _OURS = "table format, published", "table format, corrected (model)", "arraystore (simulated)"
 
 
@@ -98,7 +98,7 @@ _PLOTS = {
 
 def draw(ours: Sequence[Point], model: Sequence[Point]) -> dict[str, str]:
     """Draw all plots into docs/throughput; returns file names and what they show."""
-    _FOLDER.mkdir(exist_ok=True)
+    FOLDER.mkdir(exist_ok=True)
     mpl.rcParams["svg.hashsalt"] = "throughput"
     for name, (title, fill) in _PLOTS.items():
         figure, axes = plt.subplots(figsize=(7, 3.6), layout="constrained")
@@ -108,6 +108,6 @@ def draw(ours: Sequence[Point], model: Sequence[Point]) -> dict[str, str]:
         axes.set_title(title, fontsize=10)
         axes.grid(visible=True, alpha=0.3)
         axes.legend(fontsize=7)
-        figure.savefig(_FOLDER / name, metadata={"Date": None})
+        figure.savefig(FOLDER / name, metadata={"Date": None})
         plt.close(figure)
     return {name: title for name, (title, _) in _PLOTS.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 from statistics import fmean, pstdev
 from urllib.parse import urlsplit
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from obstore.store import S3Store
 
-from benchmarks.throughput import model
+from benchmarks.throughput import model, page, plots
 from benchmarks.throughput.closed import Load, simulate
 from benchmarks.throughput.latencies import S3, Provider, Timing
 from benchmarks.throughput.model import CORRECTED, PUBLISHED, Protocol
@@ -178,3 +179,9 @@ def test_the_proxy_makes_requests_take_their_time_and_changes_nothing(s3_server:
         took = asyncio.run(session())
     assert took >= 0.2 + 0.25 + 0.15 + 0.15
     assert proxy.requests == {"put": 1, "put_if_absent": 1, "get": 1, "list": 1}
+
+
+def test_the_page_shows_what_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plots, "FOLDER", tmp_path)
+    assert page.render() in page.PAGE.read_text(), "python -m benchmarks.throughput page renews it"
+    assert {path.suffix for path in tmp_path.iterdir()} == {".svg"}
