@@ -81,7 +81,7 @@ def _requests(axes: Axes, ours: Sequence[Point], model: Sequence[Point]) -> None
         [a + b for a, b in zip(used, wasted, strict=True)],
         "s--",
         "C1",
-        f"{_CORRECTED}, but the catalog's",
+        f"{_CORRECTED}, without the catalog's",
     )
     _line(axes, mine, [p.more["requests"] for p in mine], "^-", "C2", _OURS)
     axes.set_ylabel("requests a commit")
