@@ -170,9 +170,9 @@ class Merge:
     Parameters
     ----------
     path
-        Of the array, where the conflict says it is.
+        Of the array or file, where the conflict says it is.
     coords
-        Of the chunk.
+        Of the chunk; ``()`` for a file.
     data
         The merged bytes, which no other write has; None where it chose theirs.
     theirs

@@ -434,6 +434,52 @@ def test_a_merge_that_did_not_come_about_is_found(history: Any) -> None:
         assert any(v.rule == "content" and v.where == label for v in check(objects, own)), label
 
 
+def merged_file() -> tuple[Play, Actor]:
+    """Let a solver merge a file that two wrote; a group has the same path."""
+    play = founded()
+    play.open("begun").create("notes").file("notes", b"begun").commit()
+    late = play.open("late").file("notes", b"late")
+    play.open("early").file("notes", b"early").commit()
+    late.commit(CUSTOM)
+    return play, late
+
+
+@pytest.mark.parametrize("in_a_rebase", [False, True])
+def test_a_merged_file_is_right_and_what_is_written_to_it_after_that_too(in_a_rebase: bool) -> None:
+    play, late = merged_file()
+    if in_a_rebase:
+        late = play.open("rebased").file("notes", b"own")
+        play.open("rival").file("notes", b"theirs").commit()
+        late.rebase(CUSTOM).read("notes").file("notes", b"written again").read("notes").commit(CUSTOM)
+    assert check(play.objects(), play.notes) == []
+    assert [merge.coords for merge in late.noted.merges] == [()]
+    last = play.repo.readonly_session("main").store.get_sync("notes")
+    assert last is not None
+    assert last.to_bytes() == (b"written again" if in_a_rebase else late.noted.merges[0].data)
+
+
+def test_a_merge_of_a_file_that_did_not_come_about_is_found() -> None:
+    play, late = merged_file()
+    merges = late.noted.merges
+    merges[:] = [replace(merge, data=b"something else") for merge in merges]
+    found = check(play.objects(), play.notes)
+    assert {(v.rule, v.where) for v in found} == {("content", "late")}
+
+
+def test_bytes_of_ones_own_in_a_file_in_place_of_merged_ones_are_found() -> None:
+    play, late = merged_file()
+    own = play.open("own").file("notes", b"own")
+    theirs = play.open("theirs").file("notes", b"theirs").commit()
+    own.commit(BASIC)
+    assert check(play.objects(), play.notes) == []
+    assert theirs is not None
+    own.noted.attempts[-1] = replace(own.noted.attempts[-1], solver=CUSTOM)
+    own.noted.merges.append(replace(late.noted.merges[0], data=b"merged", theirs=theirs))
+    found = check(play.objects(), play.notes)
+    assert [(v.rule, v.where) for v in found] == [("content", "own")]
+    assert "none of what its solver answered" in found[0].what
+
+
 def test_operations_that_cannot_have_succeeded_are_found(history: Any) -> None:
     objects, notes = history
     notes.transactions["more 5"].operations.append(WriteChunk("nowhere", (0,), b"x"))

@@ -11,7 +11,7 @@ from arraystore.simulation.checker.decoder import Commit
 from arraystore.simulation.checker.decoding import Coords
 from arraystore.simulation.checker.logs import Logs, short
 from arraystore.simulation.checker.meant import Meant, merges_for
-from arraystore.simulation.checker.states import FILE, Node, Nodes, Snapshot
+from arraystore.simulation.checker.states import Node, Nodes, Snapshot
 from arraystore.simulation.checker.violations import Violation
 from arraystore.simulation.observations import Merge, Transaction
 
@@ -154,7 +154,7 @@ class _Allowed:
         """Find chunks that both wrote, of which the solver's answer did not come about."""
         for identifier, coords in self.concurrent.chunks.items():
             before, after = self.commit.before.by_id(identifier), self.commit.after.by_id(identifier)
-            if before is None or after is None or before.kind == FILE:
+            if before is None or after is None:
                 continue
             for cell in coords & self.commit.touched.chunks.get(identifier, set()):
                 answers = {before.chunks.get(cell) if a is None else a for a in self.answers(before, cell)}

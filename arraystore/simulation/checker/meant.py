@@ -216,10 +216,10 @@ def _merged(effects: Effects, newer: Snapshot, concurrent: Touched, merges: Iter
 
 def merges_for(logs: Logs, merges: Iterable[Merge], node: bytes, coords: Coords) -> list[Merge]:
     """Return what a custom solver answered about a chunk of a node, wherever that was when it was asked."""
-    return [merge for merge in merges if merge.coords == coords and _node_of(logs, merge) == node]
+    return [merge for merge in merges if merge.coords == coords and _is_about(logs, merge, node)]
 
 
-def _node_of(logs: Logs, merge: Merge) -> bytes | None:
+def _is_about(logs: Logs, merge: Merge, node: bytes) -> bool:
     shown = logs.snapshot(merge.theirs)
-    node = None if shown is None else shown.nodes.get((merge.path.strip("/"), False))
-    return None if node is None else node.id
+    there = None if shown is None else shown.by_id(node)  # by its path there may be a file and something else
+    return there is not None and there.path == merge.path.strip("/")
