@@ -15,7 +15,7 @@ from typing import Any
 
 from arraystore.commit.changes import ArrayChanges, ChangeSet, file_key, file_node
 from arraystore.commit.chunktable import Entry
-from arraystore.commit.noting import note_document, note_missing, speaks_of
+from arraystore.commit.noting import moved_below, note_document, note_missing, places_beneath, speaks_of
 from arraystore.commit.packs import pack_key
 from arraystore.commit.reader import ChunkReader, Found, Window, whole_chunk
 from arraystore.commit.reads import ReadSet
@@ -264,12 +264,11 @@ class Hierarchy:
         found = split_document(key)
         if found is None:
             if self.reads is not None and (reads := self.noted) is not None:
-                note_missing(reads, self.beneath, key)
+                note_missing(reads, self.beneath, self.changes, key)
             return None
         node = self.node(found[0])
         if self.reads is not None and (reads := self.noted) is not None:
-            appends = () if self.changes is None else self.changes.appends
-            note_document(reads, self.beneath, appends, key, found[1], node)
+            note_document(reads, self.beneath, self.changes, key, found[1], node)
         return None if node is None else node.documents.get(found[1])
 
     def _changed(self, handle: ArrayHandle, coords: tuple[int, ...]) -> Entry | bool | None:
@@ -584,7 +583,10 @@ class Hierarchy:
         below = path + "/" if path else ""
         above: list[Node] = []
         if (reads := self.noted) is not None:
-            reads.listing(path, recursive=True)
+            for place in places_beneath(self.beneath, changes, path):
+                reads.listing(place, recursive=True)
+            for moved in moved_below(self.beneath, changes, below):
+                reads.listing(moved.path, recursive=True)
         with changes.lock:
             for node in list(changes.all_nodes()):
                 is_file = node.kind == NodeKind.FILE

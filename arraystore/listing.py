@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 import numpy as np
 import numpy.typing as npt
 
+from arraystore.commit.noting import moved_below, places_beneath
 from arraystore.commit.prepare import final_references
 from arraystore.commit.reads import ReadSet
 from arraystore.format.node import DOCUMENT_NAMES, MAX_PATH, Node, NodeKind, ancestors
@@ -88,10 +89,14 @@ def _note_prefix(hierarchy: Hierarchy, prefix: str) -> None:
     reads = hierarchy.noted
     if reads is None or len(prefix) > MAX_PATH:
         return
-    reads.prefix(prefix)
-    path, _, start = prefix.rpartition("/")
-    if start and any(name.startswith(start) for name in DOCUMENT_NAMES):
-        reads.node(path)
+    path, slash, start = prefix.rpartition("/")
+    for place in places_beneath(hierarchy.beneath, hierarchy.changes, path):
+        reads.prefix((place + slash + start)[:MAX_PATH])
+        if start and any(name.startswith(start) for name in DOCUMENT_NAMES):
+            reads.node(place)
+    for moved in moved_below(hierarchy.beneath, hierarchy.changes, prefix):
+        reads.prefix(join(moved.path, ""))
+        reads.node(moved.key)
     _note_arrays_above(hierarchy, reads, prefix)
 
 
@@ -111,10 +116,12 @@ def _note_names(hierarchy: Hierarchy, path: str) -> None:
     reads = hierarchy.noted
     if reads is None or len(path) > MAX_PATH:
         return
-    reads.listing(path, recursive=False)
+    for place in places_beneath(hierarchy.beneath, hierarchy.changes, path):
+        reads.listing(place, recursive=False)
     node = hierarchy.node(path)
     if node is not None and node.documents.keys() != {"zarr.json"}:
-        reads.node(path)  # which documents it has may change: Zarr v2 has up to three
+        for place in places_beneath(hierarchy.beneath, hierarchy.changes, path):
+            reads.node(place)  # which documents it has may change: Zarr v2 has up to three
     _note_array(hierarchy, reads, node)
     _note_arrays_above(hierarchy, reads, path)
 
@@ -173,7 +180,10 @@ async def prefix_size(hierarchy: Hierarchy, prefix: str) -> int:
     total = 0
     reads = hierarchy.noted
     if reads is not None and len(path) <= MAX_PATH:
-        reads.tree(path)
+        for place in places_beneath(hierarchy.beneath, hierarchy.changes, path):
+            reads.tree(place)
+        for moved in moved_below(hierarchy.beneath, hierarchy.changes, below):
+            reads.tree(moved.path)
         _note_arrays_above(hierarchy, reads, path)
     for node in list(all_nodes(hierarchy)):
         if node.kind == NodeKind.FILE:

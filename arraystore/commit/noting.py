@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Iterator, Sequence
 
-from arraystore.commit.changes import file_key
+from arraystore.commit.changes import ChangeSet, file_key
 from arraystore.commit.reader import ChunkReader
 from arraystore.commit.reads import ReadSet
 from arraystore.commit.state import State
 from arraystore.format.layer import Layer
-from arraystore.format.node import MAX_PATH, Node, ancestors
+from arraystore.format.node import MAX_PATH, Node, NodeKind, ancestors
 
-__all__ = ["note_document", "note_missing", "speaks_of"]
+__all__ = ["moved_below", "note_document", "note_missing", "places_beneath", "speaks_of"]
 
 
 def speaks_of(layers: Sequence[Layer], coords: tuple[int, ...], reader: ChunkReader) -> bool:
@@ -24,8 +24,35 @@ def speaks_of(layers: Sequence[Layer], coords: tuple[int, ...], reader: ChunkRea
     return False
 
 
+def places_beneath(state: State, changes: ChangeSet | None, path: str) -> list[str]:
+    """Return a path, and where in the snapshot it was before this session moved a group above it, if it has.
+
+    What others put there comes along with the group.
+    """
+    if changes is None:
+        return [path]
+    for above in (path, *ancestors(path)):
+        node = changes.node(above)
+        if node is not None:
+            was = state.by_id(node.id)
+            if was is None or was.path == above:
+                return [path]
+            before = was.path + path[len(above) :]
+            return [path, before] if len(before) <= MAX_PATH else [path]
+    return [path]
+
+
+def moved_below(state: State, changes: ChangeSet | None, prefix: str) -> Iterator[Node]:
+    """Yield, as they were, groups and arrays that are below a prefix only since this session moved them."""
+    for node in () if changes is None else list(changes.all_nodes()):
+        if node.path.startswith(prefix) and node.kind != NodeKind.FILE:
+            was = state.by_id(node.id)
+            if was is not None and was.path != node.path:
+                yield was
+
+
 def note_document(
-    reads: ReadSet, state: State, appends: Container[bytes], key: str, name: str, node: Node | None
+    reads: ReadSet, state: State, changes: ChangeSet | None, key: str, name: str, node: Node | None
 ) -> None:
     """Note that a metadata document was looked for.
 
@@ -35,35 +62,36 @@ def note_document(
         Where to note it.
     state
         The snapshot.
-    appends
-        Ids of arrays that were appended to.
+    changes
+        What the session has changed.
     key, name
         Key of the document, and the last part of it.
     node
         The node that it would belong to, as it is now.
     """
     if node is None:
-        path = key[: -len(name) - 1]
-        if len(path) <= MAX_PATH and path not in state.nodes:
-            reads.node(path)
-        _note_file(reads, state, key)  # without a node the document would be a file
+        for path in places_beneath(state, changes, key[: -len(name) - 1]):
+            if len(path) <= MAX_PATH and path not in state.nodes:
+                reads.node(path)
+        for place in places_beneath(state, changes, key):
+            _note_file(reads, state, place)  # without a node the document would be a file
         return
     committed = state.by_id(node.id)
     if committed is None:
         return
     own = committed.documents.get(name) is not node.documents.get(name)
     # how long an array is that this session appended to depends on how long it was
-    if not own or node.id in appends:
+    if not own or (changes is not None and node.id in changes.appends):
         reads.node(committed.key)
 
 
-def note_missing(reads: ReadSet, state: State, key: str) -> None:
+def note_missing(reads: ReadSet, state: State, changes: ChangeSet | None, key: str) -> None:
     """Note a look at a key that is neither that of a chunk nor that of a document: an array above would change that."""
-    if len(key) > MAX_PATH:
-        return
-    _note_file(reads, state, key)
-    for above in ancestors(key):
-        reads.place(above)
+    for place in places_beneath(state, changes, key):
+        if len(place) <= MAX_PATH:
+            _note_file(reads, state, place)
+            for above in ancestors(place):
+                reads.place(above)
 
 
 def _note_file(reads: ReadSet, state: State, key: str) -> None:
