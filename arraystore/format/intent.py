@@ -15,7 +15,8 @@ from arraystore.format.box import MAX_DIMENSIONS, MAX_VOLUME
 from arraystore.format.envelope import Kind, check_time, encode_object, pack_body, read_object, read_tuple, unpack_body
 from arraystore.format.ids import ID_BYTES, id_from_text, id_to_text
 from arraystore.format.layer import Here, read_id
-from arraystore.format.record import record_key
+from arraystore.format.manifest import decode_manifest
+from arraystore.format.record import MAX_ATTACHED, MAX_LOG_IN_BODY, MAX_NOTE_IN_BODY, decode_note, record_key
 from arraystore.format.transaction import TransactionLog, read_log
 
 __all__ = [
@@ -159,18 +160,28 @@ def _read_proposal(name: str, value: Any) -> Proposal:
     )
     if isolation not in (0, 1):
         raise FormatError(name, f"unknown isolation {isolation}")
-    if not all(type(part) is bytes for part in attachments):
-        raise FormatError(name, "an attachment is no bytes")
+    if not all(type(part) is bytes for part in attachments) or sum(map(len, attachments)) > MAX_ATTACHED:
+        raise FormatError(name, "an attachment is no bytes, or they are too large for a record")
+    decode_note(name, note)
+    if len(note) > MAX_NOTE_IN_BODY and attachments[:1] != (note,):
+        raise FormatError(name, "a long note is not attached")
     place = None if type(wire) is tuple else wire
     if place is not None:
         if not 0 <= place < len(attachments):
             raise FormatError(name, f"has no attachment {place}")
         wire = unpack_body(f"{name}: change log", attachments[place])
+    elif len(pack_body(wire)) > MAX_LOG_IN_BODY:
+        raise FormatError(name, "a change log that is too large for the body of a record")
     log = read_log(name, wire, _UNKNOWN_RECORD)
     for change in log.chunks:
         at = change.layer.attachment
         if at is not None and ((at.branch, at.sequence) != _UNKNOWN_RECORD[:2] or at.index >= len(attachments)):
             raise FormatError(name, "a manifest among attachments that it does not have")
+        encoded = change.layer.inline if at is None else attachments[at.index]
+        if encoded is not None:
+            manifest = decode_manifest(name, encoded)
+            if manifest.box != change.layer.box or manifest.count != change.layer.count:
+                raise FormatError(name, "a manifest is not the one that its layer describes")
     if len(guard) % ID_BYTES:
         raise FormatError(name, "guarded arrays that are no ids")
     return Proposal(
