@@ -311,9 +311,9 @@ class Session(SessionView):
                 self._outstanding = request.outstanding
                 raise
             except ConflictError:
-                self._uncertain = False
+                self._uncertain, self._outstanding = False, None
                 raise
-            self._uncertain = False
+            self._uncertain, self._outstanding = False, None
             if isinstance(found, Committed):
                 return found
             assert solver is not None  # without one there is a ConflictError

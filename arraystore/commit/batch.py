@@ -95,7 +95,7 @@ class Batch:
 
     def refuse(self, identifier: bytes) -> bool:
         """Say in the record that a proposal is refused; False if there is no room, and a later one has to."""
-        if self._body + len(identifier) > _ROOM:
+        if self._body + len(identifier) > _ROOM // 2:  # a record has to commit something, too
             return False
         self._body += len(identifier)
         self.refused.append(identifier)

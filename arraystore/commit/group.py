@@ -24,7 +24,7 @@ from arraystore.commit.branch import Passed, Tip, advance, passed_between
 from arraystore.commit.footprint import Footprint, footprint_of
 from arraystore.commit.line import Line
 from arraystore.commit.log import AppendUncertainError, BranchLog
-from arraystore.commit.request import Committed, Obstacle, Request, bring_up
+from arraystore.commit.request import Committed, Obstacle, Outstanding, Request, bring_up
 from arraystore.commit.state import State
 from arraystore.commit.waiting import still_wanted
 from arraystore.errors import ArrayStoreError, ConflictError, StorageError
@@ -76,10 +76,10 @@ class GroupCommitter:
         self._newest = newest
         self._after = after
         self._age = age
-        self._line = None if log.storage.cheap_probes else Line(log, after, tidy)
+        self._lock = threading.Lock()
+        self._line = None if log.storage.cheap_probes else Line(log, after, tidy, self._lock)
         self._stood = False
         self._own = -1
-        self._lock = threading.Lock()
         self._backoff = Backoff(log.environment)
         self._waiting: list[Request] = []
         self._leading = False
@@ -109,7 +109,7 @@ class GroupCommitter:
                 return False
             if request in self._waiting:
                 self._waiting.remove(request)
-            return not request.uncertain
+            return not request.uncertain and request.outstanding is None
 
     # -- what the leader does -----------------------------------------------------------------------------------
 
@@ -228,6 +228,8 @@ class GroupCommitter:
         with self._lock:
             for request in members:
                 request.taken = False
+                if request.outstanding is not None and request.outstanding.last <= batch.sequence:
+                    request.outstanding = None
         backoff.lost()
         newest = await self._follow(tip, await self._look_after(members, tip))
         self._count_refusals(newest.sequence - tip.sequence)
@@ -249,6 +251,10 @@ class GroupCommitter:
             if any(request.abandoned for request in members):
                 return None
             for request in members:
+                if request.outstanding is None:  # a PUT may arrive long after its sender has given it up
+                    request.outstanding = Outstanding(
+                        batch.sequence, request.prepared, batch.tip, request.reads, request.guard
+                    )
                 request.taken = True
                 request.attempts += 1
             self._flight = _Flight(asyncio.ensure_future(batch.write()), members, asyncio.get_running_loop())

@@ -14,6 +14,8 @@ the last record that may take it.
 from __future__ import annotations
 
 import asyncio
+import math
+import threading
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -33,7 +35,9 @@ from arraystore.format.intent import (
     intent_key,
     read_intent_key,
 )
+from arraystore.format.node import NodeKind
 from arraystore.format.record import Commit
+from arraystore.format.zarr_metadata import array_info
 
 __all__ = ["Line"]
 
@@ -65,20 +69,27 @@ class Line:
         Told of every record that was written here: its tip, and whether change logs are outside of its body.
     tidy
         Runs in the background what may as well fail.
+    lock
+        Held by whoever withdraws a request, and by this while it takes some.
     """
 
     def __init__(
-        self, log: BranchLog, wrote: Callable[[Tip, bool], None], tidy: Callable[[Coroutine[Any, Any, None]], None]
+        self,
+        log: BranchLog,
+        wrote: Callable[[Tip, bool], None],
+        tidy: Callable[[Coroutine[Any, Any, None]], None],
+        lock: threading.Lock,
     ) -> None:
         self.log = log
         self.busy = False
+        self._lock = lock
         self._wrote = wrote
         self._tidy = tidy
         self._pace = Pace()
         self._tip: Tip | None = None
         self._passages: dict[int, Passage] = {}
         self._known: dict[str, Standing] = {}
-        self._recent: set[bytes] = set()
+        self._recent: dict[bytes, int] = {}  # by which record: it says nothing about what is proposed after it
         self._limit = 0
         self._looked = False
         self._progress = 0.0
@@ -122,7 +133,7 @@ class Line:
             if key not in self._known:
                 sequence, identifier = read_intent_key(self.log.prefix, key) or (0, b"")
                 known = self._known[key] = Standing(key, identifier, sequence, sequence + PATIENCE)
-                known.decided = identifier in self._recent
+                known.decided = self._recent.get(identifier, -1) > sequence
 
     def _now(self) -> float:
         return self.log.environment.now_us() / 1e6
@@ -163,7 +174,7 @@ class Line:
                 failures = 0
             except AppendUncertainError:
                 raise
-            except StorageError as error:
+            except StorageError as error:  # which may pass
                 failures += 1
                 if failures >= _FAILURES:
                     raise AppendUncertainError(
@@ -171,6 +182,11 @@ class Line:
                         "again: it finds out first, and never commits twice."
                     ) from error
                 await self.log.environment.sleep(0.05 * 2**failures * (0.5 + self.log.environment.random()))
+            except Exception as error:  # whatever it is: others may commit what was proposed
+                raise AppendUncertainError(
+                    f"{mine.key}: it is unknown whether this intent was committed, because of {error!r}. Call commit "
+                    "again: it finds out first, and never commits twice."
+                ) from error
             if self._is_over(mine):
                 return self._at
 
@@ -187,20 +203,19 @@ class Line:
             fresh = {key: Standing(key, each.id, each.sequence, each.last) for key, each in self._known.items()}
             self._known, self._recent = fresh, self._decided_lately(tip)
             for each in fresh.values():
-                each.decided = each.id in self._recent
+                each.decided = self._recent.get(each.id, -1) > each.sequence
         elif known.sequence < tip.sequence:
             await self._follow_to(tip.sequence)
         self._progress = self._now()
 
-    def _decided_lately(self, tip: Tip) -> set[bytes]:
+    def _decided_lately(self, tip: Tip) -> dict[bytes, int]:
         """Return what the records at hand decided: their intents may still be there, and nobody waits for these."""
-        found: set[bytes] = set()
+        found: dict[bytes, int] = {}
         for number, body in tip.bodies.items():
             if tip.sequence - PATIENCE < number <= tip.sequence:
                 entry = self.log.decode(number, body)
                 if isinstance(entry, Commit):
-                    found.update(item.id for item in entry.transactions)
-                    found.update(entry.refused)
+                    found |= dict.fromkeys([*(item.id for item in entry.transactions), *entry.refused], number)
         return found
 
     async def _publish(self, requests: Sequence[Request]) -> Standing | None:
@@ -211,6 +226,8 @@ class Line:
             Proposed(each.prepared, each.reads, each.guard, each) for each in requests if each.base.sequence == sequence
         ]
         proposals = tuple(proposal_of(e.prepared, e.reads, e.guard) for e in entries)
+        for entry, proposed in zip(entries, proposals, strict=True):  # a session may be read on; others see this much
+            entry.reads = read_proposal("new intent", proposed)[1]
         encoded = encode_intent(Intent(log.branch, sequence, sequence + PATIENCE, proposals))
         if len(encoded) > MAX_INTENT and len(entries) > 1:
             return await self._publish(requests[: len(requests) // 2])
@@ -221,11 +238,8 @@ class Line:
         identifier = environment.new_id() if again else entries[0].prepared.id
         key = intent_key(log.prefix, sequence, identifier)
         mine = Standing(key, identifier, sequence, sequence + PATIENCE, entries, sequence)
-        for entry in entries:
-            each = entry.request
-            assert each is not None
-            each.taken, each.attempts = True, each.attempts + 1
-            each.outstanding = Outstanding(mine.last, each.prepared, self._at, each.reads, each.guard)
+        if not self._take_in(entries, mine.last):
+            return await self._publish([each for each in requests if not each.abandoned])
         began = self._now()
         try:
             await put_surely(log.storage, environment, key, encoded)
@@ -238,6 +252,17 @@ class Line:
         self._known[key] = mine
         self._alone, self._limit = True, mine.last
         return mine
+
+    def _take_in(self, entries: Sequence[Proposed], last: int) -> bool:
+        """Note that nobody can be sure any more that these are not committed; False if one was withdrawn."""
+        with self._lock:
+            requests = [entry.request for entry in entries if entry.request is not None]
+            if any(each.abandoned for each in requests):
+                return False
+            for entry, each in zip(entries, requests, strict=True):
+                each.outstanding = Outstanding(last, each.prepared, self._at, entry.reads, each.guard)
+                each.taken, each.attempts = True, each.attempts + 1
+            return True
 
     def _waits(self, mine: Standing) -> bool:
         """Tell whether a verdict is to come."""
@@ -259,6 +284,7 @@ class Line:
 
     async def _step(self, mine: Standing) -> None:
         """Do the next thing: lead, or see what others have done."""
+        self._progress = min(self._progress, self._now())  # a clock may be set back
         turn = self._turn(mine)
         if turn <= self._now():
             await self._lead(mine)
@@ -273,7 +299,10 @@ class Line:
         if not self._looked:
             return 0.0
         rank = sum(self._counts(other) and other.key < mine.key for other in self._known.values())
-        return 0.0 if not rank else self._progress + self._pace.turn * (_WAIT + (rank - 1) / 2)
+        if not rank:
+            return 0.0
+        others = min((rank - 1) / 2, math.log2(rank))  # many at once have died together
+        return self._progress + self._pace.turn * (_WAIT + others)
 
     def _counts(self, intent: Standing) -> bool:
         """Tell whether the owner of an intent may be expected to lead."""
@@ -312,20 +341,21 @@ class Line:
         number = step.passed.sequence
         self._passages[number] = passage
         self._passages.pop(number - 2 * PATIENCE, None)
-        self._recent |= passage.ids | passage.refused
+        decided = passage.ids | passage.refused
+        self._recent |= dict.fromkeys(decided, number)
         if len(self._recent) > _MOST_RECENT:
-            self._recent = set().union(*(each.ids | each.refused for each in self._passages.values()))
+            self._recent = {each: at for each, at in self._recent.items() if at in self._passages}
         now = self._now()
         self._progress = now
         self._contradictions = 0
         own = {entry.prepared.id for known in self._known.values() for entry in known.entries or () if entry.request}
         if passage.ids - own:
             self._alone = False
-        for intent in self._known.values():
-            if intent.sequence >= number:
-                continue
-            intent.passed_over += 1
-            intent.decided = intent.decided or intent.id in passage.ids or intent.id in passage.refused
+        older = [intent for intent in self._known.values() if intent.sequence < number]
+        furthest = max((intent.key for intent in older if intent.id in decided), default="")
+        for intent in older:
+            intent.passed_over += intent.decided or intent.key < furthest  # else there only was no room
+            intent.decided = intent.decided or intent.id in decided
             for entry in intent.entries or ():
                 if not entry.decided:
                     self._decide(entry, passage)
@@ -365,8 +395,8 @@ class Line:
             self._progress = self._now()  # their owners have not had their time yet
             return
         while True:
-            await self._read_all()
-            batch, tidied = self._gathered()
+            takeable = await self._read_all(mine)
+            batch, tidied = self._gathered(takeable)
             if not len(batch):
                 return
             body = await batch.write()
@@ -390,12 +420,13 @@ class Line:
             )
         await self.log.environment.sleep(self._pace.request)
 
-    async def _read_all(self) -> None:
-        """Read the intents of others, all at once."""
-        unread = [each for each in self._takeable() if each.entries is None]
-        await asyncio.gather(*(self._read(each) for each in unread))
+    async def _read_all(self, mine: Standing) -> list[Standing]:
+        """Return the intents that the next record may take; those of others are read, all at once."""
+        takeable = self._takeable(mine)
+        await asyncio.gather(*(self._read(each) for each in takeable if each.entries is None))
+        return [each for each in takeable if each.entries]
 
-    def _takeable(self) -> list[Standing]:
+    def _takeable(self, mine: Standing) -> list[Standing]:
         """Return the intents that the next record may take, and that can be checked here, in order."""
         number = self._at.sequence + 1
         found = [
@@ -403,7 +434,7 @@ class Line:
             for key, known in sorted(self._known.items())
             if known.open and not known.stale and known.last >= number and self._reaches(known.sequence)
         ]
-        return found[:_MOST_TAKEN]
+        return found[:_MOST_TAKEN] + [each for each in found[_MOST_TAKEN:] if each is mine]
 
     def _reaches(self, sequence: int) -> bool:
         """Tell whether every record after one, up to the tip, is at hand."""
@@ -413,6 +444,8 @@ class Line:
         log = self.log
         try:
             data = await log.storage.get(intent.key)
+            if len(data) > MAX_INTENT:
+                raise FormatError(intent.key, f"{len(data)} bytes; an intent has at most {MAX_INTENT}")
             read = decode_intent(intent.key, data, log.branch, intent.sequence)
             intent.entries = [Proposed(*read_proposal(intent.key, proposal)) for proposal in read.proposals]
         except ObjectNotFoundError:
@@ -423,11 +456,10 @@ class Line:
             return
         intent.last, intent.checked = read.last, intent.sequence
 
-    def _gathered(self) -> tuple[Batch, list[str]]:
+    def _gathered(self, takeable: Sequence[Standing]) -> tuple[Batch, list[str]]:
         """Return the record that decides what can be decided, and the intents that nobody needs after it."""
         batch = Batch(self.log, self._at)
         tidied = [key for key, known in self._known.items() if not known.open or known.last <= self._at.sequence]
-        takeable = self._takeable()
         newest = {entry.prepared.id: intent for intent in takeable for entry in intent.entries or ()}
         for intent in takeable:
             self._check(intent)
@@ -481,8 +513,12 @@ class Line:
         state = self._at.state if sequence == self._at.sequence else self._passages[sequence + 1].step.before
         transaction = entry.prepared.transaction(state.snapshot, self.log.branch, sequence + 1)
         try:
-            state.committed(sequence + 1, [(transaction, entry.prepared.log, entry.prepared.note)])
-        except FormatError:
+            after = state.committed(sequence + 1, [(transaction, entry.prepared.log, entry.prepared.note)])
+            for change in entry.prepared.log.nodes:
+                node = after.by_id(change.id)
+                if node is not None and node.kind == NodeKind.ARRAY:
+                    array_info(node.documents)
+        except ArrayStoreError:
             return False
         return True
 

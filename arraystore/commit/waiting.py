@@ -25,6 +25,9 @@ PASSED_OVER = 2
 _REQUESTS_A_TURN = 5.0
 """Usual requests that a leader's listing, GETs and PUT take the time of."""
 
+_SLOWEST = 1.0
+"""Seconds that a request counts as at most: this process may have slept meanwhile, or its clock was set forward."""
+
 
 @dataclass(eq=False)
 class Proposed:
@@ -105,7 +108,8 @@ class Pace:
 
     def requested(self, took: float) -> None:
         """Note how long a request took."""
-        self.request += (max(took, 1e-6) - self.request) * (0.2 if self.request else 1.0)
+        took = min(max(took, 1e-6), _SLOWEST)
+        self.request += (took - self.request) * (0.2 if self.request else 1.0)
 
     @property
     def turn(self) -> float:
