@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from arraystore.errors import FormatError
 from arraystore.format.box import Box
 from arraystore.format.intent import Intent, Proposal, decode_intent, encode_intent
 from arraystore.format.layer import Attachment, Layer
+from arraystore.format.manifest import encode_manifest
+from arraystore.format.record import encode_note
+from arraystore.format.references import DELETED, References, to_manifests
 from arraystore.format.transaction import ChunkChange, TransactionLog
+
+ZERO = np.zeros(1, dtype=np.int64)
+(MANIFEST,) = to_manifests(References(ZERO.reshape(1, 1), ZERO + DELETED, ZERO, ZERO))
+
+
+NOTE = encode_note("sample", {})
 
 
 def intent(at: Attachment) -> bytes:
     layer = Layer(b"l" * 12, Box((0,), (1,)), 1, False, None, at)
     log = TransactionLog((), (ChunkChange(b"a" * 12, layer),))
-    return encode_intent(Intent("main", 4, 9, (Proposal(b"i" * 12, b"", log, None, (b"one",), 0, 0),)))
+    attachments = (encode_manifest(MANIFEST),)
+    return encode_intent(Intent("main", 4, 9, (Proposal(b"i" * 12, NOTE, log, None, attachments, 0, 0),)))
 
 
 def test_a_manifest_among_its_attachments_is_found() -> None:
