@@ -119,7 +119,9 @@ class Line:
             elif pages == 2:
                 hint = await log.hint()  # so far behind that leaping beats reading on
                 if hint is not None and hint.sequence > found.newest + PATIENCE:
-                    return await self._list(hint.sequence)
+                    leap = await self._list(hint.sequence)
+                    if leap.listed >= hint.sequence:  # a hint may be wrong
+                        return leap
             for info in page:
                 found.add(log.prefix, info.key)
         return found

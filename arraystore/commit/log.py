@@ -171,7 +171,7 @@ class BranchLog:
         async for page in self.storage.list(self.prefix, start_after):
             for info in reversed(page):
                 text = info.key[len(self.prefix) :]
-                if len(text) == 12 and text.isdigit():
+                if len(text) == 12 and text.isascii() and text.isdigit():
                     newest = int(text)
                     break
         return newest

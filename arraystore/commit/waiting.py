@@ -126,12 +126,15 @@ class Look:
 
     newest: int
     keys: list[str] = field(default_factory=list[str])
+    listed: int = -1
+    """Number of the newest record that was listed."""
 
     def add(self, prefix: str, key: str) -> None:
         """Take a key into account."""
         text = key[len(prefix) :]
-        if len(text) == 12 and text.isdigit():
-            self.newest = max(self.newest, int(text))
+        if len(text) == 12 and text.isascii() and text.isdigit():
+            self.listed = max(self.listed, int(text))
+            self.newest = max(self.newest, self.listed)
         elif read_intent_key(prefix, key) is not None:
             self.keys.append(key)
 

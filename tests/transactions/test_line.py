@@ -24,6 +24,7 @@ from arraystore.format.intent import (
 )
 from arraystore.format.node import NodeKind
 from arraystore.format.record import Commit, decode_body, decode_record, encode_note
+from arraystore.format.refs import Hint, encode_hint
 from arraystore.format.transaction import NodeChange, Operation, TransactionLog
 from arraystore.session import Session
 from arraystore.simulation import Faults, Process, World
@@ -469,3 +470,31 @@ def test_keys_of_intents_stand_right_behind_their_record_and_are_read_back() -> 
         key.lower(),
     ):
         assert read_intent_key(PREFIX, other) is None
+
+
+@pytest.mark.parametrize("far", [500, 10_000])
+def test_whoever_is_far_behind_leaps_by_the_hint_unless_that_is_wrong(
+    world: World, far: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A listing of more than a page of records: the hint says where to go on, if there is such a record."""
+    monkeypatch.setattr("arraystore.simulation.bucket.PAGE", 40)
+    monkeypatch.setattr("arraystore.simulation.storage.PAGE", 40)
+
+    async def busy(process: Process) -> None:
+        repository = await process.repository()
+        for number in range(90):
+            session = await repository.writable_session_async("main")
+            await session.store.set("a/c/1", BUFFER(bytes([number]) * 16))
+            await session.commit_async("busy")
+
+    async def late(process: Process) -> str:
+        session = await (await process.repository()).writable_session_async("main")
+        await chunk(50)(session)
+        await busy(process.world.process("busy"))
+        if far > 1000:
+            process.world.bucket.put("hints/main", encode_hint(Hint(far, bytes(11) + b"\1")))
+        await asyncio.sleep(60)
+        return await session.commit_async("late", rebase_with=ConflictDetector())
+
+    (snapshot,) = world.run(late)
+    assert committed(world)[-1] == snapshot
