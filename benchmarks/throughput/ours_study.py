@@ -53,7 +53,7 @@ def _settings(quick: bool, full: bool) -> Iterator[_Setting]:
     for light in (1.0, 0.9, 0.5):
         for mean in (20, 10, 5):
             yield _Setting("short", _short(mean, light, full))
-    yield _Setting("long", Workload(20, 1.0, _MINUTE, 260.0, 110.0))
+    yield _Setting("a minute", Workload(20, 1.0, _MINUTE, 260.0, 110.0))
     for mean in (5000, 2000, 1000, 500, 400, 300, 200):
         yield _Setting("long", _long(mean, 1.0, full))
     for mean in (200, 100, 50):

@@ -183,7 +183,7 @@ def ours_tables(points: Sequence[Point], model: Sequence[Point]) -> list[Table]:
     tables = []
     if model:
         tables.append(_beside(points, model))
-    s3 = [p for p in points if p.experiment in ("long", "short")]
+    s3 = [p for p in points if p.experiment in ("long", "short", "a minute")]
     ordered = sorted(s3, key=lambda p: (-p.mean_ms, -p.light))
     tables.append(Table("arraystore on S3 latencies", _OUR_HEADER, [_our_row(p) for p in ordered]))
     four = [p for p in points if p.experiment == "four at a time"]
