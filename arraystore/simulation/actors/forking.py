@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from arraystore.errors import MergeConflictError, StorageError
@@ -13,7 +14,7 @@ from arraystore.forks import OnOverlap
 from arraystore.simulation.actors.hand import Hand
 from arraystore.simulation.actors.scene import Scene, draw
 from arraystore.simulation.actors.steps import steps
-from arraystore.simulation.observations import ListingRead, Operation, Transaction, ValueRead
+from arraystore.simulation.observations import Create, Delete, ListingRead, Operation, Transaction, ValueRead
 from arraystore.simulation.world import Process
 
 __all__ = ["fork_out"]
@@ -54,11 +55,30 @@ async def fork_out(hand: Hand, rng: random.Random) -> None:
         await hand.session.merge_async([one.payload for one in brought], on_overlap=on_overlap)
     except MergeConflictError:
         merged = False
+    gone: list[str] = []
     for found in brought:
         for read in found.reads:  # those of forks that do not come home decide nothing
             hand.see(read if merged else replace(read, counts=False))
         if merged:
-            hand.operations.extend(found.operations)
+            hand.operations.extend(_left_of(found.operations, gone))
+            gone += [each.path for each in found.operations if isinstance(each, Delete)]
+
+
+def _left_of(operations: Sequence[Operation], gone: Sequence[str]) -> list[Operation]:
+    """Return what a fork did, without what it did to nodes that another one has deleted.
+
+    Forks may delete the same node; what one of them did to it before leaves no trace.
+    """
+    kept: list[Operation] = []
+    made: set[str] = set()
+    for each in operations:
+        path: str = getattr(each, "source", "") or getattr(each, "path", "")
+        if isinstance(each, Create):
+            made.add(each.path)
+        elif path not in made and any(path == above or path.startswith(above + "/") for above in gone):
+            continue
+        kept.append(each)
+    return kept
 
 
 def _send_out(hand: Hand, pickled: bytes, readable: bool, seed: int) -> asyncio.Future[Brought | None]:
