@@ -419,7 +419,8 @@ def _deletions(view: _View) -> Iterator[Conflict]:
     for change in deleted:
         theirs = view.theirs.nodes.get(change.id)
         if change.kind == NodeKind.GROUP:
-            groups[change.path] = change
+            was = view.before.by_id(change.id)  # moved by what it was rebased over before, perhaps
+            groups[change.path if was is None else was.path] = change
         if theirs is None:
             continue
         if theirs.deleted:
