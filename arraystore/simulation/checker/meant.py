@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from arraystore.simulation.checker.applying import Touched
 from arraystore.simulation.checker.arrays import array_of
 from arraystore.simulation.checker.decoder import Commit
-from arraystore.simulation.checker.decoding import Coords
+from arraystore.simulation.checker.decoding import Cells, Coords
 from arraystore.simulation.checker.effects import Effects, effects_of
 from arraystore.simulation.checker.logs import Logs, id_bytes
 from arraystore.simulation.checker.model import End, ModelError, View, inside
@@ -177,8 +177,15 @@ def _rebased(view: View, newer: Snapshot, policy: Policy, concurrent: Touched, m
     for identifier, cut in effects.cuts.items():
         kept = state.by_id(identifier)
         own = result.written.get(identifier, {})
-        if kept is not None and all(inside(coords, cut) or coords in own for coords in kept.chunks):
-            result.cuts[identifier] = cut  # otherwise a solver has left to others what was cut off
+        if kept is None:
+            continue
+        if all(inside(coords, cut) or coords in own for coords in kept.chunks):
+            result.cuts[identifier] = cut
+        else:  # a solver has left to others some of what was cut off; the rest stays deleted
+            before = newer.by_id(identifier)
+            there = () if before is None else before.chunks
+            gone: Cells = {c: None for c in there if not inside(c, cut) and c not in kept.chunks}
+            result.written[identifier] = gone | own
     for identifier, append in effects.appends.items():
         node = newer.by_id(identifier)
         if node is not None:
