@@ -14,7 +14,7 @@ import zarr
 from arraystore.commit.detect import Ours, detect
 from arraystore.commit.prepare import Prepared, replaced
 from arraystore.commit.request import Obstacle
-from arraystore.commit.resolve import RefusedError, Workshop, adapted, resolve
+from arraystore.commit.resolve import RefusedError, Workshop, adapted, resolve, saved_by_others
 from arraystore.commit.solvers import (
     BasicConflictSolver,
     ConflictDetector,
@@ -71,6 +71,12 @@ async def get_over(session: Session, prepared: Prepared, obstacle: Obstacle, sol
         If a conflict is left.
     """
     after = obstacle.tip.state
+    saved = saved_by_others(prepared, after)
+    if saved:
+        context = session.context
+        nodes = [change for change in prepared.log.nodes if change.id not in saved]
+        prepared = await replaced(prepared, nodes, prepared.log.chunks, (), context.storage, context.environment)
+        obstacle = replace(obstacle, conflicts=tuple(c for c in obstacle.conflicts if c.node not in saved))
     conflicts = [*obstacle.conflicts, *await _repeated(session, obstacle)]
     answers = await _ask(session, conflicts, obstacle, solver) if conflicts else []
     solved = [(c, answer) for c, answer in zip(conflicts, answers, strict=True) if answer is not None]

@@ -73,6 +73,9 @@ class Prepared:
         Where arrays ended that it appends to, by id, those included whose end is not that of a chunk.
     cuts
         Grids outside of which it deletes what there is, by id of the array: those that were smaller in between.
+    swept
+        Ids of what it deletes only since others have put it where everything goes; who takes it away from there again
+        has saved it.
     """
 
     id: bytes
@@ -84,6 +87,7 @@ class Prepared:
     isolation: int = 0
     marks: dict[bytes, AppendMark] = field(default_factory=dict)
     cuts: dict[bytes, tuple[int, ...]] = field(default_factory=dict)
+    swept: frozenset[bytes] = frozenset()
 
     def transaction(self, parent: bytes, branch: str, sequence: int, first: int = 0) -> Transaction:
         """Return the transaction as it stands in the record of a number, with its attachments from `first` on."""
@@ -249,8 +253,7 @@ async def replaced(
         placing.add_again(change, prepared.manifest(change))
     for node, manifest in added:
         placing.add_manifest(node, manifest, appended=False)
-    done = await placing.finish(storage, nodes, prepared.isolation)
-    return replace(done, id=prepared.id, time=prepared.time, marks=prepared.marks, cuts=prepared.cuts)
+    return _same(prepared, await placing.finish(storage, nodes, prepared.isolation))
 
 
 def replaced_in_memory(prepared: Prepared, nodes: Sequence[NodeChange], environment: Environment) -> Prepared | None:
@@ -261,7 +264,14 @@ def replaced_in_memory(prepared: Prepared, nodes: Sequence[NodeChange], environm
     done = placing.assembled(nodes, prepared.isolation)
     if placing.uploads:
         return None
-    return replace(done, id=prepared.id, time=prepared.time, marks=prepared.marks, cuts=prepared.cuts)
+    return _same(prepared, done)
+
+
+def _same(prepared: Prepared, done: Prepared) -> Prepared:
+    """Return a transaction that was written anew as the one that it is."""
+    return replace(
+        done, id=prepared.id, time=prepared.time, marks=prepared.marks, cuts=prepared.cuts, swept=prepared.swept
+    )
 
 
 async def upload(storage: Storage, objects: list[tuple[str, bytes]]) -> None:

@@ -29,7 +29,7 @@ from arraystore.format.transaction import ChunkChange, NodeChange, Operation
 from arraystore.format.zarr_changes import reads_alike, same_shape, with_length
 from arraystore.format.zarr_metadata import array_info, node_type
 
-__all__ = ["RefusedError", "Workshop", "adapted", "resolve"]
+__all__ = ["RefusedError", "Workshop", "adapted", "resolve", "saved_by_others"]
 
 T = ConflictType
 Int64s = npt.NDArray[np.int64]
@@ -119,7 +119,24 @@ async def resolve(
     for conflict, solution in solved:
         _decide(plan, prepared, conflict, solution, before, after)
     nodes = _kept_nodes(plan, prepared, after)
-    return await _rewritten(plan, prepared, nodes, workshop)
+    resolved = await _rewritten(plan, prepared, nodes, workshop)
+    return replace(resolved, swept=prepared.swept | plan.deleted.keys())
+
+
+def saved_by_others(prepared: Prepared, after: State) -> set[bytes]:
+    """Return what was to be deleted only with the place where others had put it, and has left that place since."""
+    if not prepared.swept:
+        return set()
+    ours = Ours.of(prepared)
+    places = set(ours.places)
+    below = places | {
+        node.path
+        for change in ours.changes(Operation.DELETED)
+        if change.kind == NodeKind.GROUP and change.id not in prepared.swept
+        if (node := after.by_id(change.id)) is not None
+    }
+    swept = [node for identifier in prepared.swept if (node := after.by_id(identifier)) is not None]
+    return {n.id for n in swept if n.path not in places and below.isdisjoint(ancestors(n.path))}
 
 
 def _decide(

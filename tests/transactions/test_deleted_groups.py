@@ -42,3 +42,25 @@ def test_what_came_into_a_group_after_it_was_moved_is_deleted_with_it() -> None:
     session.commit("ours", rebase_with=BasicConflictSolver())
     left = [node.path for node in repo.readonly_session("main").hierarchy.state.nodes.values()]
     assert left == [""]
+
+
+def test_what_others_move_into_a_group_that_is_deleted_and_out_again_stays() -> None:
+    storage = ars.in_memory_storage()
+    repo = ars.Repository.create(storage)
+    with repo.transaction("main", message="base") as store:
+        root = zarr.create_group(store)
+        root.create_group("group").create_group("inner")
+        root.create_array("array", shape=(2,), chunks=(1,), dtype="i4")[:] = 7
+
+    def there(session: Session) -> None:
+        session.move("array", "group/inner/array")
+
+    def back(session: Session) -> None:
+        session.move("group/inner/array", "saved")
+
+    session = impatient(Outrun(storage, _one_after_the_other(storage, there, back))).writable_session("main")
+    session.hierarchy.delete_prefix("group")
+    session.commit("ours", rebase_with=BasicConflictSolver())
+    found = repo.readonly_session("main")
+    assert sorted(node.path for node in found.hierarchy.state.nodes.values()) == ["", "saved"]
+    assert zarr.open_array(found.store, path="saved", mode="r")[:].tolist() == [7, 7]
