@@ -202,8 +202,7 @@ class GroupCommitter:
     async def _attempt(self, requests: Sequence[Request], tip: Tip) -> Tip:
         """Put one record of what goes together; returns the newest record known afterwards."""
         backoff = self._backoff
-        gathered = self._gather(requests, tip)
-        batch, members = gathered
+        batch, members = self._gather(requests, tip)
         if not members:
             return tip
         backoff.begin()

@@ -179,16 +179,10 @@ class Line:
             except StorageError as error:  # which may pass
                 failures += 1
                 if failures >= _FAILURES:
-                    raise AppendUncertainError(
-                        f"{mine.key}: it is unknown whether this intent was committed, because {error}. Call commit "
-                        "again: it finds out first, and never commits twice."
-                    ) from error
+                    raise _unknown(mine.key, "was committed", str(error)) from error
                 await self.log.environment.sleep(0.05 * 2**failures * (0.5 + self.log.environment.random()))
             except Exception as error:  # whatever it is: others may commit what was proposed
-                raise AppendUncertainError(
-                    f"{mine.key}: it is unknown whether this intent was committed, because of {error!r}. Call commit "
-                    "again: it finds out first, and never commits twice."
-                ) from error
+                raise _unknown(mine.key, "was committed", f"of {error!r}") from error
             if self._is_over(mine):
                 return self._at
 
@@ -246,10 +240,7 @@ class Line:
         try:
             await put_surely(log.storage, environment, key, encoded)
         except StorageError as error:
-            raise AppendUncertainError(
-                f"{key}: it is unknown whether this intent arrived, because {error}. Call commit again: it finds out "
-                "first, and never commits twice."
-            ) from error
+            raise _unknown(key, "arrived", str(error)) from error
         self._pace.requested((self._now() - began) / 2)
         self._known[key] = mine
         self._alone, self._limit = True, mine.last
@@ -537,3 +528,10 @@ class Line:
 
     async def _delete(self, keys: Sequence[str]) -> None:
         await self.log.storage.delete(keys)
+
+
+def _unknown(key: str, what: str, reason: str) -> AppendUncertainError:
+    return AppendUncertainError(
+        f"{key}: it is unknown whether this intent {what}, because {reason}. Call commit again: it finds out first, "
+        "and never commits twice."
+    )

@@ -21,6 +21,7 @@ from arraystore.format.record import (
     decode_record,
     encode_record,
     first_carried,
+    read_record_key,
     record_key,
 )
 from arraystore.format.refs import Hint, branch_prefix, decode_hint, hint_key
@@ -170,9 +171,9 @@ class BranchLog:
         start_after = self.key(known - 1) if known else ""
         async for page in self.storage.list(self.prefix, start_after):
             for info in reversed(page):
-                text = info.key[len(self.prefix) :]
-                if len(text) == 12 and text.isascii() and text.isdigit():
-                    newest = int(text)
+                number = read_record_key(self.prefix, info.key)
+                if number is not None:
+                    newest = number
                     break
         return newest
 

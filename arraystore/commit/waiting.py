@@ -15,7 +15,7 @@ from arraystore.commit.reads import ReadSet
 from arraystore.commit.request import Outstanding, Request, collisions, is_guarded
 from arraystore.commit.resolve import adapted
 from arraystore.format.intent import read_intent_key
-from arraystore.format.record import Commit
+from arraystore.format.record import Commit, read_record_key
 
 __all__ = ["PASSED_OVER", "Look", "Pace", "Passage", "Proposed", "Standing", "goes_on", "still_wanted"]
 
@@ -131,9 +131,9 @@ class Look:
 
     def add(self, prefix: str, key: str) -> None:
         """Take a key into account."""
-        text = key[len(prefix) :]
-        if len(text) == 12 and text.isascii() and text.isdigit():
-            self.listed = max(self.listed, int(text))
+        number = read_record_key(prefix, key)
+        if number is not None:
+            self.listed = max(self.listed, number)
             self.newest = max(self.newest, self.listed)
         elif read_intent_key(prefix, key) is not None:
             self.keys.append(key)

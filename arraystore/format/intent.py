@@ -16,7 +16,14 @@ from arraystore.format.envelope import Kind, check_time, encode_object, pack_bod
 from arraystore.format.ids import ID_BYTES, id_from_text, id_to_text
 from arraystore.format.layer import Here, read_id
 from arraystore.format.manifest import decode_manifest
-from arraystore.format.record import MAX_ATTACHED, MAX_LOG_IN_BODY, MAX_NOTE_IN_BODY, decode_note, record_key
+from arraystore.format.record import (
+    MAX_ATTACHED,
+    MAX_LOG_IN_BODY,
+    MAX_NOTE_IN_BODY,
+    decode_note,
+    read_record_key,
+    record_key,
+)
 from arraystore.format.transaction import TransactionLog, read_log
 
 __all__ = [
@@ -38,7 +45,6 @@ MAX_INTENT = 512 * 1024
 """Largest object, in bytes, that a leader fetches for others; larger transactions are committed by their writers."""
 
 _UNKNOWN_RECORD = Here("", 0)
-_DIGITS = 12
 
 Mark = tuple[int, int, int | None]
 """Where an array ended that is appended to: dimension, length in items, items a chunk (None where they differ)."""
@@ -117,11 +123,12 @@ def intent_key(branch_prefix: str, sequence: int, identifier: bytes) -> str:
 
 def read_intent_key(branch_prefix: str, key: str) -> tuple[int, bytes] | None:
     """Return the record and the id that a key names; None if it is not the key of an intent."""
-    number, _, text = key[len(branch_prefix) :].partition("-")
-    if not key.startswith(branch_prefix) or len(number) != _DIGITS or not (number.isascii() and number.isdigit()):
+    record, _, text = key.rpartition("-")
+    number = read_record_key(branch_prefix, record)
+    if number is None:
         return None
     try:
-        return int(number), id_from_text(text)
+        return number, id_from_text(text)
     except InvalidInputError:
         return None
 

@@ -54,12 +54,14 @@ __all__ = [
     "encode_record",
     "first_carried",
     "fits_body",
+    "read_record_key",
     "record_key",
 ]
 
 SHORT_SKIP = 8
 LONG_SKIP = 64
 LONGEST_SKIP = 512
+_DIGITS = 12
 
 MAX_BODY = 16 * 1024
 """A body is repeated some eleven times by its successors; 511 of the largest are 8 MiB."""
@@ -217,7 +219,14 @@ class Record:
 
 def record_key(branch_prefix: str, sequence: int) -> str:
     """Return the key of a record; numbers have twelve digits, so keys sort as the numbers do."""
-    return f"{branch_prefix}{sequence:012d}"
+    return f"{branch_prefix}{sequence:0{_DIGITS}d}"
+
+
+def read_record_key(branch_prefix: str, key: str) -> int | None:
+    """Return the number of the record that a key names; None if it is not the key of a record."""
+    text = key[len(branch_prefix) :]
+    is_number = len(text) == _DIGITS and text.isascii() and text.isdigit()
+    return int(text) if is_number and key.startswith(branch_prefix) else None
 
 
 def first_carried(sequence: int) -> int:
