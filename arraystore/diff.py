@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from arraystore.commit.changes import ChangeSet
+from arraystore.commit.comparing import Comparison
+from arraystore.diff_views import diff_to_dict, diff_to_html, diff_to_markdown, diff_to_rich
 from arraystore.format.node import NodeKind
 from arraystore.format.transaction import Operation
 
-__all__ = ["Diff", "status_of"]
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["Diff", "diff_of", "status_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,11 +29,13 @@ class Diff:
     new_groups, new_arrays, deleted_groups, deleted_arrays, updated_groups, updated_arrays
         Paths, with a slash in front; updated are those of which a metadata document changed.
     updated_chunks
-        Per path of an array, the grid coordinates of chunks that were written or deleted, shape (n, d).
+        Per path of an array, the grid coordinates of chunks that were written or deleted, shape (n, d); of an array
+        that is new, of all of its chunks.
     updated_files
         Other keys that were written or deleted.
     moved_nodes
-        Path before, path after; what went along with a group is not listed.
+        Path before, path after; what went along with a group is not listed.  Where a group moved and something below
+        it did not, that is listed with one path twice.
     """
 
     new_groups: set[str] = field(default_factory=set)
@@ -65,6 +73,26 @@ class Diff:
 
     __hash__ = None  # type: ignore[assignment]
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as lists, texts and numbers, which JSON can hold."""
+        return diff_to_dict(self)
+
+    def to_markdown(self, limit: int | None = 20) -> str:
+        """Return a list in Markdown.
+
+        Parameters
+        ----------
+        limit
+            Most lines of each kind of change; the rest is counted.  None for all.
+        """
+        return diff_to_markdown(self, limit)
+
+    def _repr_html_(self) -> str:
+        return diff_to_html(self)
+
+    def __rich__(self) -> Table:
+        return diff_to_rich(self)
+
 
 _NAMES = {
     Operation.CREATED: "new",
@@ -97,4 +125,24 @@ def status_of(changes: ChangeSet) -> Diff:
             coords, _ = changes.arrays[node.id].table.columns()
             if len(coords):
                 diff.updated_chunks["/" + node.path] = coords
+    return diff
+
+
+def diff_of(comparison: Comparison) -> Diff:
+    """Return how two snapshots differ."""
+    diff = Diff()
+    for name, nodes in (("new", comparison.created), ("deleted", comparison.deleted), ("updated", comparison.updated)):
+        for node in nodes:
+            if node.kind == NodeKind.FILE:
+                diff.updated_files.add("/" + node.path)
+            else:
+                kind = "arrays" if node.kind == NodeKind.ARRAY else "groups"
+                getattr(diff, f"{name}_{kind}").add("/" + node.path)
+    for was, now, _ in comparison.moved:
+        diff.moved_nodes["/" + was] = "/" + now
+    for node, coords in comparison.chunks:
+        if node.kind == NodeKind.FILE:
+            diff.updated_files.add("/" + node.path)
+        else:
+            diff.updated_chunks["/" + node.path] = coords
     return diff

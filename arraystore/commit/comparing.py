@@ -1,0 +1,238 @@
+"""What differs between two snapshots, related or not: nodes by their ids, chunks by their references.
+
+Only what the snapshots do not share is read: layers at the bottom of an array that both have are left alone, so the
+cost follows from what changed, and not from how many commits are in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore.commit.manifests import ManifestCache
+from arraystore.commit.state import State, taken_along
+from arraystore.format.box import Box, bounding_box
+from arraystore.format.equality import equal_references
+from arraystore.format.layer import Layer
+from arraystore.format.node import Node, NodeKind
+from arraystore.format.references import DELETED, VIRTUAL, References, overlay
+
+__all__ = ["Comparison", "compare"]
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+_REQUESTS = 32
+"""Manifests that are read at a time."""
+
+_NODES = 8
+"""Nodes whose references are in memory at a time."""
+
+_CLOCKS_DIFFER = 30 * 60 * 1000
+"""Milliseconds between two clocks at most: object stores refuse requests whose clock is a quarter of an hour off."""
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """How to get from one snapshot to another.
+
+    Parameters
+    ----------
+    created
+        Nodes that only the second one has.
+    deleted
+        Nodes that only the first one has.
+    updated
+        Nodes that both have with other metadata, as the second one has them.
+    moved
+        Path before and after of nodes that both have, and their kind; not of those that only went along with a group.
+        A node that stays while a group above it moves is listed with one path twice.
+    chunks
+        By id of a node of the second snapshot, the coordinates of chunks whose references differ, shape (n, d), in
+        row-major order; of a node that is created, all that there are.
+    """
+
+    created: tuple[Node, ...]
+    deleted: tuple[Node, ...]
+    updated: tuple[Node, ...]
+    moved: tuple[tuple[str, str, NodeKind], ...]
+    chunks: tuple[tuple[Node, Int64s], ...]
+
+
+async def compare(before: State, after: State, manifests: ManifestCache) -> Comparison:
+    """Compare two snapshots.
+
+    Parameters
+    ----------
+    before, after
+        The snapshots, in any order and of any branches.
+    manifests
+        Where manifests come from.
+    """
+    kept = [(before.nodes[before.keys[i]], after.nodes[key]) for i, key in after.keys.items() if i in before.keys]
+    created = [after.nodes[key] for i, key in after.keys.items() if i not in before.keys]
+    deleted = [before.nodes[key] for i, key in before.keys.items() if i not in after.keys]
+    chunks = _Chunks(manifests)
+    pairs = [(was.layers, now) for was, now in kept if was.layers != now.layers]
+    pairs += [((), node) for node in created if node.layers]
+    changed = await asyncio.gather(*(chunks.changed(layers, node.layers) for layers, node in pairs))
+    return Comparison(
+        tuple(created),
+        tuple(deleted),
+        tuple(now for was, now in kept if was.documents != now.documents),
+        tuple(_moves(kept)),
+        tuple((node, coords) for (_, node), coords in zip(pairs, changed, strict=True) if len(coords)),
+    )
+
+
+def _moves(kept: Sequence[tuple[Node, Node]]) -> Iterator[tuple[str, str, NodeKind]]:
+    """Yield the moves that lead from one hierarchy to the other, as a transaction would say them."""
+    if all(was.path == now.path for was, now in kept):
+        return
+    groups: dict[str, str] = {}
+    for was, now in sorted(kept, key=lambda pair: (pair[0].path.count("/"), pair[0].path)):
+        along = taken_along(was.path, groups) if groups else None
+        if now.path != (was.path if along is None else along):
+            yield was.path, now.path, now.kind
+            if now.kind == NodeKind.GROUP:
+                groups[was.path] = now.path
+
+
+class _Chunks:
+    """Compares the chunks of nodes, with a bound on requests and memory.
+
+    Parameters
+    ----------
+    manifests
+        Where manifests come from.
+    """
+
+    def __init__(self, manifests: ManifestCache) -> None:
+        self._manifests = manifests
+        self._requests = asyncio.Semaphore(_REQUESTS)
+        self._nodes = asyncio.Semaphore(_NODES)
+
+    async def changed(self, before: Sequence[Layer], after: Sequence[Layer]) -> Int64s:
+        """Return the cells that look up differently in two lists of layers, oldest first."""
+        shared = _shared(before, after)
+        base = before[:shared]
+        async with self._nodes:
+            ours, theirs = await asyncio.gather(self._spoken(before[shared:]), self._spoken(after[shared:]))
+            if ours is None or theirs is None:
+                alone = theirs if ours is None else ours
+                return _empty(before or after) if alone is None else await self._unlike(base, alone)
+            box = bounding_box(np.concatenate([ours.coords, theirs.coords]))
+            first, second = box.numbers(ours.coords), box.numbers(theirs.coords)
+            both, i, j = np.intersect1d(first, second, assume_unique=True, return_indices=True)
+            in_both = ours.take(i)
+            parts = [in_both.coords[~equal_references(in_both, theirs.take(j))]]
+            for references, numbers in ((ours, first), (theirs, second)):
+                parts.append(await self._unlike(base, references.take(~np.isin(numbers, both, assume_unique=True))))
+        coords = np.concatenate(parts)
+        return coords[np.argsort(box.numbers(coords))]
+
+    async def _spoken(self, layers: Sequence[Layer]) -> References | None:
+        """Return what layers say, deletions included; None if there are none."""
+        parts = await self._read(_visible(layers))
+        return overlay(parts, keep_deleted=True) if parts else None
+
+    async def _read(self, layers: Sequence[Layer]) -> list[References]:
+        return list(await asyncio.gather(*map(self._references, layers)))
+
+    async def _references(self, layer: Layer) -> References:
+        async with self._requests:
+            return References.from_manifest(await self._manifests.load(layer), layer.shift)
+
+    async def _unlike(self, base: Sequence[Layer], references: References) -> Int64s:
+        """Return the cells, of which the other side says nothing, whose references are others than in a common base."""
+        deleted = references.source == DELETED
+        changed = ~deleted
+        asked = np.flatnonzero(~_later_than(base, references)) if base else np.empty(0, dtype=np.int64)
+        if len(asked):
+            changed[asked] = await self._unlike_base(base, references.take(asked))
+        found: Int64s = references.coords[changed]
+        return found
+
+    async def _unlike_base(self, base: Sequence[Layer], references: References) -> Bools:
+        coords = references.coords
+        changed: Bools = references.source != DELETED
+        parts = [_within(part, layer.box, coords) for layer, part in await self._beneath(base, coords)]
+        below = overlay(parts, keep_deleted=False) if parts else None
+        if below is not None and len(below):
+            box = bounding_box(np.concatenate([coords, below.coords]))
+            _, i, j = np.intersect1d(
+                box.numbers(coords), box.numbers(below.coords), assume_unique=True, return_indices=True
+            )
+            changed[i] = ~equal_references(references.take(i), below.take(j))
+        return changed
+
+    async def _beneath(self, layers: Sequence[Layer], coords: Int64s) -> list[tuple[Layer, References]]:
+        """Read the layers, oldest first, that may say something of some cells which no newer one is sure to say."""
+        needed: list[Layer] = []
+        open_cells = np.ones(len(coords), dtype=bool)
+        for layer in reversed(layers):
+            inside = open_cells & _inside(layer.box, coords)
+            if inside.any():
+                needed.append(layer)
+                if layer.dense:
+                    open_cells &= ~inside
+        needed.reverse()
+        return list(zip(needed, await self._read(needed), strict=True))
+
+
+def _shared(before: Sequence[Layer], after: Sequence[Layer]) -> int:
+    """Return how many layers at the bottom are the same."""
+    for at, (was, now) in enumerate(zip(before, after, strict=False)):
+        if was.id != now.id or was.shift != now.shift:
+            return at
+    return min(len(before), len(after))
+
+
+def _visible(layers: Sequence[Layer]) -> list[Layer]:
+    """Leave out layers that lie wholly beneath a newer one without gaps."""
+    covers: list[Box] = []
+    found: list[Layer] = []
+    for layer in reversed(layers):
+        if not any(_holds(cover, layer.box) for cover in covers):
+            found.append(layer)
+            if layer.dense:
+                covers.append(layer.box)
+    return found[::-1]
+
+
+def _holds(outer: Box, inner: Box) -> bool:
+    lows = all(a <= b for a, b in zip(outer.low, inner.low, strict=True))
+    return lows and all(a >= b for a, b in zip(outer.high, inner.high, strict=True))
+
+
+def _inside(box: Box, coords: Int64s) -> Bools:
+    low, high = np.array(box.low, dtype=np.int64), np.array(box.high, dtype=np.int64)
+    inside: Bools = ((coords >= low) & (coords < high)).all(axis=1)
+    return inside
+
+
+def _within(references: References, box: Box, coords: Int64s) -> References:
+    """Return the references of some cells only."""
+    wanted = box.numbers(coords[_inside(box, coords)])
+    return references.take(np.isin(box.numbers(references.coords), wanted))
+
+
+def _later_than(base: Sequence[Layer], references: References) -> Bools:
+    """Tell which chunks are in packs so much younger than all of some layers that none of these can name them.
+
+    A manifest is given its id after the packs that it names first.
+    """
+    newest = int.from_bytes(max(layer.id for layer in base)[:6], "big") + _CLOCKS_DIFFER
+    later = np.array([int.from_bytes(pack[:6], "big") > newest for pack in references.packs], dtype=bool)
+    native = (references.source >= 0) & (references.source < VIRTUAL)
+    found = np.zeros(len(references), dtype=bool)
+    found[native] = later[references.source[native]]
+    return found
+
+
+def _empty(layers: Sequence[Layer]) -> Int64s:
+    return np.empty((0, len(layers[0].box.low) if layers else 0), dtype=np.int64)

@@ -1,0 +1,149 @@
+"""A diff in the forms that people and programs read: Markdown, HTML, a table of rich, JSON."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from arraystore.diff import Diff
+
+__all__ = ["diff_to_dict", "diff_to_html", "diff_to_markdown", "diff_to_rich"]
+
+_MOST_LINES = 20
+"""Lines of each kind of change that a view shows of its own accord."""
+
+_MOST_CHUNKS = 4
+"""Chunks of an array whose coordinates a line gives."""
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One change: the paths that it is about, and what else there is to say."""
+
+    paths: tuple[str, ...]
+    detail: str = ""
+
+
+def _sets(changes: Diff) -> Mapping[str, set[str]]:
+    return {
+        "new_groups": changes.new_groups,
+        "new_arrays": changes.new_arrays,
+        "deleted_groups": changes.deleted_groups,
+        "deleted_arrays": changes.deleted_arrays,
+        "updated_groups": changes.updated_groups,
+        "updated_arrays": changes.updated_arrays,
+        "updated_files": changes.updated_files,
+    }
+
+
+def _sections(changes: Diff) -> list[tuple[str, list[_Line]]]:
+    sections = [
+        (name.replace("_", " "), [_Line((path,)) for path in sorted(found)]) for name, found in _sets(changes).items()
+    ]
+    moved = [_Line((old, new)) for old, new in sorted(changes.moved_nodes.items())]
+    chunks = [_Line((path,), _chunks(coords)) for path, coords in sorted(changes.updated_chunks.items())]
+    return [(name, lines) for name, lines in [*sections, ("moved nodes", moved), ("updated chunks", chunks)] if lines]
+
+
+def _chunks(coords: npt.NDArray[np.int64]) -> str:
+    """Say how many chunks there are, and which where they are few."""
+    count = f"{len(coords):,} chunk{'s' if len(coords) != 1 else ''}"
+    if not len(coords) or not coords.shape[1]:
+        return count
+    if len(coords) <= _MOST_CHUNKS:
+        return f"{count}: {', '.join(_cell(row) for row in coords.tolist())}"
+    return f"{count} from {_cell(coords.min(axis=0).tolist())} to {_cell(coords.max(axis=0).tolist())}"
+
+
+def _cell(coords: list[int]) -> str:
+    return f"({', '.join(map(str, coords))})"
+
+
+def _cut(lines: list[_Line], limit: int | None) -> tuple[list[_Line], str]:
+    """Return the lines to show, and how many more there are."""
+    if limit is None or len(lines) <= limit:
+        return lines, ""
+    return lines[:limit], f"… and {len(lines) - limit:,} more"
+
+
+def diff_to_dict(changes: Diff) -> dict[str, Any]:
+    """Return everything as lists, texts and numbers."""
+    return {
+        **{name: sorted(found) for name, found in _sets(changes).items()},
+        "updated_chunks": {path: coords.tolist() for path, coords in sorted(changes.updated_chunks.items())},
+        "moved_nodes": dict(sorted(changes.moved_nodes.items())),
+    }
+
+
+def diff_to_markdown(changes: Diff, limit: int | None = _MOST_LINES) -> str:
+    """Return a list for each kind of change."""
+    blocks: list[str] = []
+    for title, lines in _sections(changes):
+        shown, rest = _cut(lines, limit)
+        items = [" → ".join(map(_code, line.paths)) + (f": {line.detail}" if line.detail else "") for line in shown]
+        blocks.append(
+            "\n".join([f"**{title.capitalize()}** ({len(lines):,})", "", *(f"- {i}" for i in [*items, rest] if i)])
+        )
+    return "\n\n".join(blocks) + "\n" if blocks else "No changes.\n"
+
+
+def _code(text: str) -> str:
+    """Quote a text as code, whatever backticks and line breaks are in it."""
+    text = text.replace("\r", "␍").replace("\n", "␊")
+    longest = run = 0
+    for character in text:
+        run = run + 1 if character == "`" else 0
+        longest = max(longest, run)
+    if not longest:
+        return f"`{text}`"
+    fence = "`" * (longest + 1)
+    return f"{fence} {text} {fence}"
+
+
+def diff_to_html(changes: Diff, limit: int | None = _MOST_LINES) -> str:
+    """Return a table."""
+    rows: list[str] = []
+    for title, lines in _sections(changes):
+        shown, rest = _cut(lines, limit)
+        items = [
+            " → ".join(f"<code>{html.escape(path)}</code>" for path in line.paths)
+            + (f" <small>{html.escape(line.detail)}</small>" if line.detail else "")
+            for line in shown
+        ]
+        cell = "<br>".join([*items, *([rest] if rest else [])])
+        style = 'style="text-align:left;vertical-align:top"'
+        rows.append(f"<tr><th {style}>{title} ({len(lines):,})</th><td {style}>{cell}</td></tr>")
+    return f'<table class="arraystore-diff">{"".join(rows)}</table>' if rows else "<p>no changes</p>"
+
+
+_COLOURS = {"new": "green", "deleted": "red", "updated": "yellow", "moved": "cyan"}
+
+
+def diff_to_rich(changes: Diff, limit: int | None = _MOST_LINES) -> Table:
+    """Return a table of rich, which has to be installed."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(show_header=False, box=None, pad_edge=False)
+    for title, lines in _sections(changes):
+        shown, rest = _cut(lines, limit)
+        colour = _COLOURS[title.split()[0]]
+        for at, line in enumerate(shown):
+            table.add_row(
+                Text(f"{title} ({len(lines):,})" if not at else "", style="bold"),
+                Text(" → ".join(line.paths), style=colour),
+                Text(line.detail, style="dim"),
+            )
+        if rest:
+            table.add_row(Text(""), Text(rest, style="dim"), Text(""))
+    if not table.row_count:
+        table.add_row(Text("no changes"))
+    return table
