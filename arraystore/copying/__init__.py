@@ -1,0 +1,27 @@
+"""Copies: of whole repositories, of branches, from and to plain Zarr, from Icechunk."""
+
+from arraystore.copying.branch import copy_branch, copy_branch_async
+from arraystore.copying.errors import CopyDivergedError, CopyError, CopyIncompleteError, CopyTargetError
+from arraystore.copying.report import (
+    BranchCopyReport,
+    CopyProgress,
+    CopyReport,
+    ImportReport,
+    LeftOut,
+    TransferReport,
+)
+
+__all__ = [
+    "BranchCopyReport",
+    "CopyDivergedError",
+    "CopyError",
+    "CopyIncompleteError",
+    "CopyProgress",
+    "CopyReport",
+    "CopyTargetError",
+    "ImportReport",
+    "LeftOut",
+    "TransferReport",
+    "copy_branch",
+    "copy_branch_async",
+]

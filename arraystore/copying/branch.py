@@ -1,0 +1,281 @@
+"""Copying a branch, a tag or a snapshot to another repository, with its history or without."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from arraystore.commit.state import State
+from arraystore.copying.changes import bring_changes
+from arraystore.copying.errors import CopyDivergedError, CopyTargetError
+from arraystore.copying.lineage import copied_from, with_origin
+from arraystore.copying.report import BranchCopyReport, Progress, Tally
+from arraystore.creation import MAIN
+from arraystore.errors import ConflictError, InvalidInputError, RepositoryNotFoundError, SnapshotNotFoundError
+from arraystore.repository import Repository, SnapshotInfo
+from arraystore.runtime import run
+from arraystore.session import Session
+from arraystore.storage.protocol import Storage
+
+__all__ = ["copy_branch", "copy_branch_async", "first_snapshot", "tip_of"]
+
+_AHEAD = 4
+"""Snapshots of the source that are opened while one is copied."""
+
+
+def copy_branch(
+    source: Repository,
+    target: Storage | Repository,
+    *,
+    branch: str | None = None,
+    tag: str | None = None,
+    snapshot_id: str | None = None,
+    to_branch: str | None = None,
+    history: bool = False,
+    message: str | None = None,
+    metadata: dict[str, Any] | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> BranchCopyReport:
+    """Copy a branch, a tag or a snapshot to a branch of another repository.
+
+    Metadata documents are copied byte for byte and chunks as they are encoded, packed anew; virtual references stay
+    references to the same objects.  Called again, it copies what has changed since: the metadata of each copied commit
+    names the snapshot that it is a copy of.
+
+    Parameters
+    ----------
+    source
+        Repository to copy from.
+    target
+        Repository to copy to, or a storage: a repository is created there if there is none.
+    branch, tag, snapshot_id
+        What to copy; exactly one.
+    to_branch
+        Branch of the target, created if there is none; by default the same name, and ``main`` for a tag or a snapshot.
+    history
+        Whether each snapshot becomes a commit, with its message and metadata.  Otherwise there is one commit.
+    message
+        Of the one commit; by default that of the snapshot.
+    metadata
+        Added to that of each commit.
+    overwrite
+        Whether what the target's branch shows may be replaced where it is no copy.
+    progress
+        Is told how far it is.
+
+    Raises
+    ------
+    CopyTargetError
+        If the target's branch shows something that is no copy.
+    CopyDivergedError
+        If the target's branch is a copy of a snapshot that is not in the source's history any more, or somebody else
+        commits to it.
+    """
+    return run(
+        copy_branch_async(
+            source,
+            target,
+            branch=branch,
+            tag=tag,
+            snapshot_id=snapshot_id,
+            to_branch=to_branch,
+            history=history,
+            message=message,
+            metadata=metadata,
+            overwrite=overwrite,
+            progress=progress,
+        )
+    )
+
+
+async def copy_branch_async(
+    source: Repository,
+    target: Storage | Repository,
+    *,
+    branch: str | None = None,
+    tag: str | None = None,
+    snapshot_id: str | None = None,
+    to_branch: str | None = None,
+    history: bool = False,
+    message: str | None = None,
+    metadata: dict[str, Any] | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> BranchCopyReport:
+    """Asynchronous twin of `copy_branch`."""
+    if history and message is not None:
+        raise InvalidInputError("with history each commit keeps its own message; leave message out, or history")
+    wanted = (await source.readonly_session_async(branch, tag=tag, snapshot_id=snapshot_id)).snapshot_id
+    name = to_branch or branch or MAIN
+    repo = await _opened(target, source)
+    if repo.storage.location == source.storage.location and name == branch:
+        raise InvalidInputError(f"branch {name!r} cannot be copied onto itself; name another one in to_branch")
+    tally = Tally(progress)
+    tally.enter("snapshots")
+    copy = _Copy(source, repo, name, metadata or {}, tally)
+    await copy.prepare(overwrite=overwrite)
+    if copy.known == wanted:
+        return copy.report()
+    if history:
+        async for info, session in _opened_ahead(source, await copy.missing(wanted, overwrite=overwrite)):
+            await copy.commit(session, info, info.message)
+    else:
+        info = await source.lookup_snapshot_async(wanted)
+        session = await source.readonly_session_async(snapshot_id=wanted)
+        await copy.commit(session, info, info.message if message is None else message)
+    return copy.report()
+
+
+class _Copy:
+    """A copy in the making.
+
+    Parameters
+    ----------
+    source, target
+        The repositories.
+    branch
+        Of the target.
+    metadata
+        Added to that of each commit.
+    tally
+        Counts.
+
+    Attributes
+    ----------
+    tip
+        Newest snapshot of the target's branch.
+    known
+        Snapshot of the source that it is a copy of; None if it is none, or the source has it no more.
+    """
+
+    def __init__(
+        self, source: Repository, target: Repository, branch: str, metadata: dict[str, Any], tally: Tally
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._branch = branch
+        self._metadata = metadata
+        self._tally = tally
+        self._state: State | None = None
+        self._commits = 0
+        self._is_copy = False
+        self.tip = ""
+        self.known: str | None = None
+
+    async def prepare(self, *, overwrite: bool) -> None:
+        """Find out what the target's branch shows, and make the branch if there is none."""
+        if self._branch not in await self._target.list_branches_async():
+            first = await first_snapshot(self._target)
+            await self._target.create_branch_async(self._branch, first.id)
+        shown = await tip_of(self._target, self._branch)
+        self.tip = shown.id
+        origin = copied_from(shown)
+        if origin is not None:
+            self._is_copy = True
+            try:
+                opened = await self._source.readonly_session_async(snapshot_id=origin)
+            except (SnapshotNotFoundError, InvalidInputError):
+                return
+            self.known, self._state = origin, opened.hierarchy.state
+        elif not overwrite and (await self._shown()).hierarchy.state.nodes:
+            raise CopyTargetError(
+                f"branch {self._branch!r} of {self._target.storage.location} shows something that is no copy; name "
+                "another branch, or pass overwrite=True to replace it by a commit"
+            )
+
+    async def _shown(self) -> Session:
+        return await self._target.readonly_session_async(snapshot_id=self.tip)
+
+    async def missing(self, wanted: str, *, overwrite: bool) -> list[SnapshotInfo]:
+        """Return what the target's branch does not have of the history of a snapshot, oldest first."""
+        infos: list[SnapshotInfo] = []
+        async for info in self._source.async_ancestry(snapshot_id=wanted):
+            if info.id == self.known:
+                return infos[::-1]
+            infos.append(info)
+        if self._is_copy and not overwrite:
+            raise CopyDivergedError(
+                f"branch {self._branch!r} of {self._target.storage.location} is a copy of a snapshot that is not in "
+                f"the history of {wanted}; copy to another branch, copy without history, or pass overwrite=True"
+            )
+        self._state = None
+        if infos[-1].parent_id is None and not (await self._shown()).hierarchy.state.nodes:
+            first = await self._source.readonly_session_async(snapshot_id=infos[-1].id)
+            if not first.hierarchy.state.nodes:
+                infos.pop()  # a repository begins with an empty snapshot, and so does the other one
+        return infos[::-1]
+
+    async def commit(self, opened: Session, info: SnapshotInfo, message: str) -> None:
+        """Commit the copy of one snapshot."""
+        session = await self._target.writable_session_async(self._branch)
+        if session.snapshot_id != self.tip:
+            raise self._overtaken()
+        after = opened.hierarchy.state
+        await bring_changes(session, opened.context.reader, self._state, after, self._tally)
+        metadata = with_origin({**info.metadata, **self._metadata}, info.id, info.written_at)
+        try:
+            self.tip = await session.commit_async(message, metadata, allow_empty=True)
+        except ConflictError as error:
+            raise self._overtaken() from error
+        self.known, self._state = info.id, after
+        self._commits += 1
+
+    def _overtaken(self) -> CopyDivergedError:
+        return CopyDivergedError(
+            f"somebody else commits to branch {self._branch!r} of {self._target.storage.location} while it is copied "
+            "to; copy to a branch of its own"
+        )
+
+    def report(self) -> BranchCopyReport:
+        """Return what was done."""
+        tally = self._tally
+        return BranchCopyReport(self._branch, self.tip, self._commits, tally.objects, tally.bytes, tally.virtual)
+
+
+async def _opened_ahead(
+    source: Repository, infos: Sequence[SnapshotInfo]
+) -> AsyncIterator[tuple[SnapshotInfo, Session]]:
+    """Open snapshots, some of them while those before are copied."""
+    opening: deque[tuple[SnapshotInfo, asyncio.Task[Session]]] = deque()
+    rest = iter(infos)
+    try:
+        while True:
+            while len(opening) < _AHEAD and (info := next(rest, None)) is not None:
+                opening.append((info, asyncio.create_task(source.readonly_session_async(snapshot_id=info.id))))
+            if not opening:
+                return
+            info, task = opening.popleft()
+            yield info, await task
+    finally:
+        for _, task in opening:
+            task.cancel()
+
+
+async def _opened(target: Storage | Repository, source: Repository) -> Repository:
+    """Return the target's repository; one that is created is configured as the source is."""
+    if isinstance(target, Repository):
+        return target
+    try:
+        return await Repository.open_async(target)
+    except RepositoryNotFoundError:
+        return await Repository.open_or_create_async(target, source.config)
+
+
+async def tip_of(repo: Repository, branch: str) -> SnapshotInfo:
+    """Return what the history says of the newest snapshot of a branch."""
+    async for info in repo.async_ancestry(branch=branch):
+        return info
+    raise SnapshotNotFoundError(f"branch {branch!r} of {repo.storage.location} has no snapshot")
+
+
+async def first_snapshot(repo: Repository) -> SnapshotInfo:
+    """Return the oldest snapshot of a repository's main branch, where branches of their own begin."""
+    found: SnapshotInfo | None = None
+    async for info in repo.async_ancestry(branch=MAIN):
+        found = info
+    if found is None:
+        raise SnapshotNotFoundError(f"branch {MAIN!r} of {repo.storage.location} has no snapshot")
+    return found

@@ -1,0 +1,69 @@
+"""Doing many things at a time with bounded memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+__all__ = ["MiB", "Room", "for_each"]
+
+MiB = 1 << 20
+
+T = TypeVar("T")
+
+
+class Room:
+    """Bytes that may be in memory at a time; what is larger than all of it comes alone.
+
+    Parameters
+    ----------
+    size
+        How many.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._used = 0
+        self._changed = asyncio.Condition()
+
+    @asynccontextmanager
+    async def take(self, size: int) -> AsyncIterator[None]:
+        """Wait for room for some bytes, and give it back in the end."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: not self._used or self._used + size <= self._size)
+            self._used += size
+        try:
+            yield
+        finally:
+            async with self._changed:
+                self._used -= size
+                self._changed.notify_all()
+
+
+async def for_each(items: Iterable[T] | AsyncIterator[T], work: Callable[[T], Awaitable[None]], at_a_time: int) -> None:
+    """Do something with each item, some at a time; items are taken as there is room, and the first error ends it."""
+    running: set[asyncio.Future[None]] = set()
+
+    async def start(item: T) -> None:
+        if len(running) >= at_a_time:
+            done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            running.difference_update(done)
+            for each in done:
+                each.result()
+        running.add(asyncio.ensure_future(work(item)))
+
+    try:
+        if isinstance(items, AsyncIterator):
+            async for item in items:
+                await start(item)
+        else:
+            for item in items:
+                await start(item)
+        for each in list(running):
+            await each
+    finally:
+        for each in running:
+            each.cancel()
+        await asyncio.gather(*running, return_exceptions=True)

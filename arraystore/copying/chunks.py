@@ -1,0 +1,218 @@
+"""Carrying encoded chunks from one repository to another: read from packs in order, packed anew, never decoded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore.commit.changes import ChangeSet
+from arraystore.commit.packs import pack_key
+from arraystore.commit.reader import ChunkReader
+from arraystore.copying.budget import MiB
+from arraystore.copying.report import Tally
+from arraystore.format.layer import Layer
+from arraystore.format.node import Node
+from arraystore.format.references import DELETED, INLINE, VIRTUAL, References, overlay
+from arraystore.storage.protocol import BytesLike, Storage
+
+__all__ = ["Stretch", "carry", "read_stretch", "references_at", "stretches"]
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+_STRETCH = 4 * MiB
+"""Bytes of one pack that are read at a time."""
+
+_WINDOW = 32 * MiB
+"""Bytes that are read in parallel, and written, before the next ones are; one chunk that is larger comes alone."""
+
+_MOST_STRETCHES = 16
+
+
+async def references_at(reader: ChunkReader, layers: Sequence[Layer], coords: Int64s) -> References:
+    """Look many cells up; those without a chunk come back as deleted.
+
+    Parameters
+    ----------
+    reader
+        Of the repository that has the layers.
+    layers
+        Oldest first.
+    coords
+        Shape (n, d), in row-major order, no cell twice.
+    """
+    nothing = np.zeros(len(coords), dtype=np.int64)
+    parts = [References(coords, nothing + DELETED, nothing, nothing)]
+    if not len(coords):
+        return parts[0]
+    needed: list[Layer] = []
+    unsure = np.ones(len(coords), dtype=bool)
+    for layer in reversed(layers):
+        asked = unsure & _inside(layer, coords)
+        if asked.any():
+            needed.append(layer)
+            if layer.dense:
+                unsure &= ~asked
+    for layer, references in zip(reversed(needed), await reader.references(needed[::-1]), strict=True):
+        wanted = layer.box.numbers(coords[_inside(layer, coords)])
+        parts.append(references.take(np.isin(layer.box.numbers(references.coords), wanted)))
+    return overlay(parts, keep_deleted=True)
+
+
+def _inside(layer: Layer, coords: Int64s) -> Bools:
+    low, high = np.array(layer.box.low, dtype=np.int64), np.array(layer.box.high, dtype=np.int64)
+    inside: Bools = ((coords >= low) & (coords < high)).all(axis=1)
+    return inside
+
+
+# -- reading ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Chunks of one pack that are read together.
+
+    Parameters
+    ----------
+    pack
+        Id of the pack.
+    rows
+        Positions of their references.
+    ranges
+        Bytes of the pack, one range for each of `rows`.
+    """
+
+    pack: bytes
+    rows: list[int]
+    ranges: list[tuple[int, int]]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all chunks."""
+        return sum(stop - start for start, stop in self.ranges)
+
+
+def stretches(references: References) -> Iterator[Stretch]:
+    """Cut the references to packs into stretches, in the order in which the packs hold them."""
+    native = np.flatnonzero((references.source >= 0) & (references.source < VIRTUAL))
+    order = native[np.lexsort((references.offset[native], references.source[native]))]
+    rows: list[int] = []
+    ranges: list[tuple[int, int]] = []
+    size, current = 0, -1
+    columns = (order, references.source[order], references.offset[order], references.length[order])
+    for row, source, offset, length in zip(*(column.tolist() for column in columns), strict=True):
+        if rows and (source != current or size + length > _STRETCH):
+            yield Stretch(references.packs[current], rows, ranges)
+            rows, ranges, size = [], [], 0
+        current = source
+        rows.append(row)
+        ranges.append((offset, offset + length))
+        size += length
+    if rows:
+        yield Stretch(references.packs[current], rows, ranges)
+
+
+async def read_stretch(storage: Storage, stretch: Stretch) -> list[BytesLike]:
+    """Read the chunks of a stretch; empty ones take no request."""
+    wanted = [each for each in stretch.ranges if each[0] < each[1]]
+    found = iter(await storage.get_ranges(pack_key(stretch.pack), wanted) if wanted else [])
+    return [next(found) if start < stop else b"" for start, stop in stretch.ranges]
+
+
+def _windows(references: References) -> Iterator[list[Stretch]]:
+    window: list[Stretch] = []
+    size = 0
+    for stretch in stretches(references):
+        if window and (size + stretch.size > _WINDOW or len(window) == _MOST_STRETCHES):
+            yield window
+            window, size = [], 0
+        window.append(stretch)
+        size += stretch.size
+    if window:
+        yield window
+
+
+# -- writing ------------------------------------------------------------------------------------------------
+
+
+async def carry(source: Storage, references: References, changes: ChangeSet, node: Node, tally: Tally) -> None:
+    """Write chunks of another repository to a node of a session.
+
+    Parameters
+    ----------
+    source
+        Storage of the other repository.
+    references
+        Its references.  Inlined chunks stay inlined, virtual ones virtual, deletions are deletions.
+    changes
+        Of the session.
+    node
+        As the session has it.
+    tally
+        Counts them.
+    """
+    if node.id not in changes.base.keys:  # nothing can be there that would have to be deleted
+        references = references.take(references.source != DELETED)
+    if not len(references):
+        return
+    sources, offsets = references.source.copy(), references.offset.copy()
+    _place_inline(references, changes, offsets, tally)
+    _place_virtual(references, changes, sources, tally)
+    for window in _windows(references):
+        found = await asyncio.gather(*(read_stretch(source, stretch) for stretch in window))
+        await _pack(changes, window, found, sources, offsets)
+        tally.copied(sum(stretch.size for stretch in window), sum(len(stretch.rows) for stretch in window))
+    with changes.lock:
+        changes.check_open()
+        changes.array(node).table.put_many(references.coords, sources, offsets, references.length)
+
+
+def _place_inline(references: References, changes: ChangeSet, offsets: Int64s, tally: Tally) -> None:
+    inlined = references.source == INLINE
+    if not inlined.any():
+        return
+    lengths = references.length[inlined]
+    ends = np.cumsum(lengths)
+    starts = ends - lengths
+    total = int(ends[-1])
+    places = np.repeat(references.offset[inlined] - starts, lengths) + np.arange(total)
+    blob = np.frombuffer(references.inline, dtype=np.uint8)[places]
+    offsets[inlined] = starts + changes.put_inline(memoryview(blob))[1]
+    tally.copied(total, int(inlined.sum()))
+
+
+def _place_virtual(references: References, changes: ChangeSet, sources: Int64s, tally: Tally) -> None:
+    virtual = references.source >= VIRTUAL
+    if not virtual.any():
+        return
+    used, at = np.unique(references.source[virtual] - VIRTUAL, return_inverse=True)
+    sources[virtual] = at.reshape(-1) + changes.put_locations(references.locations.select(used))
+    tally.virtual += int(virtual.sum())
+
+
+async def _pack(
+    changes: ChangeSet,
+    window: Sequence[Stretch],
+    found: Sequence[list[BytesLike]],
+    sources: Int64s,
+    offsets: Int64s,
+) -> None:
+    """Pack chunks in the order of their packs; those that become objects of their own are uploaded in parallel."""
+    packs = changes.packs
+    large: list[tuple[int, memoryview]] = []
+    for stretch, values in zip(window, found, strict=True):
+        for row, value in zip(stretch.rows, values, strict=True):
+            view = memoryview(value)
+            if len(view) >= packs.settings.own_object:
+                large.append((row, view))
+            else:
+                sources[row], offsets[row], _ = await packs.add_async(view)
+
+    async def upload(row: int, view: memoryview) -> None:
+        sources[row], offsets[row], _ = await packs.add_async(view)
+
+    await asyncio.gather(*(upload(row, view) for row, view in large))
