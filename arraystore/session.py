@@ -29,10 +29,10 @@ from arraystore.forks import OnOverlap
 from arraystore.handed import Handed, warn_of_unmerged
 from arraystore.hierarchy import Hierarchy
 from arraystore.moving import move_node
+from arraystore.readdressing import Readdressing
 from arraystore.rebasing import Unique, get_over
 from arraystore.runtime import run
 from arraystore.session_pickle import forget_live, keep_live, reduce_session
-from arraystore.session_view import SessionView
 from arraystore.store import ArrayStore
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def isolation_number(name: str) -> int:
     return ISOLATIONS.index(name)
 
 
-class Session(SessionView):
+class Session(Readdressing):
     """One snapshot of a repository, and, in a writable session, changes over it.
 
     Sessions come from `Repository.readonly_session` and `Repository.writable_session`.

@@ -280,10 +280,21 @@ class PackWriter:
     def read(self, source: int, start: int, stop: int) -> bytes | None:
         """Return bytes of a pack that is not uploaded yet; None where the storage has it."""
         with self._lock:
+            if source != self._open and source not in self._pending:
+                source = self._own_number(source)
             if source == self._open:
                 return bytes(self._buffer[start:stop])
             view = self._pending.get(source)
             return None if view is None else bytes(view[start:stop])
+
+    def key(self, source: int) -> str:
+        """Return the key of a pack by its number."""
+        return pack_key(self.packs[source])
+
+    def _own_number(self, source: int) -> int:
+        """Return the number that a pack of this writer has, whatever it was adopted as; the lock is held."""
+        waiting = (number for number in (self._open, *self._pending) if number >= 0)
+        return next((number for number in waiting if self.packs[number] == self.packs[source]), source)
 
     async def flush(self) -> None:
         """Upload what is left and wait until everything is in the storage.

@@ -1,0 +1,336 @@
+"""Giving chunks other places in the grid of their array: references move, data stays where it is."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore.commit.changes import ChangeSet
+from arraystore.commit.reseat import put_references
+from arraystore.errors import InvalidInputError, NodeNotFoundError, SessionStateError
+from arraystore.format.box import Box
+from arraystore.format.node import Node, NodeKind
+from arraystore.format.references import DELETED, References
+from arraystore.format.zarr_changes import dimension_of
+from arraystore.format.zarr_metadata import array_info
+from arraystore.hierarchy import Hierarchy
+from arraystore.runtime import run
+from arraystore.session_view import SessionView
+
+__all__ = ["Readdressing"]
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Mapping = Callable[[Any], Any]
+
+_SHOWN = 3
+_LARGEST = (1 << 63) - 1
+
+
+class Readdressing(SessionView):
+    """What a session can do to the places of chunks."""
+
+    def check_writable(self, refusal: str = "the session is read-only") -> None:
+        """Check that something may be written now."""
+        raise NotImplementedError
+
+    def shift_array(self, array_path: str, chunk_offset: Iterable[int]) -> None:
+        """Move all chunks of an array by a vector; no data is read or written.
+
+        What would leave the grid is dropped: resize the array first to keep it.  Places that nothing moves to become
+        empty.  It is committed, and rebased, as a change of the chunks concerned: those that were there, and those
+        that are there now.
+
+        Parameters
+        ----------
+        array_path
+            Of the array; its chunks must all be of one shape.
+        chunk_offset
+            How far to move along each dimension, in chunks (of a sharded array, in shards).
+
+        Raises
+        ------
+        NodeNotFoundError
+            If there is no such array.
+        InvalidInputError
+            If its chunks differ in shape, or the offset does not fit it.
+        SessionStateError
+            If another thread writes to the array meanwhile; nothing was changed.
+        """
+        self.check_writable()
+        run(self.shift_array_async(array_path, chunk_offset))
+
+    async def shift_array_async(self, array_path: str, chunk_offset: Iterable[int]) -> None:
+        """Asynchronous twin of `shift_array`."""
+        self.check_writable()
+        places = await _places(self.hierarchy, array_path)
+        move = _offset(chunk_offset, places.grid, array_path)
+        if any(move):
+            targets = places.coords + np.array(move, dtype=np.int64)
+            _apply(self.hierarchy, places, targets, _inside(targets, places.grid))
+
+    def reindex_array(
+        self, array_path: str, forward: Mapping, backward: Mapping | None = None, *, vectorized: bool = False
+    ) -> None:
+        """Give each chunk of an array the place that a function tells; no data is read or written.
+
+        Places that nothing goes to become empty: unlike in other stores, no stale chunk is left behind, with
+        `backward` or without.  A chunk that shall stay must be given its own place.
+
+        Parameters
+        ----------
+        array_path
+            Of the array; its chunks must all be of one shape.
+        forward
+            From the grid coordinates of a chunk, a tuple, to those that it gets; None, or a place outside of the grid,
+            drops the chunk.  It is asked for the chunks that there are only.
+        backward
+            Its inverse.  Nothing depends on it, but where it is given it is checked.
+        vectorized
+            Whether the functions take and return the coordinates of many chunks at once, as integers of shape (n, d);
+            they drop a chunk by giving it a place outside of the grid, a negative one for instance.
+
+        Raises
+        ------
+        NodeNotFoundError
+            If there is no such array.
+        InvalidInputError
+            If its chunks differ in shape, two chunks get the same place, what a function returns is no place, or
+            `backward` does not undo `forward`.
+        SessionStateError
+            If another thread writes to the array meanwhile; nothing was changed.
+        """
+        self.check_writable()
+        places = run(_places(self.hierarchy, array_path))
+        _reindex(self.hierarchy, places, forward, backward, vectorized)  # in the thread that the functions belong to
+
+    async def reindex_array_async(
+        self, array_path: str, forward: Mapping, backward: Mapping | None = None, *, vectorized: bool = False
+    ) -> None:
+        """Asynchronous twin of `reindex_array`."""
+        self.check_writable()
+        places = await _places(self.hierarchy, array_path)
+        _reindex(self.hierarchy, places, forward, backward, vectorized)
+
+
+# -- what there is ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Places:
+    """The chunks that an array has: first those that the session wrote, then the others.
+
+    Parameters
+    ----------
+    node, grid
+        The array.
+    written
+        Coordinates and values of the session's own table, deletions included.
+    alive
+        Which of these are chunks.
+    base
+        References of the chunks that it did not write.
+    coords
+        Of all chunks.
+    """
+
+    node: Node
+    grid: tuple[int, ...]
+    written: tuple[Int64s, Int64s]
+    alive: Bools
+    base: References | None
+    coords: Int64s
+
+
+async def _places(hierarchy: Hierarchy, array_path: str) -> _Places:
+    changes = hierarchy.writable()
+    node = hierarchy.node(array_path.strip("/"))
+    if node is None or node.kind != NodeKind.ARRAY:
+        raise NodeNotFoundError(f"there is no array {array_path!r}")
+    info = array_info(node.documents)
+    grid = info.grid
+    if 0 not in grid and any(dimension_of(node.documents, axis).chunk is None for axis in range(len(grid))):
+        raise InvalidInputError(
+            f"the chunks of array {array_path!r} differ in shape, so that one cannot take the place of another; "
+            "only arrays with a regular chunk grid can be shifted or reindexed"
+        )
+    if (reads := hierarchy.noted) is not None and node.id in hierarchy.beneath.keys:
+        reads.array(node.id)
+    below = await hierarchy.reader.present(node.layers)
+    with changes.lock:
+        written, visible = _written(changes, node), _visible(changes, node)
+    alive = written[1][:, 0] != DELETED
+    base = None if below is None else _left(below, written[0], visible, grid)
+    coords = written[0][alive]
+    if base is not None:
+        coords = np.concatenate([coords, base.coords])
+    return _Places(node, grid, written, alive, base, coords)
+
+
+def _written(changes: ChangeSet, node: Node) -> tuple[Int64s, Int64s]:
+    array = changes.arrays.get(node.id)
+    if array is None:
+        return np.empty((0, len(array_info(node.documents).grid)), dtype=np.int64), np.empty((0, 3), dtype=np.int64)
+    return array.table.columns()
+
+
+def _visible(changes: ChangeSet, node: Node) -> tuple[int, ...] | None:
+    array = changes.arrays.get(node.id)
+    return None if array is None else array.visible
+
+
+def _left(below: References, written: Int64s, visible: tuple[int, ...] | None, grid: tuple[int, ...]) -> References:
+    """Return what a session has left of the chunks below it."""
+    bound = np.array(grid if visible is None else tuple(map(min, grid, visible)), dtype=np.int64)
+    found = below.take((below.coords < bound).all(axis=1))
+    box = _whole(grid)
+    inside = written[(written < np.array(grid, dtype=np.int64)).all(axis=1)]
+    return found.take(~np.isin(box.numbers(found.coords), box.numbers(inside)))
+
+
+def _whole(grid: tuple[int, ...]) -> Box:
+    return Box((0,) * len(grid), grid)
+
+
+# -- where it goes ------------------------------------------------------------------------------------------------
+
+
+def _offset(chunk_offset: Iterable[int], grid: tuple[int, ...], path: str) -> tuple[int, ...]:
+    """Return an offset, no larger than it takes to leave the grid."""
+    try:
+        move = tuple([operator.index(step) for step in chunk_offset])
+    except TypeError:
+        raise InvalidInputError(f"{chunk_offset!r} is no offset: it has a whole number for each dimension") from None
+    if len(move) != len(grid):
+        raise InvalidInputError(f"an offset of {len(move)} dimensions for array {path!r}, which has {len(grid)}")
+    return tuple([max(-side, min(side, step)) for step, side in zip(move, grid, strict=True)])
+
+
+def _reindex(
+    hierarchy: Hierarchy, places: _Places, forward: Mapping, backward: Mapping | None, vectorized: bool
+) -> None:
+    targets, named = _mapped(forward, places.coords, vectorized)
+    keep = named & _inside(targets, places.grid)
+    if backward is not None:
+        back, named = _mapped(backward, targets[keep], vectorized)
+        wrong = np.flatnonzero(~named | (back != places.coords[keep]).any(axis=1))
+        if len(wrong):
+            at = wrong[0]
+            start, end = places.coords[keep][at], targets[keep][at]
+            raise InvalidInputError(
+                f"backward does not undo forward: chunk {_shown(start)} goes to {_shown(end)}, "
+                f"to which backward says {_shown(back[at]) if named[at] else None}"
+            )
+    _apply(hierarchy, places, targets, keep)
+
+
+def _mapped(function: Mapping, coords: Int64s, vectorized: bool) -> tuple[Int64s, Bools]:
+    """Return where chunks go, and which of them have a place named at all."""
+    if vectorized:
+        found = np.asarray(function(coords.copy()))
+        if found.shape != coords.shape or found.dtype.kind not in "iu":
+            raise InvalidInputError(
+                f"a vectorized function returns integers of shape {coords.shape} for coordinates of that shape, "
+                f"not {found.dtype} of shape {found.shape}"
+            )
+        if found.dtype.kind == "u":
+            found = np.minimum(found, _LARGEST)
+        return found.astype(np.int64), np.ones(len(coords), dtype=bool)
+    rows = [_row(function, tuple(row)) for row in coords.tolist()]
+    targets = [[-1] * coords.shape[1] if row is None else row for row in rows]
+    return np.array(targets, dtype=np.int64).reshape(coords.shape), np.array([row is not None for row in rows], bool)
+
+
+def _row(function: Mapping, coords: tuple[int, ...]) -> list[int] | None:
+    found = function(coords)
+    if found is None:
+        return None
+    try:
+        row = tuple([operator.index(step) for step in found])
+    except TypeError:
+        row = None
+    if row is None or len(row) != len(coords):
+        raise InvalidInputError(
+            f"for chunk {coords} the function returned {found!r}: not None, and no {len(coords)} whole numbers"
+        )
+    return [min(max(step, -1), _LARGEST) for step in row]
+
+
+def _inside(coords: Int64s, grid: tuple[int, ...]) -> Bools:
+    inside: Bools = ((coords >= 0) & (coords < np.array(grid, dtype=np.int64))).all(axis=1)
+    return inside
+
+
+def _shown(row: Int64s) -> str:
+    return str(tuple(row.tolist()))
+
+
+# -- bringing it there --------------------------------------------------------------------------------------------
+
+
+def _apply(hierarchy: Hierarchy, places: _Places, targets: Int64s, keep: Bools) -> None:
+    """Move every chunk to its target, or drop it."""
+    box, node = _whole(places.grid), places.node
+    moved = keep & (targets != places.coords).any(axis=1)
+    if not bool((moved | ~keep).any()):
+        return
+    taken = box.numbers(targets[keep])
+    _check_distinct(box, taken, node)
+    left = places.coords[moved | ~keep]
+    vacated = left[~np.isin(box.numbers(left), taken)]
+    own = int(places.alive.sum())
+    changes = hierarchy.writable()
+    with changes.lock:
+        changes.check_open()
+        _check_unchanged(hierarchy, changes, places)
+        changes.appends.pop(node.id, None)  # what was appended has its place now: nobody may move it again
+        changes.touch_many(node, np.concatenate([vacated, targets[moved]]))
+        _vacate(changes, node, vacated)
+        if places.base is not None and bool(moved[own:].any()):
+            part = places.base.take(moved[own:])
+            put_references(changes, node, replace(part, coords=targets[own:][moved[own:]]))
+        if bool(moved[:own].any()):
+            values = places.written[1][places.alive][moved[:own]]
+            changes.array(node).table.put_many(targets[:own][moved[:own]], *values.T)
+        hierarchy.forget()
+
+
+def _check_distinct(box: Box, taken: Int64s, node: Node) -> None:
+    ordered = np.sort(taken)
+    again = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    if len(again):
+        shown = ", ".join(map(_shown, box.coords(again[:_SHOWN])))
+        raise InvalidInputError(f"several chunks of array {'/' + node.path!r} would get the same place: {shown}")
+
+
+def _check_unchanged(hierarchy: Hierarchy, changes: ChangeSet, places: _Places) -> None:
+    """Check that what was worked out still holds: the functions of the caller ran without the lock."""
+    node = places.node
+    same = hierarchy.changes is changes and changes.node(node.key) is node
+    if not same or not all(map(np.array_equal, _written(changes, node), places.written)):
+        raise SessionStateError(
+            f"array {'/' + node.path!r} was written to while its chunks were given other places; "
+            "do it when nobody else writes to it. Nothing was moved."
+        )
+
+
+def _vacate(changes: ChangeSet, node: Node, coords: Int64s) -> None:
+    """Leave nothing at some cells."""
+    if not len(coords):
+        return
+    table = changes.array(node).table
+    there, _ = table.columns()
+    if len(there):
+        table.drop(~np.isin(table.numbers(there), table.numbers(coords)))
+    if node.id not in changes.base.keys:
+        return  # nobody else has anything there
+    visible = _visible(changes, node)
+    if visible is not None:  # what a shrink has cut off is deleted as it is
+        coords = coords[(coords < np.array(visible, dtype=np.int64)).all(axis=1)]
+    nothing = np.zeros(len(coords), dtype=np.int64)
+    table.put_many(coords, nothing + DELETED, nothing, nothing)

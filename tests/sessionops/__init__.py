@@ -1,0 +1,1 @@
+"""Chunk re-addressing, and commits that undo or repeat others."""
