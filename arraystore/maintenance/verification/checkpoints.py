@@ -1,0 +1,164 @@
+"""Checking checkpoints: each is what the log makes of the record that it is of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from arraystore.commit.branch import load_checkpoint
+from arraystore.commit.state import State
+from arraystore.errors import FormatError, ObjectNotFoundError
+from arraystore.format.ids import id_to_text
+from arraystore.format.snapshot import checkpoint_key
+from arraystore.maintenance.verification.findings import Collector, Use
+from arraystore.maintenance.verification.inventory import Inventory
+from arraystore.storage.protocol import Storage
+
+__all__ = ["Checkpoints", "Named", "difference"]
+
+_REPAIR = "run repair, which writes a checkpoint anew from the records"
+_REPAIR_PINNED = (
+    "run repair, which writes the checkpoint anew if the records that made its snapshot are still there; otherwise "
+    "restore the object from a backup or an older version in the bucket"
+)
+
+
+@dataclass(frozen=True)
+class Named:
+    """A checkpoint that something names.
+
+    Parameters
+    ----------
+    id
+        Of the checkpoint.
+    branch, sequence
+        The record whose state it is said to be.
+    by
+        Key of what names it.
+    snapshot
+        The snapshot that it is said to be; None if that is not said.
+    needed
+        Whether something cannot be read without it: it is not only a short cut.
+    """
+
+    id: bytes
+    branch: str
+    sequence: int
+    by: str
+    snapshot: bytes | None = None
+    needed: bool = False
+
+
+class Checkpoints:
+    """Reads checkpoints, each once, and tells which are wrong.
+
+    Parameters
+    ----------
+    storage, inventory, collector, counts
+        As for the verification as a whole.
+    """
+
+    def __init__(self, storage: Storage, inventory: Inventory, collector: Collector, counts: Counter[str]) -> None:
+        self._storage = storage
+        self._inventory = inventory
+        self._collector = collector
+        self._counts = counts
+        self._named: dict[tuple[str, int], dict[bytes, Named]] = {}
+        self._met: set[tuple[bytes, str, int]] = set()
+
+    def name(self, named: Named) -> None:
+        """Note that something names a checkpoint."""
+        self._inventory.checkpoints.reach(named.id)
+        here = self._named.setdefault((named.branch, named.sequence), {})
+        known = here.get(named.id)
+        if known is None or named.needed > known.needed:
+            here[named.id] = named
+
+    def of(self, branch: str, sequence: int) -> list[Named]:
+        """Return the checkpoints that are named for a record."""
+        return list(self._named.get((branch, sequence), {}).values())
+
+    def left(self) -> Iterator[Named]:
+        """Yield those that no log has come to, because their records are gone, or never were."""
+        for here in self._named.values():
+            yield from [named for named in here.values() if _place(named) not in self._met]
+
+    async def load(self, named: Named, uses: list[Use]) -> State | None:
+        """Read a checkpoint; None, with a finding, if that fails or it is another one than was said."""
+        key = checkpoint_key(named.id)
+        first = _place(named) not in self._met
+        self._met.add(_place(named))
+        try:
+            state = await load_checkpoint(self._storage, named.id)
+        except ObjectNotFoundError:
+            self._report(named, key, f"the checkpoint, which {named.by} names, does not exist", uses)
+            return None
+        except FormatError as error:
+            self._report(named, key, f"the checkpoint cannot be read: {error.reason}", uses)
+            return None
+        self._counts["checkpoints"] += first
+        if (state.branch, state.sequence) != (named.branch, named.sequence) or named.snapshot not in (
+            None,
+            state.snapshot,
+        ):
+            problem = (
+                f"it is the checkpoint of snapshot {id_to_text(state.snapshot)} in record {state.sequence} of branch "
+                f"{state.branch!r}, not the one that {named.by} names"
+            )
+            self._report(named, key, problem, uses)
+            return None
+        return state
+
+    async def compare(self, named: Named, expected: State, uses: list[Use]) -> State | None:
+        """Compare a checkpoint with what the log makes of its record; returns it if it is right."""
+        found = await self.load(named, uses)
+        if found is None:
+            return None
+        what = difference(expected, found)
+        if what is None:
+            return found
+        problem = f"the checkpoint is not what the log makes of record {named.sequence}: {what}"
+        # Readers begin with it, so it is never only a short cut that is closed.
+        self._collector.error(checkpoint_key(named.id), problem, _REPAIR_PINNED if named.needed else _REPAIR, uses)
+        return None
+
+    def _report(self, named: Named, key: str, problem: str, uses: list[Use]) -> None:
+        if named.needed:
+            self._collector.error(key, problem, _REPAIR_PINNED, uses)
+        else:
+            self._collector.warning(key, problem, _REPAIR)
+
+
+def _place(named: Named) -> tuple[bytes, str, int]:
+    return named.id, named.branch, named.sequence
+
+
+def difference(expected: State, found: State) -> str | None:
+    """Tell the first thing in which a state differs from what it should be; None if there is nothing."""
+    for name in ("snapshot", "parent"):
+        one, other = getattr(expected, name), getattr(found, name)
+        if one != other:
+            return f"its {name} is {_shown(other)}, not {_shown(one)}"
+    for name in ("time", "note", "life"):
+        if getattr(expected, name) != getattr(found, name):
+            return f"its {name} differs"
+    if expected.nodes == found.nodes:
+        return None
+    for key in sorted(expected.nodes.keys() | found.nodes.keys()):
+        one, other = expected.nodes.get(key), found.nodes.get(key)
+        path = "/" + key.removeprefix("\0")
+        if one is None:
+            return f"it has {path!r}"
+        if other is None:
+            return f"it has no {path!r}"
+        if one != other:
+            what = (
+                "documents" if one.documents != other.documents else "layers" if one.layers != other.layers else "ids"
+            )
+            return f"{path!r} has other {what}"
+    return "its nodes are in other places"
+
+
+def _shown(identifier: bytes | None) -> str:
+    return "none" if identifier is None else id_to_text(identifier)

@@ -1,0 +1,235 @@
+"""Reading chunks and decoding them with the codecs of their array."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore.commit.reader import ChunkReader
+from arraystore.errors import NotFoundError, StorageError
+from arraystore.format.ids import id_to_text
+from arraystore.format.manifest import Manifest
+from arraystore.format.node import NodeKind
+from arraystore.format.references import References, to_manifests
+from arraystore.maintenance.verification.decoding import Decoder, open_decoder
+from arraystore.maintenance.verification.findings import Collector
+from arraystore.maintenance.verification.layers import Loaded
+from arraystore.storage.protocol import BytesLike, Storage
+
+__all__ = ["ChunkChecker"]
+
+Int64s = npt.NDArray[np.int64]
+
+_BATCH_BYTES = 16 << 20
+_BATCH_CHUNKS = 256
+_REPAIR = (
+    "restore the object from a backup or an older version in the bucket; if there is none, reset the branch to a "
+    "snapshot that is not affected, or write these chunks again"
+)
+_VIRTUAL_REPAIR = "see to the object that the chunk refers to, or write the chunk again"
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """Some references of one manifest that are in one object."""
+
+    loaded: Loaded
+    source: int
+    at: Int64s
+
+
+class ChunkChecker:
+    """Reads chunks of manifests that are sound: all of them, or some at random.
+
+    Parameters
+    ----------
+    reader
+        Knows where packs and virtual chunks are.
+    collector, counts
+        As for the verification as a whole.
+    sample
+        How many chunks to read; None for all.
+    random
+        A number in [0, 1).
+    """
+
+    def __init__(
+        self,
+        reader: ChunkReader,
+        collector: Collector,
+        counts: Counter[str],
+        sample: int | None,
+        random: Callable[[], float],
+    ) -> None:
+        self._reader = reader
+        self._collector = collector
+        self._counts = counts
+        self._sample = sample
+        self._generator = np.random.default_rng(int(random() * (1 << 53)))
+        self._drawn: list[tuple[float, int, Loaded]] = []
+        self._least = 1.0
+        self._turn = asyncio.Lock()
+
+    async def take(self, loaded: Loaded) -> None:
+        """Look into the chunks of a manifest, or put some of them into the sample."""
+        at = _to_read(loaded)
+        if self._sample is None:
+            async with self._turn:  # one manifest at a time, so that memory stays bounded
+                await self._check(loaded, at)
+        elif len(at) and self._sample:
+            self._draw(loaded, at, self._sample)
+
+    def _draw(self, loaded: Loaded, at: Int64s, sample: int) -> None:
+        """Give each chunk a random number; the smallest ones are the sample."""
+        numbers = self._generator.random(len(at))
+        best = np.flatnonzero(numbers < self._least)
+        if len(best) > sample:
+            best = best[np.argpartition(numbers[best], sample - 1)[:sample]]
+        if not len(best):
+            return
+        best.sort()
+        drawn = iter(numbers[best].tolist())
+        for small in _only(loaded, at[best]):
+            self._drawn += [(next(drawn), place, small) for place in range(small.manifest.count)]
+        if len(self._drawn) > 4 * sample:
+            self._cut(sample)
+            self._least = self._drawn[-1][0]
+
+    def _cut(self, sample: int) -> None:
+        self._drawn = sorted(self._drawn, key=lambda item: item[0])[:sample]
+
+    async def finish(self) -> None:
+        """Read the sample."""
+        if self._sample is None:
+            return
+        self._cut(self._sample)
+        chosen: dict[int, tuple[Loaded, list[int]]] = {}
+        for _, place, loaded in self._drawn:
+            chosen.setdefault(id(loaded), (loaded, []))[1].append(place)
+        for loaded, places in chosen.values():
+            await self._check(loaded, np.array(sorted(places), dtype=np.int64))
+
+    async def _check(self, loaded: Loaded, at: Int64s) -> None:
+        if not len(at):
+            return
+        node = loaded.item.node
+        decoder: Decoder | None = None
+        if node.kind == NodeKind.ARRAY:
+            decoder, why = await open_decoder(node.documents)
+            if decoder is None:
+                self._counts["chunks_not_decoded"] += len(at)
+                what = f"zarr cannot open the array {'/' + node.path!r} here, so its chunks are not decoded: {why}"
+                self._collector.warning(
+                    loaded.item.layer.key, what, "verify where the codecs of the array are installed", [loaded.item.use]
+                )
+        for part in _parts(loaded, at):
+            data = await self._read(part)
+            if data is not None:
+                self._counts["chunks_read"] += len(data)
+                self._counts["bytes_read"] += sum(map(len, data))
+                if decoder is not None:
+                    await self._decode(part, data, decoder)
+
+    async def _read(self, part: _Part) -> list[BytesLike] | None:
+        manifest = part.loaded.manifest
+        start = manifest.offset[part.at].astype(np.int64)
+        stop = start + manifest.length[part.at].astype(np.int64)
+        ranges = list(zip(start.tolist(), stop.tolist(), strict=True))
+        if part.source == manifest.inline_source:
+            return [memoryview(manifest.inline)[first:end] for first, end in ranges]
+        storage: Storage
+        if part.source < manifest.pack_count:
+            storage, key = self._reader.storage, manifest.pack_keys[part.source]
+            name, repair = key, _REPAIR
+        else:
+            try:
+                storage, key = self._reader.virtual_object(manifest.locations, part.source - manifest.pack_count)
+            except StorageError:  # in no container that is open to this process
+                self._counts["virtual_chunks_not_read"] += len(part.at)
+                return None
+            name, repair = manifest.locations.url(part.source - manifest.pack_count), _VIRTUAL_REPAIR
+        try:
+            return await storage.get_ranges(key, ranges)
+        except (StorageError, NotFoundError) as error:
+            self._collector.error(name, f"chunks cannot be read: {error}", repair, [part.loaded.item.use])
+            return None
+
+    async def _decode(self, part: _Part, data: Sequence[BytesLike], decoder: Decoder) -> None:
+        coords = _coords(part.loaded, part.at)
+        for place, raw in zip(coords, data, strict=True):
+            why = await decoder.problem(place, raw)
+            if why is not None:
+                path = part.loaded.item.node.path
+                what = f"chunk {place} of {'/' + path!r} cannot be decoded: {why}"
+                self._collector.error(self._where(part), what, _REPAIR, [part.loaded.item.use])
+
+    def _where(self, part: _Part) -> str:
+        manifest = part.loaded.manifest
+        if part.source < manifest.pack_count:
+            return "chunks/" + id_to_text(manifest.pack_id(part.source))
+        if part.source < manifest.inline_source:
+            return manifest.locations.url(part.source - manifest.pack_count)
+        return part.loaded.item.layer.key
+
+
+def _to_read(loaded: Loaded) -> Int64s:
+    """Return the places of the references to read.
+
+    What a rewrite names was named before by the layers that it replaced, but for packs that it brought itself.
+    """
+    manifest = loaded.manifest
+    source = manifest.source.astype(np.int64)
+    wanted = source != manifest.deleted_source
+    if manifest.pack_count:
+        use = np.array(loaded.sound, dtype=bool)
+        if loaded.item.rewritten:
+            use &= np.array(loaded.fresh, dtype=bool)
+        native = source < manifest.pack_count
+        wanted[native] &= use[source[native]]
+    if loaded.item.rewritten:
+        wanted &= source < manifest.pack_count
+    places: Int64s = np.flatnonzero(wanted).astype(np.int64)
+    return places
+
+
+def _only(loaded: Loaded, at: Int64s) -> list[Loaded]:
+    """Return some references of a manifest, in order, that take no more memory than they have to."""
+    item = loaded.item
+    layer = replace(item.layer, shift=None)
+    some = References.from_manifest(loaded.manifest, item.layer.shift).take(at)
+    return [Loaded(replace(item, layer=layer), manifest, [], []) for manifest in to_manifests(some)]
+
+
+def _parts(loaded: Loaded, at: Int64s) -> list[_Part]:
+    """Cut references into batches that are in one object each, in the order in which they stand there."""
+    manifest = loaded.manifest
+    source = manifest.source[at].astype(np.int64)
+    order = np.lexsort((manifest.offset[at], source))
+    at, source = at[order], source[order]
+    sizes = np.cumsum(manifest.length[at].astype(np.int64))
+    parts: list[_Part] = []
+    start = 0
+    while start < len(at):
+        before = int(sizes[start - 1]) if start else 0
+        same = int(np.searchsorted(source, source[start], side="right"))
+        full = int(np.searchsorted(sizes, before + _BATCH_BYTES, side="right"))
+        end = max(start + 1, min(same, full, start + _BATCH_CHUNKS))
+        parts.append(_Part(loaded, int(source[start]), at[start:end]))
+        start = end
+    return parts
+
+
+def _coords(loaded: Loaded, at: Int64s) -> list[tuple[int, ...]]:
+    manifest: Manifest = loaded.manifest
+    numbers = at if manifest.index is None else manifest.index[at]
+    coords: npt.NDArray[Any] = manifest.box.coords(numbers)
+    shift = loaded.item.layer.shift
+    if shift is not None:
+        coords = coords + np.array(shift, dtype=np.int64)
+    return [tuple(row) for row in coords.tolist()]

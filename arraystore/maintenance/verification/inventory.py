@@ -1,0 +1,186 @@
+"""What is in a repository's storage: one listing, kept as columns, and which objects something leads to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore.format.ids import ID_BYTES, ID_CHARS
+from arraystore.storage.protocol import ObjectInfo, Storage
+
+__all__ = ["Inventory", "Shelf", "list_all", "take_inventory", "texts_to_ids"]
+
+Int64s = npt.NDArray[np.int64]
+Ids = npt.NDArray[np.bytes_]
+
+_ALPHABET = np.frombuffer(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ", dtype=np.uint8)
+_VALUES = np.full(256, 255, dtype=np.uint8)
+_VALUES[_ALPHABET] = np.arange(32)
+_NAMED = frozenset({"repo"})
+_AT_A_TIME = 1 << 14
+_END = "\U0010ffff"
+
+SHELVES = ("chunks/", "manifests/", "snapshots/", "transactions/")
+_SMALL = ("hints/", "history/")
+
+
+def texts_to_ids(texts: Sequence[str]) -> tuple[Ids, npt.NDArray[np.bool_]]:
+    """Read many ids at once: the ids, and which of the texts are ids at all."""
+    raw = np.array([text.encode() if len(text) == ID_CHARS and text.isascii() else b"" for text in texts], dtype="S20")
+    values = _VALUES[raw.view(np.uint8).reshape(-1, ID_CHARS)]
+    good = (values < 32).all(axis=1) & (values[:, 0] < 2)
+    bits = np.unpackbits(values.reshape(-1, 1), axis=1)[:, 3:].reshape(-1, 5 * ID_CHARS)[:, 4:]
+    packed = np.packbits(bits, axis=1)
+    return np.ascontiguousarray(packed).view(f"S{ID_BYTES}").reshape(-1), good
+
+
+class Shelf:
+    """Objects of one kind, which have an id each.
+
+    Parameters
+    ----------
+    prefix
+        What their keys start with.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self._ids: list[Ids] = []
+        self._sizes: list[Int64s] = []
+        self.ids: Ids = np.empty(0, dtype=f"S{ID_BYTES}")
+        self.sizes: Int64s = np.empty(0, dtype=np.int64)
+        self.reached: npt.NDArray[np.bool_] = np.empty(0, dtype=bool)
+        self.strays: list[ObjectInfo] = []
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def add(self, page: Sequence[ObjectInfo]) -> None:
+        """Take in a page of a listing."""
+        start = len(self.prefix)
+        for part in batched_page(page):
+            ids, good = texts_to_ids([info.key[start:] for info in part])
+            sizes = np.fromiter((info.size for info in part), dtype=np.int64, count=len(part))
+            if not bool(good.all()):
+                self.strays += [info for info, fine in zip(part, good.tolist(), strict=True) if not fine]
+            self._ids.append(ids[good])
+            self._sizes.append(sizes[good])
+
+    def close(self) -> None:
+        """Join what was taken in; a listing is in order, so nothing has to be sorted."""
+        if self._ids:
+            self.ids, self.sizes = np.concatenate(self._ids), np.concatenate(self._sizes)
+        self._ids, self._sizes = [], []
+        self.reached = np.zeros(len(self.ids), dtype=bool)
+
+    def find(self, ids: bytes) -> Int64s:
+        """Return the places of some ids, one after the other; -1 for those that are not here."""
+        wanted = np.frombuffer(ids, dtype=f"S{ID_BYTES}")
+        if not len(self.ids):
+            return np.full(len(wanted), -1, dtype=np.int64)
+        at = np.minimum(np.searchsorted(self.ids, wanted), len(self.ids) - 1)
+        places: Int64s = np.where(self.ids[at] == wanted, at, -1).astype(np.int64)
+        return places
+
+    def reach(self, identifier: bytes) -> bool:
+        """Note that something leads to an object, and tell whether it is here."""
+        at = int(self.find(identifier)[0])
+        if at >= 0:
+            self.reached[at] = True
+        return at >= 0
+
+
+def batched_page(page: Sequence[ObjectInfo]) -> list[Sequence[ObjectInfo]]:
+    """Cut a page so that columns made of it stay small."""
+    return [page[at : at + _AT_A_TIME] for at in range(0, len(page), _AT_A_TIME)]
+
+
+@dataclass
+class Inventory:
+    """All objects of a repository.
+
+    Parameters
+    ----------
+    shelves
+        Packs, manifests, checkpoints and change logs, by prefix.
+    small
+        All other objects that have a place: hints, pages, records; by prefix.
+    strays
+        Objects whose keys mean nothing.
+    """
+
+    shelves: dict[str, Shelf] = field(default_factory=lambda: {prefix: Shelf(prefix) for prefix in SHELVES})
+    small: dict[str, list[ObjectInfo]] = field(default_factory=lambda: {prefix: [] for prefix in _SMALL})
+    strays: list[ObjectInfo] = field(default_factory=list[ObjectInfo])
+
+    @property
+    def packs(self) -> Shelf:
+        """The packs."""
+        return self.shelves["chunks/"]
+
+    @property
+    def manifests(self) -> Shelf:
+        """The manifests that are objects of their own."""
+        return self.shelves["manifests/"]
+
+    @property
+    def checkpoints(self) -> Shelf:
+        """The checkpoints."""
+        return self.shelves["snapshots/"]
+
+    @property
+    def transactions(self) -> Shelf:
+        """The change logs that are objects of their own."""
+        return self.shelves["transactions/"]
+
+
+async def take_inventory(storage: Storage) -> Inventory:
+    """List everything: one request for a thousand objects, some prefixes at a time."""
+    found = Inventory()
+    await asyncio.gather(
+        *(_fill(storage, shelf) for shelf in found.shelves.values()),
+        *(_gather(storage, prefix, infos) for prefix, infos in found.small.items()),
+        _others(storage, found.strays),
+    )
+    for shelf in found.shelves.values():
+        found.strays += shelf.strays
+    return found
+
+
+async def _fill(storage: Storage, shelf: Shelf) -> None:
+    async for page in storage.list(shelf.prefix):
+        shelf.add(page)
+    shelf.close()
+
+
+async def list_all(storage: Storage, prefix: str) -> list[ObjectInfo]:
+    """List everything below a prefix."""
+    return [info async for page in storage.list(prefix) for info in page]
+
+
+async def _gather(storage: Storage, prefix: str, infos: list[ObjectInfo]) -> None:
+    infos += await list_all(storage, prefix)
+
+
+async def _others(storage: Storage, strays: list[ObjectInfo]) -> None:
+    """List what is between the known prefixes."""
+    known = sorted((*SHELVES, *_SMALL, "refs/"))
+    after = ""
+    while True:
+        jump = None
+        async for page in storage.list("", after):
+            for info in page:
+                jump = next((prefix for prefix in known if info.key.startswith(prefix)), None)
+                if jump is not None:
+                    break
+                if info.key not in _NAMED:
+                    strays.append(info)
+            if jump is not None:
+                break
+        if jump is None:
+            return
+        after = jump + _END

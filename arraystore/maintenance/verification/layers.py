@@ -1,0 +1,226 @@
+"""Checking layers: their manifests are there, fit them, and name packs that hold what they refer to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from arraystore.errors import FormatError, ObjectNotFoundError
+from arraystore.format.ids import ID_BYTES, id_to_text
+from arraystore.format.layer import Layer
+from arraystore.format.manifest import Manifest, decode_manifest
+from arraystore.format.node import Node
+from arraystore.format.record import Record, decode_record, record_key
+from arraystore.format.refs import branch_prefix
+from arraystore.maintenance.verification.findings import Collector, Use
+from arraystore.maintenance.verification.inventory import Inventory
+from arraystore.storage.protocol import Storage
+
+__all__ = ["LayerChecker", "LayerUse", "Loaded"]
+
+_PARALLEL = 32
+
+_LOST_MANIFEST = (
+    "restore the object from a backup or an older version in the bucket; if there is none, reset the branch to a "
+    "snapshot that is not affected, or write the chunks of these arrays again"
+)
+_LOST_PACK = (
+    "restore the object from a backup or an older version in the bucket; if there is none, reset the branch to a "
+    "snapshot that is not affected, or write the chunks of these arrays again"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class LayerUse:
+    """A layer, the node that has it, and the snapshots that do.
+
+    Parameters
+    ----------
+    layer, node
+        The layer, and the node as it was when it got it.
+    use
+        Which snapshots need it.
+    rewritten
+        Whether a rewrite brought it, which usually names the packs of older layers.
+    """
+
+    layer: Layer
+    node: Node
+    use: Use
+    rewritten: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """A manifest that is as it should be, with the places of its packs in the inventory.
+
+    Parameters
+    ----------
+    item
+        The layer.
+    manifest
+        Its manifest.
+    fresh
+        Per pack, whether no layer before named it.
+    sound
+        Per pack, whether it is there and large enough.
+    """
+
+    item: LayerUse
+    manifest: Manifest
+    fresh: list[bool]
+    sound: list[bool]
+
+
+_Shape = tuple[bytes, tuple[int, ...] | None]
+"""Id of a layer and its shift."""
+
+Consumer = Callable[[Loaded], Awaitable[None]]
+
+
+class LayerChecker:
+    """Checks each layer once, and notes which objects are reached.
+
+    Parameters
+    ----------
+    storage
+        Where manifests are.
+    inventory
+        What there is.
+    collector
+        Takes what is wrong.
+    counts
+        Takes how much was looked at.
+    consumer
+        Gets every manifest that is sound, to look into its chunks; None for nobody.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        inventory: Inventory,
+        collector: Collector,
+        counts: Counter[str],
+        consumer: Consumer | None = None,
+    ) -> None:
+        self._storage = storage
+        self._inventory = inventory
+        self._collector = collector
+        self._counts = counts
+        self._consumer = consumer
+        self._done: set[_Shape] = set()
+        self._wrong: dict[_Shape, list[tuple[str, str, str]]] = {}
+        self._room = asyncio.Semaphore(_PARALLEL)
+
+    async def check(self, items: Iterable[LayerUse], records: dict[tuple[str, int], Record]) -> None:
+        """Check layers that retained snapshots have.
+
+        Parameters
+        ----------
+        items
+            The layers.
+        records
+            Records that are at hand, with their attachments.
+        """
+        new: list[LayerUse] = []
+        for item in items:
+            shape = item.layer.id, item.layer.shift
+            for key, problem, repair in self._wrong.get(shape, ()):
+                self._collector.error(key, problem, repair, [item.use])
+            if shape not in self._done:
+                self._done.add(shape)
+                new.append(item)
+        for at in range(0, len(new), 4 * _PARALLEL):
+            await asyncio.gather(*(self._check(item, records) for item in new[at : at + 4 * _PARALLEL]))
+
+    async def _check(self, item: LayerUse, records: dict[tuple[str, int], Record]) -> None:
+        layer = item.layer
+        async with self._room:
+            manifest = await self._load(item, records)
+            if manifest is None:
+                return
+            box = manifest.box
+            here = box if layer.shift is None else box.shifted(layer.shift)
+            if here != layer.box or manifest.count != layer.count or manifest.has_deletions > layer.deletions:
+                name = _name(layer)
+                self._error(item, name, "the manifest is not the one that its layer describes", _LOST_MANIFEST)
+                return
+            self._counts["manifests"] += 1
+            self._counts["references"] += manifest.count
+            fresh, sound = self._packs(item, manifest)
+            if self._consumer is not None:
+                await self._consumer(Loaded(item, manifest, fresh, sound))
+
+    async def _load(self, item: LayerUse, records: dict[tuple[str, int], Record]) -> Manifest | None:
+        layer = item.layer
+        name = _name(layer)
+        try:
+            return decode_manifest(name, await self._bytes(layer, records))
+        except ObjectNotFoundError as error:
+            self._error(item, error.key, "the manifest does not exist", _LOST_MANIFEST)
+        except FormatError as error:
+            self._error(item, name, error.reason, _LOST_MANIFEST)
+        return None
+
+    async def _bytes(self, layer: Layer, records: dict[tuple[str, int], Record]) -> bytes | bytearray | memoryview:
+        if layer.inline is not None:
+            return layer.inline
+        at = layer.attachment
+        if at is None:
+            self._inventory.manifests.reach(layer.id)
+            return await self._storage.get(layer.key)
+        record = records.get((at.branch, at.sequence))
+        if record is None:
+            key = record_key(branch_prefix(at.branch), at.sequence)
+            try:
+                record = decode_record(key, await self._storage.get(key), at.branch, at.sequence)
+            except ObjectNotFoundError:
+                # Before a record is trimmed, what is attached to it and still used becomes an object.
+                if not self._inventory.manifests.reach(layer.id):
+                    raise
+                return await self._storage.get(layer.key)
+        if at.index >= len(record.attachments):
+            raise FormatError(_name(layer), f"has no attachment {at.index}")
+        return record.attachments[at.index]
+
+    def _packs(self, item: LayerUse, manifest: Manifest) -> tuple[list[bool], list[bool]]:
+        """Check that the packs of a manifest are there and reach as far as its references."""
+        packs = self._inventory.packs
+        native = int(np.count_nonzero(manifest.source < manifest.pack_count))
+        virtual = int(np.count_nonzero(manifest.source < manifest.inline_source)) - native
+        inlined = int(np.count_nonzero(manifest.source == manifest.inline_source))
+        self._counts["packed_chunks"] += native
+        self._counts["virtual_chunks"] += virtual
+        self._counts["inlined_chunks"] += inlined
+        if not manifest.pack_count:
+            return [], []
+        places = packs.find(manifest.packs)
+        there = places >= 0
+        fresh = ~there
+        fresh[there] = ~packs.reached[places[there]]
+        packs.reached[places[there]] = True
+        sizes = np.where(there, packs.sizes[places] if len(packs) else 0, -1)
+        sound = sizes >= manifest.extents
+        for at in np.flatnonzero(~sound).tolist():
+            key = "chunks/" + id_to_text(manifest.packs[at * ID_BYTES : (at + 1) * ID_BYTES])
+            if sizes[at] < 0:
+                problem = "the pack does not exist"
+            else:
+                problem = f"the pack is truncated: it has {sizes[at]} bytes, and chunks of it reach further"
+            self._error(item, key, problem, _LOST_PACK)
+        return fresh.tolist(), sound.tolist()
+
+    def _error(self, item: LayerUse, key: str, problem: str, repair: str) -> None:
+        self._collector.error(key, problem, repair, [item.use])
+        self._wrong.setdefault((item.layer.id, item.layer.shift), []).append((key, problem, repair))
+
+
+def _name(layer: Layer) -> str:
+    at = layer.attachment
+    if at is not None:
+        return record_key(branch_prefix(at.branch), at.sequence)
+    return layer.key if layer.inline is None else "inlined manifest " + layer.key

@@ -1,0 +1,141 @@
+"""Checking history pages: they say what the records say."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from dataclasses import dataclass
+
+from arraystore.errors import FormatError, ObjectNotFoundError
+from arraystore.format.history import HistoryPage, SnapshotRow, decode_history, page_span
+from arraystore.format.refs import name_in_key
+from arraystore.format.snapshot import PageRef
+from arraystore.maintenance.verification.findings import Collector
+from arraystore.storage.protocol import Storage
+
+__all__ = ["PageDigest", "RowDigest", "check_directory", "compare_page", "pages_of", "read_pages"]
+
+_PARALLEL = 16
+_REPAIR = "run repair, which writes the page anew from the records"
+
+
+@dataclass(frozen=True)
+class PageDigest:
+    """What is remembered of a page while the log is read."""
+
+    key: str
+    level: int
+    index: int
+    rows: tuple[tuple[int, int], ...]
+    """Number and hash of each."""
+    lowest: bytes
+    highest: bytes
+    checkpoints: tuple[tuple[int, bytes], ...]
+
+
+class RowDigest:
+    """Hashes of the snapshots that records make, by number."""
+
+    def __init__(self) -> None:
+        self._numbers: list[int] = []
+        self._hashes: list[int] = []
+
+    def add(self, row: SnapshotRow) -> None:
+        """Take in a snapshot, later than those before."""
+        self._numbers.append(row.sequence)
+        self._hashes.append(hash(row))
+
+    def between(self, first: int, last: int) -> tuple[tuple[int, int], ...]:
+        """Return the rows of some records."""
+        start, end = bisect_left(self._numbers, first), bisect_right(self._numbers, last)
+        return tuple(zip(self._numbers[start:end], self._hashes[start:end], strict=True))
+
+
+def pages_of(branch: str, keys: list[str]) -> list[tuple[str, int, int]]:
+    """Return the pages of a branch among keys below ``history/``: key, level, index."""
+    prefix = f"history/{name_in_key(branch)}/"
+    found: list[tuple[str, int, int]] = []
+    for key in keys:
+        level, _, index = key.removeprefix(prefix).partition("/")
+        if key.startswith(prefix) and level.isdigit() and index.isdigit() and len(index) == 12:
+            found.append((key, int(level), int(index)))
+    return found
+
+
+async def read_pages(
+    storage: Storage, branch: str, pages: list[tuple[str, int, int]], collector: Collector, counts: Counter[str]
+) -> dict[tuple[int, int], PageDigest]:
+    """Read all pages of a branch, and keep what it takes to compare them."""
+    room = asyncio.Semaphore(_PARALLEL)
+
+    async def read(key: str, level: int, index: int) -> PageDigest | None:
+        async with room:
+            try:
+                page = decode_history(key, await storage.get(key), branch, level, index)
+            except (FormatError, ObjectNotFoundError) as error:
+                reason = error.reason if isinstance(error, FormatError) else "has vanished since it was listed"
+                collector.error(key, f"the history page cannot be read: {reason}", _REPAIR)
+                return None
+        counts["history_pages"] += 1
+        return _digest(key, page)
+
+    found = await asyncio.gather(*(read(*page) for page in pages))
+    return {(page.level, page.index): page for page in found if page is not None}
+
+
+def _digest(key: str, page: HistoryPage) -> PageDigest:
+    ids = [row.id for row in page.rows]
+    rows = tuple([(row.sequence, hash(row)) for row in page.rows])
+    nothing = bytes(12)
+    low, high = min(ids, default=nothing), max(ids, default=nothing)
+    return PageDigest(key, page.level, page.index, rows, low, high, page.checkpoints)
+
+
+def compare_page(page: PageDigest, rows: RowDigest, known_from: int, tip: int, collector: Collector) -> None:
+    """Compare a page with the records.
+
+    Parameters
+    ----------
+    page
+        The page.
+    rows
+        What the records say.
+    known_from, tip
+        The oldest and the newest record that were read; rows before that cannot be compared.
+    collector
+        Takes what is wrong.
+    """
+    first, last = page_span(page.level, page.index)
+    if not page.index:
+        first = 0
+    if last > tip:
+        collector.error(page.key, f"the history page covers record {last}, which does not exist", _REPAIR)
+        return
+    expected = rows.between(max(first, known_from), last)
+    found = tuple([row for row in page.rows if row[0] >= known_from])
+    if found != expected:
+        collector.error(page.key, "the history page does not list the snapshots of the records that it covers", _REPAIR)
+
+
+def check_directory(
+    key: str,
+    directory: tuple[PageRef, ...],
+    sequence: int,
+    pages: dict[tuple[int, int], PageDigest],
+    collector: Collector,
+) -> None:
+    """Check that the pages that a checkpoint names follow each other and hold the ids that it says."""
+    end = 0
+    for ref in directory:
+        first, last = page_span(ref.level, ref.index)
+        if first != (end + 1 if end else 0) or last > sequence:
+            collector.error(key, "the history pages that it names do not follow each other", _CHECKPOINT_REPAIR)
+            return
+        end = last
+        page = pages.get((ref.level, ref.index))
+        if page is not None and (page.lowest, page.highest) != (ref.lowest, ref.highest):
+            collector.error(key, f"history page {page.key} has other ids than the checkpoint says", _CHECKPOINT_REPAIR)
+
+
+_CHECKPOINT_REPAIR = "run repair, which writes a checkpoint anew from the records, and points the hint to it"

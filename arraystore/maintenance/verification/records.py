@@ -1,0 +1,220 @@
+"""Reading a log record by record, and checking that records repeat each other truly."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+
+from arraystore.commit.log import BranchLog, Resolved, transaction_key
+from arraystore.errors import FormatError, ObjectNotFoundError
+from arraystore.format.envelope import unpack_body
+from arraystore.format.layer import Here
+from arraystore.format.record import LONGEST_SKIP, Body, Commit, Record, Transaction, decode_body, decode_note
+from arraystore.format.record import decode_record as decode
+from arraystore.format.transaction import TransactionLog, decode_transaction, read_log
+from arraystore.maintenance.verification.findings import Collector
+from arraystore.maintenance.verification.inventory import Inventory
+
+__all__ = ["Entry", "LogWindows", "Window"]
+
+_PARALLEL = 32
+_ATTACHED_AT_HAND = 64 << 20
+
+_RESTORE = "restore the object from a backup or an older version in the bucket"
+_RESTORE_CARRIED = (
+    "restore the object from a backup or an older version in the bucket; what it changed is known from the records "
+    "after it, but for what was attached to it"
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What one record says.
+
+    Parameters
+    ----------
+    number
+        Of the record.
+    body
+        Its entry; None where nobody knows it.
+    transactions
+        Those of a commit, with their change logs and notes; None where one of them cannot be read.
+    problem
+        Key, problem and repair of what makes `transactions` None.
+    """
+
+    number: int
+    body: Body | None
+    transactions: tuple[Resolved, ...] | None = ()
+    problem: tuple[str, str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Window:
+    """Some neighbouring records.
+
+    Parameters
+    ----------
+    entries
+        In order, without gaps.
+    records
+        Those that are at hand, by branch and number, without what they repeat.
+    """
+
+    entries: tuple[Entry, ...]
+    records: dict[tuple[str, int], Record]
+
+
+@dataclass
+class LogWindows:
+    """Reads a log from its records, a window at a time.
+
+    Parameters
+    ----------
+    log
+        The log.
+    inventory
+        What there is.
+    collector
+        Takes what is wrong.
+    counts
+        Takes how much was looked at.
+    keeps
+        Whether snapshots of a record are kept.
+    lost
+        Numbers of records that are missing or damaged; the walk tells whom that affects.
+    """
+
+    log: BranchLog
+    inventory: Inventory
+    collector: Collector
+    counts: Counter[str]
+    keeps: Callable[[int], bool]
+    lost: dict[int, tuple[str, str, str]] = field(default_factory=dict[int, tuple[str, str, str]])
+
+    async def read(self, first: int, last: int) -> AsyncIterator[Window]:
+        """Read records, in windows whose last record carries all others of it."""
+        at = first
+        while at <= last:
+            end = min(last, -(-at // LONGEST_SKIP) * LONGEST_SKIP)
+            yield await self._window(at, end)
+            at = end + 1
+
+    async def _window(self, first: int, last: int) -> Window:
+        room = asyncio.Semaphore(_PARALLEL)
+        records: dict[tuple[str, int], Record] = {}
+        carried: dict[int, dict[bytes, int]] = {}
+        own: dict[int, bytes] = {}
+        held = 0
+
+        async def read(number: int) -> None:
+            nonlocal held
+            async with room:
+                record = await self._record(number)
+            if record is None:
+                return
+            own[number] = record.body
+            for other, body in record.bodies().items():
+                if first <= other < number:
+                    carried.setdefault(other, {}).setdefault(body, number)
+            size = sum(map(len, record.attachments))
+            if held + size <= _ATTACHED_AT_HAND:
+                held += size
+                records[self.log.branch, number] = Record(record.branch, number, record.body, record.attachments)
+
+        for at in range(first, last + 1, 4 * _PARALLEL):
+            await asyncio.gather(*(read(number) for number in range(at, min(last + 1, at + 4 * _PARALLEL))))
+        bodies = self._agreed(own, carried, range(first, last + 1))
+        entries: list[Entry] = []
+        for at in range(first, last + 1, 4 * _PARALLEL):
+            part = range(at, min(last + 1, at + 4 * _PARALLEL))
+            entries += await asyncio.gather(*(self._entry(n, bodies.get(n), records, room) for n in part))
+        return Window(tuple(entries), records)
+
+    async def _record(self, number: int) -> Record | None:
+        key = self.log.key(number)
+        try:
+            record = decode(key, await self.log.storage.get(key), self.log.branch, number)
+        except ObjectNotFoundError:
+            self.lost[number] = key, "the record does not exist, though later ones do", _RESTORE
+            return None
+        except FormatError as error:
+            self.lost[number] = key, f"the record cannot be read: {error.reason}", _RESTORE
+            return None
+        self.counts["records"] += 1
+        return record
+
+    def _agreed(self, own: dict[int, bytes], carried: dict[int, dict[bytes, int]], numbers: range) -> dict[int, bytes]:
+        """Compare bodies with what other records repeat of them; what is lost is taken from there."""
+        bodies = dict(own)
+        for number in numbers:
+            found = carried.get(number, {})
+            if number in own:
+                for body, carrier in found.items():
+                    if body != own[number]:
+                        self.collector.error(
+                            self.log.key(carrier),
+                            f"the record repeats record {number} otherwise than that one is",
+                            _RESTORE,
+                        )
+            elif len(found) == 1:
+                bodies[number] = next(iter(found))
+                key, problem, _ = self.lost[number]
+                self.lost[number] = key, problem, _RESTORE_CARRIED
+        return bodies
+
+    async def _entry(
+        self, number: int, body: bytes | None, records: dict[tuple[str, int], Record], room: asyncio.Semaphore
+    ) -> Entry:
+        if body is None:
+            return Entry(number, None, None, self.lost.get(number))
+        key = self.log.key(number)
+        try:
+            entry = decode_body(key, body, self.log.branch, number)
+        except FormatError as error:
+            problem = key, f"the entry of the record cannot be read: {error.reason}", _RESTORE
+            self.lost[number] = problem
+            return Entry(number, None, None, problem)
+        if not isinstance(entry, Commit):
+            return Entry(number, entry)
+        try:
+            async with room:
+                resolved = [(item, await self._log(number, item, records), await self._note(number, item, records))
+                            for item in entry.transactions]  # fmt: skip
+        except FormatError as error:
+            return Entry(number, entry, None, (error.object_name, error.reason, _RESTORE))
+        except ObjectNotFoundError as error:
+            return Entry(number, entry, None, (error.key, "the object does not exist", _RESTORE))
+        return Entry(number, entry, tuple(resolved))
+
+    async def _note(self, number: int, item: Transaction, records: dict[tuple[str, int], Record]) -> bytes:
+        note = item.note if isinstance(item.note, bytes) else None
+        if note is None:
+            assert isinstance(item.note, int)
+            note = await self._attached(number, item.first + item.note, records)
+        decode_note(self.log.key(number), note)
+        return note
+
+    async def _log(self, number: int, item: Transaction, records: dict[tuple[str, int], Record]) -> TransactionLog:
+        self.counts["transactions"] += 1
+        if isinstance(item.log, TransactionLog):
+            return item.log
+        if isinstance(item.log, bytes):
+            key = transaction_key(item.log)
+            if self.keeps(number):
+                self.inventory.transactions.reach(item.log)
+            return decode_transaction(key, await self.log.storage.get(key))
+        name = self.log.key(number)
+        attached = await self._attached(number, item.first + item.log, records)
+        return read_log(name, unpack_body(name, attached), Here(self.log.branch, number, item.first))
+
+    async def _attached(self, number: int, index: int, records: dict[tuple[str, int], Record]) -> bytes:
+        record = records.get((self.log.branch, number))
+        key = self.log.key(number)
+        if record is None:
+            record = decode(key, await self.log.storage.get(key), self.log.branch, number)
+        if not 0 <= index < len(record.attachments):
+            raise FormatError(key, f"has no attachment {index}")
+        return record.attachments[index]

@@ -1,0 +1,214 @@
+"""Where a verification begins: the repository log, the logs of branches, and what they keep."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from arraystore.commit.branch import load_tip
+from arraystore.commit.environment import Environment
+from arraystore.commit.log import BranchLog
+from arraystore.commit.retention import Kept, kept_snapshots
+from arraystore.commit.state import State
+from arraystore.errors import ArrayStoreError, FormatError, NotFoundError, ObjectNotFoundError
+from arraystore.format.intent import read_intent_key
+from arraystore.format.lifecycle import Origin
+from arraystore.format.record import read_record_key
+from arraystore.format.refs import branch_prefix, name_from_key
+from arraystore.format.repository_log import (
+    REPOSITORY_LOG_PREFIX,
+    RepositoryRecord,
+    RepositoryTable,
+    carried_from,
+    decode_repository_record,
+    repository_record_key,
+)
+from arraystore.maintenance.verification.findings import Collector
+from arraystore.storage.protocol import ObjectInfo, Storage
+
+__all__ = ["LogRoot", "Refs", "kept_of", "open_logs", "read_repository_log", "sort_refs"]
+
+_PARALLEL = 16
+_RESTORE = "restore the object from a backup or an older version in the bucket"
+
+
+@dataclass
+class LogRoot:
+    """The log of a branch.
+
+    Parameters
+    ----------
+    log
+        The log.
+    first, last
+        Numbers of the oldest and the newest record that there is.
+    intents
+        Records that intents are for, and the bytes of each.
+    state
+        The newest state, as a session would see it; None if it cannot be had.
+    """
+
+    log: BranchLog
+    first: int
+    last: int
+    intents: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    state: State | None = None
+
+    @property
+    def live(self) -> bool:
+        """Whether the branch exists, as far as can be told."""
+        return self.state is None or not self.state.life.deleted
+
+
+@dataclass
+class Refs:
+    """What is below ``refs/``.
+
+    Parameters
+    ----------
+    logs
+        Logs of branches, deleted ones included, by name.
+    repository
+        Numbers of the records of the repository log.
+    strays
+        Objects whose keys mean nothing.
+    """
+
+    logs: dict[str, LogRoot] = field(default_factory=dict[str, LogRoot])
+    repository: list[int] = field(default_factory=list[int])
+    strays: list[ObjectInfo] = field(default_factory=list[ObjectInfo])
+
+
+def sort_refs(infos: Iterable[ObjectInfo], storage: Storage, environment: Environment) -> Refs:
+    """Sort a listing of ``refs/``."""
+    refs = Refs()
+    for info in infos:
+        kind, _, rest = info.key.removeprefix("refs/").partition("/")
+        if kind == "branch" and rest:
+            if not _sort_branch(refs, info, rest.partition("/")[0], storage, environment):
+                refs.strays.append(info)
+        elif kind == "repository" and rest.isascii() and rest.isdigit() and len(rest) == 12:
+            refs.repository.append(int(rest))
+        else:
+            refs.strays.append(info)
+    return refs
+
+
+def _sort_branch(refs: Refs, info: ObjectInfo, name: str, storage: Storage, environment: Environment) -> bool:
+    branch = name_from_key(name)
+    try:
+        prefix = branch_prefix(branch)
+    except ArrayStoreError:
+        return False
+    number = read_record_key(prefix, info.key)
+    if number is not None:
+        known = refs.logs.get(branch)
+        if known is None:
+            known = refs.logs[branch] = LogRoot(BranchLog(storage, branch, environment), number, number)
+        known.last = number
+        return True
+    intent = read_intent_key(prefix, info.key)
+    if intent is None or branch not in refs.logs:
+        return False
+    refs.logs[branch].intents.append((intent[0], info.size))
+    return True
+
+
+async def read_repository_log(
+    storage: Storage, numbers: list[int], collector: Collector, counts: Counter[str]
+) -> RepositoryTable | None:
+    """Read all records of the repository log, compare what they repeat, and return the newest table.
+
+    Returns
+    -------
+    RepositoryTable or None
+        None where damage hides it.
+    """
+    room = asyncio.Semaphore(_PARALLEL)
+
+    async def read(number: int) -> RepositoryRecord | None:
+        key = repository_record_key(number)
+        async with room:
+            try:
+                record = decode_repository_record(key, await storage.get(key), number)
+            except ObjectNotFoundError:
+                return None
+            except FormatError as error:
+                what = f"the record of the repository log cannot be read: {error.reason}"
+                collector.error(key, what, _RESTORE)
+                return None
+        counts["repository_records"] += 1
+        return record
+
+    records = {number: record for number in numbers if (record := await read(number)) is not None}
+    if not numbers:
+        return RepositoryTable()
+    for number in range(numbers[0], numbers[-1]):
+        if number not in numbers:
+            what = "the record of the repository log does not exist, though later ones do"
+            collector.error(repository_record_key(number), what, _RESTORE)
+    return _replayed(records, numbers[-1], collector)
+
+
+def _replayed(records: dict[int, RepositoryRecord], last: int, collector: Collector) -> RepositoryTable | None:
+    """Apply all entries, and compare the tables that stand in between."""
+    table: RepositoryTable | None = None
+    own = {number: record.entries[-1] for number, record in records.items()}
+    for number, record in sorted(records.items()):
+        key = repository_record_key(number)
+        first = carried_from(number)
+        if table is None and first == 1:
+            table = RepositoryTable()
+        for at, entry in enumerate(record.entries, first):
+            if at in own and own[at] != entry:
+                collector.error(key, f"the record repeats record {at} otherwise than that one is", _RESTORE)
+            if table is not None and at == table.number + 1:
+                table = table.after(entry)
+        if record.table is not None:
+            if table is not None and table.number == number and table != record.table:
+                collector.error(key, "its table is not what the entries before it make", _RESTORE)
+            table = record.table
+    if table is None or table.number != last:
+        collector.error(
+            repository_record_key(last),
+            "it is unknown which tags and branches there are: the records that tell cannot be read",
+            _RESTORE,
+        )
+        return None
+    return table
+
+
+async def open_logs(logs: Iterable[LogRoot], collector: Collector) -> None:
+    """Load the newest state of each log, as a session does."""
+    room = asyncio.Semaphore(_PARALLEL)
+
+    async def load(root: LogRoot) -> None:
+        async with room:
+            try:
+                hint = await root.log.hint()
+                root.state = (await load_tip(root.log, hint, at=root.last)).state
+            except (FormatError, NotFoundError) as error:
+                what = f"no session can be opened at the tip of the branch: {error}"
+                collector.error(root.log.key(root.last), what, "see to the other findings about this branch first")
+
+    await asyncio.gather(*(load(root) for root in logs))
+
+
+async def kept_of(
+    storage: Storage, logs: dict[str, LogRoot], table: RepositoryTable | None, collector: Collector
+) -> dict[str, Kept] | None:
+    """Work out which snapshots are kept; None where damage hides it, so that all count as such."""
+    if table is None or any(root.state is None for root in logs.values()):
+        return None
+    opened = {name: (root.log, root.state) for name, root in logs.items() if root.state is not None}
+    roots: list[Origin] = [tag.origin for tag in table.tags.values()]
+    roots += [row.origin for row in table.branches.values() if row.origin is not None and not row.deleted]
+    try:
+        return await kept_snapshots(storage, opened, roots)
+    except (FormatError, NotFoundError) as error:
+        what = f"it cannot be worked out which snapshots are kept, so all are taken for kept: {error}"
+        name = error.object_name if isinstance(error, FormatError) else getattr(error, "key", REPOSITORY_LOG_PREFIX)
+        collector.warning(name, what, "see to the other findings about this object first")
+    return None

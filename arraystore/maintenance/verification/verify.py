@@ -1,0 +1,334 @@
+"""Verification of a repository: everything that branches and tags lead to is looked at, and what is wrong is told.
+
+Damage never raises: each damaged object becomes a finding, and the walk goes on behind it.  What is committed while the
+walk runs is left for the next one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from arraystore.commit.branch import load_tip
+from arraystore.commit.environment import Environment
+from arraystore.commit.history import covered, read_survivors
+from arraystore.commit.reader import ChunkReader
+from arraystore.commit.retention import Kept
+from arraystore.commit.state import State
+from arraystore.errors import FormatError, InvalidInputError, NotFoundError, ObjectNotFoundError
+from arraystore.format.history import history_key, page_span, survivors_key
+from arraystore.format.ids import id_to_text
+from arraystore.format.intent import PATIENCE
+from arraystore.format.refs import REPOSITORY_KEY, decode_hint, decode_repository, hint_key, name_from_key, name_in_key
+from arraystore.format.repository_log import RepositoryTable
+from arraystore.format.snapshot import checkpoint_key
+from arraystore.maintenance.verification.checkpoints import Checkpoints, Named
+from arraystore.maintenance.verification.chunks import ChunkChecker
+from arraystore.maintenance.verification.findings import Collector, Leak, Use, VerifyReport
+from arraystore.maintenance.verification.inventory import Inventory, list_all, take_inventory
+from arraystore.maintenance.verification.layers import LayerChecker, LayerUse
+from arraystore.maintenance.verification.pages import PageDigest, compare_page, pages_of, read_pages
+from arraystore.maintenance.verification.roots import (
+    LogRoot,
+    Refs,
+    kept_of,
+    open_logs,
+    read_repository_log,
+    sort_refs,
+)
+from arraystore.maintenance.verification.walk import LogWalk, Shared, Start
+from arraystore.storage.protocol import Storage
+
+__all__ = ["Progress", "verify"]
+
+Progress = Callable[[str, int, int | None], None]
+"""Told what is being done, how much of it is, and how much there is, None where that is not known."""
+
+_HINT_REPAIR = "run repair, which writes the hint anew, or removes it"
+_PAGE_REPAIR = "run repair, which writes the page anew from the records"
+_RESTORE = "restore the object from a backup or an older version in the bucket"
+
+
+async def verify(
+    storage: Storage,
+    environment: Environment,
+    reader: ChunkReader,
+    level: Literal["metadata", "chunks"] = "metadata",
+    *,
+    sample: int | None = None,
+    progress: Progress | None = None,
+) -> VerifyReport:
+    """Look at everything that branches and tags lead to.
+
+    Parameters
+    ----------
+    storage
+        The repository.
+    environment
+        Time and chance.
+    reader
+        Reads its chunks.
+    level
+        ``"metadata"``: everything but the bytes of chunks, of which it is only checked that they are there.
+        ``"chunks"``: chunks are read and decoded, too.
+    sample
+        With ``"chunks"``, how many chunks to read, drawn at random; None for all.
+    progress
+        Told how far it is.
+
+    Raises
+    ------
+    InvalidInputError
+        If `level` or `sample` is none.
+    StorageError
+        If the storage fails.
+    """
+    if level not in ("metadata", "chunks"):
+        raise InvalidInputError(f"level={level!r} is neither 'metadata' nor 'chunks'")
+    if sample is not None and (type(sample) is not int or sample < 0):
+        raise InvalidInputError(f"sample={sample!r} is no number of chunks")
+    verification = _Verification(storage, environment, progress or (lambda stage, done, total: None))
+    if level == "chunks":
+        counts, collector = verification.counts, verification.collector
+        verification.chunks = ChunkChecker(reader, collector, counts, sample, environment.random)
+    await verification.run()
+    return verification.report(level)
+
+
+@dataclass
+class _Verification:
+    storage: Storage
+    environment: Environment
+    progress: Progress
+    chunks: ChunkChecker | None = None
+
+    def __post_init__(self) -> None:
+        self.collector = Collector()
+        self.counts: Counter[str] = Counter()
+        self.inventory = Inventory()
+        self.refs = Refs()
+        self.leaks: dict[str, Leak] = {}
+
+    async def run(self) -> None:
+        """Do it all."""
+        self.progress("listing", 0, None)
+        # Refs are listed first: whatever the records say that are in this listing is in the one that follows.
+        refs = self.refs = sort_refs(await list_all(self.storage, "refs/"), self.storage, self.environment)
+        self.inventory = await take_inventory(self.storage)
+        await self._repository()
+        table = await read_repository_log(self.storage, refs.repository, self.collector, self.counts)
+        await open_logs(refs.logs.values(), self.collector)
+        kept = await kept_of(self.storage, refs.logs, table, self.collector)
+        inventory, collector, counts = self.inventory, self.collector, self.counts
+        self.checkpoints = Checkpoints(self.storage, inventory, collector, counts)
+        consumer = None if self.chunks is None else self.chunks.take
+        self.layers = LayerChecker(self.storage, inventory, collector, counts, consumer)
+        self.shared = Shared(inventory, collector, counts, self.checkpoints, self.layers)
+        if table is not None:
+            self._name_roots(table)
+        await self._walk_all(kept)
+        await self._left()
+        if self.chunks is not None:
+            await self.chunks.finish()
+        self._take_leaks()
+        self.progress("done", 1, 1)
+
+    def report(self, level: str) -> VerifyReport:
+        """Return what was found."""
+        findings = self.collector.findings()
+        return VerifyReport(level, findings, self.collector.omitted, dict(self.counts), self.leaks)
+
+    async def _repository(self) -> None:
+        try:
+            decode_repository(REPOSITORY_KEY, await self.storage.get(REPOSITORY_KEY))
+        except FormatError as error:
+            self.collector.error(REPOSITORY_KEY, error.reason, _RESTORE)
+        except ObjectNotFoundError:
+            self.collector.error(REPOSITORY_KEY, "it does not exist, so nobody can open the repository", _RESTORE)
+
+    def _name_roots(self, table: RepositoryTable) -> None:
+        for name, tag in table.tags.items():
+            at = tag.origin
+            self.checkpoints.name(
+                Named(at.checkpoint, at.branch, at.sequence, f"tag {name!r}", tag.snapshot, needed=True)
+            )
+        for name, row in table.branches.items():
+            if row.origin is not None and not row.deleted and name not in self.refs.logs:
+                at = row.origin
+                self.checkpoints.name(
+                    Named(at.checkpoint, at.branch, at.sequence, f"branch {name!r}", row.snapshot, needed=True)
+                )
+        for name, row in table.branches.items():
+            if row.origin is None and not row.deleted and name not in self.refs.logs:
+                what = f"the branch {name!r} has no record"
+                self.collector.error(f"refs/branch/{name_in_key(name)}/", what, _RESTORE)
+
+    # -- logs ---------------------------------------------------------------------------------------------------
+
+    async def _walk_all(self, kept: dict[str, Kept] | None) -> None:
+        # Branches mostly start from the first one: it comes last, when all is known that they name of it.
+        names = sorted(self.refs.logs, key=lambda name: (name == "main", name))
+        await self._hints()
+        history = [info.key for info in self.inventory.small["history/"]]
+        for done, name in enumerate(names):
+            self.progress(f"branch {name}", done, len(names))
+            root = self.refs.logs[name]
+            pages = await read_pages(self.storage, name, pages_of(name, history), self.collector, self.counts)
+            self._name_from(root, pages)
+            await self._survivors(root)
+            keeps = None if kept is None else kept[name].stretches
+            if keeps or keeps is None or root.live:
+                await self._walk(root, pages, None if keeps is None else [(s.first, s.last) for s in keeps])
+            self._missing_pages(root, set(history))
+
+    async def _walk(
+        self, root: LogRoot, pages: dict[tuple[int, int], PageDigest], keeps: list[tuple[int, int]] | None
+    ) -> None:
+        self.counts["branches"] += root.live
+        walk = LogWalk(self.shared, root.log, pages, keeps, live=root.live)
+        start = await self._start(root)
+        await walk.run(start, root.last)
+        for page in pages.values():
+            first, last = page_span(page.level, page.index)
+            if not any(first <= number <= last for number in walk.unknown):
+                compare_page(page, walk.rows, start.number, root.last, self.collector)
+
+    async def _start(self, root: LogRoot) -> Start:
+        """Return where to begin: at the birth, or after what has expired."""
+        life = None if root.state is None else root.state.life
+        if life is not None and life.base is not None:
+            named = Named(life.base, root.log.branch, life.expired, f"the expiry of {root.log.branch!r}", needed=True)
+            return Start(life.expired + 1, await self.checkpoints.load(named, []))
+        if root.state is None:
+            return Start(root.first)
+        return Start(0)
+
+    def _name_from(self, root: LogRoot, pages: dict[tuple[int, int], PageDigest]) -> None:
+        gone = -1 if root.state is None else root.state.life.expired
+        for page in pages.values():
+            for number, identifier in page.checkpoints:
+                if number > gone:
+                    self.checkpoints.name(Named(identifier, root.log.branch, number, page.key))
+        if root.state is None:
+            return
+        life = root.state.life
+        if life.base is not None:
+            by = f"the expiry of {root.log.branch!r}"
+            self.checkpoints.name(Named(life.base, root.log.branch, life.expired, by, needed=True))
+
+    def _missing_pages(self, root: LogRoot, keys: set[str]) -> None:
+        """Tell which pages are not there that the newest checkpoint names."""
+        state = root.state
+        if state is None or not root.live:
+            return
+        for ref in state.pages:
+            first, last = page_span(ref.level, ref.index)
+            key = history_key(name_in_key(root.log.branch), ref.level, ref.index)
+            if key in keys or last <= state.life.expired:
+                continue
+            if first <= root.first and root.first > 0:
+                what = "the history page does not exist, nor do some of the records that it is made from"
+                self.collector.error(key, what, _RESTORE)
+            else:
+                what = "the history page does not exist; whoever needs it has to read the records"
+                self.collector.warning(key, what, _PAGE_REPAIR)
+        self.counts["history_records_covered"] += max(covered(state.pages), 0)
+
+    async def _survivors(self, root: LogRoot) -> None:
+        """Look at snapshots of what has expired that are kept."""
+        if root.state is None or root.state.life.survivors is None:
+            return
+        key = survivors_key(name_in_key(root.log.branch), root.state.life.survivors)
+        try:
+            survivors = await read_survivors(root.log, root.state.life)
+        except FormatError as error:
+            self.collector.error(key, f"the list of snapshots that an expiry kept: {error.reason}", _RESTORE)
+            return
+        except ObjectNotFoundError:
+            self.collector.error(key, "the list of snapshots that an expiry kept does not exist", _RESTORE)
+            return
+        if survivors is None:
+            return
+        for row, checkpoint in zip(survivors.rows, survivors.checkpoints, strict=True):
+            named = Named(checkpoint, root.log.branch, row.sequence, key, row.id, needed=True)
+            self.checkpoints.name(named)
+            await self._pinned(named, row.id)
+            self.counts["snapshots"] += 1
+
+    async def _pinned(self, named: Named, snapshot: bytes) -> State | None:
+        """Look at a snapshot that only its checkpoint tells."""
+        state = await self.checkpoints.load(named, [Use(None, [snapshot], 0)])
+        if state is not None:
+            nodes = [(node, layer) for node in state.nodes.values() for layer in node.layers]
+            await self.layers.check([LayerUse(layer, node, Use(node.path, [snapshot], 0)) for node, layer in nodes], {})
+        return state
+
+    async def _left(self) -> None:
+        """Look at checkpoints that were named too late, or whose records nobody has read."""
+        for named in list(self.checkpoints.left()):
+            root = self.refs.logs.get(named.branch)
+            if root is None or named.sequence > root.last:
+                what = (
+                    f"{named.by} names a checkpoint of record {named.sequence} of {named.branch!r}, which is not there"
+                )
+                report = self.collector.error if named.needed else self.collector.warning
+                report(checkpoint_key(named.id), what, _HINT_REPAIR if not named.needed else _RESTORE)
+                continue
+            uses = [Use(None, [named.snapshot], 0)] if named.snapshot is not None else []
+            if named.snapshot is not None and named.needed:
+                await self._pinned(named, named.snapshot)
+            try:
+                tip = await load_tip(root.log, at=named.sequence, snapshot=named.snapshot)
+            except (FormatError, NotFoundError):  # the records are gone or damaged, which is told elsewhere
+                await self.checkpoints.load(named, uses)
+                continue
+            await self.checkpoints.compare(named, tip.state, uses)
+
+    # -- hints and leaks ----------------------------------------------------------------------------------------
+
+    async def _hints(self) -> None:
+        for info in self.inventory.small["hints/"]:
+            branch = name_from_key(info.key.removeprefix("hints/"))
+            root = self.refs.logs.get(branch)
+            if root is None or hint_key(branch) != info.key:
+                self.collector.warning(info.key, "the hint is of no branch", _HINT_REPAIR)
+                continue
+            try:
+                hint = decode_hint(info.key, await self.storage.get(info.key))
+            except FormatError as error:
+                self.collector.warning(info.key, f"the hint cannot be read: {error.reason}", _HINT_REPAIR)
+                continue
+            except ObjectNotFoundError:
+                continue  # removed since it was listed
+            self.counts["hints"] += 1
+            if hint.sequence > root.last:
+                # Another one may have been written since the records were listed.
+                if not await root.log.exists(hint.sequence):
+                    what = f"the hint names record {hint.sequence}, which does not exist"
+                    self.collector.warning(info.key, what, _HINT_REPAIR)
+                continue
+            if not self.inventory.checkpoints.reach(hint.checkpoint):
+                what = f"the hint names the checkpoint {id_to_text(hint.checkpoint)}, which does not exist"
+                self.collector.warning(info.key, what, _HINT_REPAIR)
+                continue
+            self.checkpoints.name(Named(hint.checkpoint, branch, hint.sequence, info.key))
+
+    def _take_leaks(self) -> None:
+        names = {
+            "chunks/": "packs",
+            "manifests/": "manifests",
+            "snapshots/": "checkpoints",
+            "transactions/": "change_logs",
+        }
+        for prefix, name in names.items():
+            shelf = self.inventory.shelves[prefix]
+            left = ~shelf.reached
+            self.leaks[name] = Leak(int(left.sum()), int(shelf.sizes[left].sum()))
+        old = [
+            size for root in self.refs.logs.values() for number, size in root.intents if number + PATIENCE < root.last
+        ]
+        self.leaks["intents"] = Leak(len(old), sum(old))
+        strays = [*self.inventory.strays, *self.refs.strays]
+        self.leaks["unknown"] = Leak(len(strays), sum(info.size for info in strays))

@@ -1,0 +1,352 @@
+"""Walking one log: what its records make, and which layers its retained snapshots have."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from arraystore.commit.branch import INITIAL_MESSAGE
+from arraystore.commit.log import BranchLog, Resolved
+from arraystore.commit.state import State, StateBuilder, empty_state
+from arraystore.errors import FormatError
+from arraystore.format.history import SnapshotRow
+from arraystore.format.layer import Layer
+from arraystore.format.lifecycle import BranchLife, Deleted, Expiry, Fence, Origin
+from arraystore.format.node import Node
+from arraystore.format.record import Birth, Commit, Record, Reset, Rewrite, encode_note
+from arraystore.format.snapshot import checkpoint_key
+from arraystore.format.transaction import NodeChange, Operation
+from arraystore.maintenance.verification.checkpoints import Checkpoints, Named
+from arraystore.maintenance.verification.findings import Collector, Use
+from arraystore.maintenance.verification.inventory import Inventory
+from arraystore.maintenance.verification.layers import LayerChecker, LayerUse
+from arraystore.maintenance.verification.nodes import misplaced, wrong_documents
+from arraystore.maintenance.verification.pages import PageDigest, RowDigest, check_directory
+from arraystore.maintenance.verification.records import Entry, LogWindows
+
+__all__ = ["LogWalk", "Shared", "Start"]
+
+_LOOK = "look at the snapshot with zarr, and commit the documents as they should be"
+_PLACE = "move the node below a group, or create the group that it lacks"
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What the walks of all logs share.
+
+    Parameters
+    ----------
+    inventory, collector, counts
+        What there is, what is wrong, how much was looked at.
+    checkpoints, layers
+        Who looks at checkpoints and at layers.
+    """
+
+    inventory: Inventory
+    collector: Collector
+    counts: Counter[str]
+    checkpoints: Checkpoints
+    layers: LayerChecker
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where to begin: a state that is known, and the record after it.
+
+    Parameters
+    ----------
+    number
+        Of the first record that is read.
+    state
+        The state before it; None where the record is the log's birth, or nothing is known.
+    """
+
+    number: int
+    state: State | None = None
+
+
+class LogWalk:
+    """Applies the records of one log, one after the other.
+
+    Parameters
+    ----------
+    shared
+        What walks share.
+    log
+        The log.
+    pages
+        Its history pages, to compare directories with.
+    stretches
+        First and last number of records whose snapshots are kept; None if that is unknown, and all count as such.
+    live
+        Whether sessions may be opened at its tip: the branch is not deleted.
+    """
+
+    def __init__(
+        self,
+        shared: Shared,
+        log: BranchLog,
+        pages: dict[tuple[int, int], PageDigest],
+        stretches: list[tuple[int, int]] | None,
+        *,
+        live: bool,
+    ) -> None:
+        self._shared = shared
+        self._log = log
+        self._pages = pages
+        self._stretches = stretches
+        self._live = live
+        self._builder: StateBuilder | None = None
+        self._life: BranchLife | None = BranchLife()
+        self._kept: list[bytes] = []
+        self._open: dict[tuple[bytes, Layer], Use] = {}
+        self._pending: list[LayerUse] = []
+        self._suspects: dict[bytes, list[Use]] = {}
+        self._suspicions: list[tuple[Use, str, str, str]] = []
+        self._failure: tuple[str, str, str] | None = None
+        self._unreadable: list[bytes] = []
+        self.rows = RowDigest()
+        self.unknown: list[int] = []
+        """Records of which it is not known which snapshots they make."""
+
+    async def run(self, start: Start, last: int) -> None:
+        """Walk to a record."""
+        if start.state is not None:
+            self._stand_at(start.state)
+        windows = LogWindows(
+            self._log, self._shared.inventory, self._shared.collector, self._shared.counts, self._keeps
+        )
+        async for window in windows.read(start.number, last):
+            for entry in window.entries:
+                await self._step(entry, windows.lost.get(entry.number))
+            await self._flush(window.records)
+        await self._finish()
+
+    def _keeps(self, number: int) -> bool:
+        """Tell whether the snapshots of a record are kept."""
+        return self._stretches is None or any(first <= number <= last for first, last in self._stretches)
+
+    async def _flush(self, records: dict[tuple[str, int], Record]) -> None:
+        """Check the layers that are known to be needed; others wait until it shows whether they are."""
+        needed = [item for item in self._pending if item.use.required]
+        self._pending = [item for item in self._pending if not item.use.required and item.use.end is None]
+        await self._shared.layers.check(needed, records)
+
+    async def _finish(self) -> None:
+        if self._live and self._builder is not None:
+            self._kept.append(self._builder.peek().snapshot)
+        self._report_failure(at_end=True)
+        await self._flush({})
+        for use, key, what, repair in self._suspicions:
+            if use.required:
+                self._shared.collector.warning(key, what, repair, [use])
+
+    # -- one record ---------------------------------------------------------------------------------------------
+
+    async def _step(self, entry: Entry, lost: tuple[str, str, str] | None) -> None:
+        number, body = entry.number, entry.body
+        if lost is not None:
+            self._report_lost(entry, lost)
+        if body is None:
+            self.unknown.append(number)
+            self._life = None
+            self._break(entry.problem)
+        elif isinstance(body, Birth | Reset):
+            await self._begin(number, body)
+        elif isinstance(body, Commit):
+            await self._commit(number, body, entry)
+        else:
+            self._change(number, body)
+        await self._checkpoints(number)
+
+    def _report_lost(self, entry: Entry, lost: tuple[str, str, str]) -> None:
+        made = [item.id for item in entry.body.transactions] if isinstance(entry.body, Commit) else []
+        self._shared.collector.error(*lost, [Use(None, made, 0)] if made else ())
+
+    async def _begin(self, number: int, body: Birth | Reset) -> None:
+        """Put the log at the snapshot that it begins with, or begins anew with."""
+        life = None if self._life is None else self._life.after_start(number, body.origin, body.fence, body.cause)
+        self._leave()
+        self._report_failure()
+        self._life = life
+        if life is None:
+            return
+        if body.origin is None:
+            note = encode_note(INITIAL_MESSAGE, {})
+            state = empty_state(self._log.branch, number, body.snapshot, body.parent, body.time, note)
+            self.rows.add(SnapshotRow(number, body.snapshot, body.parent, body.time, note))
+            self._stand_at(replace(state, life=life))
+        else:
+            found = await self._origin(number, body.origin, body.snapshot)
+            if found is None:
+                self._failure = (
+                    self._log.key(number),
+                    "the snapshot that the branch begins with here cannot be read",
+                    "see to the checkpoint that it begins with",
+                )
+                return
+            self._stand_at(replace(found, branch=self._log.branch, sequence=number, pages=(), life=life))
+        if self._keeps(number):
+            self._kept.append(body.snapshot)
+
+    async def _origin(self, number: int, origin: Origin, snapshot: bytes) -> State | None:
+        named = Named(origin.checkpoint, origin.branch, origin.sequence, self._log.key(number), snapshot, needed=True)
+        self._shared.checkpoints.name(named)
+        return await self._shared.checkpoints.load(named, [Use(None, [snapshot], 0)])
+
+    async def _commit(self, number: int, commit: Commit, entry: Entry) -> None:
+        for item in commit.transactions if entry.transactions is None or self._builder is None else ():
+            if self._keeps(number):
+                self._unreadable.append(item.id)
+        if entry.transactions is None:
+            self.unknown.append(number)
+            self._break(entry.problem)
+            return
+        last = len(entry.transactions) - 1
+        for at, resolved in enumerate(entry.transactions):
+            item, _, note = resolved
+            self.rows.add(SnapshotRow(number, item.id, item.parent, item.time, note))
+            if self._builder is not None:
+                await self._apply(number, resolved, self._builder, last=at == last)
+
+    async def _apply(self, number: int, resolved: Resolved, builder: StateBuilder, *, last: bool) -> None:
+        item, log, _ = resolved
+        before = builder.peek()
+        touched = dict.fromkeys([change.id for change in log.nodes] + [change.node for change in log.chunks])
+        nodes = {identifier: before.by_id(identifier) for identifier in touched}
+        try:
+            builder.commit(number, [resolved])
+        except FormatError as error:
+            if self._keeps(number):
+                self._unreadable.append(item.id)
+            repair = "reset the branch to a snapshot before it, or restore what the log is damaged by"
+            self._break((self._log.key(number), f"the record does not apply: {error.reason}", repair))
+            return
+        after = builder.peek()
+        for identifier, node in nodes.items():
+            self._relayer(identifier, node, after.by_id(identifier), rewritten=False)
+        if log.nodes:
+            self._inspect(number, after, log.nodes)
+        if self._keeps(number):
+            self._kept.append(item.id)
+            self._shared.counts["snapshots"] += 1
+        if not last:
+            for named in self._shared.checkpoints.of(self._log.branch, number):
+                if named.snapshot == item.id:
+                    await self._shared.checkpoints.compare(named, after, [Use(None, [item.id], 0)])
+
+    def _change(self, number: int, body: Rewrite | Deleted | Fence | Expiry) -> None:
+        builder = self._builder
+        if not isinstance(body, Rewrite) and self._life is not None:
+            self._life = self._life.after(body)
+        if builder is None:
+            return
+        if not isinstance(body, Rewrite):
+            builder.live(number, body)
+            return
+        before = builder.peek()
+        nodes = {item.node: before.by_id(item.node) for item in body.replacements}
+        try:
+            builder.rewrite(number, body.replacements)
+        except FormatError as error:
+            repair = "reset the branch to a snapshot before it, or restore what the log is damaged by"
+            self._break((self._log.key(number), f"the record does not apply: {error.reason}", repair))
+            return
+        after = builder.peek()
+        for identifier, node in nodes.items():
+            self._relayer(identifier, node, after.by_id(identifier), rewritten=True)
+
+    async def _checkpoints(self, number: int) -> None:
+        """Compare the checkpoints of a record with what the log makes of it; begin with one where it was broken."""
+        for named in self._shared.checkpoints.of(self._log.branch, number):
+            uses = [Use(None, [named.snapshot], 0)] if named.snapshot is not None else []
+            if self._builder is None:
+                state = await self._shared.checkpoints.load(named, uses)
+                if state is not None:
+                    self._report_failure()
+                    self._stand_at(state)
+                continue
+            here = self._builder.peek()
+            if named.snapshot not in (None, here.snapshot):
+                continue  # of an earlier transaction of this record, or of none, which is told in the end
+            state = await self._shared.checkpoints.compare(named, here, uses)
+            if state is not None:
+                key = checkpoint_key(named.id)
+                check_directory(key, state.pages, number, self._pages, self._shared.collector)
+
+    # -- what is wrong ------------------------------------------------------------------------------------------
+
+    def _break(self, problem: tuple[str, str, str] | None) -> None:
+        """Go on without a state: what follows cannot be read until a checkpoint or a reset tells one."""
+        if self._failure is None:
+            self._failure = problem
+        self._leave()
+
+    def _report_failure(self, *, at_end: bool = False) -> None:
+        """Tell why some snapshots cannot be read, if any of them is retained."""
+        broken = at_end and self._live and self._builder is None
+        if self._failure is not None and (self._unreadable or broken):
+            self._shared.collector.error(*self._failure, [Use(None, self._unreadable, 0)])
+        self._failure, self._unreadable = None, []
+
+    def _inspect(self, number: int, state: State, changes: tuple[NodeChange, ...]) -> None:
+        """Look at the nodes that a transaction has changed."""
+        key, first = self._log.key(number), len(self._kept)
+        for change in changes:
+            for use in self._suspects.pop(change.id, ()):
+                use.end = first
+            node = state.by_id(change.id)
+            if node is None or change.operation == Operation.MOVED:
+                continue
+            for what in wrong_documents(node):
+                use = Use(node.path, self._kept, first)
+                self._suspects.setdefault(change.id, []).append(use)
+                self._suspicions.append((use, key, what, _LOOK))
+        if any(change.operation in _MOVING for change in changes):
+            for what in misplaced(state.nodes, changes):
+                self._suspicions.append((Use(None, self._kept, first, first + 1), key, what, _PLACE))
+
+    # -- layers -------------------------------------------------------------------------------------------------
+
+    def _stand_at(self, state: State) -> None:
+        """Go on from a state that something else than the records tells."""
+        self._builder = StateBuilder(state)
+        self._life = state.life
+        for node in state.nodes.values():
+            self._add(node, node.layers, rewritten=False)
+
+    def _leave(self) -> None:
+        """Note that no later snapshot has what the ones up to here have."""
+        self._builder = None
+        for use in self._open.values():
+            use.end = len(self._kept)
+        self._open.clear()
+
+    def _relayer(self, identifier: bytes, before: Node | None, after: Node | None, *, rewritten: bool) -> None:
+        """Note which layers a node has got and lost."""
+        old = () if before is None else before.layers
+        new = () if after is None else after.layers
+        if old is new:
+            return
+        if after is not None and new[: len(old)] == old:
+            self._add(after, new[len(old) :], rewritten=rewritten)
+            return
+        stay = set(new)
+        for layer in old:
+            if layer not in stay:
+                use = self._open.pop((identifier, layer), None)
+                if use is not None:
+                    use.end = len(self._kept)
+        if after is not None:
+            had = set(old)
+            self._add(after, [layer for layer in new if layer not in had], rewritten=rewritten)
+
+    def _add(self, node: Node, layers: Iterable[Layer], *, rewritten: bool) -> None:
+        for layer in layers:
+            use = Use(node.path, self._kept, len(self._kept))
+            self._open[node.id, layer] = use
+            self._pending.append(LayerUse(layer, node, use, rewritten))
+
+
+_MOVING = (Operation.CREATED, Operation.DELETED, Operation.MOVED)
