@@ -28,7 +28,9 @@ from arraystore.errors import (
     RebaseFailedError,
     RefNotFoundError,
     RepositoryNotFoundError,
+    SessionExpiredError,
     SessionStateError,
+    SnapshotExpiredError,
     SnapshotNotFoundError,
     StorageError,
     UnmergedForksWarning,
@@ -37,6 +39,7 @@ from arraystore.errors import (
 from arraystore.fork_session import ForkSession
 from arraystore.repository import Repository, SnapshotInfo
 from arraystore.session import Session
+from arraystore.status import FeatureFlag, RepoAvailability, RepoStatus
 from arraystore.storage import (
     ByteRange,
     BytesLike,
@@ -93,6 +96,7 @@ __all__ = [
     "Diff",
     "Fault",
     "FaultyStorage",
+    "FeatureFlag",
     "ForkSession",
     "FormatError",
     "FsspecStorage",
@@ -113,12 +117,16 @@ __all__ = [
     "ReadOnlyError",
     "RebaseFailedError",
     "RefNotFoundError",
+    "RepoAvailability",
+    "RepoStatus",
     "Repository",
     "RepositoryConfig",
     "RepositoryNotFoundError",
     "S3StaticCredentials",
     "Session",
+    "SessionExpiredError",
     "SessionStateError",
+    "SnapshotExpiredError",
     "SnapshotInfo",
     "SnapshotNotFoundError",
     "Solution",

@@ -15,15 +15,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from arraystore.commit.branch import Tip, load_tip, refresh
+from arraystore.commit.branching import deleted_error, settle
 from arraystore.commit.environment import Environment, current_environment
 from arraystore.commit.group import GroupCommitter
 from arraystore.commit.log import BranchLog
 from arraystore.commit.manifests import ManifestCache
 from arraystore.commit.reader import ChunkReader
+from arraystore.commit.repository_log import RepositoryLog
 from arraystore.commit.state import State
 from arraystore.config import RepositoryConfig
 from arraystore.containers import VirtualContainers
-from arraystore.errors import ArrayStoreError
+from arraystore.errors import ArrayStoreError, RefNotFoundError
 from arraystore.format.refs import Hint
 from arraystore.maintenance.checkpoints import MOST_DETACHED, checkpoint_due, write_checkpoint, write_periodic
 from arraystore.maintenance.fold import fold
@@ -65,6 +67,7 @@ class Context:
     def __post_init__(self) -> None:
         self.manifests = ManifestCache(self.storage, self.config.manifest_cache_bytes)
         self.reader = ChunkReader(self.storage, self.manifests, self.containers.find)
+        self.repository_log = RepositoryLog(self.storage, self.environment)
         self._tips: dict[str, Tip] = {}
         self._seen_at: dict[str, int] = {}
         self._logs: dict[str, BranchLog] = {}
@@ -132,6 +135,26 @@ class Context:
         RefNotFoundError
             If there is no such branch.
         """
+        try:
+            tip = await self.newest(branch)
+        except RefNotFoundError:
+            tip = None
+        if tip is None or tip.state.life.deleted:  # unless somebody has created it, and not come to its first record
+            table = await self.repository_log.table()
+            tip = await settle(self.log(branch), table, tip)
+            if tip.state.life.deleted:
+                raise deleted_error(branch)
+            self.seen(tip)
+        return tip
+
+    async def newest(self, branch: str) -> Tip:
+        """Return the newest record of a branch's log, even if that says that the branch is deleted.
+
+        Raises
+        ------
+        RefNotFoundError
+            If there is no such log.
+        """
         log = self.log(branch)
         known = self._tips.get(branch)
         if known is not None:
@@ -142,8 +165,13 @@ class Context:
         self.seen(tip)
         return tip
 
+    async def newest_state(self, branch: str) -> State:
+        """Return the newest state of a branch's log, even if that says that the branch is deleted."""
+        return (await self.newest(branch)).state
+
     def seen(self, tip: Tip) -> None:
         """Remember a tip, if it is newer than the one that is known; checkpoints that are known stay so."""
+        self.environment.after(tip.state.life.fence)
         with self._lock:
             self._seen_at[tip.state.branch] = self.environment.now_us()
             known = self._tips.get(tip.state.branch)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from arraystore.commit.environment import current_environment
 from arraystore.commit.log import BranchLog, put_surely
+from arraystore.commit.repository_log import RepositoryLog
 from arraystore.config import RepositoryConfig
 from arraystore.containers import VirtualContainers
 from arraystore.context import Context
@@ -24,11 +26,13 @@ from arraystore.format.refs import (
     decode_repository,
     encode_repository,
 )
+from arraystore.format.repository_log import FIRST_BRANCH
 from arraystore.storage.protocol import Storage
+
+MAIN = FIRST_BRANCH
 
 __all__ = ["MAIN", "create_repository", "find_repository", "repository_exists"]
 
-MAIN = "main"
 _FIRST_RECORD = record_key(branch_prefix(MAIN), 0)
 
 
@@ -65,8 +69,15 @@ async def find_repository(
     except ObjectNotFoundError:
         raise RepositoryNotFoundError(f"there is no repository at {storage.location}; create one") from None
     info = decode_repository(REPOSITORY_KEY, data)
-    config = config or RepositoryConfig.from_dict(info.config)
-    return Context(storage, config, containers, environment, {MAIN: hint}), info
+    kept: dict[str, Any] = info.config
+    if config is None and hint is not None and hint.settings:
+        log = RepositoryLog(storage, environment)
+        log.hinted(hint.settings)
+        kept = (await log.table()).settings.get("config") or kept
+    context = Context(storage, config or RepositoryConfig.from_dict(kept), containers, environment, {MAIN: hint})
+    if hint is not None:
+        context.log(MAIN).settings = hint.settings
+    return context, info
 
 
 async def repository_exists(storage: Storage) -> bool:

@@ -26,7 +26,9 @@ __all__ = [
     "RebaseFailedError",
     "RefNotFoundError",
     "RepositoryNotFoundError",
+    "SessionExpiredError",
     "SessionStateError",
+    "SnapshotExpiredError",
     "SnapshotNotFoundError",
     "StorageError",
     "UnmergedForksWarning",
@@ -82,6 +84,10 @@ class SnapshotNotFoundError(NotFoundError):
     """There is no such snapshot in the history."""
 
 
+class SnapshotExpiredError(SnapshotNotFoundError):
+    """The snapshot was there, and has expired: what only it needed may be deleted already."""
+
+
 class NodeNotFoundError(NotFoundError):
     """There is no such array or group in the snapshot."""
 
@@ -104,6 +110,14 @@ class ReadOnlyError(ArrayStoreError, ValueError):
 
 class SessionStateError(ArrayStoreError):
     """The session cannot do this in the state that it is in."""
+
+
+class SessionExpiredError(SessionStateError):
+    """The session is older than what a garbage collection has to leave alone; nothing was committed.
+
+    What it has written since then may be collected at any moment, so it must never be referred to.  Start again with
+    a new session: nothing that was committed is lost.
+    """
 
 
 class FormatError(ArrayStoreError):

@@ -406,6 +406,8 @@ class Session(Readdressing):
                 prepared = await get_over(self, prepared, obstacle, solver)
                 request = request.again(prepared, tip)
             moved = await reseated(changes, request.prepared, tip.state, self.context.reader, pack_writer(self.context))
+            moved.packs.known |= changes.packs.known
+            moved.borrowed = changes.borrowed
             self._prepared, self._prepared_version = request.prepared, moved.version
             self._rebased_epoch = changes.epoch
             self._changes = moved

@@ -8,7 +8,19 @@ from dataclasses import dataclass, replace
 from arraystore.commit.log import BranchLog, Resolved, Span
 from arraystore.commit.state import CheckpointRef, State, StateBuilder, empty_state, state_from_checkpoint
 from arraystore.errors import FormatError, ObjectNotFoundError
-from arraystore.format.record import LONG_SKIP, LONGEST_SKIP, Birth, Body, Commit, Rewrite, encode_note
+from arraystore.format.lifecycle import BranchLife, Expiry, Origin
+from arraystore.format.record import (
+    LONG_SKIP,
+    LONGEST_SKIP,
+    Birth,
+    Body,
+    Commit,
+    Record,
+    Reset,
+    Rewrite,
+    encode_note,
+    first_carried,
+)
 from arraystore.format.refs import Hint
 from arraystore.format.snapshot import checkpoint_key, decode_checkpoint
 from arraystore.format.transaction import TransactionLog
@@ -130,16 +142,54 @@ async def load_tip(
 
 
 async def _load(log: BranchLog, start: CheckpointRef | None, sequence: int, snapshot: bytes | None) -> Tip:
-    first = 0 if start is None else min(window_start(sequence), start.sequence + 1)
-    span_read = log.span(first, sequence)
-    if start is None:
-        return (await _replay(log, None, await span_read, snapshot))[0]
-    span, state = await asyncio.gather(span_read, _checkpoint_or_none(log.storage, start))
+    try:
+        if start is not None:
+            found = await _load_after(log, start, sequence, snapshot)
+            if found is not None:
+                return found
+        return (await _replay(log, None, await log.span(0, sequence), snapshot))[0]
+    except ObjectNotFoundError as error:  # what has expired may be missing: begin with what the expiry left
+        return await _load_from_base(log, sequence, snapshot, error)
+
+
+async def _load_after(log: BranchLog, start: CheckpointRef, sequence: int, snapshot: bytes | None) -> Tip | None:
+    """Load a record from a checkpoint at or before it; None if there is no such checkpoint."""
+    first = min(window_start(sequence), start.sequence + 1)
+    span, state = await asyncio.gather(log.span(first, sequence), _checkpoint_or_none(log.storage, start))
     if state is None or (state.branch, state.sequence) != (log.branch, start.sequence):
-        return await _load(log, None, sequence, snapshot)  # the hint was wrong: replay from the beginning
+        return None  # the hint was wrong
     if start.sequence == sequence and snapshot not in (None, state.snapshot):
-        return await _load(log, None, sequence, snapshot)  # the checkpoint is that of a later one of the same record
+        return None  # the checkpoint is that of a later snapshot of the same record
     return (await _replay(log, state, span, snapshot))[0]
+
+
+async def _load_from_base(log: BranchLog, sequence: int, snapshot: bytes | None, error: ObjectNotFoundError) -> Tip:
+    """Load a record from the checkpoint that the newest expiry names; without one, what is missing is an error."""
+    expiry, span = await _back_to_expiry(log, sequence)
+    if expiry is None or sequence < expiry.upto:
+        raise error
+    state = await load_checkpoint(log.storage, expiry.base)
+    if (state.branch, state.sequence) != (log.branch, expiry.upto):
+        raise FormatError(checkpoint_key(expiry.base), f"is not that of record {expiry.upto} of branch {log.branch!r}")
+    return (await _replay(log, state, span, snapshot))[0]
+
+
+async def _back_to_expiry(log: BranchLog, sequence: int) -> tuple[Expiry | None, Span]:
+    """Read backwards, from the newest record on, to where the newest expiry lets a log begin; up to a record."""
+    bodies: dict[int, bytes] = {}
+    records: dict[int, Record] = {}
+    expiry: Expiry | None = None
+    at, least = await log.tip(sequence), 0
+    while at >= least:
+        record = records[at] = await log.read(at)
+        for number, body in sorted(record.bodies().items(), reverse=True):
+            bodies.setdefault(number, body)
+            entry = log.decode(number, body) if expiry is None else None
+            if isinstance(entry, Expiry):
+                expiry, least = entry, entry.upto + 1
+        at = first_carried(at) - 1
+    kept = {number: bodies[number] for number in range(least, sequence + 1)}
+    return expiry, Span(kept, records)
 
 
 async def _checkpoint_or_none(storage: Storage, at: CheckpointRef) -> State | None:
@@ -207,7 +257,10 @@ async def steps_to(log: BranchLog, tip: Tip, sequence: int) -> tuple[Tip, list[S
             passed = Passed(number, entry, tuple(await log.resolve(number, entry, span.records)))
         else:
             passed = Passed(number, entry)
-        state = _after(log, tip.state, body, passed)
+        if isinstance(entry, Reset):
+            state = await _reset(log, number, entry, tip.state)
+        else:
+            state = _after(log, tip.state, body, passed)
         steps.append(Step(passed, tip.state, state))
         tip = tip.followed_by(state, body)
     return tip, steps
@@ -223,8 +276,12 @@ def _after(log: BranchLog, state: State, body: bytes, passed: Passed) -> State:
         return replace(found, pages=state.pages, checkpoint=state.checkpoint, detached=detached)
     if isinstance(entry, Rewrite):
         made = state.rewritten(number, entry.replacements)
-    else:
+    elif isinstance(entry, Commit):
         made = state.committed(number, passed.transactions)
+    elif isinstance(entry, Birth | Reset):
+        raise FormatError(log.key(number), "a snapshot of another log")
+    else:
+        made = state.lived(number, entry)
     if memo is not None:
         memo.states[number] = body, state.snapshot, made
     return made
@@ -278,13 +335,17 @@ async def _replay(
             builder = StateBuilder(await _born(log, number, entry))
         elif builder is None:
             raise FormatError(log.key(number), "the log does not start with the birth of its branch")
+        elif isinstance(entry, Reset):
+            builder = StateBuilder(await _reset(log, number, entry, builder.build()))
         elif log.memo is not None and (number < last or snapshot is None):
             passed_here = Passed(number, entry, tuple(resolved.get(number, ())))
             builder = StateBuilder(_after(log, builder.build(), span.bodies[number], passed_here))
         elif isinstance(entry, Commit):
             builder.commit(number, resolved[number] if number < last else _up_to(resolved[number], snapshot))
-        else:
+        elif isinstance(entry, Rewrite):
             builder.rewrite(number, entry.replacements)
+        else:
+            builder.live(number, entry)
     if builder is None:
         raise FormatError(log.key(0), "the log is empty")
     passed = [Passed(number, entry, tuple(resolved.get(number, ()))) for number, entry in entries]
@@ -297,10 +358,25 @@ def _up_to(transactions: list[Resolved], snapshot: bytes | None) -> list[Resolve
 
 
 async def _born(log: BranchLog, sequence: int, birth: Birth) -> State:
+    life = BranchLife().after_start(sequence, birth.origin, birth.fence, birth.cause)
     if birth.origin is None:
         note = encode_note(INITIAL_MESSAGE, {})
-        return empty_state(log.branch, sequence, birth.snapshot, birth.parent, birth.time, note)
-    origin = await load_checkpoint(log.storage, birth.origin.checkpoint)
-    if origin.snapshot != birth.snapshot:
+        state = empty_state(log.branch, sequence, birth.snapshot, birth.parent, birth.time, note)
+        return replace(state, life=life)
+    state = await _state_at(log, sequence, birth.origin, birth.snapshot)
+    return replace(state, pages=(), checkpoint=None, life=life)
+
+
+async def _reset(log: BranchLog, sequence: int, reset: Reset, before: State) -> State:
+    """Return the state after a reset: the data of another snapshot, in the same log."""
+    state = await _state_at(log, sequence, reset.origin, reset.snapshot)
+    life = before.life.after_start(sequence, reset.origin, reset.fence, reset.cause)
+    return replace(state, pages=before.pages, checkpoint=before.checkpoint, detached=before.detached, life=life)
+
+
+async def _state_at(log: BranchLog, sequence: int, origin: Origin, snapshot: bytes) -> State:
+    """Return another log's snapshot as the state of a record of this one."""
+    state = await load_checkpoint(log.storage, origin.checkpoint)
+    if state.snapshot != snapshot:
         raise FormatError(log.key(sequence), "the checkpoint that the branch starts from is another snapshot's")
-    return replace(origin, branch=log.branch, sequence=sequence, pages=(), checkpoint=None)
+    return replace(state, branch=log.branch, sequence=sequence)

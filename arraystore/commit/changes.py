@@ -82,6 +82,8 @@ class ChangeSet:
         self.touched: dict[bytes, ChunkTable] = {}
         self._inline_copy = b""
         self._below: Counter[str] | None = None
+        self.borrowed: list[bytes] = []
+        """Checkpoints that keep what these changes refer to besides the base."""
         self.has_files = any(key.startswith("\0") for key in base.nodes)
         self._locations: list[Locations] = []
         self._location_count = 0

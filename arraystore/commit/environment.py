@@ -43,6 +43,12 @@ class Environment:
     new_id: Callable[[], bytes] = field(default_factory=IdSource)
     memo: Memo | None = None
 
+    def after(self, watermark: bytes) -> None:
+        """Let new ids be above a watermark, whatever the clock here says; else nothing written could be committed."""
+        advance = getattr(self.new_id, "advance", None)
+        if advance is not None:
+            advance(watermark)
+
 
 ENVIRONMENT: ContextVar[Environment | None] = ContextVar("arraystore_environment", default=None)
 """What repositories that are opened in this context get; set by simulations."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from arraystore.commit.admission import crosses, crossing_error, objection
 from arraystore.commit.backoff import Backoff
 from arraystore.commit.batch import Batch
 from arraystore.commit.branch import Passed, Tip, advance, passed_between
@@ -29,7 +30,7 @@ from arraystore.commit.state import State
 from arraystore.commit.waiting import still_wanted
 from arraystore.errors import ArrayStoreError, ConflictError, StorageError
 from arraystore.format.ids import id_to_text
-from arraystore.format.record import Birth, Commit, Rewrite
+from arraystore.format.record import Commit
 
 __all__ = ["GroupCommitter"]
 
@@ -152,7 +153,7 @@ class GroupCommitter:
         passages: dict[int, _Passage] = {}
         for request in requests:
             await self._check(request, tip, passages)
-        pending = [request for request in requests if not request.done]
+        pending = [request for request in requests if not request.done and not self._objected(request, tip)]
         line = self._line
         if line is not None and line.busy:
             standing = [request for request in pending if line.takes(request)]
@@ -162,6 +163,14 @@ class GroupCommitter:
                 return await self._stand(line, standing, tip)
             pending, self._stood = others or pending, False
         return await self._attempt(pending, tip)
+
+    def _objected(self, request: Request, tip: Tip) -> bool:
+        """Fail a transaction that the branch takes no more, whatever it changes."""
+        error = objection(request.prepared, tip.state)
+        if error is None or request.outstanding is not None:
+            return False
+        self._fail(request, error)
+        return True
 
     async def _look_first(self, requests: Sequence[Request], tip: Tip) -> Tip:
         """Catch up before an attempt that would probably lose, or that must not be made twice."""
@@ -317,9 +326,11 @@ class GroupCommitter:
                 request.prepared, request.base = wanted, tip
                 return
             request.outstanding = None
-        if not any(isinstance(each.entry, Commit | Birth) for each in passage.passed):
-            assert all(isinstance(each.entry, Rewrite) for each in passage.passed)
-            request.base = tip  # rewrites change no data: the same transaction fits on top of them
+        if any(crosses(each.entry) for each in passage.passed):
+            self._fail(request, crossing_error(request.base.state, tip.state))
+            return
+        if not any(isinstance(each.entry, Commit) for each in passage.passed):
+            request.base = tip  # the others change no data: the same transaction fits on top of them
             return
         if request.rebased >= request.tries:
             expected, actual = id_to_text(request.base.state.snapshot), id_to_text(tip.state.snapshot)

@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 
-from arraystore.commit.branch import INITIAL_MESSAGE, Tip, load_checkpoint
+from arraystore.commit.branch import INITIAL_MESSAGE, Tip, load_checkpoint, load_tip
 from arraystore.commit.log import BranchLog
+from arraystore.commit.state import State
 from arraystore.errors import ObjectNotFoundError
-from arraystore.format.history import HistoryPage, SnapshotRow, decode_history, history_key, page_span
-from arraystore.format.record import Birth, Commit, Origin, encode_note
+from arraystore.format.history import (
+    HistoryPage,
+    SnapshotRow,
+    Survivors,
+    decode_history,
+    decode_survivors,
+    history_key,
+    page_span,
+    survivors_key,
+)
+from arraystore.format.lifecycle import BranchLife
+from arraystore.format.record import Birth, Commit, encode_note
 from arraystore.format.refs import Hint, name_in_key
 from arraystore.format.snapshot import PageRef
 from arraystore.storage.protocol import Storage
 
-__all__ = ["Place", "ancestry", "covered", "find_snapshot", "list_branches", "read_page", "rows_of_records"]
+__all__ = [
+    "Newest",
+    "Place",
+    "ancestry",
+    "covered",
+    "find_snapshot",
+    "list_logs",
+    "read_page",
+    "read_survivors",
+    "rows_of_records",
+]
+
+Newest = Callable[[str], Awaitable[State]]
+"""Returns the newest state of a branch's log, deleted or not: what has expired there is said in it."""
 
 
 @dataclass(frozen=True)
@@ -26,32 +50,22 @@ class Place:
     hint: Hint | None
 
 
-async def rows_of_records(log: BranchLog, first: int, last: int) -> tuple[list[SnapshotRow], Origin | None]:
-    """Read the snapshots of some neighbouring records from the records themselves, oldest first.
-
-    Returns
-    -------
-    list of SnapshotRow
-    Origin or None
-        Where the branch comes from, if its birth is among the records.
-    """
+async def rows_of_records(log: BranchLog, first: int, last: int) -> list[SnapshotRow]:
+    """Read the snapshots of some neighbouring records from the records themselves, oldest first."""
     if last < first:
-        return [], None
+        return []
     span = await log.span(first, last)
     rows: list[SnapshotRow] = []
-    origin: Origin | None = None
     for number, body in span.bodies.items():
         entry = log.decode(number, body)
-        if isinstance(entry, Birth):
-            origin = entry.origin
-            if origin is None:
-                note = encode_note(INITIAL_MESSAGE, {})
-                rows.append(SnapshotRow(number, entry.snapshot, entry.parent, entry.time, note))
+        if isinstance(entry, Birth) and entry.origin is None:
+            note = encode_note(INITIAL_MESSAGE, {})
+            rows.append(SnapshotRow(number, entry.snapshot, entry.parent, entry.time, note))
         elif isinstance(entry, Commit):
             for item in entry.transactions:
                 note = await log.note(number, item, span.records)
                 rows.append(SnapshotRow(number, item.id, item.parent, item.time, note))
-    return rows, origin
+    return rows
 
 
 async def read_page(log: BranchLog, ref: PageRef) -> HistoryPage:
@@ -60,8 +74,16 @@ async def read_page(log: BranchLog, ref: PageRef) -> HistoryPage:
     try:
         return decode_history(key, await log.storage.get(key), log.branch, ref.level, ref.index)
     except ObjectNotFoundError:
-        rows, _ = await rows_of_records(log, *page_span(ref.level, ref.index))
+        rows = await rows_of_records(log, *page_span(ref.level, ref.index))
         return HistoryPage(log.branch, ref.level, ref.index, tuple(rows), ())
+
+
+async def read_survivors(log: BranchLog, life: BranchLife) -> Survivors | None:
+    """Read which of the snapshots that have expired are kept; None if none are."""
+    if life.survivors is None:
+        return None
+    key = survivors_key(name_in_key(log.branch), life.survivors)
+    return decode_survivors(key, await log.storage.get(key), log.branch)
 
 
 def covered(pages: tuple[PageRef, ...]) -> int:
@@ -69,8 +91,11 @@ def covered(pages: tuple[PageRef, ...]) -> int:
     return page_span(pages[-1].level, pages[-1].index)[1] if pages else -1
 
 
-async def ancestry(log: BranchLog, tip: Tip) -> AsyncIterator[list[SnapshotRow]]:
+async def ancestry(log: BranchLog, tip: Tip, newest: Newest | None = None) -> AsyncIterator[list[SnapshotRow]]:
     """List snapshots newest first, a page at a time, through the origins of branches.
+
+    Snapshots that have expired, whose place others took, or that a reset has left behind are passed over; the parent
+    of what comes after them is the next one that is listed.
 
     Parameters
     ----------
@@ -78,54 +103,121 @@ async def ancestry(log: BranchLog, tip: Tip) -> AsyncIterator[list[SnapshotRow]]
         The branch.
     tip
         Where to start.
+    newest
+        Tells what has expired where `tip` is not the newest record of its log; by default it is.
     """
+    chain = _Chain(tip.state.snapshot)
     state = tip.state
-    at = state.sequence
+    life = state.life if newest is None else (await newest(log.branch)).life
+    find = newest or _newest_in(log)
     while True:
-        origin: Origin | None = None
-        pages = tuple(page for page in state.pages if page_span(page.level, page.index)[1] <= at)
-        rows, origin = await rows_of_records(log, covered(pages) + 1, at)
-        yield _from(rows, at, state.snapshot)[::-1]
-        for ref in reversed(pages):
-            page = await read_page(log, ref)
-            yield _from(list(page.rows), at, state.snapshot)[::-1]
-        if pages:
-            _, origin = await rows_of_records(log, 0, 0)
+        async for rows in _of_log(log, state, life):
+            listed = chain.follow(rows)
+            if listed:
+                yield listed
+        kept = await read_survivors(log, life)
+        if kept is not None:
+            first = state.life.start
+            listed = chain.take([row for row in reversed(kept.rows) if first <= row.sequence <= state.sequence])
+            if listed:
+                yield listed
+        origin = state.life.origin
         if origin is None:
-            return
+            break
         state = await load_checkpoint(log.storage, origin.checkpoint)
         log = BranchLog(log.storage, origin.branch, log.environment)
-        at = origin.sequence
+        life = (await find(origin.branch)).life
+    last = chain.end()
+    if last:
+        yield last
 
 
-def _from(rows: list[SnapshotRow], sequence: int, snapshot: bytes) -> list[SnapshotRow]:
-    """Leave out what stands after a snapshot in its own record, which may hold several."""
-    ids = [row.id for row in rows if row.sequence == sequence]
-    return rows[: len(rows) - len(ids) + ids.index(snapshot) + 1] if snapshot in ids else rows
+class _Chain:
+    """Follows parents through rows that may hold more than one history."""
+
+    def __init__(self, snapshot: bytes) -> None:
+        self._wanted: bytes | None = snapshot
+        self._held: SnapshotRow | None = None
+
+    def follow(self, rows: Sequence[SnapshotRow]) -> list[SnapshotRow]:
+        """Take those rows, newest first, that are parents of one another; the oldest waits for its parent."""
+        return self._take([row for row in rows if self._is_next(row)])
+
+    def _is_next(self, row: SnapshotRow) -> bool:
+        if row.id != self._wanted:
+            return False
+        self._wanted = row.parent
+        return True
+
+    def take(self, rows: Sequence[SnapshotRow]) -> list[SnapshotRow]:
+        """Take rows, newest first, of which some in between are gone."""
+        at = next((i for i, row in enumerate(rows) if row.id == self._wanted), 0)
+        if rows:
+            self._wanted = rows[-1].parent
+        return self._take(rows[at:])
+
+    def _take(self, rows: Sequence[SnapshotRow]) -> list[SnapshotRow]:
+        ready: list[SnapshotRow] = []
+        for row in rows:
+            if self._held is not None:
+                ready.append(self._held if self._held.parent == row.id else replace(self._held, parent=row.id))
+            self._held = row
+        return ready
+
+    def end(self) -> list[SnapshotRow]:
+        """Return the oldest row of all."""
+        return [] if self._held is None else [replace(self._held, parent=None)]
+
+
+def _newest_in(log: BranchLog) -> Newest:
+    async def newest(branch: str) -> State:
+        other = BranchLog(log.storage, branch, log.environment)
+        return (await load_tip(other, await other.hint())).state
+
+    return newest
+
+
+async def _of_log(log: BranchLog, state: State, life: BranchLife) -> AsyncIterator[list[SnapshotRow]]:
+    """List the snapshots of one log, newest first, from a record back to where the branch began or the rest expired."""
+    first, at = max(state.life.start, life.expired + 1), state.sequence
+    if first > at:
+        return
+    pages = [page for page in state.pages if page_span(page.level, page.index)[1] <= at]
+    rows = await rows_of_records(log, max(covered(tuple(pages)) + 1, first), at)
+    yield rows[::-1]
+    for ref in reversed(pages):
+        if page_span(ref.level, ref.index)[1] < first:
+            return
+        page = await read_page(log, ref)
+        yield [row for row in reversed(page.rows) if row.sequence >= first]
 
 
 async def find_snapshot(log: BranchLog, tip: Tip, snapshot: bytes) -> Place | None:
-    """Find a snapshot in the log of a branch (not of its origins); None if it is not there.
+    """Find a snapshot in the log of a branch (not of its origins); None if it is not there, or has expired.
 
     The directory of pages in the checkpoint tells which page can hold the id, so this takes a request or two.
     """
     state = tip.state
-    first = covered(state.pages) + 1
-    rows, _ = await rows_of_records(log, first, state.sequence)
+    gone = state.life.expired
+    rows = await rows_of_records(log, max(covered(state.pages), gone) + 1, state.sequence)
     hint = None if state.checkpoint is None else Hint(state.checkpoint.sequence, state.checkpoint.id)
     for at, row in enumerate(rows):
         if row.id == snapshot:
             newest = _newest_start(rows, at)
             return Place(log.branch, row, hint if hint is not None and hint.sequence <= newest else None)
     for ref in reversed(state.pages):
-        if not ref.lowest <= snapshot <= ref.highest:
+        if not ref.lowest <= snapshot <= ref.highest or page_span(ref.level, ref.index)[1] <= gone:
             continue
         page = await read_page(log, ref)
         for at, row in enumerate(page.rows):
-            if row.id == snapshot:
+            if row.id == snapshot and row.sequence > gone:
                 newest = _newest_start(page.rows, at)
                 before = [c for c in page.checkpoints if c[0] <= newest]
                 return Place(log.branch, row, Hint(*max(before)) if before else None)
+    kept = await read_survivors(log, state.life)
+    for row, checkpoint in zip(kept.rows, kept.checkpoints, strict=True) if kept is not None else ():
+        if row.id == snapshot:
+            return Place(log.branch, row, Hint(row.sequence, checkpoint))
     return None
 
 
@@ -135,8 +227,8 @@ def _newest_start(rows: Sequence[SnapshotRow], at: int) -> int:
     return sequence - 1 if at + 1 < len(rows) and rows[at + 1].sequence == sequence else sequence
 
 
-async def list_branches(storage: Storage) -> list[str]:
-    """List the keys' form of the names of all branches."""
+async def list_logs(storage: Storage) -> list[str]:
+    """List the keys' form of the names of all branches that have a log, deleted ones included."""
     names: list[str] = []
     prefix = "refs/branch/"
     after = ""

@@ -19,6 +19,7 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+from arraystore.commit.admission import objection
 from arraystore.commit.batch import Batch
 from arraystore.commit.branch import Step, Tip, steps_to
 from arraystore.commit.log import AppendUncertainError, BranchLog, put_surely
@@ -491,8 +492,7 @@ class Line:
                 if entry.decided:
                     continue
                 self._decide(entry, passage)
-                settled = entry.decided or entry.refused or not isinstance(passage.step.passed.entry, Commit)
-                if not settled and not goes_on(entry, passage, self.log.environment):
+                if not (entry.decided or entry.refused) and not goes_on(entry, passage, self.log.environment):
                     self._refuse(entry)
         intent.checked = self._at.sequence
 
@@ -504,6 +504,8 @@ class Line:
     def _made_sense(self, entry: Proposed, sequence: int) -> bool:
         """Tell whether what somebody else proposes can be applied to what it was published for."""
         state = self._at.state if sequence == self._at.sequence else self._passages[sequence + 1].step.before
+        if objection(entry.prepared, state) is not None:
+            return False
         transaction = entry.prepared.transaction(state.snapshot, self.log.branch, sequence + 1)
         try:
             after = state.committed(sequence + 1, [(transaction, entry.prepared.log, entry.prepared.note)])

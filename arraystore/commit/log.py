@@ -90,6 +90,8 @@ class BranchLog:
         self.branch = branch
         self.environment = environment
         self.prefix = branch_prefix(branch)
+        self.settings = 0
+        """Number of the newest repository record about the configuration, as far as it is known; hints tell it on."""
         self._recent: dict[int, Record] = {}
         self.memo = None if environment.memo is None else environment.memo.log(storage.location, branch)
         self._decoded: dict[int, tuple[bytes, Body]] = {} if self.memo is None else self.memo.bodies
@@ -128,9 +130,11 @@ class BranchLog:
         """Read the branch's hint; None where it is missing or unreadable, which costs time but no safety."""
         key = hint_key(self.branch)
         try:
-            return decode_hint(key, await self.storage.get(key))
+            hint = decode_hint(key, await self.storage.get(key))
         except (ObjectNotFoundError, FormatError):
             return None
+        self.settings = max(self.settings, hint.settings)
+        return hint
 
     async def exists(self, sequence: int) -> bool:
         """Tell whether a record exists, without reading it."""

@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 
 from arraystore.commit.loads import AbandonedError, SharedLoad
-from arraystore.errors import FormatError
+from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.format.layer import Layer
 from arraystore.format.manifest import Manifest, decode_manifest
 from arraystore.format.record import decode_record, record_key
@@ -53,7 +53,7 @@ class ManifestCache:
             load, mine = self._claim(layer, in_thread=True)
             if mine:
                 try:
-                    manifest = self._decode(layer, self.storage.get_sync(_where(layer)))
+                    manifest = self._fetch_sync(layer)
                 except BaseException as error:
                     self._release(layer)
                     load.fail(error)
@@ -61,7 +61,7 @@ class ManifestCache:
                 self._release(layer)
                 load.succeed(manifest)
             elif load.may_block:
-                return self._decode(layer, self.storage.get_sync(_where(layer)))
+                return self._fetch_sync(layer)
             try:
                 return load.result()
             except AbandonedError:
@@ -76,7 +76,7 @@ class ManifestCache:
             load, mine = self._claim(layer, in_thread=False)
             if mine:
                 try:
-                    manifest = self._decode(layer, await self.storage.get(_where(layer)))
+                    manifest = await self._fetch(layer)
                 except BaseException as error:
                     self._release(layer)
                     load.fail(error)
@@ -100,6 +100,26 @@ class ManifestCache:
     def _release(self, layer: Layer) -> None:
         with self._lock:
             del self._loading[layer.id]
+
+    def _fetch_sync(self, layer: Layer) -> Manifest:
+        try:
+            return self._decode(layer, self.storage.get_sync(_where(layer)))
+        except ObjectNotFoundError:
+            if layer.attachment is None:
+                raise
+            return self._decode_object(layer, self.storage.get_sync(layer.key))
+
+    async def _fetch(self, layer: Layer) -> Manifest:
+        try:
+            return self._decode(layer, await self.storage.get(_where(layer)))
+        except ObjectNotFoundError:
+            if layer.attachment is None:
+                raise
+            return self._decode_object(layer, await self.storage.get(layer.key))
+
+    def _decode_object(self, layer: Layer, data: bytes | bytearray | memoryview) -> Manifest:
+        """Decode the manifest of a record that is gone; it got an object of its own before."""
+        return self._keep(layer, decode_manifest(layer.key, data))
 
     def _decode(self, layer: Layer, data: bytes | bytearray | memoryview) -> Manifest:
         at = layer.attachment

@@ -104,6 +104,7 @@ class PackWriter:
         self.environment = environment
         self.settings = settings
         self.packs: list[bytes] = []
+        self.known: set[bytes] = set()
         self._start = start
         self._lock = threading.RLock()  # an upload may be done, and say so, in the very call that starts it
         self._open = -1
@@ -179,9 +180,19 @@ class PackWriter:
         await self.storage.put(pack_key(self.packs[source]), data)
         return source, 0, len(data)
 
-    def adopt(self, packs: Sequence[bytes]) -> int:
-        """Number packs that others have written; returns the number of the first one."""
+    def adopt(self, packs: Sequence[bytes], *, known: bool = False) -> int:
+        """Number packs that others have written; returns the number of the first one.
+
+        Parameters
+        ----------
+        packs
+            Their ids.
+        known
+            Whether the snapshot that the session is based on refers to them already.
+        """
         with self._lock:  # other threads number packs of their own meanwhile
+            if known:
+                self.known.update(packs)
             first = len(self.packs)
             self.packs.extend(packs)
             return first
@@ -280,21 +291,10 @@ class PackWriter:
     def read(self, source: int, start: int, stop: int) -> bytes | None:
         """Return bytes of a pack that is not uploaded yet; None where the storage has it."""
         with self._lock:
-            if source != self._open and source not in self._pending:
-                source = self._own_number(source)
             if source == self._open:
                 return bytes(self._buffer[start:stop])
             view = self._pending.get(source)
             return None if view is None else bytes(view[start:stop])
-
-    def key(self, source: int) -> str:
-        """Return the key of a pack by its number."""
-        return pack_key(self.packs[source])
-
-    def _own_number(self, source: int) -> int:
-        """Return the number that a pack of this writer has, whatever it was adopted as; the lock is held."""
-        waiting = (number for number in (self._open, *self._pending) if number >= 0)
-        return next((number for number in waiting if self.packs[number] == self.packs[source]), source)
 
     async def flush(self) -> None:
         """Upload what is left and wait until everything is in the storage.

@@ -6,7 +6,7 @@ What is prepared here is used on every attempt as it is; a lost race writes noth
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from arraystore.commit.nodechanges import AppendMark
 from arraystore.commit.reader import ChunkReader
 from arraystore.errors import InvalidInputError
 from arraystore.format.envelope import pack_body
+from arraystore.format.ids import ID_BYTES
 from arraystore.format.layer import Attachment, Here, Layer
 from arraystore.format.manifest import Manifest, encode_manifest
 from arraystore.format.node import Node
@@ -28,6 +29,7 @@ from arraystore.format.record import (
     MAX_MESSAGE,
     MAX_METADATA,
     MAX_NOTE_IN_BODY,
+    MOST_PACKS_IN_BODY,
     Transaction,
     encode_note,
     fits_body,
@@ -76,6 +78,13 @@ class Prepared:
     swept
         Ids of what it deletes only since others have put it where everything goes; who takes it away from there again
         has saved it.
+    oldest
+        Smallest id of the objects that it brings in, and of the checkpoints that keep what it refers to besides; None
+        for neither.
+    packs
+        Ids of the packs that it brings in, as its record names them.
+    amends
+        Id of the snapshot whose place it takes.
     """
 
     id: bytes
@@ -88,6 +97,9 @@ class Prepared:
     marks: dict[bytes, AppendMark] = field(default_factory=dict)
     cuts: dict[bytes, tuple[int, ...]] = field(default_factory=dict)
     swept: frozenset[bytes] = frozenset()
+    oldest: bytes | None = None
+    packs: bytes | None = b""
+    amends: bytes | None = None
 
     def transaction(self, parent: bytes, branch: str, sequence: int, first: int = 0) -> Transaction:
         """Return the transaction as it stands in the record of a number, with its attachments from `first` on."""
@@ -95,7 +107,7 @@ class Prepared:
         if isinstance(log, TransactionLog):
             log = self.located(branch, sequence, first)
         note: bytes | int = self.note if len(self.note) <= MAX_NOTE_IN_BODY else 0
-        return Transaction(self.id, parent, self.time, self.isolation, note, log, first)
+        return Transaction(self.id, parent, self.time, self.isolation, note, log, first, self.amends, self.packs)
 
     def located(self, branch: str, sequence: int, first: int = 0) -> TransactionLog:
         """Return the log with its attachments placed in the record of a number."""
@@ -194,11 +206,12 @@ async def prepare(
     """
     await changes.packs.flush()
     nodes = changes.node_changes()
-    placing = _Placing(note, environment)
+    placing = _Placing(note, environment, changes.packs.known)
     await _place_chunks(placing, changes, reader, nodes)
     prepared = await placing.finish(changes.packs.storage, nodes, isolation)
     cuts = {node: array.visible for node, array in changes.arrays.items() if array.visible is not None}
-    return replace(prepared, marks=dict(changes.appends), cuts=cuts)
+    oldest = min(changes.borrowed + ([] if prepared.oldest is None else [prepared.oldest]), default=None)
+    return replace(prepared, marks=dict(changes.appends), cuts=cuts, oldest=oldest)
 
 
 async def _place_chunks(
@@ -269,9 +282,31 @@ def replaced_in_memory(prepared: Prepared, nodes: Sequence[NodeChange], environm
 
 def _same(prepared: Prepared, done: Prepared) -> Prepared:
     """Return a transaction that was written anew as the one that it is."""
-    return replace(
-        done, id=prepared.id, time=prepared.time, marks=prepared.marks, cuts=prepared.cuts, swept=prepared.swept
+    older = [each for each in (prepared.oldest, done.oldest) if each is not None]
+    packs = (
+        prepared.packs
+        if done.packs == b""
+        else None
+        if prepared.packs is None or done.packs is None
+        else _together(prepared.packs, done.packs)
     )
+    return replace(
+        done,
+        id=prepared.id,
+        time=prepared.time,
+        marks=prepared.marks,
+        cuts=prepared.cuts,
+        swept=prepared.swept,
+        oldest=min(older, default=None),
+        packs=packs,
+        amends=prepared.amends,
+    )
+
+
+def _together(*packs: bytes) -> bytes | None:
+    """Return ids of packs, one after the other; None if a body does not take as many."""
+    ids = {part[at : at + ID_BYTES] for part in packs for at in range(0, len(part), ID_BYTES)}
+    return b"".join(sorted(ids)) if len(ids) <= MOST_PACKS_IN_BODY else None
 
 
 async def upload(storage: Storage, objects: list[tuple[str, bytes]]) -> None:
@@ -308,8 +343,10 @@ async def final_references(changes: ChangeSet, reader: ChunkReader, node: Node) 
 class _Placing:
     """Finds a place for everything that a transaction consists of: body, attachment, or an object of its own."""
 
-    def __init__(self, note: bytes, environment: Environment) -> None:
+    def __init__(self, note: bytes, environment: Environment, known: Collection[bytes] = ()) -> None:
         self.note = note
+        self.known = known
+        self.brought: set[bytes] = set()
         self.environment = environment
         self.attachments = _Attachments(note)
         self.uploads: list[tuple[str, bytes]] = []
@@ -317,6 +354,8 @@ class _Placing:
 
     def add_manifest(self, node: bytes, manifest: Manifest, *, appended: bool) -> None:
         """Add chunks that are new."""
+        packs = manifest.packs
+        self.brought.update(packs[at : at + ID_BYTES] for at in range(0, len(packs), ID_BYTES))
         layer = Layer(self.environment.new_id(), manifest.box, manifest.count, manifest.has_deletions)
         presence = None
         if not layer.dense:
@@ -361,7 +400,12 @@ class _Placing:
             else:
                 place = number
         identifier, now = self.environment.new_id(), self.environment.now_us()
-        return Prepared(identifier, self.note, log, place, tuple(self.attachments.parts), now, isolation)
+        brought = self.brought.difference(self.known)
+        objects = [change.layer.id for change in log.chunks if change.layer.is_object]
+        oldest = min([*brought, *objects, *([place] if isinstance(place, bytes) else [])], default=None)
+        packs = _together(*brought)
+        attachments = tuple(self.attachments.parts)
+        return Prepared(identifier, self.note, log, place, attachments, now, isolation, oldest=oldest, packs=packs)
 
 
 def _detached(log: TransactionLog, attachments: _Attachments) -> tuple[TransactionLog, list[tuple[str, bytes]]]:

@@ -28,6 +28,8 @@ def proposal_of(prepared: Prepared, reads: ReadSet | None, guard: Collection[byt
         prepared.cuts,
         None if reads is None else reads.encode(),
         tuple(sorted(guard)),
+        prepared.oldest,
+        prepared.packs,
     )
 
 
@@ -43,6 +45,8 @@ def read_proposal(name: str, proposal: Proposal) -> tuple[Prepared, ReadSet | No
         proposal.isolation,
         {node: AppendMark(*mark) for node, mark in proposal.marks.items()},
         dict(proposal.cuts),
+        oldest=proposal.oldest,
+        packs=proposal.packs,
     )
     reads = None if proposal.reads is None else ReadSet.decode(name, proposal.reads)
     return prepared, reads, frozenset(proposal.guard)

@@ -6,6 +6,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from arraystore.commit.admission import crosses, crossing_error, objection
 from arraystore.commit.branch import Tip, passed_between
 from arraystore.commit.detect import Ours, detect
 from arraystore.commit.footprint import Footprint, footprint_of
@@ -173,6 +174,11 @@ async def check(log: BranchLog, request: Request, tip: Tip) -> Obstacle | None:
     """
     base = request.base
     passed = await passed_between(log, base.sequence, tip.sequence)
+    error = objection(request.prepared, tip.state)
+    if error is None and any(crosses(each.entry) for each in passed):
+        error = crossing_error(base.state, tip.state)
+    if error is not None:
+        raise error
     theirs = footprint_of(base.state, [item for each in passed for item in each.transactions])
     return await bring_up(log, request, theirs, tip)
 

@@ -110,15 +110,26 @@ def _shift(node: Node, append: Append, low: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(steps if axis == append.axis else 0 for axis in range(len(low)))
 
 
-def put_references(changes: ChangeSet, node: Node, part: References) -> npt.NDArray[np.int64]:
+def put_references(changes: ChangeSet, node: Node, part: References, *, known: bool = False) -> npt.NDArray[np.int64]:
     """Write references into a change set; packs, locations and inlined bytes come along.
+
+    Parameters
+    ----------
+    changes
+        The change set.
+    node
+        The array.
+    part
+        The references.
+    known
+        Whether what they refer to is committed already.
 
     Returns
     -------
     array
         The coordinates of the chunks.
     """
-    first_pack = changes.packs.adopt(part.packs)
+    first_pack = changes.packs.adopt(part.packs, known=known)
     source = part.source.copy()
     native = (source >= 0) & (source < VIRTUAL)
     source[native] += first_pack

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from arraystore.errors import FormatError, InvalidInputError
 from arraystore.format.layer import Layer
+from arraystore.format.lifecycle import BranchLife, Deleted, Expiry, Fence
 from arraystore.format.node import Node, NodeKind, ancestors
 from arraystore.format.record import Replacement, Transaction
 from arraystore.format.snapshot import Checkpoint, PageRef
@@ -54,6 +55,8 @@ class State:
     detached
         How many change logs since that checkpoint are not in the bodies of their records: a reader needs a request
         for each.
+    life
+        What the log says of the branch itself.
     """
 
     branch: str
@@ -67,6 +70,7 @@ class State:
     pages: tuple[PageRef, ...] = ()
     checkpoint: CheckpointRef | None = None
     detached: int = 0
+    life: BranchLife = BranchLife()
 
     def by_id(self, identifier: bytes) -> Node | None:
         """Return a node by its id; None if there is none."""
@@ -85,6 +89,10 @@ class State:
         builder.rewrite(sequence, replacements)
         return builder.build()
 
+    def lived(self, sequence: int, entry: Deleted | Fence | Expiry) -> State:
+        """Return the state after an entry that changes no data."""
+        return replace(self, sequence=sequence, life=self.life.after(entry))
+
     def to_checkpoint(self, pages: tuple[PageRef, ...]) -> Checkpoint:
         """Return this state as a checkpoint."""
         return Checkpoint(
@@ -96,6 +104,7 @@ class State:
             self.note,
             tuple(self.nodes.values()),
             pages,
+            self.life,
         )
 
 
@@ -134,7 +143,7 @@ class StateBuilder:
         nodes, keys = self._nodes, self._keys
         detached = self._state.detached
         for transaction, log, note in transactions:
-            if transaction.parent != self._state.snapshot:
+            if not _follows(transaction, self._state):
                 raise FormatError(name, "a transaction that does not follow the snapshot before it")
             detached += not isinstance(transaction.log, TransactionLog)
             shifts = _apply_nodes(nodes, keys, log.nodes, name)
@@ -167,6 +176,10 @@ class StateBuilder:
             self._nodes[key] = replace(self._nodes[key], layers=layers)
         self._state = replace(self._state, sequence=sequence)
 
+    def live(self, sequence: int, entry: Deleted | Fence | Expiry) -> None:
+        """Apply an entry that changes no data."""
+        self._state = self._state.lived(sequence, entry)
+
     def peek(self) -> State:
         """Return the state reached as a view, which changes with the builder."""
         return replace(self._state, nodes=self._nodes, keys=self._keys)
@@ -178,6 +191,12 @@ class StateBuilder:
 
     def _name(self, sequence: int) -> str:
         return f"record {sequence} of branch {self._state.branch!r}"
+
+
+def _follows(transaction: Transaction, state: State) -> bool:
+    if transaction.amends is None:
+        return transaction.parent == state.snapshot
+    return transaction.amends == state.snapshot and transaction.parent == state.parent
 
 
 def replaced_layers(layers: tuple[Layer, ...], item: Replacement) -> tuple[Layer, ...] | None:
@@ -210,6 +229,7 @@ def state_from_checkpoint(checkpoint: Checkpoint, identifier: bytes) -> State:
         {node.id: key for key, node in nodes.items()},
         checkpoint.pages,
         CheckpointRef(checkpoint.sequence, identifier),
+        life=checkpoint.life,
     )
 
 

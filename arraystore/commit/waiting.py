@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from arraystore.commit.admission import crosses, objection
 from arraystore.commit.branch import Step, Tip, steps_to
 from arraystore.commit.detect import Ours
 from arraystore.commit.environment import Environment
@@ -141,6 +142,11 @@ class Look:
 
 def goes_on(entry: Proposed, passage: Passage, environment: Environment) -> bool:
     """Tell whether a transaction goes on top of one more record; fits it there where it only has to grow."""
+    passed = passage.step.passed.entry
+    if crosses(passed) or objection(entry.prepared, passage.step.after) is not None:
+        return False
+    if not isinstance(passed, Commit):
+        return True
     theirs, before, after = passage.footprint, passage.step.before, passage.step.after
     if is_guarded(entry, theirs) or collisions(entry, theirs, before, after):
         return False
@@ -164,6 +170,6 @@ async def still_wanted(log: BranchLog, outstanding: Outstanding, tip: Tip) -> Pr
         passage = Passage(step)
         if entry.prepared.id in passage.refused:
             return None
-        if isinstance(step.passed.entry, Commit) and not goes_on(entry, passage, log.environment):
+        if not goes_on(entry, passage, log.environment):
             return None
     return entry.prepared

@@ -72,6 +72,9 @@ class Kind(enum.IntEnum):
     HINT = 9
     CHANGES = 10
     INTENT = 11
+    REPOSITORY_LOG = 12
+    SURVIVORS = 13
+    COLLECTION = 14
 
 
 BODY_LIMIT: dict[Kind, int] = {
@@ -86,6 +89,11 @@ BODY_LIMIT: dict[Kind, int] = {
     Kind.MANIFEST: 256 * MiB,
     Kind.TRANSACTION: 1024 * MiB,
     Kind.HISTORY: 256 * MiB,
+    Kind.SURVIVORS: 256 * MiB,
+    # a table of all tags and branches, some 100 bytes each
+    Kind.REPOSITORY_LOG: 256 * MiB,
+    # ids of objects that were committed with clocks ahead of the watermark
+    Kind.COLLECTION: 256 * MiB,
     Kind.HINT: 64 * 1024,
     Kind.CHANGES: 1024 * MiB,
     # attachments and bodies of a record, and what serializable transactions have read

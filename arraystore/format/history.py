@@ -10,11 +10,22 @@ import numpy as np
 from arraystore.errors import FormatError
 from arraystore.format.columns import decode_column, encode_column
 from arraystore.format.envelope import LATEST_TIME, Kind, encode_object, pack_body, read_object, read_tuple
-from arraystore.format.ids import ID_BYTES, all_different
+from arraystore.format.ids import ID_BYTES, all_different, id_to_text
 from arraystore.format.layer import read_id
 from arraystore.format.record import LONG_SKIP
 
-__all__ = ["HistoryPage", "SnapshotRow", "decode_history", "encode_history", "history_key", "page_span"]
+__all__ = [
+    "HistoryPage",
+    "SnapshotRow",
+    "Survivors",
+    "decode_history",
+    "decode_survivors",
+    "encode_history",
+    "encode_survivors",
+    "history_key",
+    "page_span",
+    "survivors_key",
+]
 
 MAX_ROWS = 1 << 20
 _NONE = bytes(ID_BYTES)
@@ -83,13 +94,14 @@ def encode_history(page: HistoryPage) -> bytes:
     FormatError
         If it has more rows than a reader accepts.
     """
-    rows = page.rows
+    body = (page.branch, page.level, page.index, _rows_to_wire(page.rows), page.checkpoints)
+    return encode_object(Kind.HISTORY, pack_body(body))
+
+
+def _rows_to_wire(rows: tuple[SnapshotRow, ...]) -> tuple[Any, ...]:
     if len(rows) > MAX_ROWS:
         raise FormatError("new history page", f"{len(rows)} rows; {MAX_ROWS} are allowed")
-    body = (
-        page.branch,
-        page.level,
-        page.index,
+    return (
         len(rows),
         encode_column(np.array([row.sequence for row in rows], dtype=np.int64)),
         b"".join(row.id for row in rows),
@@ -97,23 +109,24 @@ def encode_history(page: HistoryPage) -> bytes:
         encode_column(np.array([row.time for row in rows], dtype=np.int64)),
         encode_column(np.array([len(row.note) for row in rows], dtype=np.int64)),
         b"".join(row.note for row in rows),
-        page.checkpoints,
     )
-    return encode_object(Kind.HISTORY, pack_body(body))
 
 
 def decode_history(name: str, data: bytes | bytearray | memoryview, branch: str, level: int, index: int) -> HistoryPage:
     """Read a page and check that it is the one that its key promises; raises `FormatError`."""
     body = read_object(name, Kind.HISTORY, data)
-    found_branch, found_level, found_index, count, sequences, ids, parents, times, lengths, notes, checkpoints = (
-        read_tuple(name, body, str, int, int, int, bytes, bytes, bytes, bytes, bytes, bytes, tuple)
-    )
+    found_branch, found_level, found_index, wire, checkpoints = read_tuple(name, body, str, int, int, tuple, tuple)
     if (found_branch, found_level, found_index) != (branch, level, index):
         raise FormatError(name, f"holds page {found_level}/{found_index} of branch {found_branch[:80]!r}")
+    rows = _read_rows(name, wire, *page_span(level, index))
+    return HistoryPage(branch, level, index, rows, tuple([_read_checkpoint(name, c) for c in checkpoints]))
+
+
+def _read_rows(name: str, wire: Any, first: int, last: int) -> tuple[SnapshotRow, ...]:
+    count, sequences, ids, parents, times, lengths, notes = read_tuple(name, wire, int, *(bytes,) * 6)
     if not 0 <= count <= MAX_ROWS or len(ids) != count * ID_BYTES or len(parents) != count * ID_BYTES:
         raise FormatError(name, "columns have different lengths")
     numbers = decode_column(f"{name}: numbers", sequences, count)
-    first, last = page_span(level, index)
     if count and not (
         first <= int(numbers.min()) and int(numbers.max()) <= last and bool((np.diff(numbers) >= 0).all())
     ):
@@ -135,7 +148,52 @@ def decode_history(name: str, data: bytes | bytearray | memoryview, branch: str,
                 sequence_list[i], ids[at], None if parent == _NONE else parent, time_list[i], notes[end - size : end]
             )
         )
-    return HistoryPage(branch, level, index, tuple(rows), tuple([_read_checkpoint(name, c) for c in checkpoints]))
+    return tuple(rows)
+
+
+@dataclass(frozen=True)
+class Survivors:
+    """Snapshots that an expiry has left of the oldest part of a log.
+
+    Parameters
+    ----------
+    branch, upto
+        The log, and the number of the newest record of that part.
+    rows
+        The snapshots, oldest first; parents are those that are left.
+    checkpoints
+        Id of a checkpoint of each.
+    """
+
+    branch: str
+    upto: int
+    rows: tuple[SnapshotRow, ...]
+    checkpoints: tuple[bytes, ...]
+
+
+def survivors_key(branch_name: str, identifier: bytes) -> str:
+    """Return the key of a list of survivors; `branch_name` is in its form for keys."""
+    return f"history/{branch_name}/kept/{id_to_text(identifier)}"
+
+
+def encode_survivors(survivors: Survivors) -> bytes:
+    """Return the object for a list of survivors."""
+    assert len(survivors.rows) == len(survivors.checkpoints)
+    body = (survivors.branch, survivors.upto, _rows_to_wire(survivors.rows), b"".join(survivors.checkpoints))
+    return encode_object(Kind.SURVIVORS, pack_body(body))
+
+
+def decode_survivors(name: str, data: bytes | bytearray | memoryview, branch: str) -> Survivors:
+    """Read a list of survivors and check that it is of the log that it is read for; raises `FormatError`."""
+    body = read_object(name, Kind.SURVIVORS, data)
+    found_branch, upto, wire, checkpoints = read_tuple(name, body, str, int, tuple, bytes)
+    if found_branch != branch:
+        raise FormatError(name, f"holds snapshots of branch {found_branch[:80]!r}")
+    rows = _read_rows(name, wire, 0, upto)
+    if len(checkpoints) != len(rows) * ID_BYTES:
+        raise FormatError(name, "there is not one checkpoint for each snapshot")
+    ids = [checkpoints[at : at + ID_BYTES] for at in range(0, len(checkpoints), ID_BYTES)]
+    return Survivors(branch, upto, rows, tuple(ids))
 
 
 def _read_checkpoint(name: str, value: Any) -> tuple[int, bytes]:

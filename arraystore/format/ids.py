@@ -110,6 +110,12 @@ class IdSource:
             self._last = identifier
             return identifier
 
+    def advance(self, identifier: bytes) -> None:
+        """Make only ids above a given one from now on."""
+        if identifier > self._last:
+            with self._lock:
+                self._last = max(self._last, identifier)
+
     def __getstate__(self) -> dict[str, object]:
         return {"_clock_ms": self._clock_ms, "_random_bytes": self._random_bytes}
 

@@ -20,6 +20,7 @@ from arraystore.format.record import (
     MAX_ATTACHED,
     MAX_LOG_IN_BODY,
     MAX_NOTE_IN_BODY,
+    check_packs,
     decode_note,
     read_record_key,
     record_key,
@@ -79,6 +80,10 @@ class Proposal:
         What it depends on, encoded; None for nothing but what it overwrites.
     guard
         Arrays to which, if others have appended, its owner wants to look before it goes on.
+    oldest
+        Smallest id of the objects that it brings in; None if it brings in none.
+    packs
+        Ids of the packs that it brings in, as its record will name them.
     """
 
     id: bytes
@@ -92,6 +97,8 @@ class Proposal:
     cuts: Mapping[bytes, tuple[int, ...]] = field(default_factory=dict[bytes, tuple[int, ...]])
     reads: bytes | None = None
     guard: tuple[bytes, ...] = ()
+    oldest: bytes | None = None
+    packs: bytes | None = b""
 
 
 @dataclass(frozen=True)
@@ -146,7 +153,7 @@ def _proposal_wire(item: Proposal) -> tuple[Any, ...]:
     cuts = tuple(item.cuts.items())
     return (
         *(item.id, item.note, log, item.attachments, item.time, item.isolation),
-        *(marks, cuts, item.reads, b"".join(item.guard)),
+        *(marks, cuts, item.reads, b"".join(item.guard), item.oldest, item.packs),
     )
 
 
@@ -162,9 +169,12 @@ def decode_intent(name: str, data: bytes | bytearray | memoryview, branch: str, 
 
 
 def _read_proposal(name: str, value: Any) -> Proposal:
-    identifier, note, wire, attachments, time, isolation, marks, cuts, reads, guard = read_tuple(
-        name, value, bytes, bytes, (tuple, int), tuple, int, int, tuple, tuple, (bytes, type(None)), bytes
+    optional = (bytes, type(None))
+    identifier, note, wire, attachments, time, isolation, marks, cuts, reads, guard, oldest, packs = read_tuple(
+        name, value, bytes, bytes, (tuple, int), tuple, int, int, tuple, tuple, optional, bytes, optional, optional
     )
+    if oldest is not None:
+        read_id(name, oldest)
     if isolation not in (0, 1):
         raise FormatError(name, f"unknown isolation {isolation}")
     if not all(type(part) is bytes for part in attachments) or sum(map(len, attachments)) > MAX_ATTACHED:
@@ -203,6 +213,8 @@ def _read_proposal(name: str, value: Any) -> Proposal:
         dict([_read_cut(name, item) for item in cuts]),
         reads,
         tuple([guard[at : at + ID_BYTES] for at in range(0, len(guard), ID_BYTES)]),
+        oldest,
+        check_packs(name, packs),
     )
 
 

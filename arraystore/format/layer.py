@@ -81,6 +81,11 @@ class Layer:
         return "manifests/" + id_to_text(self.id)
 
     @property
+    def is_object(self) -> bool:
+        """Whether the manifest has an object of its own."""
+        return self.inline is None and self.attachment is None
+
+    @property
     def dense(self) -> bool:
         """Whether the manifest speaks of every cell of the box."""
         return self.count == self.box.volume

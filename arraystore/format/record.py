@@ -25,6 +25,20 @@ from arraystore.format.envelope import (
 )
 from arraystore.format.ids import ID_BYTES
 from arraystore.format.layer import Here, Layer, read_id
+from arraystore.format.lifecycle import (
+    NO_FENCE,
+    Deleted,
+    Expiry,
+    Fence,
+    Origin,
+    Reset,
+    origin_to_wire,
+    read_deleted,
+    read_expiry,
+    read_fence,
+    read_origin,
+    read_reset,
+)
 from arraystore.format.measure import measure
 from arraystore.format.transaction import TransactionLog, read_log
 
@@ -37,15 +51,21 @@ __all__ = [
     "MAX_METADATA",
     "MAX_NOTE_IN_BODY",
     "MAX_PACKED_LOG_IN_BODY",
+    "MOST_PACKS_IN_BODY",
     "Birth",
     "Body",
     "Commit",
+    "Deleted",
     "EntryKind",
+    "Expiry",
+    "Fence",
     "Origin",
     "Record",
     "Replacement",
+    "Reset",
     "Rewrite",
     "Transaction",
+    "check_packs",
     "decode_body",
     "decode_note",
     "decode_record",
@@ -80,6 +100,9 @@ shape of some arrays, travel in the body, and a commit of one chunk stays below 
 MAX_NOTE_IN_BODY = 256
 """Message and metadata above this are attached."""
 
+MOST_PACKS_IN_BODY = 8
+"""Ids of packs that a body names; who writes more of them in one commit writes megabytes."""
+
 MAX_ATTACHED = 256 * 1024
 """All attachments of a record together: what still travels as fast as a small object (20 ms a MiB to S3)."""
 
@@ -93,26 +116,36 @@ class EntryKind(enum.IntEnum):
     BIRTH = 0
     COMMIT = 1
     REWRITE = 2
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where a branch that was not the first one starts: a snapshot in another log, and its checkpoint."""
-
-    branch: str
-    sequence: int
-    checkpoint: bytes
+    RESET = 3
+    DELETED = 4
+    FENCE = 5
+    EXPIRY = 6
 
 
 @dataclass(frozen=True)
 class Birth:
-    """First entry of a branch: its first snapshot, empty or another branch's."""
+    """First entry of a branch: its first snapshot, empty or another branch's.
+
+    Parameters
+    ----------
+    snapshot, parent
+        Of the snapshot, and of the one before it.
+    time
+        Microseconds since 1970, by the writer's clock.
+    origin
+        Where the snapshot is, if it is another branch's.
+    fence
+        Watermark that holds from the beginning.
+    cause
+        Number of the repository record that created the branch; 0 for the first one.
+    """
 
     snapshot: bytes
     parent: bytes | None
     time: int
-    """Microseconds since 1970, by the writer's clock."""
     origin: Origin | None = None
+    fence: bytes = NO_FENCE
+    cause: int = 0
 
 
 @dataclass(frozen=True)
@@ -135,6 +168,11 @@ class Transaction:
         The changes, or the number of the attachment, or the id of the object in ``transactions/`` that holds them.
     first
         Where the attachments of the transaction begin among those of its record; their numbers count from there.
+    amends
+        Id of the snapshot whose place it takes in the history: the newest one, on top of which its changes apply.
+    packs
+        Ids of the packs that it brings in, one after the other; None if they are more than `MOST_PACKS_IN_BODY`, and
+        only its manifests tell.
     """
 
     id: bytes
@@ -144,6 +182,8 @@ class Transaction:
     note: bytes | int
     log: TransactionLog | int | bytes
     first: int = 0
+    amends: bytes | None = None
+    packs: bytes | None = b""
 
 
 @dataclass(frozen=True)
@@ -182,9 +222,11 @@ class Rewrite:
     """Entry that re-points layers and changes no data; not a snapshot, not shown in history."""
 
     replacements: tuple[Replacement, ...]
+    packs: bytes | None = b""
+    """Ids of the packs that it brings in, as in a `Transaction`."""
 
 
-Body = Birth | Commit | Rewrite
+Body = Birth | Commit | Rewrite | Reset | Deleted | Fence | Expiry
 
 
 @dataclass(frozen=True)
@@ -297,29 +339,35 @@ def encode_body(sequence: int, body: Body, branch: str) -> bytes:
     record = Here(branch, sequence)
     content: Any
     if isinstance(body, Birth):
-        origin = body.origin
         kind = EntryKind.BIRTH
-        content = (
-            body.snapshot,
-            body.parent,
-            body.time,
-            None if origin is None else (origin.branch, origin.sequence, origin.checkpoint),
-        )
+        content = (body.snapshot, body.parent, body.time, origin_to_wire(body.origin), body.fence, body.cause)
     elif isinstance(body, Commit):
         kind = EntryKind.COMMIT
         content = (tuple(_transaction_wire(t, branch, sequence) for t in body.transactions), b"".join(body.refused))
-    else:
+    elif isinstance(body, Rewrite):
         kind = EntryKind.REWRITE
-        content = tuple(
+        replaced = tuple(
             (r.node, r.first, r.last, r.count, tuple(a.to_wire(record) for a in r.added)) for r in body.replacements
         )
+        content = (replaced, body.packs)
+    else:
+        kind = _LIFECYCLE[type(body)]
+        content = body.to_wire()
     return pack_body((sequence, int(kind), content))
+
+
+_LIFECYCLE = {
+    Reset: EntryKind.RESET,
+    Deleted: EntryKind.DELETED,
+    Fence: EntryKind.FENCE,
+    Expiry: EntryKind.EXPIRY,
+}
 
 
 def _transaction_wire(item: Transaction, branch: str, sequence: int) -> tuple[Any, ...]:
     here = Here(branch, sequence, item.first)
     log = item.log.to_wire(here) if isinstance(item.log, TransactionLog) else item.log
-    return (item.id, item.parent, item.time, item.isolation, item.note, log, item.first)
+    return (item.id, item.parent, item.time, item.isolation, item.note, log, item.first, item.amends, item.packs)
 
 
 def decode_body(name: str, data: bytes, branch: str, sequence: int) -> Body:
@@ -333,23 +381,40 @@ def decode_body(name: str, data: bytes, branch: str, sequence: int) -> Body:
         return _read_birth(name, content)
     if kind == EntryKind.COMMIT:
         return _read_commit(name, content, branch, sequence)
-    if kind == EntryKind.REWRITE and content:
+    if kind == EntryKind.REWRITE:
+        replacements, packs = read_tuple(name, content, tuple, (bytes, type(None)))
+        if not replacements:
+            raise FormatError(name, "a rewrite of nothing")
         here = Here(branch, sequence)
-        return Rewrite(tuple([_read_replacement(name, item, here) for item in content]))
-    raise FormatError(name, f"unknown or empty entry of kind {kind}")
+        return Rewrite(tuple([_read_replacement(name, item, here) for item in replacements]), check_packs(name, packs))
+    if kind == EntryKind.RESET:
+        return read_reset(name, content)
+    if kind == EntryKind.DELETED:
+        return read_deleted(name, content)
+    if kind == EntryKind.FENCE:
+        return read_fence(name, content)
+    if kind == EntryKind.EXPIRY:
+        return read_expiry(name, content, sequence)
+    raise FormatError(name, f"unknown entry of kind {kind}")
+
+
+def check_packs(name: str, packs: bytes | None) -> bytes | None:
+    """Check the ids of packs in a body; raises `FormatError`."""
+    if packs is not None and (len(packs) % ID_BYTES or len(packs) > MOST_PACKS_IN_BODY * ID_BYTES):
+        raise FormatError(name, "packs that are no ids, or too many")
+    return packs
 
 
 def _read_birth(name: str, value: Any) -> Birth:
-    snapshot, parent, time, wire = read_tuple(name, value, bytes, (bytes, type(None)), int, (tuple, type(None)))
-    origin = None
-    if wire is not None:
-        branch, sequence, checkpoint = read_tuple(name, wire, str, int, bytes)
-        if sequence < 0:
-            raise FormatError(name, "a negative number of a record")
-        origin = Origin(branch, sequence, read_id(name, checkpoint))
+    snapshot, parent, time, wire, fence, cause = read_tuple(
+        name, value, bytes, (bytes, type(None)), int, (tuple, type(None)), bytes, int
+    )
+    origin = None if wire is None else read_origin(name, wire)
     if parent is not None:
         read_id(name, parent)
-    return Birth(read_id(name, snapshot), parent, check_time(name, time), origin)
+    if cause < 0:
+        raise FormatError(name, "a negative number of a record")
+    return Birth(read_id(name, snapshot), parent, check_time(name, time), origin, read_id(name, fence), cause)
 
 
 def _read_commit(name: str, value: Any, branch: str, sequence: int) -> Commit:
@@ -363,9 +428,11 @@ def _read_commit(name: str, value: Any, branch: str, sequence: int) -> Commit:
 
 
 def _read_transaction(name: str, value: Any, branch: str, sequence: int) -> Transaction:
-    identifier, parent, time, isolation, note, log, first = read_tuple(
-        name, value, bytes, bytes, int, int, (bytes, int), (tuple, bytes, int), int
+    identifier, parent, time, isolation, note, log, first, amends, packs = read_tuple(
+        name, value, bytes, bytes, int, int, (bytes, int), (tuple, bytes, int), int, *((bytes, type(None)),) * 2
     )
+    if amends is not None:
+        read_id(name, amends)
     if isolation not in (0, 1):
         raise FormatError(name, f"unknown isolation {isolation}")
     if (type(note) is int and note < 0) or (type(log) is int and log < 0) or first < 0:
@@ -375,7 +442,15 @@ def _read_transaction(name: str, value: Any, branch: str, sequence: int) -> Tran
     if type(log) is tuple:
         log = read_log(name, log, Here(branch, sequence, first))
     return Transaction(
-        read_id(name, identifier), read_id(name, parent), check_time(name, time), isolation, note, log, first
+        read_id(name, identifier),
+        read_id(name, parent),
+        check_time(name, time),
+        isolation,
+        note,
+        log,
+        first,
+        amends,
+        check_packs(name, packs),
     )
 
 

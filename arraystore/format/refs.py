@@ -14,18 +14,14 @@ __all__ = [
     "REPOSITORY_KEY",
     "Hint",
     "RepositoryInfo",
-    "Tag",
     "branch_prefix",
     "decode_hint",
     "decode_repository",
-    "decode_tag",
     "encode_hint",
     "encode_repository",
-    "encode_tag",
     "hint_key",
     "name_from_key",
     "name_in_key",
-    "tag_key",
 ]
 
 REPOSITORY_KEY = "repo"
@@ -65,11 +61,6 @@ def branch_prefix(branch: str) -> str:
     return f"refs/branch/{name_in_key(branch)}/"
 
 
-def tag_key(tag: str) -> str:
-    """Return the key of a tag."""
-    return f"refs/tag/{name_in_key(tag)}"
-
-
 def hint_key(branch: str) -> str:
     """Return the key of a branch's hint."""
     return f"hints/{name_in_key(branch)}"
@@ -105,70 +96,23 @@ class Hint:
         Number of a record that exists.
     checkpoint
         Id of the checkpoint of that record.
+    settings
+        Number of the newest repository record that its writer knew.
     """
 
     sequence: int
     checkpoint: bytes
+    settings: int = 0
 
 
 def encode_hint(hint: Hint) -> bytes:
     """Return the object for a hint."""
-    return encode_object(Kind.HINT, pack_body((hint.sequence, hint.checkpoint)))
+    return encode_object(Kind.HINT, pack_body((hint.sequence, hint.checkpoint, hint.settings)))
 
 
 def decode_hint(name: str, data: bytes | bytearray | memoryview) -> Hint:
     """Read a hint; raises `FormatError`."""
-    sequence, checkpoint = read_tuple(name, read_object(name, Kind.HINT, data), int, bytes)
-    if sequence < 0:
+    sequence, checkpoint, settings = read_tuple(name, read_object(name, Kind.HINT, data), int, bytes, int)
+    if sequence < 0 or settings < 0:
         raise FormatError(name, "a negative number of a record")
-    return Hint(sequence, read_id(name, checkpoint))
-
-
-@dataclass(frozen=True)
-class Tag:
-    """A name for one snapshot, for ever.
-
-    Parameters
-    ----------
-    name
-        Of the tag.
-    snapshot
-        What it names.
-    branch, sequence
-        Record that made the snapshot.
-    checkpoint
-        Id of a checkpoint of exactly this snapshot.
-    time
-        When it was made, microseconds since 1970.
-    """
-
-    name: str
-    snapshot: bytes
-    branch: str
-    sequence: int
-    checkpoint: bytes
-    time: int
-
-
-def encode_tag(tag: Tag) -> bytes:
-    """Return the object for a tag."""
-    body = (tag.name, tag.snapshot, tag.branch, tag.sequence, tag.checkpoint, tag.time)
-    return encode_object(Kind.TAG, pack_body(body))
-
-
-def decode_tag(name: str, data: bytes | bytearray | memoryview) -> Tag:
-    """Read a tag and check that it is the one that its key promises; raises `FormatError`."""
-    body = read_object(name, Kind.TAG, data)
-    tag, snapshot, branch, sequence, checkpoint, time = read_tuple(name, body, str, bytes, str, int, bytes, int)
-    if not _stands_at(name, tag):
-        raise FormatError(name, f"holds the tag {tag[:80]!r}")
-    if sequence < 0:
-        raise FormatError(name, "a negative number of a record")
-    return Tag(tag, read_id(name, snapshot), branch, sequence, read_id(name, checkpoint), check_time(name, time))
-
-
-def _stands_at(key: str, tag: str) -> bool:
-    try:
-        return tag_key(tag) == key
-    except InvalidInputError:
-        return False
+    return Hint(sequence, read_id(name, checkpoint), settings)

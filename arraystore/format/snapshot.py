@@ -14,6 +14,7 @@ from arraystore.format.envelope import Kind, check_time, encode_object, pack_bod
 from arraystore.format.ids import ID_BYTES, all_different, id_to_text
 from arraystore.format.layer import Layer, read_id
 from arraystore.format.layer_table import decode_layers, encode_layers
+from arraystore.format.lifecycle import BranchLife, life_to_wire, read_life
 from arraystore.format.node import DOCUMENT_NAMES, Documents, Node, NodeKind, check_path
 
 __all__ = ["MAX_NODES", "Checkpoint", "PageRef", "checkpoint_key", "decode_checkpoint", "encode_checkpoint"]
@@ -57,6 +58,8 @@ class Checkpoint:
         All nodes.
     pages
         Directory of the branch's history pages, oldest first.
+    life
+        What the log says of the branch itself.
     """
 
     branch: str
@@ -67,6 +70,7 @@ class Checkpoint:
     note: bytes
     nodes: tuple[Node, ...]
     pages: tuple[PageRef, ...]
+    life: BranchLife = BranchLife()
 
 
 def checkpoint_key(identifier: bytes) -> str:
@@ -171,6 +175,7 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
         checkpoint.note,
         _encode_nodes(checkpoint.nodes),
         tuple((p.level, p.index, p.lowest, p.highest) for p in checkpoint.pages),
+        life_to_wire(checkpoint.life),
     )
     return encode_object(Kind.CHECKPOINT, pack_body(body))
 
@@ -178,8 +183,8 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
 def decode_checkpoint(name: str, data: bytes | bytearray | memoryview) -> Checkpoint:
     """Read a checkpoint; raises `FormatError`."""
     body = read_object(name, Kind.CHECKPOINT, data)
-    branch, sequence, snapshot, parent, time, note, nodes, pages = read_tuple(
-        name, body, str, int, bytes, (bytes, type(None)), int, bytes, tuple, tuple
+    branch, sequence, snapshot, parent, time, note, nodes, pages, life = read_tuple(
+        name, body, str, int, bytes, (bytes, type(None)), int, bytes, tuple, tuple, tuple
     )
     if sequence < 0:
         raise FormatError(name, "a negative number of a record")
@@ -192,6 +197,7 @@ def decode_checkpoint(name: str, data: bytes | bytearray | memoryview) -> Checkp
         note,
         _decode_nodes(name, nodes),
         tuple([_read_page_ref(name, page) for page in pages]),
+        read_life(name, life),
     )
 
 

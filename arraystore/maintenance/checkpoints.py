@@ -18,7 +18,7 @@ from arraystore.format.record import LONG_SKIP
 from arraystore.format.refs import Hint, encode_hint, hint_key, name_in_key
 from arraystore.format.snapshot import PageRef, checkpoint_key, encode_checkpoint
 
-__all__ = ["MOST_DETACHED", "checkpoint_due", "write_checkpoint", "write_periodic"]
+__all__ = ["MOST_DETACHED", "checkpoint_due", "put_hint_of", "write_checkpoint", "write_periodic"]
 
 
 MOST_DETACHED = 8
@@ -59,7 +59,15 @@ async def write_checkpoint(log: BranchLog, state: State) -> CheckpointRef:
 
 
 async def _put_hint(log: BranchLog, to: CheckpointRef) -> None:
-    await log.storage.put(hint_key(log.branch), encode_hint(Hint(to.sequence, to.id)))
+    await log.storage.put(hint_key(log.branch), encode_hint(Hint(to.sequence, to.id, log.settings)))
+
+
+async def put_hint_of(log: BranchLog, state: State) -> None:
+    """Write the hint anew, so that it leads to what is known here."""
+    if state.checkpoint is None:
+        await write_checkpoint(log, state)
+    else:
+        await _put_hint(log, state.checkpoint)
 
 
 async def write_periodic(log: BranchLog, tip: Tip) -> State | None:
@@ -114,7 +122,7 @@ async def _new_pages(log: BranchLog, state: State, identifier: bytes) -> list[Hi
     before = state.checkpoint
     for index in range(max(0, covered(state.pages)) // LONG_SKIP, state.sequence // LONG_SKIP):
         first, last = page_span(1, index)
-        rows, _ = await rows_of_records(log, first, last)
+        rows = await rows_of_records(log, first, last)
         checkpoints: list[tuple[int, bytes]] = []
         if before is not None and before.sequence <= last:
             checkpoints.append((before.sequence, before.id))

@@ -16,7 +16,9 @@ def test_a_repository_is_created_though_the_acknowledgement_of_an_object_is_lost
 
 
 def test_a_tag_is_created_though_its_acknowledgement_is_lost() -> None:
-    storage = FaultyStorage(in_memory_storage(), [Fault("put_if_absent", key="refs/tag/v1", when="after")])
+    storage = FaultyStorage(
+        in_memory_storage(), [Fault("put_if_absent", key="refs/repository/000000000001", when="after")]
+    )
     repository = Repository.create(storage)
     snapshot = repository.lookup_branch("main")
     repository.create_tag("v1", snapshot)

@@ -1,0 +1,175 @@
+"""The repository log in use: finding its newest table, appending to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+from arraystore.commit.backoff import Backoff
+from arraystore.commit.environment import Environment
+from arraystore.commit.log import put_surely
+from arraystore.errors import FormatError, ObjectNotFoundError, StorageError
+from arraystore.format.repository_log import (
+    REPOSITORY_LOG_PREFIX,
+    RepositoryEntry,
+    RepositoryRecord,
+    RepositoryTable,
+    carried_from,
+    decode_repository_record,
+    encode_repository_record,
+    repository_record_key,
+)
+from arraystore.storage.protocol import Storage
+
+__all__ = ["RepositoryLog"]
+
+_TRIES = 100
+_EVERY = 64
+
+
+class RepositoryLog:
+    """The log of tags, branches, settings and watermarks.
+
+    Parameters
+    ----------
+    storage
+        Where it is.
+    environment
+        Time and chance.
+    """
+
+    def __init__(self, storage: Storage, environment: Environment) -> None:
+        self.storage = storage
+        self.environment = environment
+        self._known = RepositoryTable()
+        self._hint = 0
+        self._last = RepositoryRecord(0, ())
+
+    def hinted(self, number: int) -> None:
+        """Take note of a record that is believed to exist."""
+        self._hint = max(self._hint, number)
+
+    @property
+    def known(self) -> RepositoryTable:
+        """The newest table that was seen here."""
+        return self._known
+
+    async def table(self) -> RepositoryTable:
+        """Return the newest table: one LIST, and one or two GETs where it has changed."""
+        newest = await self._newest(max(self._known.number, self._hint))
+        if newest is None and self._hint > self._known.number:
+            newest = await self._newest(self._known.number)  # the hint was wrong
+        if newest is not None and newest > self._known.number:
+            self._see(await self._load(newest))
+        return self._known
+
+    def _see(self, table: RepositoryTable) -> None:
+        if table.number > self._known.number:
+            self._known = table
+
+    async def _newest(self, known: int) -> int | None:
+        """Return the number of the newest record from `known` on; None if there is none."""
+        newest: int | None = None
+        after = repository_record_key(known - 1) if known > 1 else REPOSITORY_LOG_PREFIX
+        async for page in self.storage.list(REPOSITORY_LOG_PREFIX, after):
+            for info in page:
+                text = info.key[len(REPOSITORY_LOG_PREFIX) :]
+                if len(text) == 12 and text.isascii() and text.isdigit():
+                    newest = int(text)
+        return newest
+
+    async def _load(self, number: int) -> RepositoryTable:
+        """Return the table after a record."""
+        base = carried_from(number) - 1
+        if self._known.number >= base or number % _EVERY == 0:
+            record = await self.read(number)
+            table = self._known
+        else:
+            record, before = await asyncio.gather(self.read(number), self.read(base))
+            assert before.table is not None
+            table = before.table
+        if record.table is not None:
+            return record.table
+        for at, entry in enumerate(record.entries, carried_from(number)):
+            if at > table.number:
+                table = _applied(number, table, entry)
+        return table
+
+    async def read(self, number: int) -> RepositoryRecord:
+        """Read a record."""
+        if self._last.number == number:
+            return self._last
+        key = repository_record_key(number)
+        record = decode_repository_record(key, await self.storage.get(key), number)
+        if number > self._last.number:
+            self._last = record
+        return record
+
+    async def append(self, decide: Callable[[RepositoryTable], RepositoryEntry | None]) -> RepositoryTable:
+        """Append an entry right behind the newest one.
+
+        Parameters
+        ----------
+        decide
+            Told the newest table, returns what to append, None if nothing is left to do; raises what speaks against
+            it.
+
+        Returns
+        -------
+        RepositoryTable
+            With the entry.
+
+        Raises
+        ------
+        StorageError
+            If the storage fails for so long that it stays unknown whether the entry arrived.
+        """
+        backoff = Backoff(self.environment)
+        table = await self.table()
+        for _ in range(_TRIES):
+            entry = decide(table)
+            if entry is None:
+                return table
+            backoff.begin()
+            after = await self._put(table, entry)
+            if after is not None:
+                backoff.won()
+                return after
+            backoff.lost()
+            await backoff.pause()
+            table = await self.table()
+        raise StorageError(f"{self.storage.location}: others were faster {_TRIES} times in a row; try again")
+
+    async def _put(self, table: RepositoryTable, entry: RepositoryEntry) -> RepositoryTable | None:
+        number = table.number + 1
+        entries: tuple[RepositoryEntry, ...] = ()
+        if carried_from(number) < number:
+            entries = (await self.read(number - 1)).entries
+        after = table.after(entry)
+        record = RepositoryRecord(number, (*entries, entry), None if number % _EVERY else after)
+        if not await put_surely(
+            self.storage, self.environment, repository_record_key(number), encode_repository_record(record)
+        ):
+            return None
+        self._last = record
+        self._see(after)
+        return after
+
+    async def entries(self) -> AsyncIterator[list[tuple[int, RepositoryEntry]]]:
+        """List entries with their numbers, newest first, 64 at a time."""
+        number = (await self.table()).number
+        while number > 0:
+            try:
+                record = await self.read(number)
+            except ObjectNotFoundError:
+                return  # tidied away
+            first = carried_from(number)
+            yield [(first + i, entry) for i, entry in enumerate(record.entries)][::-1]
+            number = first - 1
+
+
+def _applied(number: int, table: RepositoryTable, entry: RepositoryEntry) -> RepositoryTable:
+    try:
+        return table.after(entry)
+    except AssertionError:
+        raise FormatError(repository_record_key(number), "an entry that does not fit") from None

@@ -1,0 +1,130 @@
+"""Which snapshots are kept: those that the history of a branch or a tag shows.
+
+A collection keeps what these need, and whoever makes an old snapshot reachable anew checks that it is among them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from arraystore.commit.branch import load_checkpoint
+from arraystore.commit.history import read_survivors
+from arraystore.commit.log import BranchLog
+from arraystore.commit.state import State
+from arraystore.format.history import SnapshotRow
+from arraystore.format.lifecycle import Origin
+from arraystore.storage.protocol import Storage
+
+__all__ = ["Kept", "Stretch", "kept_snapshots"]
+
+Load = Callable[[Origin], Awaitable[State]]
+
+
+@dataclass(frozen=True, order=True)
+class Stretch:
+    """Neighbouring records of a log whose snapshots are kept.
+
+    Parameters
+    ----------
+    first, last
+        Numbers of the records.
+    bottom
+        Id of a checkpoint of the state before `first`, or at it where that is a birth or a reset; None for the empty
+        state.
+    """
+
+    first: int
+    last: int
+    bottom: bytes | None
+
+
+@dataclass(eq=False)
+class Kept:
+    """What is kept of one log.
+
+    Parameters
+    ----------
+    newest
+        Its newest state.
+    stretches
+        Kept records; they may overlap.
+    survivors
+        Kept snapshots of what has expired, with a checkpoint of each.
+    """
+
+    newest: State
+    stretches: list[Stretch] = field(default_factory=list[Stretch])
+    survivors: dict[bytes, tuple[SnapshotRow, bytes]] = field(default_factory=dict[bytes, tuple[SnapshotRow, bytes]])
+
+    def holds(self, sequence: int, snapshot: bytes) -> bool:
+        """Tell whether a snapshot of the log is kept."""
+        return snapshot in self.survivors or any(each.first <= sequence <= each.last for each in self.stretches)
+
+
+async def kept_snapshots(
+    storage: Storage, logs: Mapping[str, tuple[BranchLog, State]], roots: Iterable[Origin]
+) -> dict[str, Kept]:
+    """Work out what is kept.
+
+    Parameters
+    ----------
+    storage
+        Where checkpoints are.
+    logs
+        Every log, deleted branches included, and its newest state.
+    roots
+        Snapshots that are kept besides those of branches that exist: those of tags, for instance.
+    """
+    found = _Finding(storage, logs)
+    for _, state in logs.values():
+        if not state.life.deleted:
+            await found.add(state)
+    states = await asyncio.gather(*(found.load(root) for root in roots if found.wants(root)))
+    for state in states:
+        await found.add(state)
+    return found.kept
+
+
+class _Finding:
+    def __init__(self, storage: Storage, logs: Mapping[str, tuple[BranchLog, State]]) -> None:
+        self.kept = {name: Kept(state) for name, (_, state) in logs.items()}
+        self._storage = storage
+        self._logs = logs
+        self._seen: set[bytes] = set()
+
+    def wants(self, root: Origin) -> bool:
+        """Tell whether a checkpoint has not been looked at yet."""
+        return root.checkpoint not in self._seen
+
+    async def load(self, root: Origin) -> State:
+        """Read the checkpoint of a snapshot that is kept."""
+        self._seen.add(root.checkpoint)
+        return await load_checkpoint(self._storage, root.checkpoint)
+
+    async def add(self, state: State) -> None:
+        """Keep a state, and what its history shows."""
+        while True:
+            await self._of_log(state)
+            origin = state.life.origin
+            if origin is None or not self.wants(origin):
+                return
+            state = await self.load(origin)
+
+    async def _of_log(self, state: State) -> None:
+        log, newest = self._logs[state.branch]
+        kept = self.kept[state.branch]
+        start, gone = state.life.start, newest.life.expired
+        first = max(start, gone + 1)
+        if first <= state.sequence:
+            origin = state.life.origin
+            below = None if origin is None else origin.checkpoint
+            bottom = newest.life.base if gone >= start else below
+            kept.stretches.append(Stretch(first, state.sequence, bottom))
+        if gone >= start:
+            survivors = await read_survivors(log, newest.life)
+            if survivors is not None:
+                for row, checkpoint in zip(survivors.rows, survivors.checkpoints, strict=True):
+                    if start <= row.sequence <= state.sequence:
+                        kept.survivors[row.id] = row, checkpoint

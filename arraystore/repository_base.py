@@ -1,0 +1,142 @@
+"""What all parts of a repository share: where it is, and how snapshots are found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from arraystore.commit.branch import Tip, load_checkpoint, load_tip
+from arraystore.commit.history import Place, find_snapshot
+from arraystore.config import RepositoryConfig
+from arraystore.context import Context
+from arraystore.errors import InvalidInputError, RefNotFoundError, SnapshotNotFoundError
+from arraystore.format.history import SnapshotRow
+from arraystore.format.ids import id_from_text, id_to_text
+from arraystore.format.record import decode_note
+from arraystore.format.refs import RepositoryInfo
+from arraystore.format.repository_log import FIRST_BRANCH, Tag
+from arraystore.storage.protocol import Storage
+
+__all__ = ["RepositoryBase", "SnapshotInfo", "snapshot_info"]
+
+
+@dataclass(frozen=True)
+class SnapshotInfo:
+    """A snapshot in the history.
+
+    Parameters
+    ----------
+    id, parent_id
+        Of the snapshot and of the one before it.
+    written_at
+        When it was committed, by the writer's clock, in UTC.
+    message, metadata
+        What the writer said of it.
+    """
+
+    id: str
+    parent_id: str | None
+    written_at: datetime
+    message: str
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+def snapshot_info(row: SnapshotRow) -> SnapshotInfo:
+    message, metadata = decode_note(f"note of snapshot {id_to_text(row.id)}", row.note)
+    parent = None if row.parent is None else id_to_text(row.parent)
+    written = datetime.fromtimestamp(row.time / 1_000_000, UTC)
+    return SnapshotInfo(id_to_text(row.id), parent, written, message, metadata)
+
+
+class RepositoryBase:
+    """What a repository is, without what can be done with it.
+
+    Parameters
+    ----------
+    context
+        What its sessions share.
+    info
+        What the object ``repo`` says.
+    """
+
+    def __init__(self, context: Context, info: RepositoryInfo) -> None:
+        self._context = context
+        self._info = info
+        self._default_metadata: dict[str, Any] = {}
+
+    @property
+    def context(self) -> Context:
+        """What sessions of the repository share in this process."""
+        return self._context
+
+    @property
+    def id(self) -> str:
+        """Id of the repository."""
+        return id_to_text(self._info.id)
+
+    @property
+    def storage(self) -> Storage:
+        """Where it is."""
+        return self._context.storage
+
+    @property
+    def config(self) -> RepositoryConfig:
+        """Its configuration."""
+        return self._context.config
+
+    @property
+    def authorized_virtual_container_prefixes(self) -> set[str]:
+        """URL prefixes that virtual chunks may be read from."""
+        return set(self._context.containers.prefixes)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.storage.location}>"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RepositoryBase):
+            return NotImplemented
+        return self._info.id == other._info.id and self.storage.location == other.storage.location
+
+    def __hash__(self) -> int:
+        return hash(self._info.id)
+
+    # -- finding --------------------------------------------------------------------------------------------
+
+    async def _tip_of(self, branch: str | None, tag: str | None, snapshot_id: str | None) -> Tip:
+        """Return the record of a branch, a tag or a snapshot."""
+        given = [value for value in (branch, tag, snapshot_id) if value is not None]
+        if len(given) != 1:
+            raise InvalidInputError("give exactly one of branch, tag and snapshot_id")
+        if branch is not None:
+            return await self._context.tip(branch)
+        if tag is not None:
+            found = await self._tag(tag)
+            return Tip(await load_checkpoint(self.storage, found.origin.checkpoint), {})
+        assert snapshot_id is not None
+        return await self._tip_at(await self._find(id_from_text(snapshot_id)))
+
+    async def _tip_at(self, place: Place) -> Tip:
+        """Load the snapshot at a place."""
+        log = self._context.log(place.branch)
+        return await load_tip(log, place.hint, at=place.row.sequence, snapshot=place.row.id)
+
+    async def _find(self, snapshot: bytes) -> Place:
+        """Find a snapshot in any log; in that of main, which always exists, without asking for the others."""
+        branches = [FIRST_BRANCH]
+        for branch in branches:
+            place = await find_snapshot(self._context.log(branch), await self._context.newest(branch), snapshot)
+            if place is not None:
+                return place
+            if branch == FIRST_BRANCH:
+                branches += sorted((await self._context.repository_log.table()).branches.keys() - {FIRST_BRANCH})
+        raise SnapshotNotFoundError(
+            f"there is no snapshot {id_to_text(snapshot)} on any of the branches {', '.join(branches)}; if there was "
+            "one, it has expired"
+        )
+
+    async def _tag(self, tag: str) -> Tag:
+        found = (await self._context.repository_log.table()).tags.get(tag)
+        if found is None:
+            raise RefNotFoundError(f"there is no tag {tag!r}")
+        return found

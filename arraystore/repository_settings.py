@@ -1,0 +1,229 @@
+"""What a repository says of itself: configuration, metadata, status, flags, and the log of what was done to it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from arraystore.commit.branch import Tip
+from arraystore.commit.branching import append_when, settle
+from arraystore.commit.prepare import check_note
+from arraystore.config import RepositoryConfig
+from arraystore.containers import VirtualContainers
+from arraystore.creation import find_repository
+from arraystore.errors import InvalidInputError, RepositoryNotFoundError
+from arraystore.format.record import Body, Fence
+from arraystore.format.repository_log import FIRST_BRANCH, RepositoryEntry, RepositoryOperation, RepositoryTable
+from arraystore.maintenance.checkpoints import put_hint_of
+from arraystore.repository_base import RepositoryBase
+from arraystore.runtime import run
+from arraystore.status import (
+    FLAGS,
+    FeatureFlag,
+    RepoAvailability,
+    RepoStatus,
+    check_allowed,
+    flags_of,
+    status_of_table,
+)
+from arraystore.storage.protocol import Storage
+
+__all__ = ["SettingsMixin"]
+
+
+class SettingsMixin(RepositoryBase):
+    """Settings that are kept in the repository."""
+
+    async def _set(self, name: str, value: Any, *, checked: bool = True) -> RepositoryTable:
+        """Keep a setting; unless told otherwise only where the repository may be changed."""
+        entry = RepositoryEntry(RepositoryOperation.SETTING, self._context.environment.now_us(), name, value=value)
+
+        def decide(table: RepositoryTable) -> RepositoryEntry:
+            if checked:
+                check_allowed(table, name)
+            return entry
+
+        return await self._context.repository_log.append(decide)
+
+    # -- configuration --------------------------------------------------------------------------------------
+
+    @staticmethod
+    def fetch_config(storage: Storage) -> RepositoryConfig | None:
+        """Return the configuration that a repository keeps; None if there is no repository."""
+        return run(SettingsMixin.fetch_config_async(storage))
+
+    @staticmethod
+    async def fetch_config_async(storage: Storage) -> RepositoryConfig | None:
+        """Asynchronous twin of `fetch_config`."""
+        try:
+            context, info = await find_repository(storage, None, VirtualContainers(None))
+        except RepositoryNotFoundError:
+            return None
+        kept = (await context.repository_log.table()).settings.get("config")
+        return RepositoryConfig.from_dict(info.config if kept is None else kept)
+
+    def save_config(self, config: RepositoryConfig | None = None) -> None:
+        """Keep a configuration in the repository, for all who open it from now on.
+
+        Parameters
+        ----------
+        config
+            The configuration; by default the one that this object was opened with.
+        """
+        run(self.save_config_async(config))
+
+    async def save_config_async(self, config: RepositoryConfig | None = None) -> None:
+        """Asynchronous twin of `save_config`."""
+        table = await self._set("config", (config or self.config).to_dict())
+        log = self._context.log(FIRST_BRANCH)
+        log.settings = max(log.settings, table.number)
+        state = await self._context.newest_state(FIRST_BRANCH)
+        await put_hint_of(log, state)  # so that who opens the repository knows that there is something to look up
+
+    # -- metadata -------------------------------------------------------------------------------------------
+
+    def get_metadata(self) -> dict[str, Any]:
+        """Return the metadata of the repository: JSON values by name."""
+        return run(self.get_metadata_async())
+
+    async def get_metadata_async(self) -> dict[str, Any]:
+        """Asynchronous twin of `get_metadata`."""
+        return dict((await self._context.repository_log.table()).settings.get("metadata") or {})
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Metadata of the repository."""
+        return self.get_metadata()
+
+    def set_metadata(self, metadata: dict[str, Any]) -> None:
+        """Replace the metadata of the repository.
+
+        Raises
+        ------
+        InvalidInputError
+            If it cannot be stored.
+        ReadOnlyError
+            If the repository is read-only.
+        """
+        run(self.set_metadata_async(metadata))
+
+    async def set_metadata_async(self, metadata: dict[str, Any]) -> None:
+        """Asynchronous twin of `set_metadata`."""
+        check_note("", metadata)
+        await self._set("metadata", metadata)
+
+    def update_metadata(self, metadata: dict[str, Any]) -> dict[str, Any]:
+        """Set some of the metadata of the repository, and return all of it."""
+        return run(self.update_metadata_async(metadata))
+
+    async def update_metadata_async(self, metadata: dict[str, Any]) -> dict[str, Any]:
+        """Asynchronous twin of `update_metadata`."""
+        now = self._context.environment.now_us()
+
+        def decide(table: RepositoryTable) -> RepositoryEntry:
+            check_allowed(table, "metadata")
+            merged = {**(table.settings.get("metadata") or {}), **metadata}
+            check_note("", merged)
+            return RepositoryEntry(RepositoryOperation.SETTING, now, "metadata", value=merged)
+
+        table = await self._context.repository_log.append(decide)
+        return dict(table.settings["metadata"])
+
+    # -- status ---------------------------------------------------------------------------------------------
+
+    def get_status(self) -> RepoStatus:
+        """Return whether the repository may be changed."""
+        return run(self.get_status_async())
+
+    async def get_status_async(self) -> RepoStatus:
+        """Asynchronous twin of `get_status`."""
+        return status_of_table(await self._context.repository_log.table())
+
+    @property
+    def status(self) -> RepoStatus:
+        """Whether the repository may be changed."""
+        return self.get_status()
+
+    def set_status(self, status: RepoStatus) -> None:
+        """Say whether the repository may be changed.
+
+        Read-only holds for every commit from the moment that this returns, those of sessions that are open included.
+        """
+        run(self.set_status_async(status))
+
+    async def set_status_async(self, status: RepoStatus) -> None:
+        """Asynchronous twin of `set_status`."""
+        if not isinstance(status, RepoStatus):
+            raise InvalidInputError(f"a status is a RepoStatus, not a {type(status).__name__}")
+        reason = status.limited_availability_reason
+        value = {
+            "availability": str(status.availability.value),
+            "set_at": self._context.environment.now_us(),
+            "reason": reason,
+        }
+        table = await self._set("status", value, checked=False)
+        while True:  # whoever says so last sees to it that every branch knows
+            await self._tell_branches(table)
+            newest = await self._context.repository_log.table()
+            if newest.settings.get("status") == table.settings.get("status") and newest.branches == table.branches:
+                return
+            table = newest
+
+    async def _tell_branches(self, table: RepositoryTable) -> None:
+        read_only = status_of_table(table).availability == RepoAvailability.read_only
+        now = self._context.environment.now_us()
+
+        def decide(tip: Tip) -> Body | None:
+            life = tip.state.life
+            if life.deleted or life.read_only == read_only:
+                return None
+            return Fence(life.fence, now, read_only)
+
+        async def tell(branch: str) -> None:
+            log = self._context.log(branch)
+            self._context.seen(await append_when(log, await settle(log, table), decide))
+
+        await asyncio.gather(*(tell(name) for name, row in table.branches.items() if not row.deleted))
+
+    # -- flags ----------------------------------------------------------------------------------------------
+
+    def feature_flags(self) -> list[FeatureFlag]:
+        """Return the operations that can be switched off, and whether they are."""
+        return run(self.feature_flags_async())
+
+    async def feature_flags_async(self) -> list[FeatureFlag]:
+        """Asynchronous twin of `feature_flags`."""
+        return flags_of(await self._context.repository_log.table())
+
+    def enabled_feature_flags(self) -> list[FeatureFlag]:
+        """Return the operations that are allowed."""
+        return [flag for flag in self.feature_flags() if flag.enabled]
+
+    def disabled_feature_flags(self) -> list[FeatureFlag]:
+        """Return the operations that are switched off."""
+        return [flag for flag in self.feature_flags() if not flag.enabled]
+
+    def set_feature_flag(self, name: str, setting: bool | None) -> None:
+        """Allow an operation, switch it off, or leave it at its default.
+
+        Parameters
+        ----------
+        name
+            Of the operation: one of those that `feature_flags` lists.
+        setting
+            Whether it is allowed; None for the default.
+        """
+        run(self.set_feature_flag_async(name, setting))
+
+    async def set_feature_flag_async(self, name: str, setting: bool | None) -> None:
+        """Asynchronous twin of `set_feature_flag`."""
+        if name not in FLAGS:
+            raise InvalidInputError(f"there is no flag {name!r}; there are {', '.join(FLAGS)}")
+        now = self._context.environment.now_us()
+
+        def decide(table: RepositoryTable) -> RepositoryEntry:
+            check_allowed(table, "flags")
+            kept = {**(table.settings.get("flags") or {}), name: setting}
+            return RepositoryEntry(RepositoryOperation.SETTING, now, "flags", value=kept)
+
+        await self._context.repository_log.append(decide)

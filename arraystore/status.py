@@ -1,0 +1,103 @@
+"""Whether a repository may be changed, and which operations it allows: settings, checked where things happen."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from arraystore.errors import InvalidInputError, ReadOnlyError
+from arraystore.format.repository_log import RepositoryTable
+
+__all__ = ["FLAGS", "FeatureFlag", "RepoAvailability", "RepoStatus", "check_allowed", "flags_of", "status_of_table"]
+
+FLAGS = ("create_branch", "create_tag", "delete_branch", "delete_tag", "move_node")
+"""Operations that can be switched off."""
+
+
+class RepoAvailability(enum.StrEnum):
+    """Whether a repository may be changed."""
+
+    online = "online"
+    read_only = "read_only"
+
+
+@dataclass(frozen=True)
+class RepoStatus:
+    """Status of a repository.
+
+    Parameters
+    ----------
+    availability
+        Whether it may be changed.
+    set_at
+        Since when, by the clock of whoever said so; None if nobody ever did.
+    limited_availability_reason
+        Why, for people.
+    """
+
+    availability: RepoAvailability
+    set_at: datetime | None = None
+    limited_availability_reason: str | None = None
+
+
+@dataclass(frozen=True)
+class FeatureFlag:
+    """An operation that can be switched off.
+
+    Parameters
+    ----------
+    name
+        Of the operation.
+    default_enabled
+        What holds where nothing is said.
+    setting
+        What was said; None for nothing.
+    """
+
+    name: str
+    default_enabled: bool = True
+    setting: bool | None = None
+
+    @property
+    def enabled(self) -> bool:
+        """Whether the operation is allowed."""
+        return self.default_enabled if self.setting is None else self.setting
+
+
+def status_of_table(table: RepositoryTable) -> RepoStatus:
+    """Return the status that a table tells."""
+    kept: dict[str, Any] = table.settings.get("status") or {}
+    since = kept.get("set_at")
+    return RepoStatus(
+        RepoAvailability(kept.get("availability", "online")),
+        None if since is None else datetime.fromtimestamp(since / 1_000_000, UTC),
+        kept.get("reason"),
+    )
+
+
+def flags_of(table: RepositoryTable) -> list[FeatureFlag]:
+    """Return all flags as a table has them."""
+    kept: dict[str, Any] = table.settings.get("flags") or {}
+    return [FeatureFlag(name, True, kept.get(name)) for name in FLAGS]
+
+
+def check_allowed(table: RepositoryTable, operation: str) -> None:
+    """Check that an operation is allowed.
+
+    Raises
+    ------
+    ReadOnlyError
+        If the repository is read-only.
+    InvalidInputError
+        If the operation is switched off.
+    """
+    status = status_of_table(table)
+    if status.availability == RepoAvailability.read_only:
+        reason = status.limited_availability_reason
+        raise ReadOnlyError("the repository is read-only" + (f": {reason}" if reason else ""))
+    if not all(flag.enabled for flag in flags_of(table) if flag.name == operation):
+        raise InvalidInputError(
+            f"{operation} is switched off in this repository; set_feature_flag({operation!r}, True) allows it"
+        )
