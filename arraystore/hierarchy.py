@@ -349,12 +349,11 @@ class Hierarchy:
         """Return bytes of a chunk of this session that are in memory."""
         assert self.changes is not None
         source, offset, _ = entry
-        if start >= stop or source >= VIRTUAL:
-            return b"" if start >= stop else None
+        if start >= stop:
+            return b""
         if source == INLINE:
             return self.changes.inline[offset + start : offset + stop]  # a view would keep the buffer from growing
-        packs, place = self.changes.packs, (offset + start, offset + stop)
-        return packs.read(source, *place) or self.reader.waiting(packs.key(source), *place)
+        return self.changes.packs.read(source, offset + start, offset + stop) if source < VIRTUAL else None
 
     def _entry_object(self, entry: Entry) -> tuple[Any, str]:
         assert self.changes is not None

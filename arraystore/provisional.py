@@ -117,17 +117,16 @@ class UnsentReader(ChunkReader):
         self._packs = packs
         self._unsent = unsent
 
-    def waiting(self, key: str, start: int, stop: int) -> bytes | None:
-        """Return bytes of a pack of the session that waits for upload; None where it does not."""
+    def _waiting(self, key: str, start: int, stop: int) -> bytes | None:
         number = self._unsent.get(key)
         return None if number is None else self._packs.read(number, start, stop)
 
     def _native_sync(self, manifest: Manifest, source: int, start: int, stop: int) -> BytesLike:
-        data = self.waiting(manifest.pack_keys[source], start, stop)
+        data = self._waiting(manifest.pack_keys[source], start, stop)
         return super()._native_sync(manifest, source, start, stop) if data is None else data
 
     async def _native(self, manifest: Manifest, source: int, start: int, stop: int) -> BytesLike:
-        data = self.waiting(manifest.pack_keys[source], start, stop)
+        data = self._waiting(manifest.pack_keys[source], start, stop)
         return await super()._native(manifest, source, start, stop) if data is None else data
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,12 +11,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arraystore.announcing import announce
+from arraystore.commit.branch import Tip
 from arraystore.commit.changes import ChangeSet
 from arraystore.commit.reseat import put_references
+from arraystore.context import Context
 from arraystore.errors import InvalidInputError, NodeNotFoundError, SessionStateError
 from arraystore.format.box import Box
 from arraystore.format.node import Node, NodeKind
-from arraystore.format.references import DELETED, References
+from arraystore.format.references import DELETED, VIRTUAL, References
 from arraystore.format.zarr_changes import dimension_of
 from arraystore.format.zarr_metadata import array_info
 from arraystore.hierarchy import Hierarchy
@@ -32,12 +36,21 @@ _SHOWN = 3
 _LARGEST = (1 << 63) - 1
 
 
-class Readdressing(SessionView):
+class Readdressing(SessionView, ABC):
     """What a session can do to the places of chunks."""
 
+    def __init__(self, context: Context, tip: Tip) -> None:
+        super().__init__(context, tip)
+        self._announced: dict[bytes, bytes] = {}
+
+    @abstractmethod
     def check_writable(self, refusal: str = "the session is read-only") -> None:
         """Check that something may be written now."""
-        raise NotImplementedError
+
+    @property
+    @abstractmethod
+    def branch(self) -> str | None:
+        """Branch that the session commits to; None for a fork."""
 
     def shift_array(self, array_path: str, chunk_offset: Iterable[int]) -> None:
         """Move all chunks of an array by a vector; no data is read or written.
@@ -70,9 +83,8 @@ class Readdressing(SessionView):
         self.check_writable()
         places = await _places(self.hierarchy, array_path)
         move = _offset(chunk_offset, places.grid, array_path)
-        if any(move):
-            targets = places.coords + np.array(move, dtype=np.int64)
-            _apply(self.hierarchy, places, targets, _inside(targets, places.grid))
+        targets = places.coords + np.array(move, dtype=np.int64)
+        await self._rearrange(places, _Plan(targets, _inside(targets, places.grid)))
 
     def reindex_array(
         self, array_path: str, forward: Mapping, backward: Mapping | None = None, *, vectorized: bool = False
@@ -107,7 +119,8 @@ class Readdressing(SessionView):
         """
         self.check_writable()
         places = run(_places(self.hierarchy, array_path))
-        _reindex(self.hierarchy, places, forward, backward, vectorized)  # in the thread that the functions belong to
+        plan = _planned(places, forward, backward, vectorized)  # in the thread that the functions belong to
+        run(self._rearrange(places, plan))
 
     async def reindex_array_async(
         self, array_path: str, forward: Mapping, backward: Mapping | None = None, *, vectorized: bool = False
@@ -115,7 +128,33 @@ class Readdressing(SessionView):
         """Asynchronous twin of `reindex_array`."""
         self.check_writable()
         places = await _places(self.hierarchy, array_path)
-        _reindex(self.hierarchy, places, forward, backward, vectorized)
+        await self._rearrange(places, _planned(places, forward, backward, vectorized))
+
+    async def _rearrange(self, places: _Places, plan: _Plan) -> None:
+        moved = plan.keep & (plan.targets != places.coords).any(axis=1)
+        if not bool((moved | ~plan.keep).any()):
+            return
+        _check_distinct(places, plan)
+        if places.refers_to_packs(moved):
+            await self._keep_snapshot(places.node)
+        _apply(self.hierarchy, places, plan, moved)
+
+    async def _keep_snapshot(self, node: Node) -> None:
+        """Let no garbage collection take away what gets another reference now.
+
+        The chunks may be gone from the branch by the time of the commit, rewritten into other packs for instance.
+        """
+        if self.branch is None:
+            raise SessionStateError(
+                f"a fork cannot move chunks of array {'/' + node.path!r} that it has not written itself: "
+                "shift or reindex the array in the session, before or after its forks"
+            )
+        changes = self.hierarchy.writable()
+        snapshot = self._tip.state.snapshot
+        if snapshot not in self._announced:
+            self._announced[snapshot] = await announce(self.context, self._tip.state)
+        if self._announced[snapshot] not in changes.borrowed:
+            changes.borrowed.append(self._announced[snapshot])
 
 
 # -- what there is ------------------------------------------------------------------------------------------------
@@ -145,6 +184,26 @@ class _Places:
     alive: Bools
     base: References | None
     coords: Int64s
+
+    @property
+    def own(self) -> int:
+        """Number of chunks that the session wrote."""
+        return int(self.alive.sum())
+
+    def refers_to_packs(self, rows: Bools) -> bool:
+        """Tell whether some of the chunks are in packs of others."""
+        if self.base is None:
+            return False
+        source = self.base.source[rows[self.own :]]
+        return bool(((source >= 0) & (source < VIRTUAL)).any())
+
+
+@dataclass(frozen=True, eq=False)
+class _Plan:
+    """Where each chunk of an array goes, and which of them are kept."""
+
+    targets: Int64s
+    keep: Bools
 
 
 async def _places(hierarchy: Hierarchy, array_path: str) -> _Places:
@@ -211,9 +270,7 @@ def _offset(chunk_offset: Iterable[int], grid: tuple[int, ...], path: str) -> tu
     return tuple([max(-side, min(side, step)) for step, side in zip(move, grid, strict=True)])
 
 
-def _reindex(
-    hierarchy: Hierarchy, places: _Places, forward: Mapping, backward: Mapping | None, vectorized: bool
-) -> None:
+def _planned(places: _Places, forward: Mapping, backward: Mapping | None, vectorized: bool) -> _Plan:
     targets, named = _mapped(forward, places.coords, vectorized)
     keep = named & _inside(targets, places.grid)
     if backward is not None:
@@ -226,7 +283,7 @@ def _reindex(
                 f"backward does not undo forward: chunk {_shown(start)} goes to {_shown(end)}, "
                 f"to which backward says {_shown(back[at]) if named[at] else None}"
             )
-    _apply(hierarchy, places, targets, keep)
+    return _Plan(targets, keep)
 
 
 def _mapped(function: Mapping, coords: Int64s, vectorized: bool) -> tuple[Int64s, Bools]:
@@ -273,39 +330,35 @@ def _shown(row: Int64s) -> str:
 # -- bringing it there --------------------------------------------------------------------------------------------
 
 
-def _apply(hierarchy: Hierarchy, places: _Places, targets: Int64s, keep: Bools) -> None:
-    """Move every chunk to its target, or drop it."""
-    box, node = _whole(places.grid), places.node
-    moved = keep & (targets != places.coords).any(axis=1)
-    if not bool((moved | ~keep).any()):
-        return
-    taken = box.numbers(targets[keep])
-    _check_distinct(box, taken, node)
-    left = places.coords[moved | ~keep]
-    vacated = left[~np.isin(box.numbers(left), taken)]
-    own = int(places.alive.sum())
+def _apply(hierarchy: Hierarchy, places: _Places, plan: _Plan, moved: Bools) -> None:
+    """Move chunks to their targets, and drop those that are not kept."""
+    box, node, own = _whole(places.grid), places.node, places.own
+    left = places.coords[moved | ~plan.keep]
+    vacated = left[~np.isin(box.numbers(left), box.numbers(plan.targets[plan.keep]))]
     changes = hierarchy.writable()
     with changes.lock:
         changes.check_open()
         _check_unchanged(hierarchy, changes, places)
         changes.appends.pop(node.id, None)  # what was appended has its place now: nobody may move it again
-        changes.touch_many(node, np.concatenate([vacated, targets[moved]]))
+        changes.touch_many(node, np.concatenate([vacated, plan.targets[moved]]))
         _vacate(changes, node, vacated)
-        if places.base is not None and bool(moved[own:].any()):
-            part = places.base.take(moved[own:])
-            put_references(changes, node, replace(part, coords=targets[own:][moved[own:]]))
-        if bool(moved[:own].any()):
-            values = places.written[1][places.alive][moved[:own]]
-            changes.array(node).table.put_many(targets[:own][moved[:own]], *values.T)
+        of_base, of_own = moved[own:], moved[:own]
+        if places.base is not None and bool(of_base.any()):
+            part = places.base.take(of_base)
+            put_references(changes, node, replace(part, coords=plan.targets[own:][of_base]), known=True)
+        if bool(of_own.any()):
+            values = places.written[1][places.alive][of_own]
+            changes.array(node).table.put_many(plan.targets[:own][of_own], *values.T)
         hierarchy.forget()
 
 
-def _check_distinct(box: Box, taken: Int64s, node: Node) -> None:
-    ordered = np.sort(taken)
+def _check_distinct(places: _Places, plan: _Plan) -> None:
+    box = _whole(places.grid)
+    ordered = np.sort(box.numbers(plan.targets[plan.keep]))
     again = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
     if len(again):
         shown = ", ".join(map(_shown, box.coords(again[:_SHOWN])))
-        raise InvalidInputError(f"several chunks of array {'/' + node.path!r} would get the same place: {shown}")
+        raise InvalidInputError(f"several chunks of array {'/' + places.node.path!r} would get the same place: {shown}")
 
 
 def _check_unchanged(hierarchy: Hierarchy, changes: ChangeSet, places: _Places) -> None:

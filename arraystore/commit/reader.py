@@ -155,10 +155,6 @@ class ChunkReader:
             return self.storage.get_range_sync(key, start, stop)
         return (await self.storage.get_ranges(key, [(start, stop)]))[0]
 
-    def waiting(self, key: str, start: int, stop: int) -> bytes | None:
-        """Return bytes of a pack of somebody else's that waits for upload in this process; None where none does."""
-        return None
-
     def virtual_object(self, table: Locations, location: int) -> tuple[Storage, str]:
         """Return storage and key of a virtual chunk."""
         url = table.url(location)

@@ -18,6 +18,7 @@ from arraystore import (
     Repository,
     RepositoryConfig,
     Session,
+    SessionStateError,
     in_memory_storage,
 )
 from arraystore.conflicts import ConflictType
@@ -87,10 +88,26 @@ def test_a_shift_reads_and_writes_no_data() -> None:
     session = repository.writable_session("main")
     storage.reset()
     session.shift_array("a", (3, 0))
-    assert storage.counts.total == 0  # the manifest is known already
     session.commit("shifted")
     assert storage.counts["put_if_absent"] == 1
+    assert [key.partition("/")[0] for operation, key in storage.log if operation == "put"] == ["snapshots"]
+    assert storage.counts.total <= 6
     assert not any(key.startswith("chunks/") for _, key in storage.log)
+
+
+def test_a_shift_of_inlined_chunks_asks_for_nothing_but_its_commit() -> None:
+    storage = CountingStorage(in_memory_storage())
+    repository = Repository.create(storage)
+    session = repository.writable_session("main")
+    zarr.create_array(session.store, name="a", shape=(64,), chunks=(1,), dtype="i8")[...] = 7
+    session.commit("values")
+    repository.wait_for_maintenance()
+    session = repository.writable_session("main")
+    storage.reset()
+    session.shift_array("a", (3,))
+    assert storage.counts.total == 0
+    session.commit("shifted")
+    assert (storage.counts.total, storage.counts["put_if_absent"]) == (1, 1)
 
 
 def test_it_moves_what_is_not_committed_yet_over_what_is(repository: Repository) -> None:
@@ -284,21 +301,21 @@ def test_a_serializable_session_depends_on_all_chunks_of_what_it_shifts() -> Non
     assert {c.conflict_type for c in caught.value.conflicts} == {ConflictType.ReadConflict}
 
 
-@pytest.mark.parametrize("travels", [False, True])
-def test_a_fork_can_shift_what_its_session_has_not_uploaded(travels: bool) -> None:
-    repository = Repository.create(in_memory_storage(), RepositoryConfig(inline_chunk_threshold_bytes=0))
+def test_a_fork_moves_what_it_has_written_and_leaves_the_rest_to_its_session() -> None:
+    repository = repository_with(numbers(), (1,), inline_chunk_threshold_bytes=0)
     session = repository.writable_session("main")
-    zarr.create_array(session.store, name="a", shape=(SIZE,), chunks=(1,), dtype="i8")[...] = numbers()
-    fork = session.fork()
-    if travels:
-        fork = pickle.loads(pickle.dumps(fork))
-    fork.shift_array("a", (1,))
-    expected = [0, 1, 2, 3, 4, 5]
-    assert read(fork).tolist() == expected
+    zarr.create_array(session.store, name="b", shape=(SIZE,), chunks=(1,), dtype="i8")
+    fork = pickle.loads(pickle.dumps(session.fork()))
+    with pytest.raises(SessionStateError, match="shift or reindex the array in the session"):
+        fork.shift_array("a", (1,))
+    zarr.open_array(fork.store, path="b", mode="r+")[...] = numbers()
+    fork.shift_array("b", (1,))
     session.merge(fork)
-    assert read(session).tolist() == expected
-    session.commit("shifted by a fork")
-    assert read(repository.readonly_session("main")).tolist() == expected
+    session.shift_array("a", (-1,))
+    session.commit("shifted by both")
+    reader = repository.readonly_session("main")
+    assert read(reader, "a").tolist() == [2, 3, 4, 5, 6, 0]
+    assert read(reader, "b").tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_shift_since_a_fork_was_taken_overlaps_with_what_the_fork_writes(repository: Repository) -> None:
