@@ -8,148 +8,31 @@
 >>> snapshot = session.commit("four ones")
 """
 
-from arraystore.commit.solvers import BasicConflictSolver, ConflictDetector, ConflictSolver, Solution, Versions
-from arraystore.config import RepositoryConfig
-from arraystore.conflicts import Conflict, ConflictType, VersionSelection
-from arraystore.diff import Diff
-from arraystore.distributed import extract_session, merge_sessions
-from arraystore.errors import (
-    AlreadyExistsError,
-    ArrayStoreError,
-    ConflictError,
-    FormatError,
-    InvalidInputError,
-    InvalidKeyError,
-    MergeConflictError,
-    NodeNotFoundError,
-    NotFoundError,
-    ObjectNotFoundError,
-    ReadOnlyError,
-    RebaseFailedError,
-    RefNotFoundError,
-    RepositoryNotFoundError,
-    SessionExpiredError,
-    SessionStateError,
-    SnapshotExpiredError,
-    SnapshotNotFoundError,
-    StorageError,
-    UnmergedForksWarning,
-    UnsupportedStorageError,
-)
-from arraystore.fork_session import ForkSession
-from arraystore.repository import Repository, SnapshotInfo
-from arraystore.session import Session
-from arraystore.status import FeatureFlag, RepoAvailability, RepoStatus
-from arraystore.storage import (
-    ByteRange,
-    BytesLike,
-    CountingStorage,
-    Counts,
-    DeleteFailure,
-    Fault,
-    FaultyStorage,
-    FsspecStorage,
-    GcsBearerCredential,
-    InjectedFaultError,
-    Latency,
-    LatencyStorage,
-    LocalStorage,
-    MemoryStorage,
-    ObjectInfo,
-    ObstoreStorage,
-    S3StaticCredentials,
-    Storage,
-    StorageConcurrencySettings,
-    StorageRetriesSettings,
-    StorageSettings,
-    StorageTimeoutSettings,
-    WrapperStorage,
-    azure_storage,
-    fsspec_storage,
-    gcs_storage,
-    in_memory_storage,
-    local_filesystem_storage,
-    r2_storage,
-    s3_storage,
-    storage_from_url,
-)
-from arraystore.store import ArrayStore
-from arraystore.virtual_refs import VirtualChunkSpec
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "AlreadyExistsError",
-    "ArrayStore",
-    "ArrayStoreError",
-    "BasicConflictSolver",
-    "ByteRange",
-    "BytesLike",
-    "Conflict",
-    "ConflictDetector",
-    "ConflictError",
-    "ConflictSolver",
-    "ConflictType",
-    "CountingStorage",
-    "Counts",
-    "DeleteFailure",
-    "Diff",
-    "Fault",
-    "FaultyStorage",
-    "FeatureFlag",
-    "ForkSession",
-    "FormatError",
-    "FsspecStorage",
-    "GcsBearerCredential",
-    "InjectedFaultError",
-    "InvalidInputError",
-    "InvalidKeyError",
-    "Latency",
-    "LatencyStorage",
-    "LocalStorage",
-    "MemoryStorage",
-    "MergeConflictError",
-    "NodeNotFoundError",
-    "NotFoundError",
-    "ObjectInfo",
-    "ObjectNotFoundError",
-    "ObstoreStorage",
-    "ReadOnlyError",
-    "RebaseFailedError",
-    "RefNotFoundError",
-    "RepoAvailability",
-    "RepoStatus",
-    "Repository",
-    "RepositoryConfig",
-    "RepositoryNotFoundError",
-    "S3StaticCredentials",
-    "Session",
-    "SessionExpiredError",
-    "SessionStateError",
-    "SnapshotExpiredError",
-    "SnapshotInfo",
-    "SnapshotNotFoundError",
-    "Solution",
-    "Storage",
-    "StorageConcurrencySettings",
-    "StorageError",
-    "StorageRetriesSettings",
-    "StorageSettings",
-    "StorageTimeoutSettings",
-    "UnmergedForksWarning",
-    "UnsupportedStorageError",
-    "VersionSelection",
-    "Versions",
-    "VirtualChunkSpec",
-    "WrapperStorage",
-    "azure_storage",
-    "extract_session",
-    "fsspec_storage",
-    "gcs_storage",
-    "in_memory_storage",
-    "local_filesystem_storage",
-    "merge_sessions",
-    "r2_storage",
-    "s3_storage",
-    "storage_from_url",
-]
+if TYPE_CHECKING:
+    from arraystore.public import *  # noqa: F403
+else:
+    # Everything is imported when the first of it is asked for: what needs nothing of it, such as the help of the
+    # command line, starts at once.
+
+    def _public() -> Any:
+        import importlib
+
+        return importlib.import_module("arraystore.public")
+
+    def __getattr__(name: str) -> Any:
+        if not name.startswith("__") or name == "__all__":
+            public = _public()
+            if name == "__all__" or name in public.__all__:
+                return globals().setdefault(name, getattr(public, name))
+            if name in globals():  # a module of the package, imported by now
+                return globals()[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_public().__all__})

@@ -14,7 +14,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 FLOORS = (
     {"cli"},
     {"copying", "dask", "ingest", "simulation", "spark", "virtual", "xarray"},
-    {"__init__"},
+    {"__init__", "public"},
     {
         "config",
         "containers",
@@ -42,6 +42,7 @@ FLOORS = (
         "repository",
         "repository_base",
         "repository_care",
+        "repository_comparison",
         "repository_history",
         "repository_refs",
         "repository_settings",

@@ -1,0 +1,55 @@
+"""What the package offers under its own name, and that nothing heavy is imported before somebody asks for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import arraystore
+from arraystore import public
+
+
+def python(program: str) -> str:
+    package = str(Path(arraystore.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60,
+        env={**os.environ, "PYTHONPATH": package},
+    )  # fmt: skip
+    return done.stdout.strip()
+
+
+def test_everything_public_is_there_and_named() -> None:
+    for name in public.__all__:
+        assert getattr(arraystore, name) is getattr(public, name)
+    assert set(public.__all__) <= set(dir(arraystore))
+    assert arraystore.__all__ == public.__all__
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="'arraystore' has no attribute 'nonsense'"):
+        arraystore.nonsense  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_all_names_can_be_imported_at_once_and_modules_found() -> None:
+    assert (
+        python("from arraystore import *; print(Repository.__name__, s3_storage.__name__)") == "Repository s3_storage"
+    )
+    assert python("import arraystore; print(arraystore.storage.__name__)") == "arraystore.storage"
+
+
+def test_the_package_alone_is_imported_without_zarr() -> None:
+    heavy = "{*sys.modules} & {'zarr', 'numpy', 'obstore', 'pyspark', 'xarray', 'rich', 'typer'}"
+    assert python(f"import sys, arraystore; print({heavy})") == "set()"
+
+
+def test_the_help_of_the_command_line_does_not_wait_for_zarr() -> None:
+    program = (
+        "import sys; from arraystore.cli import main\n"
+        "sys.stdout = sys.stderr; main(['--help']); main(['log', '--help'])\n"
+        "print({*sys.modules} & {'zarr', 'obstore', 'pyspark', 'xarray'}, file=sys.__stdout__)"
+    )
+    assert python(program) == "set()"
