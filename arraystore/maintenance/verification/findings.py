@@ -184,17 +184,25 @@ class Use:
         Of the array; empty for the hierarchy as a whole.
     kept
         Retained snapshots of the log, in order; the list grows as the log is read.
-    first
-        Position of the first one that has it.
+    first, end
+        Position of the first one that has it, and of the first one after that that has not; None as long as all have.
     """
 
-    __slots__ = ("end", "first", "kept", "path")
+    __slots__ = ("also", "end", "first", "kept", "path")
 
     def __init__(self, path: str | None, kept: list[bytes], first: int, end: int | None = None) -> None:
         self.path = path
         self.kept = kept
         self.first = first
         self.end = end
+        self.also: list[Use] | None = None
+        """Other places where the same thing is used."""
+
+    def share(self, other: Use) -> None:
+        """Take note of another place."""
+        if self.also is None:
+            self.also = []
+        self.also.append(other)
 
     @property
     def required(self) -> bool:
@@ -206,6 +214,11 @@ class Use:
         for at in range(self.first, len(self.kept) if self.end is None else self.end):
             yield self.kept[at]
 
+    def places(self) -> Iterator[Use]:
+        """Yield this and all other places."""
+        yield self
+        yield from self.also or ()
+
 
 class _Entry:
     def __init__(self, severity: Severity, key: str, problem: str, repair: str) -> None:
@@ -216,8 +229,9 @@ class _Entry:
         self.uses: list[Use] = []
 
     def finding(self) -> Finding:
-        snapshots = sorted({snapshot for use in self.uses for snapshot in use.snapshots()})
-        arrays = sorted({use.path for use in self.uses if use.path is not None})
+        uses = [place for use in self.uses for place in use.places()]
+        snapshots = sorted({snapshot for use in uses for snapshot in use.snapshots()})
+        arrays = sorted({use.path for use in uses if use.path is not None})
         return Finding(
             self.severity,
             self.key,

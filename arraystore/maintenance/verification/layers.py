@@ -112,8 +112,7 @@ class LayerChecker:
         self._collector = collector
         self._counts = counts
         self._consumer = consumer
-        self._done: set[_Shape] = set()
-        self._wrong: dict[_Shape, list[tuple[str, str, str]]] = {}
+        self._done: dict[_Shape, Use] = {}
         self._room = asyncio.Semaphore(_PARALLEL)
 
     async def check(self, items: Iterable[LayerUse], records: dict[tuple[str, int], Record]) -> None:
@@ -129,11 +128,12 @@ class LayerChecker:
         new: list[LayerUse] = []
         for item in items:
             shape = item.layer.id, item.layer.shift
-            for key, problem, repair in self._wrong.get(shape, ()):
-                self._collector.error(key, problem, repair, [item.use])
-            if shape not in self._done:
-                self._done.add(shape)
-                new.append(item)
+            known = self._done.get(shape)
+            if known is not None:
+                known.share(item.use)
+                continue
+            self._done[shape] = item.use
+            new.append(item)
         for at in range(0, len(new), 4 * _PARALLEL):
             await asyncio.gather(*(self._check(item, records) for item in new[at : at + 4 * _PARALLEL]))
 
@@ -216,7 +216,6 @@ class LayerChecker:
 
     def _error(self, item: LayerUse, key: str, problem: str, repair: str) -> None:
         self._collector.error(key, problem, repair, [item.use])
-        self._wrong.setdefault((item.layer.id, item.layer.shift), []).append((key, problem, repair))
 
 
 def _name(layer: Layer) -> str:

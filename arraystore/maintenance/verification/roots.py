@@ -14,8 +14,8 @@ from arraystore.commit.retention import Kept, kept_snapshots
 from arraystore.commit.state import State
 from arraystore.errors import ArrayStoreError, FormatError, NotFoundError, ObjectNotFoundError
 from arraystore.format.intent import read_intent_key
-from arraystore.format.lifecycle import Origin
-from arraystore.format.record import read_record_key
+from arraystore.format.lifecycle import Expiry, Origin
+from arraystore.format.record import first_carried, read_record_key
 from arraystore.format.refs import branch_prefix, name_from_key
 from arraystore.format.repository_log import (
     REPOSITORY_LOG_PREFIX,
@@ -28,7 +28,7 @@ from arraystore.format.repository_log import (
 from arraystore.maintenance.verification.findings import Collector
 from arraystore.storage.protocol import ObjectInfo, Storage
 
-__all__ = ["LogRoot", "Refs", "kept_of", "open_logs", "read_repository_log", "sort_refs"]
+__all__ = ["LogRoot", "Refs", "kept_of", "last_expiry", "open_logs", "read_repository_log", "sort_refs"]
 
 _PARALLEL = 16
 _RESTORE = "restore the object from a backup or an older version in the bucket"
@@ -145,10 +145,11 @@ async def read_repository_log(
     records = {number: record for number in numbers if (record := await read(number)) is not None}
     if not numbers:
         return RepositoryTable()
-    for number in range(numbers[0], numbers[-1]):
+    # Old records may have been tidied away, but none that the newest one goes on from.
+    for number in range(min(numbers[0], carried_from(numbers[-1])), numbers[-1]):
         if number not in numbers:
             what = "the record of the repository log does not exist, though later ones do"
-            collector.error(repository_record_key(number), what, _RESTORE)
+            collector.warning(repository_record_key(number), what, _RESTORE)
     return _replayed(records, numbers[-1], collector)
 
 
@@ -194,6 +195,22 @@ async def open_logs(logs: Iterable[LogRoot], collector: Collector) -> None:
                 collector.error(root.log.key(root.last), what, "see to the other findings about this branch first")
 
     await asyncio.gather(*(load(root) for root in logs))
+
+
+async def last_expiry(root: LogRoot) -> Expiry | None:
+    """Look for the newest expiry of a log whose newest state cannot be had; what cannot be read is passed over."""
+    number = root.last
+    while number >= root.first:
+        try:
+            record = await root.log.read(number)
+            for at, body in sorted(record.bodies().items(), reverse=True):
+                entry = root.log.decode(at, body)
+                if isinstance(entry, Expiry):
+                    return entry
+            number = first_carried(number) - 1
+        except (FormatError, ObjectNotFoundError):  # told by the walk
+            number -= 1
+    return None
 
 
 async def kept_of(

@@ -34,6 +34,7 @@ from arraystore.maintenance.verification.roots import (
     LogRoot,
     Refs,
     kept_of,
+    last_expiry,
     open_logs,
     read_repository_log,
     sort_refs,
@@ -197,12 +198,14 @@ class _Verification:
 
     async def _start(self, root: LogRoot) -> Start:
         """Return where to begin: at the birth, or after what has expired."""
-        life = None if root.state is None else root.state.life
-        if life is not None and life.base is not None:
-            named = Named(life.base, root.log.branch, life.expired, f"the expiry of {root.log.branch!r}", needed=True)
-            return Start(life.expired + 1, await self.checkpoints.load(named, []))
-        if root.state is None:
-            return Start(root.first)
+        expiry = await last_expiry(root) if root.state is None else None
+        upto, base = (expiry.upto, expiry.base) if expiry is not None else (-1, None)
+        if root.state is not None:
+            upto, base = root.state.life.expired, root.state.life.base
+        if base is not None:
+            named = Named(base, root.log.branch, upto, f"the expiry of {root.log.branch!r}", needed=True)
+            self.checkpoints.name(named)
+            return Start(upto + 1, await self.checkpoints.load(named, []))
         return Start(0)
 
     def _name_from(self, root: LogRoot, pages: dict[tuple[int, int], PageDigest]) -> None:
@@ -211,12 +214,6 @@ class _Verification:
             for number, identifier in page.checkpoints:
                 if number > gone:
                     self.checkpoints.name(Named(identifier, root.log.branch, number, page.key))
-        if root.state is None:
-            return
-        life = root.state.life
-        if life.base is not None:
-            by = f"the expiry of {root.log.branch!r}"
-            self.checkpoints.name(Named(life.base, root.log.branch, life.expired, by, needed=True))
 
     def _missing_pages(self, root: LogRoot, keys: set[str]) -> None:
         """Tell which pages are not there that the newest checkpoint names."""
