@@ -29,6 +29,7 @@ from arraystore.errors import (
     UnsupportedStorageError,
 )
 from arraystore.fork_session import ForkSession
+from arraystore.history_graph import AncestryGraph
 from arraystore.repository import Repository, SnapshotInfo
 from arraystore.session import Session
 from arraystore.status import FeatureFlag, RepoAvailability, RepoStatus
@@ -70,6 +71,7 @@ from arraystore.virtual_refs import VirtualChunkSpec
 
 __all__ = [
     "AlreadyExistsError",
+    "AncestryGraph",
     "ArrayStore",
     "ArrayStoreError",
     "BasicConflictSolver",

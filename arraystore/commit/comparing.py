@@ -13,13 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from arraystore.commit.cells import Cells, shared
 from arraystore.commit.manifests import ManifestCache
 from arraystore.commit.state import State, taken_along
+from arraystore.commit.touched import LogOf, cells_touched
 from arraystore.format.box import Box, bounding_box
 from arraystore.format.equality import equal_references
 from arraystore.format.layer import Layer
 from arraystore.format.node import Node, NodeKind
-from arraystore.format.references import DELETED, VIRTUAL, References, overlay
+from arraystore.format.references import DELETED, INLINE, VIRTUAL, References, overlay
 
 __all__ = ["Comparison", "compare"]
 
@@ -52,8 +54,8 @@ class Comparison:
         Path before and after of nodes that both have, and their kind; not of those that only went along with a group.
         A node that stays while a group above it moves is listed with one path twice.
     chunks
-        By id of a node of the second snapshot, the coordinates of chunks whose references differ, shape (n, d), in
-        row-major order; of a node that is created, all that there are.
+        Nodes of the second snapshot with the coordinates of chunks that differ, shape (n, d), in row-major order; of a
+        node that is created, all that there are.
     """
 
     created: tuple[Node, ...]
@@ -63,7 +65,27 @@ class Comparison:
     chunks: tuple[tuple[Node, Int64s], ...]
 
 
-async def compare(before: State, after: State, manifests: ManifestCache) -> Comparison:
+@dataclass(frozen=True, eq=False)
+class _Changed:
+    """Cells whose references differ, in row-major order, and which of them a compaction may have moved."""
+
+    coords: Int64s
+    doubtful: Bools
+
+    def without_moved(self, touched: list[Cells]) -> Int64s:
+        """Return the cells that changed in truth: of the doubtful ones those that were written."""
+        rows = np.flatnonzero(self.doubtful)
+        if not len(rows):
+            return self.coords
+        keep = ~self.doubtful
+        box = bounding_box(self.coords)
+        written = shared([Cells.of(self.coords[rows])], touched)
+        keep[rows] = np.isin(box.numbers(self.coords[rows]), box.numbers(written))
+        found: Int64s = self.coords[keep]
+        return found
+
+
+async def compare(before: State, after: State, manifests: ManifestCache, log_of: LogOf) -> Comparison:
     """Compare two snapshots.
 
     Parameters
@@ -72,6 +94,8 @@ async def compare(before: State, after: State, manifests: ManifestCache) -> Comp
         The snapshots, in any order and of any branches.
     manifests
         Where manifests come from.
+    log_of
+        Where logs come from.  They are read only where references differ as they do after a compaction.
     """
     kept = [(before.nodes[before.keys[i]], after.nodes[key]) for i, key in after.keys.items() if i in before.keys]
     created = [after.nodes[key] for i, key in after.keys.items() if i not in before.keys]
@@ -79,7 +103,13 @@ async def compare(before: State, after: State, manifests: ManifestCache) -> Comp
     chunks = _Chunks(manifests)
     pairs = [(was.layers, now) for was, now in kept if was.layers != now.layers]
     pairs += [((), node) for node in created if node.layers]
-    changed = await asyncio.gather(*(chunks.changed(layers, node.layers) for layers, node in pairs))
+    found = await asyncio.gather(*(chunks.changed(layers, node.layers) for layers, node in pairs))
+    doubtful = any(changed.doubtful.any() for changed in found)
+    touched = await cells_touched(log_of, before, after) if doubtful else {}
+    changed = [
+        part.without_moved(touched[node.id]) if node.id in touched else part.coords
+        for (_, node), part in zip(pairs, found, strict=True)
+    ]
     return Comparison(
         tuple(created),
         tuple(deleted),
@@ -116,24 +146,29 @@ class _Chunks:
         self._requests = asyncio.Semaphore(_REQUESTS)
         self._nodes = asyncio.Semaphore(_NODES)
 
-    async def changed(self, before: Sequence[Layer], after: Sequence[Layer]) -> Int64s:
+    async def changed(self, before: Sequence[Layer], after: Sequence[Layer]) -> _Changed:
         """Return the cells that look up differently in two lists of layers, oldest first."""
-        shared = _shared(before, after)
-        base = before[:shared]
+        common = _common(before, after)
+        base = before[:common]
         async with self._nodes:
-            ours, theirs = await asyncio.gather(self._spoken(before[shared:]), self._spoken(after[shared:]))
+            ours, theirs = await asyncio.gather(self._spoken(before[common:]), self._spoken(after[common:]))
             if ours is None or theirs is None:
                 alone = theirs if ours is None else ours
-                return _empty(before or after) if alone is None else await self._unlike(base, alone)
+                coords = _empty(before or after) if alone is None else await self._unlike(base, alone)
+                return _Changed(coords, np.zeros(len(coords), dtype=bool))
             box = bounding_box(np.concatenate([ours.coords, theirs.coords]))
             first, second = box.numbers(ours.coords), box.numbers(theirs.coords)
             both, i, j = np.intersect1d(first, second, assume_unique=True, return_indices=True)
-            in_both = ours.take(i)
-            parts = [in_both.coords[~equal_references(in_both, theirs.take(j))]]
+            differ = ~equal_references(ours.take(i), theirs.take(j))
+            parts = [ours.coords[i[differ]]]
+            doubtful = [_perhaps_copied(ours.take(i[differ]), theirs.take(j[differ]))]
             for references, numbers in ((ours, first), (theirs, second)):
-                parts.append(await self._unlike(base, references.take(~np.isin(numbers, both, assume_unique=True))))
+                alone = references.take(~np.isin(numbers, both, assume_unique=True))
+                parts.append(await self._unlike(base, alone))
+                doubtful.append(np.zeros(len(parts[-1]), dtype=bool))
         coords = np.concatenate(parts)
-        return coords[np.argsort(box.numbers(coords))]
+        order = np.argsort(box.numbers(coords))
+        return _Changed(coords[order], np.concatenate(doubtful)[order])
 
     async def _spoken(self, layers: Sequence[Layer]) -> References | None:
         """Return what layers say, deletions included; None if there are none."""
@@ -184,12 +219,20 @@ class _Chunks:
         return list(zip(needed, await self._read(needed), strict=True))
 
 
-def _shared(before: Sequence[Layer], after: Sequence[Layer]) -> int:
+def _common(before: Sequence[Layer], after: Sequence[Layer]) -> int:
     """Return how many layers at the bottom are the same."""
     for at, (was, now) in enumerate(zip(before, after, strict=False)):
         if was.id != now.id or was.shift != now.shift:
             return at
     return min(len(before), len(after))
+
+
+def _perhaps_copied(ours: References, theirs: References) -> Bools:
+    """Tell which pairs of references may name the same bytes in two packs, as a compaction leaves them."""
+    owned = (ours.source != DELETED) & (ours.source < VIRTUAL) & (theirs.source != DELETED) & (theirs.source < VIRTUAL)
+    both_inline = (ours.source == INLINE) & (theirs.source == INLINE)
+    found: Bools = owned & ~both_inline & (ours.length == theirs.length)
+    return found
 
 
 def _visible(layers: Sequence[Layer]) -> list[Layer]:

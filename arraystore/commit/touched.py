@@ -1,0 +1,149 @@
+"""Which chunks were written between two snapshots, where references alone do not tell.
+
+A compaction copies chunks into other packs: their references change, their bytes do not.  The change logs on the way
+from one snapshot to the other say which chunks were written in truth.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from arraystore.commit.branch import Passed, load_checkpoint, passed_between
+from arraystore.commit.cells import Cells
+from arraystore.commit.footprint import Footprint
+from arraystore.commit.log import BranchLog, Resolved
+from arraystore.commit.state import State
+from arraystore.errors import ObjectNotFoundError
+from arraystore.format.record import Commit, Rewrite
+
+__all__ = ["LogOf", "cells_touched"]
+
+LogOf = Callable[[str], BranchLog]
+"""Returns the log of a branch."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Stretch:
+    """Records of one log, between two snapshots in it."""
+
+    log: BranchLog
+    older: State
+    newer: State
+
+
+async def cells_touched(log_of: LogOf, before: State, after: State) -> dict[bytes, list[Cells]]:
+    """Return what was written on the way from one snapshot to another, of nodes that a compaction has moved there.
+
+    Parameters
+    ----------
+    log_of
+        Where logs come from.
+    before, after
+        The snapshots.
+
+    Returns
+    -------
+    dict
+        By id of a node; nodes that no compaction has met are not in it, and none is if what happened on the way cannot
+        be told any more, because the snapshots are unrelated or the records have expired.
+    """
+    try:
+        stretches = await _way(log_of, before, after)
+        moved = set[bytes]().union(*await asyncio.gather(*map(_compacted, stretches)))
+        if not moved:
+            return {}
+        footprints = await asyncio.gather(*map(_footprint, stretches))
+    except ObjectNotFoundError:  # expired: every difference of references counts
+        return {}
+    found: dict[bytes, list[Cells]] = {identifier: [] for identifier in moved}
+    for footprint in footprints:
+        for identifier in moved & footprint.nodes.keys():
+            found[identifier] += footprint.nodes[identifier].cells()
+    return found
+
+
+async def _way(log_of: LogOf, before: State, after: State) -> list[_Stretch]:
+    """Return the stretches from one snapshot back to where both come from, and from there to the other."""
+    ours, theirs = [before], [after]
+    while True:
+        met = _met(ours, theirs)
+        if met is not None:
+            i, j = met
+            stretches = [*_stretches(log_of, ours, i), *_stretches(log_of, theirs, j)]
+            older, newer = sorted((ours[i], theirs[j]), key=lambda state: state.sequence)
+            return [*stretches, _Stretch(log_of(older.branch), older, newer)]
+        side = next((side for side in (ours, theirs) if side[-1].life.origin is not None), None)
+        origin = None if side is None else side[-1].life.origin
+        if side is None or origin is None:
+            return []
+        side.append(await load_checkpoint(log_of(origin.branch).storage, origin.checkpoint))
+
+
+def _met(ours: Sequence[State], theirs: Sequence[State]) -> tuple[int, int] | None:
+    """Return where two ways back are in one stretch of one log first."""
+    places = {(state.branch, state.life.start): i for i, state in reversed(list(enumerate(ours)))}
+    for j, state in enumerate(theirs):
+        i = places.get((state.branch, state.life.start))
+        if i is not None:
+            return i, j
+    return None
+
+
+def _stretches(log_of: LogOf, states: Sequence[State], count: int) -> list[_Stretch]:
+    """Return those from a snapshot back to its origin, from this one to its own, and so on, `count` in all."""
+    return [
+        _Stretch(log_of(newer.branch), _at_start(origin, newer), newer)
+        for newer, origin in pairwise(states[: count + 1])
+    ]
+
+
+def _at_start(origin: State, newer: State) -> State:
+    """Return the snapshot that a branch began with as that of its first record."""
+    return State(
+        newer.branch,
+        newer.life.start,
+        origin.snapshot,
+        origin.parent,
+        origin.time,
+        origin.note,
+        origin.nodes,
+        origin.keys,
+    )
+
+
+async def _compacted(stretch: _Stretch) -> set[bytes]:
+    """Return the nodes whose chunks were copied into other packs."""
+    first, last = stretch.older.sequence + 1, stretch.newer.sequence
+    if last < first:
+        return set()
+    span = await stretch.log.span(first, last)
+    entries = [stretch.log.decode(number, body) for number, body in span.bodies.items()]
+    rewrites = [entry for entry in entries if isinstance(entry, Rewrite) and entry.packs != b""]
+    return {item.node for entry in rewrites for item in entry.replacements}
+
+
+async def _footprint(stretch: _Stretch) -> Footprint:
+    """Return what the transactions between two snapshots changed."""
+    first, last = stretch.older.sequence, stretch.newer.sequence
+    passed = await passed_between(stretch.log, first - 1, last)
+    footprint = Footprint()
+    for transaction, log, _ in _between(passed, stretch.older.snapshot, stretch.newer.snapshot):
+        footprint.add(stretch.older, transaction.id, log)
+    return footprint
+
+
+def _between(passed: Sequence[Passed], older: bytes, newer: bytes) -> list[Resolved]:
+    """Return the transactions after one snapshot, up to another; a record may hold several."""
+    found: list[Resolved] = []
+    for at, entry in enumerate(passed):
+        items = list(entry.transactions) if isinstance(entry.entry, Commit) else []
+        ids = [transaction.id for transaction, _, _ in items]
+        if not at:
+            items = items[ids.index(older) + 1 :] if older in ids else []
+        if entry is passed[-1] and newer in ids:
+            items = items[: len(items) - (len(ids) - ids.index(newer) - 1)]
+        found += items
+    return found

@@ -1,0 +1,159 @@
+"""What diffs and long histories cost, in requests to a distant storage."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import islice
+from unittest import mock
+
+import numpy as np
+import pytest
+import zarr
+
+from arraystore import CountingStorage, Repository, Storage, in_memory_storage
+from arraystore.session import Session
+from tests.commit.support import (
+    DistantStorage,
+    commit_number,
+    create_repository,
+    put_bytes,
+    put_number,
+    requests,
+    tip_of,
+)
+
+
+def _opened(storage: Storage) -> tuple[Repository, CountingStorage, DistantStorage]:
+    """Open a repository as if from afar, and count from here on."""
+    distant = DistantStorage(storage)
+    counting = CountingStorage(distant)
+    repository = Repository.open(counting)
+    counting.reset()
+    distant.start()
+    return repository, counting, distant
+
+
+def _apart(change, count: int = 1000) -> tuple[Storage, str, str]:  # type: ignore[no-untyped-def]
+    """Make a repository with two snapshots that are some commits apart."""
+    storage = in_memory_storage()
+    repository = create_repository(storage)
+    for row in range(30):
+        first = commit_number(repository, row, row)
+    last = first
+    for at in range(count):
+        session = repository.writable_session("main")
+        change(session, at)
+        last = session.commit(f"{at}")
+        if at % 64 == 0:
+            repository.wait_for_maintenance()
+    repository.wait_for_maintenance()
+    return storage, first, last
+
+
+def _tiny(session: Session, at: int) -> None:
+    put_number(session, 100 + at * 7 % 1000, at)
+
+
+def _large(session: Session, at: int) -> None:
+    put_bytes(session, 100 + at * 7 % 1000, np.full(300, at, dtype="<i4").tobytes())
+
+
+def _appended(session: Session, at: int) -> None:
+    if not at:
+        zarr.create_array(
+            session.store, name="grown", shape=(5,), chunks=(1,), dtype="i4", compressors=None, dimension_names=["time"]
+        )
+        return
+    session.append({"grown": np.array([at], dtype="i4")}, "time")
+
+
+@pytest.mark.parametrize("change", [_tiny, _large])
+def test_a_diff_over_a_thousand_commits_of_a_chunk_takes_at_most_twenty_requests(change) -> None:  # type: ignore[no-untyped-def]
+    storage, first, last = _apart(change)
+    for one, other in ((first, last), (last, first)):
+        repository, counting, _ = _opened(storage)
+        diff = repository.diff(from_snapshot_id=one, to_snapshot_id=other)
+        counted = requests(counting)
+        assert sum(counted.values()) <= 20, counted
+        assert set(counted) <= {"get", "list"}
+        assert sorted(diff.updated_chunks) == ["/a"]
+        assert diff.updated_chunks["/a"][:, 0].tolist() == list(range(100, 1100))
+
+
+def test_a_diff_over_a_thousand_appends_takes_at_most_twenty_requests() -> None:
+    storage, first, last = _apart(_appended)
+    repository, counting, _ = _opened(storage)
+    diff = repository.diff(from_snapshot_id=first, to_snapshot_id=last)
+    assert sum(requests(counting).values()) <= 20
+    assert diff.updated_chunks["/grown"][:, 0].tolist() == list(range(5, 1004))
+    assert diff.new_arrays == {"/grown"}
+
+
+def test_a_diff_of_neighbours_reads_nothing_of_what_both_share() -> None:
+    storage = in_memory_storage()
+    repository = create_repository(storage)
+    session = repository.writable_session("main")
+    store = session.store
+    zarr.create_array(store, name="v", shape=(4_000_000,), chunks=(4,), dtype="i4", compressors=None)
+    offsets = np.arange(1_000_000) * 16
+    urls = ["s3://elsewhere/file"] * len(offsets)
+    store.set_virtual_refs_arr(
+        "v", (len(offsets),), urls, offsets, np.full(len(offsets), 16), validate_containers=False
+    )
+    first = session.commit("a million references")
+    repository.wait_for_maintenance()
+    session = repository.writable_session("main")
+    put_number(session, 500_000, 7, "v")
+    last = session.commit("one of them written")
+    opened, counting, _ = _opened(storage)
+    diff = opened.diff(from_snapshot_id=first, to_snapshot_id=last)
+    assert diff.updated_chunks["/v"].tolist() == [[500_000]]
+    assert len([key for operation, key in counting.log if key.startswith("manifests/")]) <= 1
+    assert sum(requests(counting).values()) <= 20
+
+
+def _ten_thousand() -> Storage:
+    """A repository of more than 10,000 commits, without the folds, which histories do not show."""
+    storage = in_memory_storage()
+
+    async def no_fold(log, tip, reader):  # type: ignore[no-untyped-def]
+        return tip
+
+    repository = Repository.create(storage)
+    with mock.patch("arraystore.context.fold", no_fold):
+        while tip_of(repository).sequence < 10_050:
+            for _ in range(64):
+                repository.writable_session("main").commit("one more", allow_empty=True)
+            repository.wait_for_maintenance()
+    return storage
+
+
+def test_a_history_of_ten_thousand_commits_is_listed_in_sixty_requests_the_first_page_of_it_in_three() -> None:
+    storage = _ten_thousand()
+    repository, counting, distant = _opened(storage)
+    assert len(list(islice(repository.ancestry(branch="main"), 10))) == 10
+    assert sum(requests(counting).values()) <= 3
+    assert distant.rounds <= 3
+
+    repository, counting, _ = _opened(storage)
+    history = list(repository.ancestry(branch="main"))
+    assert len(history) > 10_000
+    assert sum(requests(counting).values()) <= 60
+    assert [info.parent_id for info in history] == [info.id for info in history[1:]] + [None]
+
+    repository, counting, _ = _opened(storage)
+    assert str(repository.ancestry_graph(limit=30)).count("●") == 30
+    assert sum(requests(counting).values()) <= 8
+
+    moment = history[20].written_at
+    repository, counting, _ = _opened(storage)
+    session = repository.readonly_session("main", as_of=moment)
+    found = next(info for info in history if info.written_at <= moment)
+    assert session.snapshot_id == found.id
+    assert sum(requests(counting).values()) <= 12
+
+    repository, counting, _ = _opened(storage)
+    oldest = history[-1]
+    assert repository.readonly_session("main", as_of=oldest.written_at.astimezone(UTC)).snapshot_id == oldest.id
+    assert sum(requests(counting).values()) <= 60
+    assert isinstance(moment, datetime)
