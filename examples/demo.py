@@ -22,7 +22,7 @@ from rich.table import Table
 import arraystore
 from arraystore.cli import main as arraystore_command
 from arraystore.cli.console import bytes_text, make_console
-from arraystore.cli.log import history_table
+from arraystore.cli.history import print_history
 from arraystore.ingest import IngestReport, ingest
 from arraystore.spark import start_session
 
@@ -154,7 +154,7 @@ def verdict(found: Comparison, reader: str) -> str:
 def show_history(console: Console) -> None:
     """Every ingest was one commit."""
     heading(console, "5  The history of branch main")
-    console.print(history_table(open_repository().ancestry(branch="main")))
+    print_history(open_repository().ancestry(branch="main"))
 
 
 def travel_in_time(console: Console, months: list[IngestReport]) -> None:

@@ -2,91 +2,130 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+import typer
 
-from arraystore import storage_from_url
-from arraystore.cli.console import bytes_text, make_console
-from arraystore.ingest import IngestPlan, IngestReport, carry_out, parse_chunks, prepare
-from arraystore.ingest.checks import describe_type
-from arraystore.ingest.model import ArrayPlan
-from arraystore.spark import start_session
+from arraystore.cli.console import bytes_text, count_text, literal, make_console, make_table, print_json
+from arraystore.cli.options import Branch, DryRun, Json, Message
+from arraystore.cli.progress import progress_bar
 
-__all__ = ["run_ingest", "show_plan", "show_report"]
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from arraystore.ingest import IngestPlan, IngestReport
+    from arraystore.ingest.model import ArrayPlan
+
+__all__ = ["ingest", "show_plan", "show_report"]
+
+Sources = Annotated[list[str], typer.Argument(metavar="SOURCE…", help="Files, or directories or URLs of Zarr groups.")]
+Repo = Annotated[
+    str, typer.Option("--repo", metavar="URL", help="Repository: a path or URL; made if it does not exist.")
+]
+Group = Annotated[str, typer.Option("--group", metavar="PATH", help="Group that takes the variables.")]
+AppendDim = Annotated[
+    str | None,
+    typer.Option("--append-dim", metavar="DIM", help="Dimension along which sources are joined and arrays grow."),
+]
+Chunks = Annotated[
+    str, typer.Option("--chunks", metavar="DIM=N,…", help="Chunk sizes of new arrays, as in time=60,lat=37.")
+]
+Skip = Annotated[
+    list[str] | None, typer.Option("--skip", metavar="NAME", help="Leave a variable out (may be repeated).")
+]
+SourceGroup = Annotated[
+    str | None, typer.Option("--source-group", metavar="PATH", help="Group within the sources; else their root.")
+]
+Tasks = Annotated[
+    int | None, typer.Option("--tasks", metavar="N", help="Largest number of tasks; else 3 for each slot.")
+]
+Master = Annotated[str | None, typer.Option("--master", metavar="URL", help="Spark master; else local[*].")]
 
 
-def run_ingest(options: argparse.Namespace) -> None:
-    """Do what the command line asks for."""
+def ingest(
+    sources: Sources,
+    repo: Repo,
+    branch: Branch = "main",
+    group: Group = "",
+    append_dim: AppendDim = None,
+    chunks: Chunks = "",
+    skip: Skip = None,
+    source_group: SourceGroup = None,
+    message: Message = None,
+    tasks: Tasks = None,
+    master: Master = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Copy NetCDF-3, NetCDF-4, HDF5 and Zarr files into a group, through Spark, in one commit.
+
+    Numbers and attributes arrive as they are stored, undecoded. With --append-dim the sources follow each other along
+    that dimension, in the order given; arrays that exist already grow. Without it, every variable becomes a new array.
+    Everything is checked before the first task starts.
+    """
+    from arraystore.cli.opening import open_storage
+    from arraystore.ingest import carry_out, parse_chunks, prepare
+    from arraystore.spark import start_session
+
     console = make_console()
     prepared = prepare(
-        options.sources,
-        storage_from_url(options.repo),
-        group=options.group,
-        branch=options.branch,
-        append_dim=options.append_dim,
-        chunks=parse_chunks(options.chunks),
-        tasks=options.tasks,
-        skip=options.skip,
-        source_group=options.source_group,
-        master=options.master,
-    )
-    show_plan(console, prepared.plan, prepared.storage.location, options.branch, prepared.session is None)
-    if options.dry_run:
-        console.print("Dry run: nothing was changed.")
+        sources, open_storage(repo), group=group, branch=branch, append_dim=append_dim, chunks=parse_chunks(chunks),
+        tasks=tasks, skip=skip or (), source_group=source_group, master=master,
+    )  # fmt: skip
+    if not as_json:
+        show_plan(console, prepared.plan, prepared.storage.location, branch, prepared.session is None)
+    if dry_run:
+        if as_json:
+            print_json({**_plan_json(prepared.plan), "dry_run": True})
+        else:
+            console.print("Dry run: nothing was changed.")
         return
-    if not prepared.plan.tasks:
-        show_report(console, carry_out(prepared, message=options.message))
-        return
-    with console.status("Starting Spark …"):
-        spark = start_session(options.master)
-    with Progress(
-        TextColumn("Writing"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("tasks"),
-        TimeElapsedColumn(),
-        console=console,
-    ) as bar:
-        task = bar.add_task("write", total=len(prepared.plan.tasks))
-        report = carry_out(
-            prepared, message=options.message, spark=spark,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )  # fmt: skip
-    show_report(console, report)
+    if prepared.plan.tasks:
+        with make_console(stderr=True).status("Starting Spark …"):
+            spark = start_session(master)
+        with progress_bar("Writing") as progress:
+            report = carry_out(prepared, message=message, spark=spark, progress=progress)
+    else:
+        report = carry_out(prepared, message=message)
+    if as_json:
+        done = {"snapshot": report.snapshot_id, "message": report.message, "seconds": report.seconds}
+        print_json({**done, "retried": report.retried, **_plan_json(report.plan)})
+    else:
+        show_report(console, report)
+
+
+def _plan_json(plan: IngestPlan) -> dict[str, object]:
+    arrays = [
+        {"name": array.name, "shape": array.variable.shape, "chunks": array.chunks, "new": array.is_new}
+        for array in plan.arrays
+    ]
+    return {
+        "group": plan.group.path, "sources": len(plan.sources), "arrays": arrays, "bytes": plan.nbytes,
+        "tasks": len(plan.tasks), "notes": plan.notes,
+    }  # fmt: skip
 
 
 def show_plan(console: Console, plan: IngestPlan, location: str, branch: str, is_new: bool) -> None:
     """Print what will be written, and where."""
-    sources, where = escape(_sources_text(plan)), escape(location) + (" (new)" if is_new else "")
-    target = f"{where}, branch {escape(branch)}, group {escape(plan.group.path)}"
-    console.print(f"[bold]{sources}[/bold] → {target}", soft_wrap=True)
-    table = Table(box=None, pad_edge=False, header_style="bold dim")
-    for name in ("array", "dimensions", "type", "shape", "chunks", "written by"):
-        table.add_column(name)
-    table.add_column("regions", justify="right")
-    table.add_column("size", justify="right")
+    where = location + (" (new)" if is_new else "")
+    line = literal(_sources_text(plan), "bold") + literal(f" → {where}, branch {branch}, group {plan.group.path}")
+    console.print(line, soft_wrap=True)
+    names = "array", "dimensions", "type", "shape", "chunks", "written by", "regions", "size"
+    table = make_table(*names, right=("regions", "size"))
     for array in plan.arrays:
-        table.add_row(*_row(plan, array))
+        table.add_row(*map(literal, _row(plan, array)))
     console.print(table)
     console.print(f"{bytes_text(plan.nbytes)}; {_work_text(plan)}")
-    for note in plan.notes:
-        console.print(f"[yellow]note:[/yellow] {escape(note)}", soft_wrap=True)
+    for remark in plan.notes:
+        console.print(literal("note:", "yellow") + literal(f" {remark}"), soft_wrap=True)
 
 
 def _work_text(plan: IngestPlan) -> str:
     if not plan.tasks:
         return "small enough for the driver alone, without Spark"
-    regions, tasks = _counted(plan.region_count, "region"), _counted(len(plan.tasks), "task")
+    regions, tasks = count_text(plan.region_count, "region"), count_text(len(plan.tasks), "task")
     return f"for executors: {regions} of whole chunks in {tasks}"
-
-
-def _counted(count: int, name: str) -> str:
-    return f"{count} {name}" if count == 1 else f"{count} {name}s"
 
 
 def _sources_text(plan: IngestPlan) -> str:
@@ -95,11 +134,13 @@ def _sources_text(plan: IngestPlan) -> str:
 
 
 def _row(plan: IngestPlan, array: ArrayPlan) -> Sequence[str]:
+    from arraystore.ingest.checks import describe_type
+
     variable = array.variable
     written = "driver" if array.on_driver else "executors"
     count = sum(region.array == array.name for task in plan.tasks for region in task)
     return (
-        escape(array.name), escape(", ".join(variable.dims)), describe_type(variable.dtype), _shape_text(array),
+        array.name, ", ".join(variable.dims), describe_type(variable.dtype), _shape_text(array),
         "×".join(map(str, array.chunks)), written, str(count or ""), bytes_text(array.nbytes),
     )  # fmt: skip
 
@@ -115,8 +156,6 @@ def _shape_text(array: ArrayPlan) -> str:
 def show_report(console: Console, report: IngestReport) -> None:
     """Print what an ingest has done."""
     retried = f", {report.retried} retried" if report.retried else ""
-    console.print(
-        f"[green]Committed[/green] {report.snapshot_id} “{escape(report.message)}”: {bytes_text(report.plan.nbytes)} "
-        f"in {report.seconds:.2f} s{retried}",
-        soft_wrap=True,
-    )
+    line = literal("Committed", "green") + literal(f" {report.snapshot_id} “{report.message}”: ")
+    size = bytes_text(report.plan.nbytes)
+    console.print(line + literal(f"{size} in {report.seconds:.2f} s{retried}"), soft_wrap=True)

@@ -115,7 +115,7 @@ def test_an_error_goes_to_stderr_with_exit_code_one(repo: str, capsys: Captured)
 @pytest.mark.parametrize("arguments", [[], ["ingest"], ["ingest", "a.nc"], ["nonsense"], ["log"]])
 def test_wrong_usage_has_exit_code_two(arguments: list[str], capsys: Captured) -> None:
     assert main(arguments) == 2
-    assert "usage: arraystore" in capsys.readouterr().err
+    assert "Usage: arraystore" in capsys.readouterr().err
 
 
 def test_chunks_that_cannot_be_read_are_an_error(repo: str, make_source: Make, capsys: Captured) -> None:

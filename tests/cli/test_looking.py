@@ -1,0 +1,101 @@
+"""Commands that look: history and hierarchies, for people and for programs, with credentials that only read."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.conftest import Cli, Made
+
+pytestmark = pytest.mark.usefixtures("read_only")
+
+
+def test_log_lists_snapshots_newest_first_with_their_messages_as_they_are(cli: Cli, made: Made) -> None:
+    lines = cli("log", made.url).out.splitlines()
+    assert [line.split()[0] for line in lines] == ["snapshot", *reversed(made.snapshots)]
+    assert lines[2].endswith("rain [bold]falls")
+
+
+def test_log_in_json_has_ids_parents_times_messages_and_metadata(cli: Cli, made: Made) -> None:
+    found = cli("log", made.url, "--json").json
+    assert [item["id"] for item in found] == list(reversed(made.snapshots))
+    assert [item["parent_id"] for item in found] == [*reversed(made.snapshots[:-1]), None]
+    assert found[0]["message"] == "more rain"
+    assert found[0]["metadata"] == {"by": "tests"}
+    assert found[0]["written_at"].endswith("+00:00")
+
+
+@pytest.mark.parametrize("count", [1, 2, 9])
+def test_log_stops_at_its_limit(cli: Cli, made: Made, count: int) -> None:
+    assert len(cli("log", made.url, "-n", count, "--json").json) == min(count, 4)
+
+
+def test_log_starts_at_a_branch_tag_snapshot_or_ancestor(cli: Cli, made: Made) -> None:
+    repository = made.open()
+    repository.create_branch("dev", made.snapshots[2])
+    repository.create_tag("v1", made.snapshots[1])
+    starts: dict[tuple[str, ...], str] = {
+        ("dev",): made.snapshots[2],
+        ("--branch", "dev"): made.snapshots[2],
+        ("--tag", "v1"): made.snapshots[1],
+        ("v1",): made.snapshots[1],
+        ("tag:v1",): made.snapshots[1],
+        (made.snapshots[1],): made.snapshots[1],
+        ("main~2",): made.snapshots[1],
+        ("main~",): made.snapshots[2],
+        ("v1~1",): made.snapshots[0],
+    }
+    for arguments, snapshot in starts.items():
+        assert cli("log", made.url, *arguments, "--json").json[0]["id"] == snapshot, arguments
+
+
+def test_a_name_that_is_a_branch_and_a_tag_is_taken_as_the_branch_and_that_is_said(cli: Cli, made: Made) -> None:
+    made.open().create_branch("v1", made.snapshots[2])
+    made.open().create_tag("v1", made.snapshots[1])
+    answer = cli("log", made.url, "v1", "--json")
+    assert answer.json[0]["id"] == made.snapshots[2]
+    assert answer.err == "note: 'v1' is a branch and a tag; taken as the branch (tag:v1 is the tag)\n"
+    assert cli("log", made.url, "tag:v1", "--json").json[0]["id"] == made.snapshots[1]
+
+
+@pytest.mark.parametrize("name", ["nothing", "branch:nothing", "tag:nothing", "main~9", "00000000000000000000"])
+def test_a_name_of_nothing_is_an_error_that_names_it(cli: Cli, made: Made, name: str) -> None:
+    answer = cli("log", made.url, name, code=1)
+    assert answer.out == ""
+    assert answer.err.startswith("error: ")
+    assert answer.err.count("\n") == 1
+    assert name.partition(":")[2] in answer.err
+
+
+def test_two_starts_are_one_too_many(cli: Cli, made: Made) -> None:
+    assert cli("log", made.url, "main", "--tag", "v1", code=1).err == "error: give one of REF, --branch and --tag\n"
+
+
+def test_tree_shows_shapes_types_chunks_and_how_much_is_initialised(cli: Cli, made: Made) -> None:
+    lines = cli("tree", made.url).out.splitlines()
+    assert lines[0] == "/"
+    assert any("rain  float32 10×4  chunks 2×2  30 % of 10 chunks" in line for line in lines)
+    assert any("numbers  int64 6  chunks 3  100 % of 2 chunks" in line for line in lines)
+    assert any(line.endswith("north") for line in lines)
+
+
+def test_tree_of_an_older_snapshot_and_of_a_part(cli: Cli, made: Made) -> None:
+    found = cli("tree", made.url, "climate", "--ref", "main~2", "--json").json
+    assert [view["path"] for view in found] == ["/climate", "/climate/north", "/climate/north/rain"]
+    assert found[2]["initialised"] == 0
+    assert found[2]["shape"] == [10, 4]
+    assert found[2]["dimensions"] == ["time", "x"]
+
+
+def test_a_quick_tree_says_nothing_of_chunks_that_it_did_not_count(cli: Cli, made: Made) -> None:
+    assert {view["initialised"] for view in cli("tree", made.url, "--quick", "--json").json} == {None}
+
+
+def test_ls_lists_what_is_right_below(cli: Cli, made: Made) -> None:
+    assert [view["path"] for view in cli("ls", made.url, "--json").json] == ["/climate", "/numbers"]
+    assert [view["kind"] for view in cli("ls", made.url, "/climate", "--json").json] == ["group"]
+    assert "rain  array  float32  10×4   2×2" in cli("ls", made.url, "climate/north").out
+
+
+def test_a_path_of_nothing_is_an_error(cli: Cli, made: Made) -> None:
+    for command in ("ls", "tree"):
+        assert "no group or array 'climate/south'" in cli(command, made.url, "climate/south", code=1).err
