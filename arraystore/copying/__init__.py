@@ -1,6 +1,7 @@
 """Copies: of whole repositories, of branches, from and to plain Zarr, from Icechunk."""
 
 from arraystore.copying.branch import copy_branch, copy_branch_async
+from arraystore.copying.clone import clone_repository, clone_repository_async
 from arraystore.copying.errors import CopyDivergedError, CopyError, CopyIncompleteError, CopyTargetError
 from arraystore.copying.report import (
     BranchCopyReport,
@@ -22,6 +23,8 @@ __all__ = [
     "ImportReport",
     "LeftOut",
     "TransferReport",
+    "clone_repository",
+    "clone_repository_async",
     "copy_branch",
     "copy_branch_async",
 ]

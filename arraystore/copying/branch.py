@@ -213,14 +213,13 @@ class _Copy:
         session = await self._target.writable_session_async(self._branch)
         if session.snapshot_id != self.tip:
             raise self._overtaken()
-        after = opened.hierarchy.state
-        await bring_changes(session, opened.context.reader, self._state, after, self._tally)
+        await bring_changes(session, self._state, opened, self._tally)
         metadata = with_origin({**info.metadata, **self._metadata}, info.id, info.written_at)
         try:
             self.tip = await session.commit_async(message, metadata, allow_empty=True)
         except ConflictError as error:
             raise self._overtaken() from error
-        self.known, self._state = info.id, after
+        self.known, self._state = info.id, opened.hierarchy.state
         self._commits += 1
 
     def _overtaken(self) -> CopyDivergedError:

@@ -8,7 +8,6 @@ import numpy as np
 
 from arraystore.commit.changes import ChangeSet
 from arraystore.commit.comparing import Comparison, compare
-from arraystore.commit.reader import ChunkReader
 from arraystore.commit.state import State, empty_state
 from arraystore.copying.chunks import carry, references_at
 from arraystore.copying.report import Tally
@@ -19,30 +18,27 @@ from arraystore.session import Session
 __all__ = ["bring_changes"]
 
 
-async def bring_changes(
-    session: Session, reader: ChunkReader, before: State | None, after: State, tally: Tally
-) -> None:
+async def bring_changes(session: Session, before: State | None, wanted: Session, tally: Tally) -> None:
     """Make a session's hierarchy what a snapshot of another repository is.
 
     Parameters
     ----------
     session
         To write to; its hierarchy is that of `before`.
-    reader
-        Of the repository that is copied from.
     before
         The snapshot that the session shows a copy of; None where it shows none, and everything in it has to go.
-    after
-        The snapshot wanted.
+    wanted
+        A session of the other repository that shows the snapshot wanted.
     tally
         Counts chunks.
     """
     changes = session.hierarchy.writable()
+    after, reader = wanted.hierarchy.state, wanted.context.reader
     if before is None:
         before = empty_state(after.branch, 0, after.snapshot, None, 0, b"")
         for node in list(changes.all_nodes()):
             changes.remove_node(node)
-    comparison = await compare(before, after, reader.manifests)
+    comparison = await compare(before, after, reader.manifests, wanted.context.log)
     twins = _bring_nodes(changes, before, after, comparison)
     session.hierarchy.forget()
     for node, coords in comparison.chunks:

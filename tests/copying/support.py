@@ -87,7 +87,7 @@ def step(session: Session, rng: random.Random, number: int) -> None:
         name = f"n{number}"
         side = rng.choice([1, 3, 7])
         array = root.create_array(name, shape=(4 * side, side), chunks=(side, side), dtype="i4", compressors=None)
-        array[: 2 * side] = number
+        array[: 2 * side] = number % 200
         return
     name = rng.choice(arrays)
     if choice == "write":
@@ -120,7 +120,7 @@ def step(session: Session, rng: random.Random, number: int) -> None:
         array[:2] = 9
         for at in (1, 3):
             session.store.set_virtual_ref(
-                f"virtual{number}/c/{at}", ELSEWHERE + "file.bin", offset=number * 3, length=2
+                f"virtual{number}/c/{at}", ELSEWHERE + "file.bin", offset=number % 300 * 3, length=2
             )
 
 
@@ -131,7 +131,7 @@ def random_history(repo: Repository, seed: int, commits: int, branch: str = "mai
     for number in range(commits):
         session = repo.writable_session(branch)
         for part in range(rng.randrange(1, 4)):
-            step(session, rng, number * 10 + part)
+            step(session, rng, seed * 1000 + number * 10 + part)
         made.append(session.commit(f"commit {number}", {"number": number}, allow_empty=True))
     return made
 

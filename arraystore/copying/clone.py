@@ -1,0 +1,273 @@
+"""Cloning a repository: everything that it consists of, byte for byte, while others write to it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from arraystore.copying.completeness import Completeness, check_complete
+from arraystore.copying.cut import Cut, Ends, fix_cut, list_ends
+from arraystore.copying.errors import CopyDivergedError, CopyIncompleteError, CopyTargetError
+from arraystore.copying.objects import ObjectCopier
+from arraystore.copying.preview import Preview
+from arraystore.copying.report import CopyReport, Progress, Tally
+from arraystore.copying.requests import RequestCounter
+from arraystore.errors import (
+    InvalidInputError,
+    ObjectNotFoundError,
+    RepositoryNotFoundError,
+    UnsupportedStorageError,
+)
+from arraystore.format.history import page_span
+from arraystore.format.record import read_record_key, record_key
+from arraystore.format.refs import (
+    REPOSITORY_KEY,
+    RepositoryInfo,
+    branch_prefix,
+    decode_repository,
+    encode_repository,
+    name_from_key,
+)
+from arraystore.format.repository_log import REPOSITORY_LOG_PREFIX, repository_record_key
+from arraystore.repository import Repository
+from arraystore.runtime import run
+from arraystore.storage.protocol import BytesLike, Storage
+
+__all__ = ["clone_repository", "clone_repository_async"]
+
+_PACKS = "chunks/"
+_HISTORY = "history/"
+_OBJECTS = ("manifests/", "transactions/", "snapshots/", "collections/")
+"""Objects with envelopes of which nothing but others' references tells what they belong to."""
+
+_OF_A_REPOSITORY = frozenset({REPOSITORY_KEY, "chunks", "history", "hints", "refs", *(p.rstrip("/") for p in _OBJECTS)})
+_SHOWN = 5
+
+
+def clone_repository(
+    source: Storage, target: Storage, *, verify: bool = True, progress: Progress | None = None
+) -> CopyReport:
+    """Copy a whole repository, with all branches, tags and history, to another storage, byte for byte.
+
+    Writers of the source may go on: the clone is the repository as it was at the beginning.  What an interrupted clone
+    has written is not written again, and a clone that is called again takes over what was committed since.  Proposed
+    transactions that wait to be committed are not copied.
+
+    Objects of more than 64 MiB are read in parts; each is written in one piece, so that the largest one (a chunk that
+    is an object of its own) has to fit into memory.
+
+    Parameters
+    ----------
+    source
+        Where the repository is.
+    target
+        Where it goes: an empty storage, or an earlier clone that nobody has committed to.
+    verify
+        Whether to check in the end, before the clone can be opened, that everything is there that any of its
+        snapshots needs: a garbage collection at the source may have taken something away meanwhile.
+    progress
+        Is told how far it is.
+
+    Raises
+    ------
+    RepositoryNotFoundError
+        If there is no repository at the source.
+    CopyTargetError
+        If there is something else at the target.
+    CopyDivergedError
+        If the target is a clone that has commits of its own.
+    CopyIncompleteError
+        If something that the clone needs is missing or damaged at the source.
+    """
+    return run(clone_repository_async(source, target, verify=verify, progress=progress))
+
+
+async def clone_repository_async(
+    source: Storage, target: Storage, *, verify: bool = True, progress: Progress | None = None
+) -> CopyReport:
+    """Asynchronous twin of `clone_repository`."""
+    if source.location == target.location:
+        raise InvalidInputError(f"{source.location} cannot be cloned onto itself")
+    return await _Clone(RequestCounter(source), RequestCounter(target), Tally(progress)).make(verify=verify)
+
+
+class _Clone:
+    """A clone in the making.
+
+    Parameters
+    ----------
+    source, target
+        From where to where.
+    tally
+        Counts.
+    """
+
+    def __init__(self, source: RequestCounter, target: RequestCounter, tally: Tally) -> None:
+        self._source = source
+        self._target = target
+        self._tally = tally
+        self._copier = ObjectCopier(source, target, tally)
+
+    async def make(self, *, verify: bool) -> CopyReport:
+        """Copy, in an order in which nothing is visible before what it refers to."""
+        repository = await self._repository()
+        live = await self._target_is_clone(repository)
+        known = await list_ends(self._target)
+        complete = await self._newest_snapshots(known) if live else set[str]()
+        self._tally.enter("logs")
+        cut = await fix_cut(self._source, known if live else Ends())
+        await self._check_descent(known, cut.ends)
+        await self._copy_objects(cut)
+        found = await self._verified(cut, complete) if verify else None
+        await self._target.sync()
+        await self._copy_logs(cut, one_by_one=live)
+        for key, data in cut.hints.items():
+            await self._target.put(key, data)
+            self._tally.copied(len(data))
+        await self._target.sync()
+        if not live:
+            await self._publish(repository)
+        tally = self._tally
+        return CopyReport(
+            tally.objects,
+            tally.bytes,
+            tally.skipped,
+            self._source.requests + self._target.requests,
+            {branch: last for branch, (_, last) in cut.ends.branches.items()},
+            None if found is None else found.snapshots,
+            tuple(tally.left_out),
+        )
+
+    # -- before ---------------------------------------------------------------------------------------------
+
+    async def _repository(self) -> bytes:
+        try:
+            data = bytes(await self._source.get(REPOSITORY_KEY))
+        except ObjectNotFoundError:
+            raise RepositoryNotFoundError(f"there is no repository at {self._source.location}") from None
+        decode_repository(REPOSITORY_KEY, data)
+        return data
+
+    async def _target_is_clone(self, repository: bytes) -> bool:
+        """Tell whether the target is a clone already; raises where it is something else."""
+        where = self._target.location
+        async for page in self._target.list(""):
+            for info in page[:: max(1, len(page) - 1)]:  # strangers come first or last, or are many
+                if info.key.partition("/")[0] not in _OF_A_REPOSITORY:
+                    raise CopyTargetError(
+                        f"{where} holds {info.key!r}, for instance, which is no part of a repository; choose an empty "
+                        "place"
+                    )
+            break
+        try:
+            data = await self._target.get(REPOSITORY_KEY)
+        except ObjectNotFoundError:
+            return False
+        if data != repository:
+            raise CopyTargetError(f"there is another repository at {where}; choose an empty place")
+        return True
+
+    async def _newest_snapshots(self, known: Ends) -> set[str]:
+        """Return the snapshots that branches and tags of an earlier clone name; it was checked when it was made."""
+        repo = await Repository.open_async(self._target)
+        branches = await repo.list_branches_async() & known.branches.keys()
+        found = {await repo.lookup_branch_async(branch) for branch in branches}
+        return found | {await repo.lookup_tag_async(tag) for tag in await repo.list_tags_async()}
+
+    async def _check_descent(self, known: Ends, ends: Ends) -> None:
+        """Check that each log of the target is the beginning of the source's."""
+        for branch, (_, last) in known.branches.items():
+            first, newest = ends.branches.get(branch, (0, -1))
+            if last > newest or (last >= first and not await self._same(record_key(branch_prefix(branch), last))):
+                raise self._diverged(f"record {last} of branch {branch!r}")
+        number = known.repository
+        if number > ends.repository or (number and not await self._same(repository_record_key(number))):
+            raise self._diverged(f"record {number} of the repository log")
+
+    async def _same(self, key: str) -> bool:
+        return bytes(await self._source.get(key)) == bytes(await self._target.get(key))
+
+    def _diverged(self, what: str) -> CopyDivergedError:
+        return CopyDivergedError(
+            f"{self._target.location} has a {what} that {self._source.location} does not have: it was written to "
+            "since it was cloned, or is a clone of something else. Clone to an empty place"
+        )
+
+    # -- copying --------------------------------------------------------------------------------------------
+
+    async def _copy_objects(self, cut: Cut) -> None:
+        """Copy what records refer to; all of it was there when the cut was fixed, and is listed after that."""
+        self._tally.enter("chunks")
+        await self._copier.copy_prefix(_PACKS, checked=False)
+        self._tally.enter("metadata")
+        for prefix in _OBJECTS:
+            await self._copier.copy_prefix(prefix)
+        await self._copier.copy_prefix(_HISTORY, lambda key: _within(key, cut.ends))
+
+    async def _copy_logs(self, cut: Cut, *, one_by_one: bool) -> None:
+        """Copy records in ascending order; one by one where somebody may be reading."""
+        self._tally.enter("refs")
+        at_a_time = 1 if one_by_one else 16
+        for branch, (_, last) in sorted(cut.ends.branches.items()):
+            await self._copy_log(branch_prefix(branch), last, at_a_time)
+        await self._copy_log(REPOSITORY_LOG_PREFIX, cut.ends.repository, at_a_time)
+
+    async def _copy_log(self, prefix: str, last: int, at_a_time: int) -> None:
+        def wanted(key: str) -> bool:
+            number = read_record_key(prefix, key)
+            return number is not None and number <= last
+
+        def taken(key: str, data: BytesLike) -> None:
+            raise self._diverged(key)
+
+        left_out = len(self._tally.left_out)
+        await self._copier.copy_prefix(prefix, wanted, at_a_time=at_a_time, absent=taken)
+        if len(self._tally.left_out) > left_out:
+            item = self._tally.left_out[left_out]
+            raise CopyIncompleteError(
+                f"{item.key}: {item.reason}. If snapshots expired at the source meanwhile, clone again: it goes on "
+                "from here. If not, verify the source"
+            )
+
+    # -- after ----------------------------------------------------------------------------------------------
+
+    async def _verified(self, cut: Cut, complete: Collection[str]) -> Completeness:
+        self._tally.enter("verify")
+        repo = await Repository.open_async(Preview(self._target, self._source, cut))
+        found = await check_complete(repo, cut.ends.branches, complete)
+        if found.missing:
+            shown = "".join(f"\n  {item.key}: {item.reason}" for item in found.missing[:_SHOWN])
+            more = f"\n  and {len(found.missing) - _SHOWN} more" if len(found.missing) > _SHOWN else ""
+            raise CopyIncompleteError(
+                f"the clone at {self._target.location} is not complete, so nothing of it can be seen yet: "
+                f"{len(found.missing)} objects are missing or damaged.{shown}{more}\nIf a garbage collection ran at "
+                "the source meanwhile, clone again: it goes on from here. If not, verify the source"
+            )
+        return found
+
+    async def _publish(self, repository: bytes) -> None:
+        """Write the object that says that there is a repository, and try whether the storage keeps what it promises."""
+        if not await self._target.put_if_absent(REPOSITORY_KEY, repository):
+            raise CopyTargetError(f"somebody else has made a repository at {self._target.location} meanwhile")
+        self._tally.copied(len(repository))
+        info = decode_repository(REPOSITORY_KEY, repository)
+        other = encode_repository(RepositoryInfo(info.id, info.time + 1, info.config))
+        if await self._target.put_if_absent(REPOSITORY_KEY, other):
+            await self._target.delete([REPOSITORY_KEY])
+            raise UnsupportedStorageError(
+                f"{self._target.location} overwrites an object that was to be created only if absent. Commits would be "
+                "lost here. Use a storage with conditional writes: S3, GCS, Azure, or a local directory"
+            )
+
+
+def _within(key: str, ends: Ends) -> bool:
+    """Tell whether an object of history is of a log that is copied, and, if it is a page, of copied records only.
+
+    A page of records after the cut would stand in the way of that of the records which the clone gets instead.
+    """
+    parts = key[len(_HISTORY) :].split("/")
+    if len(parts) != 3 or name_from_key(parts[0]) not in ends.branches:
+        return False
+    if not parts[1].isdigit():
+        return True
+    number = read_record_key(key[: -len(parts[2])], key)
+    return number is not None and page_span(int(parts[1]), number)[1] <= ends.branches[name_from_key(parts[0])][1]

@@ -1,0 +1,166 @@
+"""Up to where a clone goes: the newest record of each log at one moment, and what these refer to.
+
+Logs are listed one after the other while others write to them, so that what was listed first may be referred to, in a
+newer state, by what was listed last.  The cut is therefore moved on until nothing within it points out of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from arraystore.commit.log import carriers
+from arraystore.errors import FormatError, ObjectNotFoundError
+from arraystore.format.lifecycle import Origin, Reset
+from arraystore.format.record import Birth, decode_body, decode_record, read_record_key, record_key
+from arraystore.format.refs import branch_prefix, decode_hint, name_from_key
+from arraystore.format.repository_log import (
+    REPOSITORY_LOG_PREFIX,
+    RepositoryOperation,
+    RepositoryRecord,
+    carried_from,
+    decode_repository_record,
+    repository_record_key,
+)
+from arraystore.storage.protocol import Storage
+
+__all__ = ["BRANCHES_PREFIX", "HINTS_PREFIX", "Cut", "Ends", "fix_cut", "list_ends"]
+
+BRANCHES_PREFIX = "refs/branch/"
+HINTS_PREFIX = "hints/"
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Where the logs of a repository end.
+
+    Parameters
+    ----------
+    branches
+        Numbers of the oldest and the newest record that there is, by branch.
+    repository
+        Number of the newest record of the repository log, 0 if there is none.
+    """
+
+    branches: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    repository: int = 0
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What a clone consists of.
+
+    Parameters
+    ----------
+    ends
+        The newest record of each log that is copied.
+    hints
+        Objects that tell where to look; each names a record within the cut.
+    """
+
+    ends: Ends
+    hints: dict[str, bytes]
+
+
+async def list_ends(storage: Storage) -> Ends:
+    """List the logs, the branches first: what created a branch stands in the repository log before the branch is."""
+    branches = await _list_branches(storage, BRANCHES_PREFIX)
+    repository = 0
+    async for page in storage.list(REPOSITORY_LOG_PREFIX):
+        repository = max([repository, *(read_record_key(REPOSITORY_LOG_PREFIX, info.key) or 0 for info in page)])
+    return Ends(branches, repository)
+
+
+async def _list_branches(storage: Storage, prefix: str) -> dict[str, tuple[int, int]]:
+    """Return the numbers of the oldest and the newest record of branches, by their names."""
+    branches: dict[str, tuple[int, int]] = {}
+    async for page in storage.list(prefix):
+        for info in page:
+            name = info.key[len(BRANCHES_PREFIX) :].partition("/")[0]
+            number = read_record_key(f"{BRANCHES_PREFIX}{name}/", info.key)
+            if number is not None:  # and no intent
+                branch = name_from_key(name)
+                branches[branch] = branches.get(branch, (number, number))[0], number
+    return branches
+
+
+async def fix_cut(source: Storage, known: Ends) -> Cut:
+    """Decide up to where to copy.
+
+    Parameters
+    ----------
+    source
+        Of the repository.
+    known
+        What the target has; everything that it refers to is at the target, or within any later cut.
+    """
+    hints = await _hints(source)  # first: a hint names what is there already
+    ends = await list_ends(source)
+    branches = dict(ends.branches)
+    looked_at = {branch: last for branch, (_, last) in known.branches.items()}
+    names, origins = await _announced(source, ends.repository)
+    for name in names - branches.keys():  # made since the branches were listed
+        branches |= await _list_branches(source, branch_prefix(name))
+    while True:
+        for branch, (first, last) in list(branches.items()):
+            after = looked_at.get(branch, -1)
+            origins += [origin async for origin in _origins(source, branch, max(first, after + 1), last)]
+            looked_at[branch] = max(after, last)
+        beyond = [origin for origin in origins if origin.sequence > branches.get(origin.branch, (0, -1))[1]]
+        if not beyond:
+            return Cut(Ends(branches, ends.repository), hints)
+        for origin in beyond:
+            first, last = branches.get(origin.branch, (0, -1))
+            branches[origin.branch] = first, max(last, origin.sequence)
+        origins = []
+
+
+async def _hints(source: Storage) -> dict[str, bytes]:
+    """Read hints; one that cannot be read helps nobody."""
+    found: dict[str, bytes] = {}
+    async for page in source.list(HINTS_PREFIX):
+        for info in page:
+            try:
+                data = bytes(await source.get(info.key))
+                decode_hint(info.key, data)
+            except (ObjectNotFoundError, FormatError):
+                continue
+            found[info.key] = data
+    return found
+
+
+async def _origins(source: Storage, branch: str, first: int, last: int) -> AsyncIterator[Origin]:
+    """Return where the snapshots come from that a branch took over from others, in some of its records."""
+    prefix = branch_prefix(branch)
+    newest = last
+    for number in carriers(first, last) if first <= last else ():
+        key = record_key(prefix, number)
+        record = decode_record(key, await source.get(key), branch, number)
+        for at, body in sorted(record.bodies().items()):
+            if first <= at <= newest:
+                entry = decode_body(record_key(prefix, at), body, branch, at)
+                if isinstance(entry, Birth | Reset) and entry.origin is not None:
+                    yield entry.origin
+        newest = number - len(record.previous) - 1
+
+
+async def _announced(source: Storage, newest: int) -> tuple[set[str], list[Origin]]:
+    """Return the branches that the repository log names up to a record, and where branches and tags come from."""
+    if not newest:
+        return set(), []
+    record = await _repository_record(source, newest)
+    created = [entry for entry in record.entries if entry.operation == RepositoryOperation.BRANCH_CREATED]
+    names = {entry.name for entry in created}
+    origins = [entry.origin for entry in record.entries]
+    before = carried_from(newest) - 1
+    table = record.table or ((await _repository_record(source, before)).table if before else None)
+    if table is not None:
+        names |= table.branches.keys()
+        origins += [tag.origin for tag in table.tags.values()]
+        origins += [row.origin for row in table.branches.values()]
+    return names, [origin for origin in origins if origin is not None]
+
+
+async def _repository_record(source: Storage, number: int) -> RepositoryRecord:
+    key = repository_record_key(number)
+    return decode_repository_record(key, await source.get(key), number)

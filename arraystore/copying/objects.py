@@ -1,0 +1,136 @@
+"""Copying objects from one storage to another as they are."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+from arraystore.copying.budget import MiB, Room, for_each
+from arraystore.copying.report import Tally
+from arraystore.errors import FormatError, ObjectNotFoundError
+from arraystore.format.envelope import Kind, decode_object
+from arraystore.storage.protocol import BytesLike, ObjectInfo, Storage
+
+__all__ = ["ObjectCopier", "check_envelope"]
+
+_LARGE = 64 * MiB
+"""Objects above this many bytes are read in parts, in parallel, and written in one piece."""
+
+_PART = 16 * MiB
+_ROOM = 256 * MiB
+"""Bytes of objects in memory at a time; one that is larger comes alone."""
+
+_AT_A_TIME = 16
+_KIND_AT = 5
+
+
+def check_envelope(key: str, data: BytesLike) -> None:
+    """Check that an object of metadata is whole; raises `FormatError`."""
+    try:
+        kind = Kind(data[_KIND_AT]) if len(data) > _KIND_AT else Kind.REPOSITORY
+    except ValueError:
+        raise FormatError(key, f"unknown kind of object {data[_KIND_AT]}") from None
+    decode_object(key, kind, data)
+
+
+class ObjectCopier:
+    """Copies objects, some at a time.
+
+    Parameters
+    ----------
+    source, target
+        From where to where.
+    tally
+        Counts them, and those that are left out: missing, damaged, or of another size than listed.
+    """
+
+    def __init__(self, source: Storage, target: Storage, tally: Tally) -> None:
+        self._source = source
+        self._target = target
+        self._tally = tally
+        self._room = Room(_ROOM)
+
+    async def copy_prefix(
+        self,
+        prefix: str,
+        wanted: Callable[[str], bool] | None = None,
+        *,
+        checked: bool = True,
+        at_a_time: int = _AT_A_TIME,
+        absent: Callable[[str, BytesLike], None] | None = None,
+    ) -> None:
+        """Copy all objects that start with a prefix, but those that the target has in the same size.
+
+        Parameters
+        ----------
+        prefix
+            Of their keys.
+        wanted
+            Tells which ones; all by default.
+        checked
+            Whether they have envelopes, which are checked.
+        at_a_time
+            How many at a time; with one they are copied in ascending order.
+        absent
+            If given, objects are written only where there is none yet, and this is called where there is another one.
+        """
+
+        async def copy(info: ObjectInfo) -> None:
+            async with self._room.take(info.size):
+                data = await self._read(info, checked=checked)
+                if data is None:
+                    return
+                if absent is None:
+                    await self._target.put(info.key, data)
+                elif not await self._target.put_if_absent(info.key, data):
+                    absent(info.key, data)
+                self._tally.copied(info.size)
+
+        await for_each(self._missing(prefix, wanted), copy, at_a_time)
+
+    async def _missing(self, prefix: str, wanted: Callable[[str], bool] | None) -> AsyncIterator[ObjectInfo]:
+        """List what the target lacks: both listings are in order, and none is kept."""
+        there = _flat(self._target, prefix)
+        at = await anext(there, None)
+        async for info in _flat(self._source, prefix):
+            while at is not None and at.key < info.key:
+                at = await anext(there, None)
+            if wanted is not None and not wanted(info.key):
+                continue
+            if at == info:
+                self._tally.skip()
+            else:
+                yield info
+
+    async def _read(self, info: ObjectInfo, *, checked: bool) -> BytesLike | None:
+        """Read an object; None if it is left out."""
+        try:
+            data = await (self._source.get(info.key) if info.size <= _LARGE else self._read_parts(info))
+        except ObjectNotFoundError:
+            self._tally.leave_out(info.key, "deleted at the source meanwhile")
+            return None
+        if len(data) != info.size:
+            self._tally.leave_out(info.key, f"has {len(data)} bytes, and is listed with {info.size}")
+            return None
+        if checked:
+            try:
+                check_envelope(info.key, data)
+            except FormatError as error:
+                self._tally.leave_out(info.key, f"damaged at the source: {error.reason}")
+                return None
+        return data
+
+    async def _read_parts(self, info: ObjectInfo) -> BytesLike:
+        whole = bytearray(info.size)
+
+        async def read(start: int) -> None:
+            stop = min(start + _PART, info.size)
+            whole[start:stop] = (await self._source.get_ranges(info.key, [(start, stop)]))[0]
+
+        await for_each(range(0, info.size, _PART), read, 4)
+        return whole
+
+
+async def _flat(storage: Storage, prefix: str) -> AsyncIterator[ObjectInfo]:
+    async for page in storage.list(prefix):
+        for info in page:
+            yield info

@@ -1,0 +1,86 @@
+"""A clone as it will be: the source's logs up to the cut, over the objects that the target has by now."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+from arraystore.copying.cut import BRANCHES_PREFIX, HINTS_PREFIX, Cut
+from arraystore.errors import ObjectNotFoundError, ReadOnlyError
+from arraystore.format.record import read_record_key
+from arraystore.format.refs import REPOSITORY_KEY, name_from_key
+from arraystore.format.repository_log import REPOSITORY_LOG_PREFIX
+from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage
+from arraystore.storage.wrapper import WrapperStorage
+
+__all__ = ["Preview"]
+
+_REFS = "refs/"
+
+
+class Preview(WrapperStorage):
+    """Shows a clone before it can be opened; takes no writes.
+
+    Parameters
+    ----------
+    target
+        Where its objects are.
+    source
+        Where the logs are, and the object that says that there is a repository.
+    cut
+        Up to where the logs go.
+    """
+
+    def __init__(self, target: Storage, source: Storage, cut: Cut) -> None:
+        super().__init__(target)
+        self._source = source
+        self._cut = cut
+        self.cheap_probes = source.cheap_probes
+
+    async def get(self, key: str) -> BytesLike:
+        """Return a whole object."""
+        hint = self._cut.hints.get(key)
+        return await self._holder(key).get(key) if hint is None else hint
+
+    async def get_ranges(self, key: str, ranges: Sequence[ByteRange]) -> list[BytesLike]:
+        """Return several byte ranges of one object."""
+        return await self._holder(key).get_ranges(key, ranges)
+
+    async def head(self, key: str) -> ObjectInfo:
+        """Tell about one object."""
+        return await self._holder(key).head(key)
+
+    async def put(self, key: str, data: BytesLike) -> None:
+        """Refuse to write."""
+        raise self._refusal(key)
+
+    async def put_if_absent(self, key: str, data: BytesLike) -> bool:
+        """Refuse to write."""
+        raise self._refusal(key)
+
+    async def delete(self, keys: Sequence[str]) -> list[DeleteFailure]:
+        """Refuse to delete."""
+        raise self._refusal(", ".join(keys))
+
+    def _holder(self, key: str) -> Storage:
+        """Return the storage that an object is read from; raises where the clone does not have it."""
+        if key == REPOSITORY_KEY or (key.startswith(_REFS) and self._is_within(key)):
+            return self._source
+        if key.startswith((_REFS, HINTS_PREFIX)):
+            raise ObjectNotFoundError(key, self.location)
+        return self._inner
+
+    def _is_within(self, key: str) -> bool:
+        ends = self._cut.ends
+        if key.startswith(REPOSITORY_LOG_PREFIX):
+            return (read_record_key(REPOSITORY_LOG_PREFIX, key) or 0) <= ends.repository
+        name, slash, _ = key.removeprefix(BRANCHES_PREFIX).partition("/")
+        number = read_record_key(BRANCHES_PREFIX + name + slash, key)
+        return number is not None and number <= ends.branches.get(name_from_key(name), (0, -1))[1]
+
+    def _refusal(self, key: str) -> ReadOnlyError:
+        return ReadOnlyError(f"{self.location}: {key!r} is not to be written while a copy is checked")
+
+    async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[list[ObjectInfo]]:
+        """List objects in order of their keys: of a log, or of anything else."""
+        async for page in (self._source if prefix.startswith(_REFS) else self._inner).list(prefix, start_after):
+            yield [info for info in page if not info.key.startswith(_REFS) or self._is_within(info.key)]
