@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from arraystore.commit.branch import Tip
+from arraystore.commit.history import read_page
+from arraystore.commit.log import BranchLog
 from arraystore.errors import InvalidInputError
-from arraystore.format.history import SnapshotRow
+from arraystore.format.history import SnapshotRow, page_span
+from arraystore.format.ids import id_time
 
-__all__ = ["NaiveTimeError", "microseconds_of", "newest_until"]
+__all__ = ["NaiveTimeError", "microseconds_of", "nearer", "newest_until"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_CLOCK_GOES_BACK = 3600 * 1_000_000
+"""Microseconds that a clock may be set back: ids are given in order even then, times of snapshots are not."""
 
 
 class NaiveTimeError(InvalidInputError, TypeError):
@@ -66,3 +74,36 @@ async def newest_until(
             if row.time <= until:
                 return row, row
     return None, row
+
+
+async def nearer(log: BranchLog, tip: Tip, until: int) -> Tip:
+    """Return where to start looking for a moment: past the history pages that are all of a later time.
+
+    Their directory tells when the ids in them were given.  The next newer page than those that may hold the moment is
+    read: its oldest snapshot says where the history goes on.
+
+    Parameters
+    ----------
+    log
+        The branch.
+    tip
+        Its newest record.
+    until
+        The moment, in microseconds since 1970.
+
+    Returns
+    -------
+    Tip
+        `tip`, or a later snapshot than the one looked for, good for following its history and nothing else.
+    """
+    life = tip.state.life
+    later = None
+    for ref in reversed(tip.state.pages):
+        oldest = id_time(ref.lowest) * 1000
+        if oldest <= until + _CLOCK_GOES_BACK or page_span(ref.level, ref.index)[0] <= max(life.start, life.expired):
+            break
+        later = ref
+    rows = () if later is None else (await read_page(log, later)).rows
+    if not rows:
+        return tip
+    return replace(tip, state=replace(tip.state, sequence=rows[0].sequence, snapshot=rows[0].id))

@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
-from arraystore.as_of import microseconds_of, newest_until
+from arraystore.as_of import microseconds_of, nearer, newest_until
 from arraystore.commit.branch import Tip
 from arraystore.commit.comparing import compare
+from arraystore.commit.history import ancestry
 from arraystore.diff import Diff, diff_of
 from arraystore.errors import InvalidInputError, RefNotFoundError, SnapshotNotFoundError
 from arraystore.format.ids import id_to_text
@@ -98,7 +99,9 @@ class ComparisonMixin(HistoryMixin):
         if branch is None or tag is not None or snapshot_id is not None:
             raise InvalidInputError("as_of goes with a branch, and with no tag or snapshot_id")
         until = microseconds_of(as_of, "as_of")
-        found, last = await newest_until(self._pages(branch, None, None), until)
+        log = self._context.log(branch)
+        start = await nearer(log, await self._context.tip(branch), until)
+        found, last = await newest_until(ancestry(log, start, self._context.newest_state), until)
         if found is None:
             oldest = "" if last is None else f": its first one is of {datetime.fromtimestamp(last.time / 1e6, UTC)}"
             raise SnapshotNotFoundError(f"branch {branch!r} has no snapshot of {as_of} or before{oldest}")

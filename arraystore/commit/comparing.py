@@ -19,6 +19,7 @@ from arraystore.commit.state import State, taken_along
 from arraystore.commit.touched import LogOf, cells_touched
 from arraystore.format.box import Box, bounding_box
 from arraystore.format.equality import equal_references
+from arraystore.format.ids import id_time
 from arraystore.format.layer import Layer
 from arraystore.format.node import Node, NodeKind
 from arraystore.format.references import DELETED, INLINE, VIRTUAL, References, overlay
@@ -269,8 +270,8 @@ def _later_than(base: Sequence[Layer], references: References) -> Bools:
 
     A manifest is given its id after the packs that it names first.
     """
-    newest = int.from_bytes(max(layer.id for layer in base)[:6], "big") + _CLOCKS_DIFFER
-    later = np.array([int.from_bytes(pack[:6], "big") > newest for pack in references.packs], dtype=bool)
+    newest = max(id_time(layer.id) for layer in base) + _CLOCKS_DIFFER
+    later = np.array([id_time(pack) > newest for pack in references.packs], dtype=bool)
     native = (references.source >= 0) & (references.source < VIRTUAL)
     found = np.zeros(len(references), dtype=bool)
     found[native] = later[references.source[native]]

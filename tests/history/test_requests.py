@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from itertools import islice
 from unittest import mock
 
@@ -10,7 +9,10 @@ import numpy as np
 import pytest
 import zarr
 
-from arraystore import CountingStorage, Repository, Storage, in_memory_storage
+from arraystore import CountingStorage, Repository, SnapshotInfo, Storage, in_memory_storage
+from arraystore.commit import comparing
+from arraystore.commit.environment import ENVIRONMENT, Environment
+from arraystore.format.ids import IdSource
 from arraystore.session import Session
 from tests.commit.support import (
     DistantStorage,
@@ -89,6 +91,36 @@ def test_a_diff_over_a_thousand_appends_takes_at_most_twenty_requests() -> None:
     assert diff.new_arrays == {"/grown"}
 
 
+def test_chunks_much_younger_than_all_that_two_snapshots_share_are_not_looked_for_in_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    storage = in_memory_storage()
+    repository = create_repository(storage)
+    session = repository.writable_session("main")
+    for row in range(300):
+        put_number(session, row, row)
+    first = session.commit("what both share")
+    base = {layer.key for layer in tip_of(repository).state.nodes["a"].layers}
+    for row in range(2):
+        session = repository.writable_session("main")
+        put_bytes(session, row, bytes(1000))
+        last = session.commit("young")
+    for most, read in ((comparing._CLOCKS_DIFFER, True), (-3_600_000, False)):
+        monkeypatch.setattr(comparing, "_CLOCKS_DIFFER", most)
+        opened, _, _ = _opened(storage)
+        loaded: set[str] = set()
+        load = opened.context.manifests.load
+
+        async def noted(layer, load=load, loaded=loaded):  # type: ignore[no-untyped-def]
+            loaded.add(layer.key)
+            return await load(layer)
+
+        monkeypatch.setattr(opened.context.manifests, "load", noted)
+        diff = opened.diff(from_snapshot_id=first, to_snapshot_id=last)
+        assert diff.updated_chunks["/a"].tolist() == [[0], [1]]
+        assert (base <= loaded) == read
+
+
 def test_a_diff_of_neighbours_reads_nothing_of_what_both_share() -> None:
     storage = in_memory_storage()
     repository = create_repository(storage)
@@ -112,24 +144,41 @@ def test_a_diff_of_neighbours_reads_nothing_of_what_both_share() -> None:
     assert sum(requests(counting).values()) <= 20
 
 
-def _ten_thousand() -> Storage:
-    """A repository of more than 10,000 commits, without the folds, which histories do not show."""
+class _Clock:
+    """Goes on by a minute for each commit."""
+
+    def __init__(self) -> None:
+        self.ms = 1_700_000_000_000
+
+    def now_us(self) -> int:
+        return self.ms * 1000
+
+
+@pytest.fixture(scope="module")
+def long_ago() -> tuple[Storage, list[SnapshotInfo]]:
+    """A repository of more than 10,000 commits, without the folds, which histories do not show, and its history."""
     storage = in_memory_storage()
+    clock = _Clock()
 
     async def no_fold(log, tip, reader):  # type: ignore[no-untyped-def]
         return tip
 
+    token = ENVIRONMENT.set(Environment(now_us=clock.now_us, new_id=IdSource(lambda: clock.ms)))
     repository = Repository.create(storage)
+    ENVIRONMENT.reset(token)
     with mock.patch("arraystore.context.fold", no_fold):
         while tip_of(repository).sequence < 10_050:
             for _ in range(64):
+                clock.ms += 60_000
                 repository.writable_session("main").commit("one more", allow_empty=True)
             repository.wait_for_maintenance()
-    return storage
+    return storage, list(repository.ancestry(branch="main"))
 
 
-def test_a_history_of_ten_thousand_commits_is_listed_in_sixty_requests_the_first_page_of_it_in_three() -> None:
-    storage = _ten_thousand()
+def test_a_history_of_ten_thousand_commits_is_listed_in_sixty_requests_the_first_page_of_it_in_three(
+    long_ago: tuple[Storage, list[SnapshotInfo]],
+) -> None:
+    storage, _ = long_ago
     repository, counting, distant = _opened(storage)
     assert len(list(islice(repository.ancestry(branch="main"), 10))) == 10
     assert sum(requests(counting).values()) <= 3
@@ -145,15 +194,13 @@ def test_a_history_of_ten_thousand_commits_is_listed_in_sixty_requests_the_first
     assert str(repository.ancestry_graph(limit=30)).count("●") == 30
     assert sum(requests(counting).values()) <= 8
 
-    moment = history[20].written_at
-    repository, counting, _ = _opened(storage)
-    session = repository.readonly_session("main", as_of=moment)
-    found = next(info for info in history if info.written_at <= moment)
-    assert session.snapshot_id == found.id
-    assert sum(requests(counting).values()) <= 12
 
-    repository, counting, _ = _opened(storage)
-    oldest = history[-1]
-    assert repository.readonly_session("main", as_of=oldest.written_at.astimezone(UTC)).snapshot_id == oldest.id
-    assert sum(requests(counting).values()) <= 60
-    assert isinstance(moment, datetime)
+def test_a_session_of_any_moment_among_ten_thousand_commits_takes_a_handful_of_requests(
+    long_ago: tuple[Storage, list[SnapshotInfo]],
+) -> None:
+    storage, history = long_ago
+    for at in (0, 20, 70, 200, 2000, 6000, 9000, len(history) - 1):
+        repository, counting, _ = _opened(storage)
+        session = repository.readonly_session("main", as_of=history[at].written_at)
+        assert session.snapshot_id == next(info.id for info in history if info.written_at <= history[at].written_at)
+        assert sum(requests(counting).values()) <= 16
