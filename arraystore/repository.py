@@ -15,6 +15,7 @@ from arraystore.creation import MAIN, create_repository, find_repository, reposi
 from arraystore.errors import AlreadyExistsError, RepositoryNotFoundError
 from arraystore.repository_base import SnapshotInfo
 from arraystore.repository_care import CareMixin
+from arraystore.repository_changes import ChangesMixin
 from arraystore.repository_comparison import ComparisonMixin
 from arraystore.repository_history import HistoryMixin
 from arraystore.repository_refs import RefsMixin
@@ -27,7 +28,7 @@ from arraystore.store import ArrayStore
 __all__ = ["MAIN", "Repository", "SnapshotInfo"]
 
 
-class Repository(ComparisonMixin, HistoryMixin, RefsMixin, SettingsMixin, CareMixin):
+class Repository(ChangesMixin, ComparisonMixin, HistoryMixin, RefsMixin, SettingsMixin, CareMixin):
     """A versioned store of Zarr hierarchies.
 
     Use `Repository.create`, `open` or `open_or_create`.

@@ -38,6 +38,7 @@ FLOORS = (
         "readdressing",
         "rebasing",
         "transplant",
+        "transplant_places",
         "announcing",
         "repository",
         "repository_base",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -14,10 +16,10 @@ from arraystore.commit.state import State, StateBuilder
 from arraystore.format.manifest import decode_manifest
 from arraystore.format.node import Node
 from arraystore.format.references import INLINE, VIRTUAL, References
-from arraystore.format.transaction import Append, Operation
+from arraystore.format.transaction import Append, NodeChange, Operation
 from arraystore.format.zarr_changes import dimension_of
 
-__all__ = ["put_references", "reseated"]
+__all__ = ["put_nodes", "put_references", "reseated"]
 
 
 async def reseated(
@@ -40,26 +42,12 @@ async def reseated(
     """
     moved = ChangeSet(base, packs)
     moved.epoch = changes.epoch
-    builder = StateBuilder(base)
-    builder.change_nodes(prepared.log.nodes)
-    final = builder.build()
-    for change in prepared.log.nodes:
-        if change.operation == Operation.DELETED and change.id in base.keys:
-            moved.remove_node(base.nodes[base.keys[change.id]])
-    for change in prepared.log.nodes:
-        if change.operation == Operation.MOVED and change.id in base.keys:
-            moved.nodes[base.keys[change.id]] = None
-    _relocate(moved, base, final)
-    for change in prepared.log.nodes:
-        if change.operation != Operation.DELETED:
-            node = final.nodes[final.keys[change.id]]
-            moved.nodes[node.key] = node
+    final = put_nodes(moved, prepared.log.nodes)
     appends = {change.id: change.append for change in prepared.log.nodes if change.append is not None}
     moved.appends = {i: _mark(base.nodes[base.keys[i]], append) for i, append in appends.items()}
     for identifier, mark in prepared.marks.items():
         if identifier not in appends and identifier in base.keys:
             moved.appends.setdefault(identifier, mark)
-    moved.has_files = any(node.key.startswith("\0") for node in moved.all_nodes())
     for chunk in prepared.log.chunks:
         encoded = prepared.manifest(chunk)
         layer = chunk.layer
@@ -74,6 +62,27 @@ async def reseated(
             if not await _has_more(base.by_id(identifier), cut, array, reader):
                 array.visible = cut
     return moved
+
+
+def put_nodes(changes: ChangeSet, nodes: Sequence[NodeChange]) -> State:
+    """Put changes of nodes into a change set that has none; returns the state that they lead to."""
+    base = changes.base
+    builder = StateBuilder(base)
+    builder.change_nodes(tuple(nodes))
+    final = builder.build()
+    for change in nodes:
+        if change.operation == Operation.DELETED and change.id in base.keys:
+            changes.remove_node(base.nodes[base.keys[change.id]])
+    for change in nodes:
+        if change.operation == Operation.MOVED and change.id in base.keys:
+            changes.nodes[base.keys[change.id]] = None
+    _relocate(changes, base, final)
+    for change in nodes:
+        if change.operation != Operation.DELETED:
+            node = final.nodes[final.keys[change.id]]
+            changes.nodes[node.key] = node
+    changes.has_files = any(node.key.startswith("\0") for node in changes.all_nodes())
+    return final
 
 
 async def _has_more(node: Node | None, cut: tuple[int, ...], array: ArrayChanges, reader: ChunkReader) -> bool:

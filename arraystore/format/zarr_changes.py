@@ -16,7 +16,7 @@ from arraystore.errors import InvalidInputError
 from arraystore.format.node import Documents
 from arraystore.format.zarr_metadata import array_info
 
-__all__ = ["MEANING_ATTRIBUTES", "Dimension", "dimension_of", "reads_alike", "same_shape", "with_length"]
+__all__ = ["MEANING_ATTRIBUTES", "Dimension", "alike", "dimension_of", "reads_alike", "same_shape", "with_length"]
 
 MEANING_ATTRIBUTES = (
     "scale_factor",
@@ -89,6 +89,13 @@ def reads_alike(before: Documents, after: Documents) -> bool:
 def same_shape(before: Documents, after: Documents) -> bool:
     """Tell whether an array has the shape that it had."""
     return array_info(before).shape == array_info(after).shape
+
+
+def alike(first: Documents, second: Documents) -> bool:
+    """Tell whether documents say the same, however they are written."""
+    if first == second:
+        return True
+    return first.keys() == second.keys() and all(_equal(_parsed(first, n), _parsed(second, n)) for n in first)
 
 
 @dataclass(frozen=True)

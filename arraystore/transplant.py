@@ -1,0 +1,321 @@
+"""Putting the difference of two snapshots on top of a third one: what undoes a snapshot, or repeats one elsewhere.
+
+It is a merge of three: going from `base` to `ours` changes something, and the same change is to be made to `tip`.
+Where `tip` is as `base` is, it gets what `ours` has; where it is as `ours` is, nothing is to be done; anywhere else is
+a conflict.  References are put into a change set, and no chunk is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore.commit.changes import ChangeSet
+from arraystore.commit.comparing import Comparison, compare
+from arraystore.commit.manifests import ManifestCache
+from arraystore.commit.reseat import put_nodes, put_references
+from arraystore.commit.state import State
+from arraystore.conflicts import Conflict, ConflictType
+from arraystore.context import Context
+from arraystore.format.box import bounding_box
+from arraystore.format.layer import Layer
+from arraystore.format.node import Documents, Node, NodeKind, node_key
+from arraystore.format.references import DELETED, VIRTUAL, References, overlay
+from arraystore.format.transaction import NodeChange, Operation
+from arraystore.format.zarr_changes import alike, reads_alike
+from arraystore.format.zarr_metadata import array_info
+from arraystore.transplant_places import misplaced
+
+__all__ = ["Transplant", "transplant"]
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+_REQUESTS = 32
+"""Manifests that are read at a time."""
+
+
+@dataclass(eq=False)
+class Transplant:
+    """What is to be done to a snapshot.
+
+    Parameters
+    ----------
+    nodes
+        Changes of its nodes.
+    chunks
+        By id of a node of it: references, deletions included.
+    conflicts
+        What stands in the way; then the rest is not to be done.
+    """
+
+    nodes: list[NodeChange] = field(default_factory=list)
+    chunks: dict[bytes, References] = field(default_factory=dict)
+    conflicts: list[Conflict] = field(default_factory=list)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is to be done."""
+        return not (self.nodes or self.chunks or self.conflicts)
+
+    @property
+    def borrows(self) -> bool:
+        """Whether it refers to packs of the snapshot that it comes from."""
+        return any(bool(((r.source >= 0) & (r.source < VIRTUAL)).any()) for r in self.chunks.values())
+
+    def put_into(self, changes: ChangeSet) -> None:
+        """Put it into a change set over the snapshot."""
+        final = put_nodes(changes, self.nodes)
+        for identifier, references in self.chunks.items():
+            put_references(changes, final.nodes[final.keys[identifier]], references, known=True)
+
+
+async def transplant(base: State, ours: State, tip: State, context: Context) -> Transplant:
+    """Work out what makes the change from one snapshot to another to a third one.
+
+    Parameters
+    ----------
+    base, ours
+        The change.
+    tip
+        What it is to be made to.
+    context
+        Of the repository.
+    """
+    manifests = context.manifests
+    wanted = await compare(base, ours, manifests, context.log)
+    merge = _Merge(base, ours, tip, wanted, context.environment.new_id)
+    theirs = await compare(*merge.pair(base, merge.interesting()), manifests, context.log)
+    other = await compare(*merge.pair(ours, merge.doubtful(theirs)), manifests, context.log)
+    merge.compared(theirs, other)
+    found = Transplant()
+    for step in (merge.deletions, merge.moves, merge.creations, merge.updates):
+        step(found)
+    cells = merge.cells(found)
+    if not found.conflicts:
+        found.conflicts = misplaced(found.nodes, ours, tip)
+    if found.conflicts:
+        return found
+    bound = asyncio.Semaphore(_REQUESTS)
+    reading = [_references_at(manifests, bound, node.layers, coords) for _, node, coords in cells]
+    for (identifier, _, _), references in zip(cells, await asyncio.gather(*reading), strict=True):
+        found.chunks[identifier] = references
+    return found
+
+
+class _Merge:
+    """The merge of three snapshots.
+
+    Parameters
+    ----------
+    base, ours, tip
+        The snapshots.
+    wanted
+        How to get from the first one to the second one.
+    new_id
+        Where ids come from.
+    """
+
+    def __init__(self, base: State, ours: State, tip: State, wanted: Comparison, new_id: Callable[[], bytes]) -> None:
+        self.base, self.ours, self.tip, self.wanted = base, ours, tip, wanted
+        self._new_id = new_id
+        self._cells = {node.id: coords for node, coords in wanted.chunks}
+        self._theirs: dict[bytes, Int64s] = {}
+        self._other: dict[bytes, Int64s] = {}
+        self._made: dict[bytes, bytes] = {}
+
+    # -- which node of the tip is meant ---------------------------------------------------------------------
+
+    def twin(self, node: Node) -> Node | None:
+        """Return the node of the tip that is, or stands for, one of the other two."""
+        same = self.tip.by_id(node.id)
+        if same is not None:
+            return same
+        there = self.tip.nodes.get((self.base.by_id(node.id) or node).key)
+        if there is None or there.kind != node.kind or there.id in self.base.keys or there.id in self.ours.keys:
+            return None
+        return there if _dimensions(there) == _dimensions(node) else None
+
+    def pair(self, state: State, identifiers: Iterable[bytes]) -> tuple[State, State]:
+        """Return some nodes of a snapshot, and their twins under the same ids."""
+        first: dict[str, Node] = {}
+        second: dict[str, Node] = {}
+        for identifier in identifiers:
+            node = state.by_id(identifier)
+            twin = None if node is None else self.twin(node)
+            if node is not None and twin is not None:
+                first[node.key] = node
+                second[twin.key] = replace(twin, id=identifier)
+        return _only(state, first), _only(self.tip, second)
+
+    def interesting(self) -> set[bytes]:
+        """Return nodes of the base of which it matters which chunks the tip has changed."""
+        nodes = (*self.wanted.deleted, *self.wanted.updated)
+        return {node.id for node in nodes} | {i for i in self._cells if i in self.base.keys}
+
+    def doubtful(self, theirs: Comparison) -> set[bytes]:
+        """Return nodes of ours of which the tip may have the same chunks already."""
+        return {node.id for node, _ in theirs.chunks} | {node.id for node in self.wanted.created}
+
+    def compared(self, theirs: Comparison, other: Comparison) -> None:
+        """Note which chunks of the tip differ from those of the base, and from ours."""
+        self._theirs = {node.id: coords for node, coords in theirs.chunks}
+        self._other = {node.id: coords for node, coords in other.chunks}
+
+    def _collisions(self, identifier: bytes) -> Int64s:
+        """Return the chunks to be changed that the tip has as neither of the two."""
+        coords = self._cells[identifier]
+        return coords[self._taken(identifier, coords) & _among(coords, self._other.get(identifier))]
+
+    def _taken(self, identifier: bytes, coords: Int64s) -> Bools:
+        return _among(coords, self._theirs.get(identifier))
+
+    # -- nodes ----------------------------------------------------------------------------------------------
+
+    def deletions(self, found: Transplant) -> None:
+        """Delete what ours does not have."""
+        coming = {node.key: node for node in self.wanted.created}
+        for node in sorted(self.wanted.deleted, key=lambda node: node.path, reverse=True):
+            twin, successor = self.twin(node), coming.get(node.key)
+            if twin is None or (twin.id != node.id and successor is not None and self._settled(successor)):
+                continue
+            cells = self._theirs.get(node.id)
+            if twin.path != node.path or not alike(twin.documents, node.documents) or cells is not None:
+                group = node.kind == NodeKind.GROUP
+                kind = ConflictType.DeleteOfUpdatedGroup if group else ConflictType.DeleteOfUpdatedArray
+                found.conflicts.append(_conflict(kind, twin, "ours deletes it, theirs changed or moved it", cells))
+            else:
+                found.nodes.append(NodeChange(Operation.DELETED, twin.id, twin.path, twin.kind, {}))
+
+    def moves(self, found: Transplant) -> None:
+        """Move what ours has elsewhere."""
+        kind = ConflictType.MoveOperationCannotBeRebased
+        for was, now, what in self.wanted.moved:
+            node = self.base.nodes[node_key(was, what)]
+            twin = self.twin(node)
+            if twin is None:
+                found.conflicts.append(_conflict(kind, node, f"ours moves it to {'/' + now!r}, theirs deleted it"))
+            elif twin.path == was:
+                found.nodes.append(NodeChange(Operation.MOVED, twin.id, was, what, {}, now))
+            elif twin.path != now:
+                found.conflicts.append(_conflict(kind, twin, f"ours moves it from {'/' + was!r} to {'/' + now!r}"))
+
+    def creations(self, found: Transplant) -> None:
+        """Create what only ours has, as something new: whoever still writes to what was deleted shall notice."""
+        gone = {change.id for change in found.nodes if change.operation == Operation.DELETED}
+        for node in sorted(self.wanted.created, key=lambda node: node.path):
+            twin = self.twin(node)
+            if twin is None or twin.id in gone:
+                identifier = self._made[node.id] = self._new_id()
+                documents: dict[str, bytes | None] = dict(node.documents)
+                found.nodes.append(NodeChange(Operation.CREATED, identifier, node.path, node.kind, documents))
+            elif not self._settled(node):
+                kind = ConflictType.NewNodeConflictsWithExistingNode
+                detail = f"ours creates it, theirs has a different {twin.kind.name.lower()} in its place"
+                found.conflicts.append(_conflict(kind, twin, detail))
+
+    def _settled(self, node: Node) -> bool:
+        """Tell whether the tip has a node of ours as it is there."""
+        twin = self.twin(node)
+        if twin is None or twin.path != node.path or node.id in self._other:
+            return False
+        return alike(twin.documents, node.documents)
+
+    def updates(self, found: Transplant) -> None:
+        """Give nodes the metadata that ours has."""
+        for node in self.wanted.updated:
+            before, twin = self.base.nodes[self.base.keys[node.id]], self.twin(node)
+            if alike(before.documents, node.documents):
+                continue
+            if twin is None:
+                of_array = node.kind == NodeKind.ARRAY
+                kinds = ConflictType.ZarrMetadataUpdateOfDeletedArray, ConflictType.ZarrMetadataUpdateOfDeletedGroup
+                detail = "ours changes its metadata, theirs deleted it"
+                found.conflicts.append(_conflict(kinds[0] if of_array else kinds[1], before, detail))
+            elif alike(twin.documents, before.documents):
+                found.nodes.append(_updated(twin, node.documents))
+                found.conflicts += self._misread(before, node, twin)
+            elif not alike(twin.documents, node.documents):
+                kind = ConflictType.ZarrMetadataDoubleUpdate
+                found.conflicts.append(_conflict(kind, twin, "both changed its metadata"))
+
+    def _misread(self, before: Node, node: Node, twin: Node) -> Iterator[Conflict]:
+        """Find chunks of the tip that nobody could read rightly with the metadata that ours has."""
+        theirs = self._theirs.get(node.id)
+        if node.kind != NodeKind.ARRAY or theirs is None or reads_alike(before.documents, node.documents):
+            return
+        same = _among(theirs, self._cells.get(node.id)) & ~_among(theirs, self._other.get(node.id))
+        if not bool(same.all()):
+            detail = "ours changes how its chunks are read, theirs wrote chunks as they were read before"
+            yield _conflict(ConflictType.ZarrMetadataUpdateOfUpdatedChunks, twin, detail, theirs[~same])
+
+    # -- chunks ---------------------------------------------------------------------------------------------
+
+    def cells(self, found: Transplant) -> list[tuple[bytes, Node, Int64s]]:
+        """Return nodes of the tip, those of ours that they get chunks of, and which."""
+        wanted: list[tuple[bytes, Node, Int64s]] = []
+        for node, coords in self.wanted.chunks:
+            if node.id in self._made:
+                wanted.append((self._made[node.id], node, coords))
+            before, twin = self.base.by_id(node.id), self.twin(node)
+            if before is None:
+                continue
+            if twin is None:
+                kind, detail = ConflictType.ChunksUpdatedInDeletedArray, "ours changes its chunks, theirs deleted it"
+                found.conflicts.append(_conflict(kind, before, detail, coords))
+            elif alike(before.documents, node.documents) and not reads_alike(before.documents, twin.documents):
+                detail = "ours changes its chunks, theirs how chunks are read"
+                found.conflicts.append(_conflict(ConflictType.ChunksUpdatedInUpdatedArray, twin, detail, coords))
+            elif len(collisions := self._collisions(node.id)):
+                detail = "both changed these chunks"
+                found.conflicts.append(_conflict(ConflictType.ChunkDoubleUpdate, twin, detail, collisions))
+            elif len(free := coords[~self._taken(node.id, coords)]):
+                wanted.append((twin.id, node, free))
+        return wanted
+
+
+def _only(state: State, nodes: dict[str, Node]) -> State:
+    return replace(state, nodes=nodes, keys={node.id: key for key, node in nodes.items()})
+
+
+def _dimensions(node: Node) -> int:
+    return len(array_info(node.documents).grid) if node.kind == NodeKind.ARRAY else 0
+
+
+def _updated(twin: Node, documents: Documents) -> NodeChange:
+    changed: dict[str, bytes | None] = {n: d for n, d in documents.items() if twin.documents.get(n) != d}
+    changed.update(dict.fromkeys(twin.documents.keys() - documents.keys()))
+    return NodeChange(Operation.UPDATED, twin.id, twin.path, twin.kind, changed)
+
+
+def _conflict(kind: ConflictType, node: Node, detail: str, cells: Int64s | None = None) -> Conflict:
+    return Conflict(kind, "/" + node.path, cells, "", detail, node.id)
+
+
+def _among(coords: Int64s, others: Int64s | None) -> Bools:
+    """Tell which cells are among others."""
+    if others is None or not len(others) or not len(coords):
+        return np.zeros(len(coords), dtype=bool)
+    box = bounding_box(np.concatenate([coords, others]))
+    return np.isin(box.numbers(coords), box.numbers(others))
+
+
+async def _references_at(
+    manifests: ManifestCache, bound: asyncio.Semaphore, layers: Sequence[Layer], coords: Int64s
+) -> References:
+    """Return the references of some cells; deletions where there is no chunk."""
+    box = bounding_box(coords)
+
+    async def load(layer: Layer) -> References:
+        async with bound:
+            return References.from_manifest(await manifests.load(layer), layer.shift)
+
+    parts = await asyncio.gather(*(load(layer) for layer in layers if layer.box.intersects(box)))
+    gone = np.full(len(coords), DELETED, dtype=np.int64)
+    nothing = np.zeros(len(coords), dtype=np.int64)
+    below = References(coords, gone, nothing, nothing)
+    return overlay([below, *(part.take(_among(part.coords, coords)) for part in parts)], keep_deleted=True)

@@ -1,0 +1,118 @@
+"""Whether nodes can be where a transplant would put them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from arraystore.commit.state import State, StateBuilder
+from arraystore.conflicts import Conflict, ConflictType
+from arraystore.format.node import Node, NodeKind, ancestors, node_key
+from arraystore.format.transaction import NodeChange, Operation
+
+__all__ = ["misplaced"]
+
+_COMES = {
+    Operation.CREATED: ConflictType.NewNodeConflictsWithExistingNode,
+    Operation.MOVED: ConflictType.MoveOperationCannotBeRebased,
+}
+
+
+def misplaced(nodes: Sequence[NodeChange], ours: State, tip: State) -> list[Conflict]:
+    """Return what of some changes cannot be done to a snapshot, since its hierarchy would not be one any more.
+
+    Parameters
+    ----------
+    nodes
+        The changes.
+    ours
+        Where they are from.
+    tip
+        What they are to be made to.
+    """
+    if all(change.operation == Operation.UPDATED for change in nodes):
+        return []
+    found = [*_occupied(nodes, tip)]
+    if found:
+        return found
+    builder = StateBuilder(tip)
+    builder.change_nodes(tuple(nodes))
+    final = builder.build()
+    return [*_without_group(nodes, ours, final), *_above_others(nodes, final), *_orphans(nodes, ours, final)]
+
+
+def _places(nodes: Sequence[NodeChange]) -> Iterator[tuple[NodeChange, str]]:
+    """Yield what comes somewhere, and where."""
+    for change in nodes:
+        if change.operation in _COMES:
+            yield change, change.path if change.target is None else change.target
+
+
+def _conflict(kind: ConflictType, change: NodeChange, path: str, detail: str) -> Conflict:
+    return Conflict(kind, "/" + path, None, "", detail, change.id)
+
+
+def _occupied(nodes: Sequence[NodeChange], tip: State) -> Iterator[Conflict]:
+    """Find places at which the tip has something else that stays there."""
+    gone = (Operation.DELETED, Operation.MOVED)
+    leaving = {change.id for change in nodes if change.operation in gone}
+    groups = [c for c in nodes if c.operation == Operation.MOVED and c.kind == NodeKind.GROUP]
+    targets = {change.target or "": change for change in groups}
+    for change, place in _places(nodes):
+        there = tip.nodes.get(node_key(place, change.kind))
+        if there is not None and there.id not in leaving:
+            detail = f"theirs has {_a(there)} at {'/' + place!r}"
+            yield _conflict(_COMES[change.operation], change, change.path, detail)
+            targets.pop(place, None)
+    if not targets:
+        return
+    moved = [change.path + "/" for change in groups]
+    for node in tip.nodes.values():
+        above = next((path for path in ancestors(node.path) if path in targets), None)
+        if above is None or node.id in leaving or any(node.path.startswith(path) for path in moved):
+            continue
+        change = targets.pop(above)
+        yield _conflict(_COMES[change.operation], change, change.path, f"theirs has {_a(node)} at {'/' + node.path!r}")
+
+
+def _without_group(nodes: Sequence[NodeChange], ours: State, final: State) -> Iterator[Conflict]:
+    """Find places in groups that are not there, or that are arrays."""
+    for change, place in _places(nodes):
+        created = change.operation == Operation.CREATED
+        kind = ConflictType.NewNodeInInvalidGroup if created else ConflictType.MoveOperationCannotBeRebased
+        for above in ancestors(place):
+            there = final.nodes.get(above)
+            if there is not None and there.kind == NodeKind.ARRAY:
+                yield _conflict(kind, change, change.path, f"{'/' + above!r} above {'/' + place!r} is an array by now")
+                break
+            if there is None and above in ours.nodes and change.kind != NodeKind.FILE:
+                yield _conflict(kind, change, change.path, f"the group {'/' + above!r} of {'/' + place!r} is not there")
+                break
+
+
+def _above_others(nodes: Sequence[NodeChange], final: State) -> Iterator[Conflict]:
+    """Find arrays that would come to stand above something."""
+    arrays = {place: change for change, place in _places(nodes) if change.kind == NodeKind.ARRAY}
+    if not arrays:
+        return
+    for node in final.nodes.values():
+        above = next((path for path in ancestors(node.path) if path in arrays), None)
+        if above is not None:
+            change = arrays.pop(above)
+            yield _conflict(_COMES[change.operation], change, change.path, f"theirs has {_a(node)} below it")
+
+
+def _orphans(nodes: Sequence[NodeChange], ours: State, final: State) -> Iterator[Conflict]:
+    """Find what theirs has put into groups that go."""
+    going = {c.path: c for c in nodes if c.operation == Operation.DELETED and c.kind == NodeKind.GROUP}
+    if not going:
+        return
+    for node in final.nodes.values():
+        above = next((path for path in ancestors(node.path) if path in going), None)
+        if above is not None and above not in final.nodes and node.key not in ours.nodes:
+            change = going.pop(above)
+            detail = f"ours deletes it, theirs put {'/' + node.path!r} into it"
+            yield _conflict(ConflictType.DeleteOfUpdatedGroup, change, change.path, detail)
+
+
+def _a(node: Node) -> str:
+    return {NodeKind.GROUP: "a group", NodeKind.ARRAY: "an array", NodeKind.FILE: "a file"}[node.kind]
