@@ -169,6 +169,10 @@ class Context:
         """Return the newest state of a branch's log, even if that says that the branch is deleted."""
         return (await self.newest(branch)).state
 
+    def known_tip(self, branch: str) -> Tip | None:
+        """Return the newest record of a branch that was seen here; None if none was."""
+        return self._tips.get(branch)
+
     def seen(self, tip: Tip) -> None:
         """Remember a tip, if it is newer than the one that is known; checkpoints that are known stay so."""
         self.environment.after(tip.state.life.fence)

@@ -28,7 +28,7 @@ from arraystore.store import ArrayStore
 __all__ = ["MAIN", "Repository", "SnapshotInfo"]
 
 
-class Repository(ChangesMixin, ComparisonMixin, HistoryMixin, RefsMixin, SettingsMixin, CareMixin):
+class Repository(ChangesMixin, ComparisonMixin, HistoryMixin, CareMixin, RefsMixin, SettingsMixin):
     """A versioned store of Zarr hierarchies.
 
     Use `Repository.create`, `open` or `open_or_create`.

@@ -43,6 +43,7 @@ class SnapshotInfo:
 
 
 def snapshot_info(row: SnapshotRow) -> SnapshotInfo:
+    """Return a row of the history as users see it."""
     message, metadata = decode_note(f"note of snapshot {id_to_text(row.id)}", row.note)
     parent = None if row.parent is None else id_to_text(row.parent)
     written = datetime.fromtimestamp(row.time / 1_000_000, UTC)

@@ -2,10 +2,195 @@
 
 from __future__ import annotations
 
-from arraystore.repository_base import RepositoryBase
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from arraystore.errors import InvalidInputError
+from arraystore.format.history import SnapshotRow
+from arraystore.format.ids import id_to_text
+from arraystore.maintenance.collection.collect import RECORD_GRACE, collect
+from arraystore.maintenance.collection.fence import watermark_at
+from arraystore.maintenance.collection.summary import GCSummary, Progress
+from arraystore.maintenance.expire import expire
+from arraystore.maintenance.grounds import Grounds
+from arraystore.maintenance.retention_policy import RetentionPolicy, parse_policy
+from arraystore.repository_refs import RefsMixin
+from arraystore.runtime import run
+from arraystore.status import check_allowed
 
 __all__ = ["CareMixin"]
 
 
-class CareMixin(RepositoryBase):
+class CareMixin(RefsMixin):
     """Expiring snapshots, collecting garbage."""
+
+    def _grounds(self) -> Grounds:
+        context = self._context
+        return Grounds(context.storage, context.environment, context.repository_log, context.log, context.known_tip)
+
+    # -- expiry ---------------------------------------------------------------------------------------------
+
+    def expire_snapshots(
+        self,
+        older_than: datetime,
+        *,
+        keep_last: int | None = None,
+        policy: RetentionPolicy | str | None = None,
+        delete_expired_branches: bool = False,
+        delete_expired_tags: bool = False,
+        dry_run: bool = False,
+    ) -> set[str]:
+        """Let old snapshots go: they are in no history any more, and what only they need is garbage.
+
+        Kept are the newest snapshot of each branch, those that tags name, and the very first one.  Branches, tags and
+        sessions go on as before; a snapshot whose parent has expired has the next older one that is left as its
+        parent.  Nothing is deleted before `garbage_collect`.
+
+        Parameters
+        ----------
+        older_than
+            Snapshots expire that were committed before this moment, which has a time zone.
+        keep_last
+            How many of the newest snapshots of each branch stay, however old they are.
+        policy
+            Which of the others stay: ``"daily for 30 days, weekly for a year"``, for instance.
+        delete_expired_branches
+            Whether to delete branches whose newest snapshot is older; never the first one.
+        delete_expired_tags
+            Whether to delete tags of snapshots that are older.
+        dry_run
+            Whether only to tell what would expire.
+
+        Returns
+        -------
+        set of str
+            Ids of the snapshots that have expired.
+
+        Raises
+        ------
+        InvalidInputError
+            If an argument makes no sense.
+        ReadOnlyError
+            If the repository is read-only.
+        """
+        return run(
+            self.expire_snapshots_async(
+                older_than,
+                keep_last=keep_last,
+                policy=policy,
+                delete_expired_branches=delete_expired_branches,
+                delete_expired_tags=delete_expired_tags,
+                dry_run=dry_run,
+            )
+        )
+
+    async def expire_snapshots_async(
+        self,
+        older_than: datetime,
+        *,
+        keep_last: int | None = None,
+        policy: RetentionPolicy | str | None = None,
+        delete_expired_branches: bool = False,
+        delete_expired_tags: bool = False,
+        dry_run: bool = False,
+    ) -> set[str]:
+        """Asynchronous twin of `expire_snapshots`."""
+        moment = microseconds("older_than", older_than)
+        rules = parse_policy(policy) if isinstance(policy, str) else policy
+        if keep_last is not None and (type(keep_last) is not int or keep_last < 1):
+            raise InvalidInputError(f"keep_last={keep_last!r}: at least the newest snapshot of a branch is kept")
+        check_allowed(await self._context.repository_log.table(), "expire_snapshots")
+        if not dry_run:
+            if delete_expired_tags:
+                await self._delete_old_tags(moment)
+            if delete_expired_branches:
+                await self._delete_old_branches(moment)
+        now = datetime.fromtimestamp(self._context.environment.now_us() / 1_000_000, UTC)
+
+        def keeps(rows: Sequence[SnapshotRow]) -> set[bytes]:
+            kept = set() if rules is None else rules.keeps(rows, now)
+            return kept | {row.id for row in rows[: keep_last or 1]}
+
+        wants_history = rules is not None or keep_last is not None
+        gone = await expire(self._grounds(), moment, keeps if wants_history else None, dry_run=dry_run)
+        return {id_to_text(each) for each in gone}
+
+    async def _delete_old_tags(self, moment: int) -> None:
+        table = await self._context.repository_log.table()
+        for name, tag in table.tags.items():
+            if (await self._find(tag.snapshot)).row.time < moment:
+                await self.delete_tag_async(name)
+
+    async def _delete_old_branches(self, moment: int) -> None:
+        for name in await self.list_branches_async():
+            if name != "main" and (await self._context.tip(name)).state.time < moment:
+                await self.delete_branch_async(name)
+
+    # -- garbage --------------------------------------------------------------------------------------------
+
+    def garbage_collect(
+        self,
+        delete_object_older_than: datetime,
+        *,
+        full: bool = False,
+        dry_run: bool = False,
+        record_grace: timedelta = timedelta(seconds=RECORD_GRACE),
+        progress: Progress | None = None,
+    ) -> GCSummary:
+        """Delete objects that no snapshot needs.
+
+        Safe at any moment and for any `delete_object_older_than`, the present moment included, whatever runs
+        meanwhile: sessions that wrote something before that moment and have not committed it get a
+        `SessionExpiredError` when they try, and have to start again.
+
+        Parameters
+        ----------
+        delete_object_older_than
+            Only objects that were written before this moment are deleted; it has a time zone.
+        full
+            Whether to look at everything.  By default a collection looks at what was written since the last one, and
+            at everything only if snapshots have expired, or branches or tags were deleted or reset since.
+        dry_run
+            Whether only to tell what would be deleted.
+        record_grace
+            For how long records of branches' logs are left whose snapshots have expired.
+        progress
+            Told how far it is.
+
+        Raises
+        ------
+        InvalidInputError
+            If the moment has no time zone, or is yet to come.
+        ReadOnlyError
+            If the repository is read-only.
+        """
+        return run(
+            self.garbage_collect_async(
+                delete_object_older_than, full=full, dry_run=dry_run, record_grace=record_grace, progress=progress
+            )
+        )
+
+    async def garbage_collect_async(
+        self,
+        delete_object_older_than: datetime,
+        *,
+        full: bool = False,
+        dry_run: bool = False,
+        record_grace: timedelta = timedelta(seconds=RECORD_GRACE),
+        progress: Progress | None = None,
+    ) -> GCSummary:
+        """Asynchronous twin of `garbage_collect`."""
+        moment = microseconds("delete_object_older_than", delete_object_older_than)
+        grounds = self._grounds()
+        watermark = watermark_at(grounds, moment)
+        if not dry_run:
+            check_allowed(await self._context.repository_log.table(), "garbage_collect")
+        grace = record_grace.total_seconds()
+        return await collect(grounds, watermark, full=full, dry_run=dry_run, grace=grace, progress=progress)
+
+
+def microseconds(name: str, moment: datetime) -> int:
+    """Return a moment as microseconds since 1970; raises `InvalidInputError` if it has no time zone."""
+    if not isinstance(moment, datetime) or moment.tzinfo is None:
+        raise InvalidInputError(f"{name}={moment!r} is no moment with a time zone; datetime.now(UTC) is one")
+    return max(0, round(moment.timestamp() * 1_000_000))

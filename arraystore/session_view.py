@@ -34,6 +34,7 @@ class SessionView:
     def __init__(self, context: Context, tip: Tip) -> None:
         self.context = context
         self._tip = tip
+        context.environment.after(tip.state.life.fence)
 
     @property
     def snapshot_id(self) -> str:

@@ -105,7 +105,9 @@ class RepositoryLog:
             self._last = record
         return record
 
-    async def append(self, decide: Callable[[RepositoryTable], RepositoryEntry | None]) -> RepositoryTable:
+    async def append(
+        self, decide: Callable[[RepositoryTable], RepositoryEntry | None], *, fresh: bool = True
+    ) -> RepositoryTable:
         """Append an entry right behind the newest one.
 
         Parameters
@@ -113,6 +115,8 @@ class RepositoryLog:
         decide
             Told the newest table, returns what to append, None if nothing is left to do; raises what speaks against
             it.
+        fresh
+            Whether to look for the newest table first; without, the first attempt is made behind the one known.
 
         Returns
         -------
@@ -125,7 +129,7 @@ class RepositoryLog:
             If the storage fails for so long that it stays unknown whether the entry arrived.
         """
         backoff = Backoff(self.environment)
-        table = await self.table()
+        table = await self.table() if fresh else self._known
         for _ in range(_TRIES):
             entry = decide(table)
             if entry is None:

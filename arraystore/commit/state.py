@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from arraystore.errors import FormatError, InvalidInputError
 from arraystore.format.layer import Layer
-from arraystore.format.lifecycle import BranchLife, Deleted, Expiry, Fence
+from arraystore.format.lifecycle import NEW_LIFE, BranchLife, Deleted, Expiry, Fence
 from arraystore.format.node import Node, NodeKind, ancestors
 from arraystore.format.record import Replacement, Transaction
 from arraystore.format.snapshot import Checkpoint, PageRef
@@ -70,7 +70,7 @@ class State:
     pages: tuple[PageRef, ...] = ()
     checkpoint: CheckpointRef | None = None
     detached: int = 0
-    life: BranchLife = BranchLife()
+    life: BranchLife = NEW_LIFE
 
     def by_id(self, identifier: bytes) -> Node | None:
         """Return a node by its id; None if there is none."""

@@ -14,8 +14,10 @@ from arraystore.errors import FormatError
 from arraystore.format.envelope import check_time, read_tuple
 from arraystore.format.ids import ID_BYTES
 from arraystore.format.layer import read_id
+from arraystore.format.refs import read_name
 
 __all__ = [
+    "NEW_LIFE",
     "NO_FENCE",
     "BranchLife",
     "Deleted",
@@ -195,6 +197,10 @@ class BranchLife:
         return replace(self, expired=entry.upto, base=entry.base, survivors=entry.survivors)
 
 
+NEW_LIFE = BranchLife()
+"""Of a branch of which nothing is said."""
+
+
 def life_to_wire(life: BranchLife) -> tuple[Any, ...]:
     """Return what goes into a checkpoint."""
     return (
@@ -239,7 +245,7 @@ def origin_to_wire(origin: Origin | None) -> tuple[Any, ...] | None:
 def read_origin(name: str, value: Any) -> Origin:
     """Read what `origin_to_wire` gave; raises `FormatError`."""
     branch, sequence, checkpoint = read_tuple(name, value, str, int, bytes)
-    return Origin(branch, _number(name, sequence), read_id(name, checkpoint))
+    return Origin(read_name(name, branch), _number(name, sequence), read_id(name, checkpoint))
 
 
 def read_reset(name: str, value: Any) -> Reset:

@@ -14,7 +14,7 @@ from arraystore.format.envelope import Kind, check_time, encode_object, pack_bod
 from arraystore.format.ids import ID_BYTES, all_different, id_to_text
 from arraystore.format.layer import Layer, read_id
 from arraystore.format.layer_table import decode_layers, encode_layers
-from arraystore.format.lifecycle import BranchLife, life_to_wire, read_life
+from arraystore.format.lifecycle import NEW_LIFE, BranchLife, life_to_wire, read_life
 from arraystore.format.node import DOCUMENT_NAMES, Documents, Node, NodeKind, check_path
 
 __all__ = ["MAX_NODES", "Checkpoint", "PageRef", "checkpoint_key", "decode_checkpoint", "encode_checkpoint"]
@@ -70,7 +70,7 @@ class Checkpoint:
     note: bytes
     nodes: tuple[Node, ...]
     pages: tuple[PageRef, ...]
-    life: BranchLife = BranchLife()
+    life: BranchLife = NEW_LIFE
 
 
 def checkpoint_key(identifier: bytes) -> str:

@@ -11,6 +11,7 @@ import threading
 import time
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, NoReturn
 
 from arraystore.errors import ObjectNotFoundError, StorageError, UnsupportedStorageError
@@ -357,12 +358,12 @@ class FsspecStorage(Storage):
         except Exception as error:  # noqa: BLE001 - filesystems raise what they like
             self._fail("list", prefix, error)
         cut = len(self._fs._strip_protocol(self._root).rstrip("/")) + 1
-        sizes = {
-            name[cut:]: int(info["size"])
+        found_at = {
+            name[cut:]: ObjectInfo(name[cut:], int(info["size"]), _modified(info))
             for name, info in found.items()
             if info["type"] == "file" and name.startswith(prefix, cut) and name[cut:] > start_after
         }
-        infos = [ObjectInfo(key, sizes[key]) for key in sorted(sizes)]
+        infos = [found_at[key] for key in sorted(found_at)]
         for position in range(0, len(infos), _PAGE):
             yield infos[position : position + _PAGE]
 
@@ -386,3 +387,14 @@ def _passing(error: Exception) -> bool:
 
 def _bytes(data: Any) -> BytesLike:
     return data if isinstance(data, bytes | bytearray | memoryview) else bytes(data)
+
+
+def _modified(info: dict[str, Any]) -> float | None:
+    """Return when an object was written, as its filesystem tells it."""
+    for name in ("LastModified", "last_modified", "mtime", "updated", "created"):
+        value = info.get(name)
+        if isinstance(value, datetime):
+            return value.timestamp()
+        if isinstance(value, int | float):
+            return float(value)
+    return None

@@ -46,7 +46,7 @@ def _walk(root: str, directory: str, start_of_name: str, start_after: str, hidde
                 yield from _walk(root, key, "", start_after, hidden)
         elif key > start_after:
             try:
-                size = entry.stat().st_size
+                status = entry.stat()
             except FileNotFoundError:
                 continue  # deleted since the directory was read
-            yield ObjectInfo(key, size)
+            yield ObjectInfo(key, status.st_size, status.st_mtime)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import uuid
 import weakref
 from bisect import bisect_left, bisect_right
@@ -42,6 +43,7 @@ class MemoryStorage(Storage):
         self._id = uuid.uuid4().hex
         self._name = name if name is not None else self._id
         self._objects: dict[str, bytes] = {}
+        self._written: dict[str, float] = {}
         # Keys in order, plus those that came since: sorting two runs together is linear.  After a delete: nothing.
         self._ordered: list[str] | None = []
         self._unordered: list[str] = []
@@ -94,6 +96,7 @@ class MemoryStorage(Storage):
             if key not in self._objects:
                 self._unordered.append(key)
             self._objects[key] = copy
+            self._written[key] = time.monotonic()
 
     async def get(self, key: str) -> BytesLike:
         """Return a whole object."""
@@ -115,6 +118,7 @@ class MemoryStorage(Storage):
             found = self._objects.get(key)
             if found is None:
                 self._objects[key] = copy
+                self._written[key] = time.monotonic()
                 self._unordered.append(key)
         return found is None or found == copy
 
@@ -155,7 +159,7 @@ class MemoryStorage(Storage):
                 break
             data = self._objects.get(key)
             if data is not None:
-                page.append(ObjectInfo(key, len(data)))
+                page.append(ObjectInfo(key, len(data), self._written.get(key)))
             if len(page) == _PAGE:
                 yield page
                 page = []

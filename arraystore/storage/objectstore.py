@@ -286,7 +286,10 @@ class ObstoreStorage(Storage):
             )
             try:
                 async for page in stream:
-                    found = [ObjectInfo(str(meta["path"])[cut:], int(meta["size"])) for meta in page]
+                    found = [
+                        ObjectInfo(str(meta["path"])[cut:], int(meta["size"]), meta["last_modified"].timestamp())
+                        for meta in page
+                    ]
                     if found:
                         offset = found[-1].key
                         yield found

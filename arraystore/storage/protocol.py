@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from arraystore.runtime import run
 
@@ -27,6 +27,8 @@ class ObjectInfo:
     key: str
     size: int
     """Bytes."""
+    modified: float | None = field(default=None, compare=False)
+    """When it was written, in seconds, by the storage's own clock; None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)

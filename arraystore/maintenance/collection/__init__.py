@@ -1,0 +1,1 @@
+"""Garbage collection: a fence, then a trace of what is needed, then deleting what is not."""

@@ -1,0 +1,304 @@
+"""Garbage collection, from the fence to what is left for the next one.
+
+The order is what makes it safe at any moment: what has expired is said in the logs; a watermark is published; every
+branch is fenced, and what its log says of retention is taken as of then; only after that the names and announcements
+are listed that may keep more; what all of these need is traced; what has an id below the watermark and is not needed
+is deleted.  A commit that brings in something below the watermark comes before the fence, and is traced, or is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from arraystore.commit.branch import Tip, load_checkpoint
+from arraystore.commit.branching import append_when
+from arraystore.commit.retention import Kept
+from arraystore.errors import FormatError, ObjectNotFoundError
+from arraystore.format.collection import (
+    Collection,
+    LogSeen,
+    collection_key,
+    decode_collection,
+    encode_collection,
+)
+from arraystore.format.ids import ID_BYTES, id_to_text
+from arraystore.format.lifecycle import BranchLife, Origin
+from arraystore.format.record import Body, Expiry
+from arraystore.format.repository_log import RepositoryEntry, RepositoryOperation, RepositoryTable
+from arraystore.format.snapshot import checkpoint_key, encode_checkpoint
+from arraystore.maintenance.collection.candidates import Candidates, ids_from_texts
+from arraystore.maintenance.collection.fence import raise_fence
+from arraystore.maintenance.collection.summary import GCSummary, Progress
+from arraystore.maintenance.collection.sweep import Listing, delete_all
+from arraystore.maintenance.collection.trace import Trace, bounded
+from arraystore.maintenance.collection.trim import Trimmed, detach, trimmed_history, trimmed_records
+from arraystore.maintenance.grounds import Grounds
+from arraystore.storage.protocol import DeleteFailure
+
+__all__ = ["RECORD_GRACE", "collect"]
+
+RECORD_GRACE = 3600.0
+"""Seconds for which records of what has expired are left; see `trimmed_records`."""
+
+_KINDS = ("chunks", "manifests", "transactions", "snapshots")
+_MOST_CANDIDATES = 2_000_000
+"""Objects of each kind that are looked at in one go: 13 bytes each, with what numpy needs to put them together."""
+
+_FEW_RECORDS = 8
+_ID = np.dtype((np.bytes_, ID_BYTES))
+
+
+async def collect(
+    grounds: Grounds,
+    watermark: bytes,
+    *,
+    full: bool = False,
+    dry_run: bool = False,
+    grace: float = RECORD_GRACE,
+    progress: Progress | None = None,
+) -> GCSummary:
+    """Delete what nothing needs.
+
+    Parameters
+    ----------
+    grounds
+        The repository.
+    watermark
+        Id below which objects may be deleted.
+    full
+        Whether to look at everything, and not only at what is new since the last collection, or was released.
+    dry_run
+        Whether only to tell what would be deleted; nothing is written then, not even the fence.
+    grace
+        Seconds for which records of expired snapshots are left.
+    progress
+        Told how far it is.
+    """
+    run = _Run(grounds, watermark, dry_run, grace, progress or (lambda _what, _done, _total: None))
+    return await run.collect(full)
+
+
+@dataclass(eq=False)
+class _Run:
+    grounds: Grounds
+    watermark: bytes
+    dry_run: bool
+    grace: float
+    progress: Progress
+    summary: GCSummary = field(default_factory=GCSummary)
+    failures: list[DeleteFailure] = field(default_factory=list[DeleteFailure])
+    early: list[bytes] = field(default_factory=list[bytes])
+
+    async def collect(self, full: bool) -> GCSummary:
+        table, tips = await self._fenced()
+        previous = None if full else await self._previous(table)
+        table = await self.grounds.repository_log.table()  # names that came since
+        tips = await self._with_new_branches(table, tips)
+        roots = [tag.origin for tag in table.tags.values()] + await self._announced(table)
+        kept = await self.grounds.kept(tips, roots)
+        if previous is not None and _is_released(previous, table, tips):
+            previous = None
+        self.summary = replace(
+            self.summary, full=previous is None, watermark=id_to_text(self.watermark), dry_run=self.dry_run
+        )
+        trace = await self._sweep(kept, roots, previous)
+        await self._trim(kept, tips, previous, trace)
+        if not self.dry_run:
+            await self._leave_behind(table, tips)
+        return replace(self.summary, failures=tuple(self.failures))
+
+    # -- what is kept -------------------------------------------------------------------------------------------
+
+    async def _fenced(self) -> tuple[RepositoryTable, dict[str, Tip]]:
+        if not self.dry_run:
+            return await raise_fence(self.grounds, self.watermark)
+        table = await self.grounds.repository_log.table()
+        return table, await self.grounds.tips(table)
+
+    async def _with_new_branches(self, table: RepositoryTable, tips: dict[str, Tip]) -> dict[str, Tip]:
+        """Add branches that were created since the watermark was published; these begin behind the fence."""
+        new = {name for name in table.branches if name not in tips}
+        if not new:
+            return tips
+        found = await self.grounds.tips(table)
+        return tips | {name: found[name] for name in new}
+
+    async def _announced(self, table: RepositoryTable) -> list[Origin]:
+        """Return the snapshots of checkpoints above the watermark: somebody may be about to make them reachable."""
+        named = {tag.origin.checkpoint for tag in table.tags.values()}
+        found: list[bytes] = []
+        prefix = "snapshots/"
+        async for page in self.grounds.storage.list(prefix, prefix + id_to_text(self.watermark)):
+            ids, fits = ids_from_texts([info.key[len(prefix) :] for info in page])
+            blob = np.ascontiguousarray(ids[fits]).tobytes()
+            found += [blob[at : at + ID_BYTES] for at in range(0, len(blob), ID_BYTES)]
+
+        async def origin(identifier: bytes) -> Origin | None:
+            try:
+                state = await load_checkpoint(self.grounds.storage, identifier)
+            except (ObjectNotFoundError, FormatError):
+                return None  # deleted by its writer, or by another collection; or no checkpoint
+            return Origin(state.branch, state.sequence, identifier) if state.branch in table.branches else None
+
+        origins = await bounded(origin, [each for each in found if each not in named])
+        return [each for each in origins if each is not None]
+
+    async def _previous(self, table: RepositoryTable) -> Collection | None:
+        """Return what the last collection left; None if there is nothing, or nothing of use."""
+        if table.collection is None:
+            return None
+        key = collection_key(table.collection)
+        try:
+            previous = decode_collection(key, await self.grounds.storage.get(key))
+        except (ObjectNotFoundError, FormatError):
+            return None
+        return previous if previous.watermark <= self.watermark else None
+
+    # -- what is not --------------------------------------------------------------------------------------------
+
+    async def _sweep(self, kept: dict[str, Kept], roots: list[Origin], previous: Collection | None) -> Trace:
+        """Delete objects that nothing needs, so many at a time that their ids fit into memory."""
+        after = None if previous is None else previous.watermark
+        listings = {kind: Listing(self.grounds.storage, kind, after, self.watermark) for kind in _KINDS}
+        trace: Trace | None = None
+        while trace is None or not all(listing.exhausted for listing in listings.values()):
+            candidates = {kind: await listing.take(_MOST_CANDIDATES) for kind, listing in listings.items()}
+            marking = _Marking(candidates, None if trace is not None else self._note_early)
+            trace = Trace(self.grounds, kept, roots, previous, marking)
+            await trace.run()
+            for kind in _KINDS:
+                ids, size = candidates[kind].garbage()
+                await self._delete(kind, [f"{kind}/{id_to_text(each)}" for each in ids], size)
+        return trace
+
+    def _note_early(self, ids: bytes) -> None:
+        """Remember what is needed and above the watermark: the next collection may find it below its own."""
+        column = np.frombuffer(ids, dtype=_ID)
+        early = column[column >= np.frombuffer(self.watermark, dtype=_ID)[0]]
+        if len(early):
+            self.early.append(np.ascontiguousarray(early).tobytes())
+
+    async def _delete(self, kind: str, keys: list[str], size: int) -> None:
+        self.progress(f"deleting {kind}", 0, len(keys))
+        failures = [] if self.dry_run else await delete_all(self.grounds.storage, keys)
+        self.progress(f"deleting {kind}", len(keys), len(keys))
+        self.failures += failures
+        deleted = len(keys) - len(failures)
+        name = {
+            "chunks": "chunks_deleted",
+            "manifests": "manifests_deleted",
+            "transactions": "transaction_logs_deleted",
+            "snapshots": "snapshots_deleted",
+            "refs": "records_deleted",
+        }.get(kind, "others_deleted")
+        counted = {name: getattr(self.summary, name) + deleted}
+        self.summary = replace(self.summary, bytes_deleted=self.summary.bytes_deleted + size, **counted)
+
+    # -- logs ---------------------------------------------------------------------------------------------------
+
+    async def _trim(
+        self, kept: dict[str, Kept], tips: dict[str, Tip], previous: Collection | None, trace: Trace
+    ) -> None:
+        for name, tip in tips.items():
+            if not self.dry_run:
+                tips[name] = await self._retired(kept[name], tip)
+        if trace.attached and not self.dry_run:
+            await detach(self.grounds, trace.attached.values())
+        records, history = Trimmed(), Trimmed()
+        for name, tip in tips.items():
+            if previous is None and not self.dry_run and tip.state.life.expired > kept[name].newest.life.expired:
+                continue  # what expired since the trace may have left attachments behind
+            seen = 0 if previous is None or name not in previous.logs else previous.logs[name].sequence
+            log = self.grounds.log(name)
+            found = await trimmed_records(log, tip, seen, self.grace)
+            records.keys += found.keys
+            records.size += found.size
+            if previous is None:
+                found = await trimmed_history(log, tip, self.watermark)
+                history.keys += found.keys
+                history.size += found.size
+        await self._delete("refs", records.keys, records.size)
+        await self._delete("history", history.keys, history.size)
+
+    async def _retired(self, kept: Kept, tip: Tip) -> Tip:
+        """Let the log of a deleted branch that nothing leads to expire as a whole, so that its records may go."""
+        life = tip.state.life
+        idle = life.deleted and not kept.stretches and not kept.survivors
+        if not idle or tip.sequence - life.expired <= _FEW_RECORDS:
+            return tip
+        log, environment = self.grounds.log(tip.state.branch), self.grounds.environment
+        base = environment.new_id()
+        encoded = encode_checkpoint(tip.state.to_checkpoint(tip.state.pages))
+        await self.grounds.storage.put(checkpoint_key(base), encoded)
+        await self.grounds.storage.sync()
+
+        def expire(newest: Tip) -> Body | None:
+            unchanged = newest.state.life == life and base >= newest.state.life.fence
+            return Expiry(environment.now_us(), tip.sequence, base, None) if unchanged else None
+
+        return await append_when(log, tip, expire)
+
+    # -- what is left for the next one --------------------------------------------------------------------------
+
+    async def _leave_behind(self, table: RepositoryTable, tips: dict[str, Tip]) -> None:
+        environment = self.grounds.environment
+        logs = {name: LogSeen(tip.sequence, tip.state.life) for name, tip in tips.items()}
+        tags = tuple(sorted(tag.origin.checkpoint for tag in table.tags.values()))
+        early = np.unique(np.frombuffer(b"".join(self.early), dtype=_ID))
+        left = Collection(self.watermark, table.number, logs, tags, np.ascontiguousarray(early).tobytes())
+        identifier = environment.new_id()
+        await self.grounds.storage.put(collection_key(identifier), encode_collection(left))
+        await self.grounds.storage.sync()
+        value = {"objects": self.summary.objects_deleted, "bytes": self.summary.bytes_deleted}
+        now = environment.now_us()
+        entry = RepositoryEntry(
+            RepositoryOperation.COLLECTED, now, value=value, watermark=self.watermark, object=identifier
+        )
+        before = table.collection
+        await self.grounds.repository_log.append(lambda _: entry, fresh=False)
+        if self.summary.full:
+            await self._forget_older(identifier)
+        elif before is not None:
+            self.failures += await delete_all(self.grounds.storage, [collection_key(before)])
+
+    async def _forget_older(self, current: bytes) -> None:
+        """Delete what earlier collections left; whoever needed it looks at everything instead."""
+        old: list[str] = []
+        key = collection_key(current)
+        async for page in self.grounds.storage.list("collections/"):
+            old += [info.key for info in page if info.key < key]
+        self.failures += await delete_all(self.grounds.storage, old)
+
+
+@dataclass(frozen=True)
+class _Marking:
+    """What a trace is told to do with what it finds."""
+
+    candidates: dict[str, Candidates]
+    note: Callable[[bytes], None] | None
+
+    def __call__(self, kind: str, ids: bytes) -> None:
+        self.candidates[kind].mark(ids)
+        if self.note is not None:
+            self.note(ids)
+
+
+def _is_released(previous: Collection, table: RepositoryTable, tips: dict[str, Tip]) -> bool:
+    """Tell whether something that the last collection kept may be needed no more."""
+    if not set(previous.tags) <= {tag.origin.checkpoint for tag in table.tags.values()}:
+        return True
+    for name, seen in previous.logs.items():
+        if name not in tips:
+            return True
+        now, then = tips[name].state.life, seen.life
+        if _kept_by(now) != _kept_by(then):
+            return True
+    return False
+
+
+def _kept_by(life: BranchLife) -> tuple[object, ...]:
+    """Return what decides which snapshots of a log are kept."""
+    return life.start, life.deleted, life.expired, life.survivors

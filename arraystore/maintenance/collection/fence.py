@@ -1,0 +1,60 @@
+"""The fence: from here on no branch takes a commit that brings in what this collection may delete."""
+
+from __future__ import annotations
+
+import asyncio
+
+from arraystore.commit.branch import Tip
+from arraystore.commit.branching import append_when
+from arraystore.errors import InvalidInputError
+from arraystore.format.record import Body, Fence
+from arraystore.format.repository_log import RepositoryEntry, RepositoryOperation, RepositoryTable
+from arraystore.maintenance.grounds import Grounds
+
+__all__ = ["raise_fence", "watermark_at"]
+
+_SLACK = 2_000_000
+"""Microseconds that a moment may lie ahead: it was taken from the clock just now, perhaps by another program."""
+
+
+def watermark_at(grounds: Grounds, moment: int) -> bytes:
+    """Return the id below which everything was made before a moment, in microseconds since 1970.
+
+    Raises
+    ------
+    InvalidInputError
+        If the moment is yet to come.
+    """
+    now = grounds.environment.now_us()
+    if moment > now + _SLACK:
+        raise InvalidInputError("garbage can be collected up to the present moment, not up to one that is yet to come")
+    return max(0, min(moment, now) // 1000).to_bytes(6, "big") + bytes(6)
+
+
+async def raise_fence(grounds: Grounds, watermark: bytes) -> tuple[RepositoryTable, dict[str, Tip]]:
+    """Publish a watermark, then put it into the log of every branch.
+
+    Branches that are created later begin with the watermark that is published by then.
+
+    Returns
+    -------
+    RepositoryTable
+        With the watermark.
+    dict
+        The newest record of every branch, all of them behind the fence.
+    """
+    now = grounds.environment.now_us()
+
+    def publish(table: RepositoryTable) -> RepositoryEntry | None:
+        if table.watermark >= watermark:
+            return None
+        return RepositoryEntry(RepositoryOperation.WATERMARK, now, watermark=watermark)
+
+    def fence(tip: Tip) -> Body | None:
+        life = tip.state.life
+        return None if life.fence >= watermark else Fence(watermark, now, life.read_only)
+
+    table = await grounds.repository_log.append(publish)
+    tips = await grounds.tips(table)
+    fenced = await asyncio.gather(*(append_when(grounds.log(name), tip, fence) for name, tip in tips.items()))
+    return table, dict(zip(tips, fenced, strict=True))

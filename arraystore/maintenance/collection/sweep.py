@@ -1,0 +1,94 @@
+"""Listing what may be garbage, and deleting what is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore.format.ids import id_to_text
+from arraystore.maintenance.collection.candidates import Candidates, ids_from_texts
+from arraystore.storage.protocol import DeleteFailure, ObjectInfo, Storage
+
+__all__ = ["Listing", "delete_all"]
+
+_BATCH = 1000
+"""Keys in one request: what S3 takes."""
+
+_BATCHES_AT_ONCE = 8
+_MOST_FAILURES = 1000
+"""Failures of which the keys are kept; a storage that refuses everything is not asked a million times."""
+
+
+class Listing:
+    """Objects of one kind whose ids are below a watermark, a stretch at a time.
+
+    Parameters
+    ----------
+    storage
+        Where they are.
+    kind
+        First part of their keys.
+    after, before
+        Ids between which they are listed; the first one is excluded unless it is that of no object.
+    """
+
+    def __init__(self, storage: Storage, kind: str, after: bytes | None, before: bytes) -> None:
+        self._prefix = kind + "/"
+        self._storage = storage
+        self._before = np.frombuffer(before, dtype=np.dtype((np.bytes_, len(before))))[0]
+        self._at = "" if after is None else self._prefix + _just_before(after)
+        self.exhausted = False
+
+    async def take(self, most: int) -> Candidates:
+        """Return the next objects, about as many as asked for; fewer only at the end."""
+        ids: list[npt.NDArray[np.bytes_]] = []
+        sizes: list[npt.NDArray[np.int64]] = []
+        count = 0
+        async for page in self._pages():
+            found, size, is_last = self._read(page)
+            ids.append(found)
+            sizes.append(size)
+            count += len(found)
+            self._at = page[-1].key
+            if is_last:
+                break
+            if count >= most:
+                return Candidates.of(ids, sizes)
+        self.exhausted = True
+        return Candidates.of(ids, sizes)
+
+    async def _pages(self) -> AsyncIterator[list[ObjectInfo]]:
+        async for page in self._storage.list(self._prefix, self._at):
+            if page:
+                yield page
+
+    def _read(self, page: Sequence[ObjectInfo]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64], bool]:
+        cut = len(self._prefix)
+        ids, fits = ids_from_texts([info.key[cut:] for info in page])
+        below = fits & (ids < self._before)
+        sizes = np.array([info.size for info in page], dtype=np.int64)
+        return ids[below], sizes[below], bool((fits & ~below).any())
+
+
+def _just_before(identifier: bytes) -> str:
+    """Return the text after which an id, and all above it, are listed."""
+    number = int.from_bytes(identifier, "big")
+    return id_to_text((number - 1).to_bytes(len(identifier), "big")) if number else ""
+
+
+async def delete_all(storage: Storage, keys: Sequence[str]) -> list[DeleteFailure]:
+    """Delete objects in batches, several at a time; returns what could not be deleted."""
+    failures: list[DeleteFailure] = []
+    gate = asyncio.Semaphore(_BATCHES_AT_ONCE)
+
+    async def delete(batch: Sequence[str]) -> None:
+        async with gate:
+            if len(failures) < _MOST_FAILURES:
+                failures.extend(await storage.delete(batch))
+
+    await asyncio.gather(*(delete(keys[at : at + _BATCH]) for at in range(0, len(keys), _BATCH)))
+    return failures

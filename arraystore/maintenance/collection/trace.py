@@ -1,0 +1,223 @@
+"""What kept snapshots need: read from logs, and from the states in which what is kept of a log begins."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from arraystore.commit.branch import load_checkpoint
+from arraystore.commit.history import read_page
+from arraystore.commit.log import BranchLog
+from arraystore.commit.manifests import ManifestCache
+from arraystore.commit.retention import Kept
+from arraystore.commit.state import State
+from arraystore.format.collection import Collection
+from arraystore.format.history import page_span
+from arraystore.format.layer import Layer
+from arraystore.format.lifecycle import Origin
+from arraystore.format.node import Node
+from arraystore.format.record import Birth, Commit, Reset, Rewrite
+from arraystore.format.transaction import TransactionLog
+from arraystore.maintenance.collection.visible import visible_packs
+from arraystore.maintenance.grounds import Grounds
+
+__all__ = ["Found", "Trace", "bounded"]
+
+Found = Callable[[str, bytes], None]
+"""Told a kind of objects (the first part of their keys) and ids that are needed, one after the other."""
+
+_AT_ONCE = 16
+_BLOCK = 512
+_FEW_BYTES = 1 << 24
+
+A = TypeVar("A")
+T = TypeVar("T")
+
+
+async def bounded(do: Callable[[A], Awaitable[T]], items: Iterable[A]) -> list[T]:
+    """Do something with many items at the same time, but only with so many."""
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(item: A) -> T:
+        async with gate:
+            return await do(item)
+
+    return list(await asyncio.gather(*(one(item) for item in items)))
+
+
+class Trace:
+    """Finds every object that something kept needs.
+
+    Parameters
+    ----------
+    grounds
+        The repository.
+    kept
+        What is kept of each log.
+    roots
+        Snapshots that are kept besides: those of tags, and announced ones.
+    previous
+        What the last collection has looked at; what it found is not looked at again.  None to look at everything.
+    found
+        Told what is needed.
+    """
+
+    def __init__(
+        self,
+        grounds: Grounds,
+        kept: dict[str, Kept],
+        roots: Sequence[Origin],
+        previous: Collection | None,
+        found: Found,
+    ) -> None:
+        self._grounds = grounds
+        self._kept = kept
+        self._roots = roots
+        self._previous = previous
+        self._found = found
+        self._manifests = ManifestCache(grounds.storage, _FEW_BYTES)
+        self._traced: set[bytes] = set()
+        self._stacks: set[tuple[bytes, ...]] = set()
+        self.attached: dict[bytes, Layer] = {}
+        """Layers that are needed although the records that they are attached to have expired."""
+
+    async def run(self) -> None:
+        """Look at everything."""
+        for name, kept in self._kept.items():
+            await self._of_log(self._grounds.log(name), kept)
+        self._found("snapshots", b"".join(root.checkpoint for root in self._roots))
+        if self._previous is not None:
+            self._found_everywhere(self._previous.early)
+        seen = set(() if self._previous is None else self._previous.tags)
+        await self._states(
+            root.checkpoint for root in self._roots if root.checkpoint not in seen and not self._covers(root)
+        )
+
+    def _found_everywhere(self, ids: bytes) -> None:
+        for kind in ("snapshots", "manifests", "transactions", "chunks"):
+            self._found(kind, ids)
+
+    def _covers(self, root: Origin) -> bool:
+        """Tell whether what a snapshot needs is found in its log."""
+        kept = self._kept.get(root.branch)
+        return kept is not None and any(each.first <= root.sequence <= each.last for each in kept.stretches)
+
+    # -- logs ---------------------------------------------------------------------------------------------------
+
+    async def _of_log(self, log: BranchLog, kept: Kept) -> None:
+        life = kept.newest.life
+        checkpoints = [life.base, None if life.origin is None else life.origin.checkpoint]
+        if kept.newest.checkpoint is not None:
+            checkpoints.append(kept.newest.checkpoint.id)
+        hint = await log.hint()
+        if hint is not None:
+            checkpoints.append(hint.checkpoint)
+        self._found("snapshots", b"".join(each for each in checkpoints if each is not None))
+        seen = -1 if self._previous is None else _sequence_seen(self._previous, log.branch)
+        await self._pages(log, kept.newest, seen)
+        for first, last in _merged((each.first, each.last) for each in kept.stretches):
+            await self._records(log, max(first, seen + 1), last)
+        self._found("snapshots", b"".join(each.bottom for each in kept.stretches if each.bottom is not None))
+        self._found("snapshots", b"".join(checkpoint for _, checkpoint in kept.survivors.values()))
+        if self._previous is None:
+            await self._states(each.bottom for each in kept.stretches if each.bottom is not None)
+            await self._states(checkpoint for _, checkpoint in kept.survivors.values())
+
+    async def _pages(self, log: BranchLog, state: State, seen: int) -> None:
+        """Find the checkpoints that spare readers of old snapshots a long way."""
+        ends = [(ref, page_span(ref.level, ref.index)[1]) for ref in state.pages]
+        wanted = [ref for ref, end in ends if end > max(state.life.expired, seen)]
+        for page in await bounded(partial(read_page, log), wanted):
+            self._found("snapshots", b"".join(identifier for _, identifier in page.checkpoints))
+
+    async def _records(self, log: BranchLog, first: int, last: int) -> None:
+        """Find what the entries of neighbouring records bring in."""
+        while first <= last:
+            end = min(last, (first // _BLOCK + 1) * _BLOCK)
+            span = await log.span(first, end)
+            untold: list[tuple[int, Commit]] = []
+            unread: list[Layer] = []
+            layers: list[bytes] = []
+            packs: list[bytes] = []
+            for number, body in span.bodies.items():
+                entry = log.decode(number, body)
+                if isinstance(entry, Rewrite):
+                    added = [layer for item in entry.replacements for layer in item.added]
+                    layers += [layer.id for layer in added]
+                    if entry.packs is None:
+                        unread += added
+                    else:
+                        packs.append(entry.packs)
+                elif isinstance(entry, Commit):
+                    for item in entry.transactions:
+                        if isinstance(item.log, TransactionLog) and item.packs is not None:
+                            layers += [change.layer.id for change in item.log.chunks]
+                            packs.append(item.packs)
+                        else:
+                            untold.append((number, entry))
+                elif isinstance(entry, Birth | Reset) and entry.origin is not None:
+                    self._found("snapshots", entry.origin.checkpoint)
+            self._found("manifests", b"".join(layers))
+            self._found("chunks", b"".join(packs))
+            await bounded(self._packs_of, unread)
+            await bounded(partial(self._of_commit, log), dict(untold).items())
+            first = end + 1
+
+    async def _of_commit(self, log: BranchLog, found: tuple[int, Commit]) -> None:
+        """Find what the body of a commit does not tell."""
+        number, entry = found
+        for item, changes, _ in await log.resolve(number, entry):
+            if isinstance(item.log, bytes):
+                self._found("transactions", item.log)
+            self._found("manifests", b"".join(change.layer.id for change in changes.chunks))
+            if item.packs is not None:
+                self._found("chunks", item.packs)
+            else:
+                await bounded(self._packs_of, [change.layer for change in changes.chunks])
+
+    # -- states -------------------------------------------------------------------------------------------------
+
+    async def _states(self, checkpoints: Iterable[bytes]) -> None:
+        for identifier in checkpoints:
+            if identifier not in self._traced:
+                self._traced.add(identifier)
+                await self._state(await load_checkpoint(self._grounds.storage, identifier))
+
+    async def _state(self, state: State) -> None:
+        layers = [layer for node in state.nodes.values() for layer in node.layers]
+        self._found("manifests", b"".join(layer.id for layer in layers))
+        for layer in layers:
+            at = layer.attachment
+            kept = None if at is None else self._kept.get(at.branch)
+            if at is not None and kept is not None and at.sequence <= kept.newest.life.expired:
+                self.attached[layer.id] = layer
+        await bounded(self._shown_by, [node for node in state.nodes.values() if node.layers])
+
+    async def _shown_by(self, node: Node) -> None:
+        stack = tuple([layer.id for layer in node.layers])
+        if stack in self._stacks:
+            return  # the same in a state that was looked at before
+        self._stacks.add(stack)
+        async for packs in visible_packs(self._manifests, node.layers):
+            self._found("chunks", packs)
+
+    async def _packs_of(self, layer: Layer) -> None:
+        self._found("chunks", (await self._manifests.load(layer)).packs)
+
+
+def _sequence_seen(previous: Collection, branch: str) -> int:
+    seen = previous.logs.get(branch)
+    return -1 if seen is None else seen.sequence
+
+
+def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Put spans together that overlap."""
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted(spans):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = merged[-1][0], max(last, merged[-1][1])
+        else:
+            merged.append((first, last))
+    return merged

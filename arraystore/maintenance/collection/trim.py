@@ -1,0 +1,144 @@
+"""Records of what has expired, history pages, and proposals that nobody waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from arraystore.commit.branch import Tip
+from arraystore.commit.log import BranchLog, carriers
+from arraystore.errors import FormatError, ObjectNotFoundError
+from arraystore.format.history import page_span, survivors_key
+from arraystore.format.intent import PATIENCE, read_intent_key
+from arraystore.format.layer import Layer
+from arraystore.format.record import LONGEST_SKIP, decode_record, read_record_key
+from arraystore.format.refs import name_in_key
+from arraystore.maintenance.collection.trace import bounded
+from arraystore.maintenance.grounds import Grounds
+from arraystore.storage.protocol import ObjectInfo
+
+__all__ = ["Trimmed", "detach", "trimmed_history", "trimmed_records"]
+
+
+@dataclass
+class Trimmed:
+    """Objects that are not needed any more.
+
+    Parameters
+    ----------
+    keys
+        Of the objects.
+    size
+        Bytes of all.
+    """
+
+    keys: list[str] = field(default_factory=list[str])
+    size: int = 0
+
+    def add(self, info: ObjectInfo) -> None:
+        """Add an object."""
+        self.keys.append(info.key)
+        self.size += info.size
+
+
+async def detach(grounds: Grounds, layers: Iterable[Layer]) -> None:
+    """Give manifests that are attached to records objects of their own, so that the records may go."""
+
+    async def one(layer: Layer) -> None:
+        at = layer.attachment
+        assert at is not None
+        log = grounds.log(at.branch)
+        key = log.key(at.sequence)
+        try:
+            record = decode_record(key, await grounds.storage.get(key), at.branch, at.sequence)
+        except ObjectNotFoundError:
+            return  # done before
+        if at.index >= len(record.attachments):
+            raise FormatError(key, f"has no attachment {at.index}")
+        await grounds.storage.put(layer.key, record.attachments[at.index])
+
+    await bounded(one, layers)
+    await grounds.storage.sync()
+
+
+async def trimmed_records(log: BranchLog, tip: Tip, seen: int, grace: float) -> Trimmed:
+    """Find records that nothing will ever read, and proposals that no record may take any more.
+
+    Parameters
+    ----------
+    log
+        The branch.
+    tip
+        Its newest record.
+    seen
+        Number of a record before which no proposals are left.
+    grace
+        Seconds for which a record is left after it was written.  A writer that has taken longer than a sixth of that
+        for a commit looks whether its number was given, taken and forgotten meanwhile.
+    """
+    found = Trimmed()
+    gone = tip.state.life.expired
+    kept = _still_carried(tip.sequence)
+    if gone >= 0:
+        expired: list[ObjectInfo] = []
+        latest: float | None = None
+        async for page in log.storage.list(log.prefix):
+            for info in page:
+                number = read_record_key(log.prefix, info.key)
+                if info.modified is not None:
+                    latest = max(latest or info.modified, info.modified)
+                if number is not None and number <= gone and number not in kept:
+                    expired.append(info)
+            if page and (read_record_key(log.prefix, page[-1].key) or 0) > gone:
+                break
+        newest = await _written(log, tip.sequence)
+        latest = newest if latest is None or newest is None else max(latest, newest)
+        for info in expired:
+            if not grace or (info.modified is not None and latest is not None and latest - info.modified >= grace):
+                found.add(info)
+    async for page in log.storage.list(log.prefix, log.key(max(0, seen - PATIENCE))):
+        for info in page:
+            intent = read_intent_key(log.prefix, info.key)
+            if intent is not None and intent[0] + PATIENCE < tip.sequence:
+                found.add(info)
+    return found
+
+
+def _still_carried(sequence: int) -> set[int]:
+    """Return the records from which a later one may have to take bodies."""
+    return set(carriers(max(0, sequence) // LONGEST_SKIP * LONGEST_SKIP + 1, sequence)) | {sequence}
+
+
+async def _written(log: BranchLog, sequence: int) -> float | None:
+    """Return when a record was written, by the clock of the storage."""
+    async for page in log.storage.list(log.key(sequence)):
+        for info in page:
+            return info.modified
+    return None
+
+
+async def trimmed_history(log: BranchLog, tip: Tip, watermark: bytes) -> Trimmed:
+    """Find history pages of what has expired, and lists of survivors that others took the place of."""
+    life, name = tip.state.life, name_in_key(log.branch)
+    current = None if life.survivors is None else survivors_key(name, life.survivors)
+    kept_prefix = f"history/{name}/kept/"
+    edge = survivors_key(name, watermark)
+    found = Trimmed()
+    if life.expired < 0:
+        return found
+    async for page in log.storage.list(f"history/{name}/"):
+        for info in page:
+            if info.key.startswith(kept_prefix):
+                if info.key != current and info.key < edge:
+                    found.add(info)
+            elif _last_of_page(info.key) <= life.expired:
+                found.add(info)
+    return found
+
+
+def _last_of_page(key: str) -> int:
+    """Return the newest record that a history page covers."""
+    level, index = key.split("/")[-2:]
+    if not (level.isdigit() and index.isdigit() and 0 < int(level) < 11):
+        return 1 << 62
+    return page_span(int(level), int(index))[1]

@@ -1,0 +1,221 @@
+"""Expiry: entries in the logs that say which snapshots are gone; a later collection deletes what only they needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from arraystore.commit.branch import Tip, load_tip
+from arraystore.commit.branching import append_when
+from arraystore.commit.history import ancestry, find_snapshot, read_page, rows_of_records
+from arraystore.commit.log import BranchLog
+from arraystore.commit.retention import Kept
+from arraystore.commit.state import State
+from arraystore.errors import ArrayStoreError, StorageError
+from arraystore.format.history import SnapshotRow, Survivors, encode_survivors, page_span, survivors_key
+from arraystore.format.record import Body, Expiry
+from arraystore.format.refs import Hint, name_in_key
+from arraystore.format.repository_log import RepositoryEntry, RepositoryOperation, RepositoryTable
+from arraystore.format.snapshot import checkpoint_key, encode_checkpoint
+from arraystore.maintenance.collection.trace import bounded
+from arraystore.maintenance.grounds import Grounds
+
+__all__ = ["Keeps", "expire"]
+
+_TRIES = 10
+
+Keeps = Callable[[Sequence[SnapshotRow]], set[bytes]]
+"""Told the history of a branch, newest first, returns the ids of the snapshots to keep."""
+
+
+class _OutdatedError(ArrayStoreError):
+    """Another expiry, or a collection, came between."""
+
+
+async def expire(grounds: Grounds, older_than: int, keeps: Keeps | None = None, *, dry_run: bool = False) -> set[bytes]:
+    """Let snapshots expire.
+
+    Kept are, whatever their age, the newest snapshot of each branch, those of tags, and the very first one; and what
+    stands between those that are kept is closed up: the parent of each is the next older one that is left.
+
+    Parameters
+    ----------
+    grounds
+        The repository.
+    older_than
+        Snapshots that were committed before this moment expire; microseconds since 1970, by the clocks of writers.
+    keeps
+        Says which snapshots of a branch are kept besides.
+    dry_run
+        Whether only to tell what would expire.
+
+    Returns
+    -------
+    set
+        Ids of the snapshots that have expired.
+    """
+    for _ in range(_TRIES):
+        table = await grounds.repository_log.table()
+        tips = await grounds.tips(table)
+        plan = await _Planning(grounds, table, tips, older_than, keeps).plan()
+        if dry_run or not plan:
+            return _all_gone(plan)
+        try:
+            for cut in plan:
+                await _carry_out(grounds, cut, tips[cut.log.branch])
+        except _OutdatedError:
+            continue
+        gone = _all_gone(plan)
+        value = {"snapshots": len(gone)}
+        entry = RepositoryEntry(RepositoryOperation.EXPIRED, grounds.environment.now_us(), value=value)
+        await grounds.repository_log.append(lambda _, entry=entry: entry)  # type: ignore[misc]
+        return gone
+    raise StorageError(f"{grounds.storage.location}: others came between {_TRIES} times in a row; try again")
+
+
+def _all_gone(plan: Iterable[_Cut]) -> set[bytes]:
+    return {row.id for cut in plan for row in cut.gone}
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """What goes of one log, and what of the same stretch stays."""
+
+    log: BranchLog
+    upto: int
+    gone: tuple[SnapshotRow, ...]
+    stay: tuple[SnapshotRow, ...]
+    checkpoints: dict[bytes, bytes] = field(default_factory=dict[bytes, bytes])
+    """Of those that have survived before, by id."""
+
+
+class _Planning:
+    def __init__(
+        self, grounds: Grounds, table: RepositoryTable, tips: dict[str, Tip], older_than: int, keeps: Keeps | None
+    ) -> None:
+        self._grounds = grounds
+        self._table = table
+        self._tips = tips
+        self._older_than = older_than
+        self._keeps = keeps
+
+    async def plan(self) -> list[_Cut]:
+        """Return what to cut of which log."""
+        roots = [tag.origin for tag in self._table.tags.values()]
+        kept = await self._grounds.kept(self._tips, roots)
+        stay = {tag.snapshot for tag in self._table.tags.values()}
+        stay |= {tip.state.snapshot for tip in self._tips.values() if not tip.state.life.deleted}
+        if self._keeps is not None:
+            for name, tip in self._tips.items():
+                if not tip.state.life.deleted:
+                    stay |= self._keeps(await self._history(self._grounds.log(name), tip))
+        cuts = [await self._cut(name, found, stay) for name, found in kept.items()]
+        return [cut for cut in cuts if cut is not None]
+
+    async def _history(self, log: BranchLog, tip: Tip) -> list[SnapshotRow]:
+        async def newest(branch: str) -> State:
+            return self._tips[branch].state
+
+        return [row async for rows in ancestry(log, tip, newest) for row in rows]
+
+    async def _cut(self, name: str, kept: Kept, stay: set[bytes]) -> _Cut | None:
+        log = self._grounds.log(name)
+        rows = await _rows(log, kept)
+        old = {row.id for row, _ in kept.survivors.values()}
+        survivors = sorted((row for row, _ in kept.survivors.values()), key=lambda row: row.sequence)
+        every = survivors + rows
+        gone = [row for row in every if row.time < self._older_than and row.id not in stay and not _is_first(row)]
+        if not gone:
+            return None
+        last_gone = max((row.sequence for row in gone if row.id not in old), default=kept.newest.life.expired)
+        upto = max(last_gone, kept.newest.life.expired)
+        lost = {row.id for row in gone}
+        left = [row for row in every if row.sequence <= upto and row.id not in lost]
+        checkpoints = {row.id: checkpoint for row, checkpoint in kept.survivors.values()}
+        return _Cut(log, upto, tuple(gone), tuple(left), checkpoints)
+
+
+def _is_first(row: SnapshotRow) -> bool:
+    return row.parent is None and row.sequence == 0
+
+
+async def _rows(log: BranchLog, kept: Kept) -> list[SnapshotRow]:
+    """Return the snapshots of the kept stretches of a log that have not expired yet, oldest first, each once."""
+    found: dict[bytes, SnapshotRow] = {}
+    pages = kept.newest.pages
+    for stretch in kept.stretches:
+        at = stretch.first
+        for ref in pages:
+            first, last = page_span(ref.level, ref.index)
+            if last < at or first > stretch.last:
+                continue
+            page = await read_page(log, ref)
+            for row in page.rows:
+                if stretch.first <= row.sequence <= stretch.last:
+                    found[row.id] = row
+            at = last + 1
+        for row in await rows_of_records(log, at, stretch.last):
+            found[row.id] = row
+    return sorted(found.values(), key=lambda row: row.sequence)
+
+
+async def _carry_out(grounds: Grounds, cut: _Cut, tip: Tip) -> None:
+    """Write what is read in the place of the records, then the entry that says so."""
+    log, environment = cut.log, grounds.environment
+    life = tip.state.life
+    written: list[bytes] = []
+
+    async def checkpoint(state: State) -> bytes:
+        identifier = environment.new_id()
+        written.append(identifier)
+        await grounds.storage.put(checkpoint_key(identifier), encode_checkpoint(state.to_checkpoint(state.pages)))
+        return identifier
+
+    async def survivor(row: SnapshotRow) -> bytes:
+        known = cut.checkpoints.get(row.id)
+        if known is not None:
+            return known
+        place = await find_snapshot(log, tip, row.id)
+        hint = None if place is None else place.hint
+        return await checkpoint((await load_tip(log, hint, at=row.sequence, snapshot=row.id)).state)
+
+    if cut.upto == life.expired and life.base is not None:
+        base = life.base
+    else:
+        base = await checkpoint((await load_tip(log, _hint_before(tip, cut.upto), at=cut.upto)).state)
+    checkpoints = await bounded(survivor, cut.stay)
+    survivors: bytes | None = None
+    if cut.stay:
+        survivors = environment.new_id()
+        written.append(survivors)
+        kept = Survivors(log.branch, cut.upto, _closed_up(cut.stay), tuple(checkpoints))
+        await grounds.storage.put(survivors_key(name_in_key(log.branch), survivors), encode_survivors(kept))
+    await grounds.storage.sync()
+    oldest = min(written, default=None)
+
+    def entry(newest: Tip) -> Body:
+        now = newest.state.life
+        same = (now.expired, now.survivors, now.start, now.deleted) == (
+            life.expired,
+            life.survivors,
+            life.start,
+            life.deleted,
+        )
+        if not same or (oldest is not None and oldest < now.fence):
+            raise _OutdatedError("another expiry, or a collection, came between")
+        return Expiry(environment.now_us(), cut.upto, base, survivors)
+
+    await append_when(log, tip, entry)
+
+
+def _hint_before(tip: Tip, sequence: int) -> Hint | None:
+    known = tip.state.checkpoint
+    return Hint(known.sequence, known.id) if known is not None and known.sequence <= sequence else None
+
+
+def _closed_up(rows: Sequence[SnapshotRow]) -> tuple[SnapshotRow, ...]:
+    """Return rows, oldest first, of which each has the one before it as its parent."""
+    closed: list[SnapshotRow] = []
+    for row in rows:
+        closed.append(replace(row, parent=closed[-1].id if closed else None))
+    return tuple(closed)

@@ -1,0 +1,155 @@
+"""Which snapshots an expiry keeps: the newest ones, and some of each day, week, month or year."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from arraystore.errors import InvalidInputError
+from arraystore.format.history import SnapshotRow
+
+__all__ = ["KeepRule", "RetentionPolicy", "parse_policy", "parse_span"]
+
+_UNITS = {
+    "s": timedelta(seconds=1),
+    "second": timedelta(seconds=1),
+    "m": timedelta(minutes=1),
+    "minute": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "hour": timedelta(hours=1),
+    "d": timedelta(days=1),
+    "day": timedelta(days=1),
+    "w": timedelta(weeks=1),
+    "week": timedelta(weeks=1),
+    "month": timedelta(days=31),
+    "y": timedelta(days=366),
+    "year": timedelta(days=366),
+}
+_EVERY = ("all", "hourly", "daily", "weekly", "monthly", "yearly")
+_RULE = re.compile(r"(?:keep\s+)?(\w+)\s+for\s+(.+)", re.IGNORECASE)
+_SPAN = re.compile(r"(\d+)?\s*(an?\s+)?([a-z]+?)s?", re.IGNORECASE)
+
+
+def parse_span(text: str) -> timedelta:
+    """Read a length of time: ``30d``, ``12h``, ``2 weeks``, ``a year``; a month has 31 days, a year 366.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is none.
+    """
+    found = _SPAN.fullmatch(text.strip())
+    unit = None if found is None else _UNITS.get(found[3].lower())
+    if found is None or unit is None or (found[1] is None) == (found[2] is None):
+        raise InvalidInputError(f"{text!r} is no length of time; write it as '30d', '12h', '2 weeks' or 'a year'")
+    try:
+        return int(found[1] or 1) * unit
+    except OverflowError:
+        raise InvalidInputError(f"{text!r} is too long") from None
+
+
+@dataclass(frozen=True)
+class KeepRule:
+    """Keep the newest snapshot of each hour, day, week, month or year (or all) for some time.
+
+    Parameters
+    ----------
+    every
+        One of ``all``, ``hourly``, ``daily``, ``weekly``, ``monthly``, ``yearly``; weeks begin on Mondays, all in UTC.
+    span
+        For how long.
+    """
+
+    every: str
+    span: timedelta
+
+    def bucket(self, moment: datetime, position: int) -> tuple[int, ...]:
+        """Return what distinguishes snapshots of which each is kept."""
+        if self.every == "hourly":
+            return (moment.year, moment.month, moment.day, moment.hour)
+        if self.every == "daily":
+            return (moment.year, moment.month, moment.day)
+        if self.every == "weekly":
+            year, week, _ = moment.isocalendar()
+            return (year, week)
+        if self.every == "monthly":
+            return (moment.year, moment.month)
+        if self.every == "yearly":
+            return (moment.year,)
+        return (position,)
+
+
+@dataclass(frozen=True)
+class RetentionPolicy:
+    """Rules of what to keep; a snapshot that any of them keeps stays.
+
+    Parameters
+    ----------
+    rules
+        The rules.
+    keep_last
+        How many of the newest snapshots of each branch are kept in any case.
+    """
+
+    rules: tuple[KeepRule, ...] = ()
+    keep_last: int = 1
+
+    def keeps(self, rows: Sequence[SnapshotRow], now: datetime) -> set[bytes]:
+        """Return the ids of those snapshots of a branch, newest first, that the policy keeps."""
+        kept = {row.id for row in rows[: self.keep_last]}
+        for rule in self.rules:
+            kept |= set(_newest_of_each(rule, rows, now))
+        return kept
+
+    def to_text(self) -> str:
+        """Return the rules in the form that `parse_policy` reads."""
+        rules = [f"{rule.every} for {_span_text(rule.span)}" for rule in self.rules]
+        return ", ".join([*rules, f"last {self.keep_last}"])
+
+
+def _span_text(span: timedelta) -> str:
+    seconds = int(span.total_seconds())
+    for size, unit in ((86400, "d"), (3600, "h")):
+        if seconds % size == 0:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def _newest_of_each(rule: KeepRule, rows: Iterable[SnapshotRow], now: datetime) -> Iterable[bytes]:
+    edge = now - rule.span
+    seen: set[tuple[int, ...]] = set()
+    for position, row in enumerate(rows):
+        moment = datetime.fromtimestamp(row.time / 1_000_000, UTC)
+        bucket = rule.bucket(moment, position)
+        if moment >= edge and bucket not in seen:
+            seen.add(bucket)
+            yield row.id
+
+
+def parse_policy(text: str) -> RetentionPolicy:
+    """Read a policy: ``keep daily for 30 days, weekly for a year, last 10``.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is none.
+    """
+    rules: list[KeepRule] = []
+    last = 1
+    for part in (piece.strip() for piece in text.split(",")):
+        newest = re.fullmatch(r"(?:keep\s+)?last\s+(\d+)", part, re.IGNORECASE)
+        rule = _RULE.fullmatch(part)
+        if newest is not None:
+            last = int(newest[1])
+        elif rule is not None and rule[1].lower() in _EVERY:
+            rules.append(KeepRule(rule[1].lower(), parse_span(rule[2])))
+        else:
+            raise InvalidInputError(
+                f"{part!r} is no rule of a retention policy; rules are 'daily for 30 days' (or all, hourly, weekly, "
+                "monthly, yearly) and 'last 10', with commas between them"
+            )
+    if last < 1:
+        raise InvalidInputError("a retention policy keeps at least the newest snapshot of each branch: 'last 1'")
+    return RetentionPolicy(tuple(rules), last)
