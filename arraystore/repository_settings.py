@@ -24,6 +24,7 @@ from arraystore.status import (
     RepoStatus,
     check_allowed,
     flags_of,
+    setting_of,
     status_of_table,
 )
 from arraystore.storage.protocol import Storage
@@ -88,7 +89,7 @@ class SettingsMixin(RepositoryBase):
 
     async def get_metadata_async(self) -> dict[str, Any]:
         """Asynchronous twin of `get_metadata`."""
-        return dict((await self._context.repository_log.table()).settings.get("metadata") or {})
+        return setting_of(await self._context.repository_log.table(), "metadata")
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -122,7 +123,7 @@ class SettingsMixin(RepositoryBase):
 
         def decide(table: RepositoryTable) -> RepositoryEntry:
             check_allowed(table, "metadata")
-            merged = {**(table.settings.get("metadata") or {}), **metadata}
+            merged = {**setting_of(table, "metadata"), **metadata}
             check_note("", merged)
             return RepositoryEntry(RepositoryOperation.SETTING, now, "metadata", value=merged)
 
@@ -223,7 +224,7 @@ class SettingsMixin(RepositoryBase):
 
         def decide(table: RepositoryTable) -> RepositoryEntry:
             check_allowed(table, "flags")
-            kept = {**(table.settings.get("flags") or {}), name: setting}
+            kept = {**setting_of(table, "flags"), name: setting}
             return RepositoryEntry(RepositoryOperation.SETTING, now, "flags", value=kept)
 
         await self._context.repository_log.append(decide)

@@ -7,10 +7,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from arraystore.errors import InvalidInputError, ReadOnlyError
-from arraystore.format.repository_log import RepositoryTable
+from arraystore.errors import FormatError, InvalidInputError, ReadOnlyError
+from arraystore.format.repository_log import RepositoryTable, repository_record_key
 
-__all__ = ["FLAGS", "FeatureFlag", "RepoAvailability", "RepoStatus", "check_allowed", "flags_of", "status_of_table"]
+__all__ = [
+    "FLAGS",
+    "FeatureFlag",
+    "RepoAvailability",
+    "RepoStatus",
+    "check_allowed",
+    "flags_of",
+    "setting_of",
+    "status_of_table",
+]
 
 FLAGS = ("create_branch", "create_tag", "delete_branch", "delete_tag", "move_node")
 """Operations that can be switched off."""
@@ -66,20 +75,31 @@ class FeatureFlag:
         return self.default_enabled if self.setting is None else self.setting
 
 
+def setting_of(table: RepositoryTable, name: str) -> dict[str, Any]:
+    """Return a setting that is a map; raises `FormatError` if it is something else."""
+    kept = table.settings.get(name)
+    if kept is None:
+        return {}
+    if not isinstance(kept, dict):
+        raise FormatError(repository_record_key(table.number), f"the setting {name!r} is no map")
+    return dict(kept)  # pyright: ignore[reportUnknownArgumentType] - maps in free-form data have text keys
+
+
 def status_of_table(table: RepositoryTable) -> RepoStatus:
     """Return the status that a table tells."""
-    kept: dict[str, Any] = table.settings.get("status") or {}
-    since = kept.get("set_at")
-    return RepoStatus(
-        RepoAvailability(kept.get("availability", "online")),
-        None if since is None else datetime.fromtimestamp(since / 1_000_000, UTC),
-        kept.get("reason"),
-    )
+    kept = setting_of(table, "status")
+    since, reason = kept.get("set_at"), kept.get("reason")
+    try:
+        availability = RepoAvailability(kept.get("availability", "online"))
+        when = None if since is None else datetime.fromtimestamp(since / 1_000_000, UTC)
+    except (TypeError, ValueError, OverflowError, OSError) as error:
+        raise FormatError(repository_record_key(table.number), f"no status: {error}") from None
+    return RepoStatus(availability, when, None if reason is None else str(reason))
 
 
 def flags_of(table: RepositoryTable) -> list[FeatureFlag]:
     """Return all flags as a table has them."""
-    kept: dict[str, Any] = table.settings.get("flags") or {}
+    kept = setting_of(table, "flags")
     return [FeatureFlag(name, True, kept.get(name)) for name in FLAGS]
 
 

@@ -59,12 +59,10 @@ LATEST_TIME = 253_402_300_799_999_999
 
 
 class Kind(enum.IntEnum):
-    """What an object is."""
+    """What an object is; 2 and 4 were other things once, and are not given again."""
 
     REPOSITORY = 1
-    CONFIG = 2
     RECORD = 3
-    TAG = 4
     CHECKPOINT = 5
     MANIFEST = 6
     TRANSACTION = 7
@@ -79,10 +77,8 @@ class Kind(enum.IntEnum):
 
 BODY_LIMIT: dict[Kind, int] = {
     Kind.REPOSITORY: 1 * MiB,
-    Kind.CONFIG: 1 * MiB,
     # 512 bodies of at most 16 KiB, and the attachments of one commit
     Kind.RECORD: 12 * MiB,
-    Kind.TAG: 1 * MiB,
     # a million nodes of 1 KiB: the largest hierarchy that one object may describe
     Kind.CHECKPOINT: 1024 * MiB,
     # 65,536 references with the longest virtual locations, or full of inline chunks

@@ -189,6 +189,8 @@ def decode_survivors(name: str, data: bytes | bytearray | memoryview, branch: st
     found_branch, upto, wire, checkpoints = read_tuple(name, body, str, int, tuple, bytes)
     if found_branch != branch:
         raise FormatError(name, f"holds snapshots of branch {found_branch[:80]!r}")
+    if upto < 0:
+        raise FormatError(name, "a negative number of a record")
     rows = _read_rows(name, wire, 0, upto)
     if len(checkpoints) != len(rows) * ID_BYTES:
         raise FormatError(name, "there is not one checkpoint for each snapshot")

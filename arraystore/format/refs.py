@@ -22,6 +22,7 @@ __all__ = [
     "hint_key",
     "name_from_key",
     "name_in_key",
+    "read_name",
 ]
 
 REPOSITORY_KEY = "repo"
@@ -49,6 +50,15 @@ def name_in_key(name: str) -> str:
     if len(encoded) > _LONGEST_NAME:
         raise InvalidInputError(f"the name {name[:40]!r}… is too long: {len(encoded)} of {_LONGEST_NAME} bytes")
     return encoded
+
+
+def read_name(name: str, value: str) -> str:
+    """Check the name of a branch or tag in a body; raises `FormatError`."""
+    try:
+        name_in_key(value)
+    except InvalidInputError as error:
+        raise FormatError(name, str(error)) from None
+    return value
 
 
 def name_from_key(part: str) -> str:

@@ -15,6 +15,7 @@ from arraystore.errors import FormatError
 from arraystore.format.envelope import Kind, check_plain, check_time, encode_object, pack_body, read_object, read_tuple
 from arraystore.format.layer import read_id
 from arraystore.format.lifecycle import NO_FENCE, Origin, origin_to_wire, read_origin
+from arraystore.format.refs import read_name
 
 __all__ = [
     "FIRST_BRANCH",
@@ -257,6 +258,8 @@ def _read_entry(name: str, value: Any) -> RepositoryEntry:
         if item is not None:
             read_id(name, item)
     created = operation in (RepositoryOperation.TAG_CREATED, RepositoryOperation.BRANCH_CREATED)
+    if created or operation in (RepositoryOperation.TAG_DELETED, RepositoryOperation.BRANCH_DELETED):
+        read_name(name, about)
     if created and (snapshot is None or origin is None):
         raise FormatError(name, f"creates {about[:80]!r} from nothing")
     if operation == RepositoryOperation.WATERMARK and watermark is None:
@@ -296,6 +299,8 @@ def _read_table(name: str, value: Any, number: int) -> RepositoryTable:
     )
     if not all(type(tag) is str for tag in burnt):
         raise FormatError(name, "the name of a tag is no text")
+    for tag in burnt:
+        read_name(name, tag)
     if collection is not None:
         read_id(name, collection)
     rows = dict([_read_branch(name, row) for row in branches])
@@ -314,7 +319,7 @@ def _read_table(name: str, value: Any, number: int) -> RepositoryTable:
 
 def _read_tag(name: str, value: Any) -> tuple[str, Tag]:
     tag, snapshot, origin = read_tuple(name, value, str, bytes, tuple)
-    return tag, Tag(read_id(name, snapshot), read_origin(name, origin))
+    return read_name(name, tag), Tag(read_id(name, snapshot), read_origin(name, origin))
 
 
 def _read_branch(name: str, value: Any) -> tuple[str, BranchRow]:
@@ -328,7 +333,7 @@ def _read_branch(name: str, value: Any) -> tuple[str, BranchRow]:
     if number < 0 or (origin is None) != (snapshot is None):
         raise FormatError(name, f"the row of branch {branch[:80]!r} does not fit together")
     place = None if origin is None else read_origin(name, origin)
-    return branch, BranchRow(number, deleted, snapshot, parent, place, read_id(name, fence))
+    return read_name(name, branch), BranchRow(number, deleted, snapshot, parent, place, read_id(name, fence))
 
 
 def _read_setting(name: str, value: Any) -> tuple[str, Any]:

@@ -19,18 +19,31 @@ import numpy as np
 from arraystore.format.box import Box
 from arraystore.format.changes import ChangePayload, ForkChanges, Part, decode_changes, encode_changes
 from arraystore.format.envelope import Kind, pack_body
-from arraystore.format.history import HistoryPage, SnapshotRow, decode_history, encode_history
+from arraystore.format.history import (
+    HistoryPage,
+    SnapshotRow,
+    Survivors,
+    decode_history,
+    decode_survivors,
+    encode_history,
+    encode_survivors,
+)
 from arraystore.format.intent import Intent, Proposal, decode_intent, encode_intent
 from arraystore.format.layer import Attachment, Layer
+from arraystore.format.lifecycle import BranchLife
 from arraystore.format.locations import Locations
 from arraystore.format.manifest import Manifest, decode_manifest, encode_manifest
 from arraystore.format.node import Node, NodeKind
 from arraystore.format.record import (
     Birth,
     Commit,
+    Deleted,
+    Expiry,
+    Fence,
     Origin,
     Record,
     Replacement,
+    Reset,
     Rewrite,
     Transaction,
     decode_record,
@@ -39,16 +52,15 @@ from arraystore.format.record import (
     encode_record,
     first_carried,
 )
-from arraystore.format.refs import (
-    Hint,
-    RepositoryInfo,
-    Tag,
-    decode_hint,
-    decode_repository,
-    decode_tag,
-    encode_hint,
-    encode_repository,
-    encode_tag,
+from arraystore.format.refs import Hint, RepositoryInfo, decode_hint, decode_repository, encode_hint, encode_repository
+from arraystore.format.repository_log import (
+    RepositoryEntry,
+    RepositoryOperation,
+    RepositoryRecord,
+    RepositoryTable,
+    carried_from,
+    decode_repository_record,
+    encode_repository_record,
 )
 from arraystore.format.snapshot import Checkpoint, PageRef, decode_checkpoint, encode_checkpoint
 from arraystore.format.transaction import (
@@ -182,16 +194,17 @@ def a_log(branch: str = BRANCH, sequence: int = 65) -> TransactionLog:
 
 
 def the_bodies() -> dict[int, bytes]:
-    """Return a log's entries: a birth, 64 commits, and what records 65 and 66 say."""
+    """Return a log's entries: a birth, 64 commits, and what records 65 to 71 say."""
     note = encode_note("message", {"key": [1, 2.5, None, True, {"é": "text"}]})
-    bodies = {0: encode_body(0, Birth(an_id(30), an_id(29), TIME, Origin("other", 12, an_id(31))), BRANCH)}
+    birth = Birth(an_id(30), an_id(29), TIME, Origin("other", 12, an_id(31)), an_id(2), 7)
+    bodies = {0: encode_body(0, birth, BRANCH)}
     for n in range(1, 65):
         entry = Commit((Transaction(an_id(30 + n), an_id(29 + n), TIME + n, 0, note, TransactionLog()),))
         bodies[n] = encode_body(n, entry, BRANCH)
     several = (
         Transaction(an_id(95), an_id(94), TIME + 65, 1, note, a_log()),
-        Transaction(an_id(96), an_id(95), TIME + 66, 0, 2, 3, 1),
-        Transaction(an_id(97), an_id(96), TIME + 67, 0, note, an_id(98)),
+        Transaction(an_id(96), an_id(95), TIME + 66, 0, 2, 3, 1, None, an_id(3) + an_id(4)),
+        Transaction(an_id(97), an_id(95), TIME + 67, 0, note, an_id(98), 0, an_id(96), None),
     )
     bodies[65] = encode_body(65, Commit(several, (an_id(123), an_id(124))), BRANCH)
     added = some_layers(BRANCH, 66)[1:]
@@ -199,8 +212,20 @@ def the_bodies() -> dict[int, bytes]:
         Replacement(an_id(22), an_id(10), an_id(13), 4, added),
         Replacement(an_id(24), an_id(5), an_id(5), 1, ()),
     )
-    bodies[66] = encode_body(66, Rewrite(replaced), BRANCH)
+    bodies[66] = encode_body(66, Rewrite(replaced, an_id(4)), BRANCH)
+    bodies |= {number: encode_body(number, entry, BRANCH) for number, entry in the_lifecycle().items()}
     return bodies
+
+
+def the_lifecycle() -> dict[int, Reset | Deleted | Fence | Expiry]:
+    """Return entries that change no data."""
+    return {
+        67: Reset(an_id(31), an_id(30), TIME, Origin(BRANCH, 1, an_id(140)), an_id(2), 8),
+        68: Fence(an_id(139), TIME, read_only=True),
+        69: Expiry(TIME, 66, an_id(141), an_id(142)),
+        70: Expiry(TIME, 69, an_id(143), None),
+        71: Deleted(TIME, 9),
+    }
 
 
 def a_checkpoint() -> Checkpoint:
@@ -214,7 +239,9 @@ def a_checkpoint() -> Checkpoint:
         Node(an_id(26), "é", NodeKind.ARRAY, {"zarr.json": b""}),
     )
     pages = (PageRef(2, 0, an_id(100), an_id(101)), PageRef(1, 64, an_id(102), an_id(103)))
-    return Checkpoint(BRANCH, 4160, an_id(97), None, TIME, encode_note("message", {}), nodes, pages)
+    note, origin = encode_note("message", {}), Origin("other/é", 12, an_id(31))
+    life = BranchLife(4100, origin, an_id(90), True, False, 7, 4150, an_id(141), an_id(142))
+    return Checkpoint(BRANCH, 4160, an_id(97), None, TIME, note, nodes, pages, life)
 
 
 def a_page() -> HistoryPage:
@@ -224,6 +251,47 @@ def a_page() -> HistoryPage:
     )
     rows = (SnapshotRow(65, an_id(64), None, TIME, encode_note("", {})), *rows[2:])
     return HistoryPage(BRANCH, 1, 1, rows, ((64, an_id(200)), (128, an_id(201))))
+
+
+def some_survivors() -> Survivors:
+    """Two snapshots of one record, and one of another."""
+    note = encode_note("kept", {"by": "tag"})
+    rows = (
+        SnapshotRow(0, an_id(30), None, TIME, note),
+        SnapshotRow(65, an_id(96), an_id(30), TIME + 1, note),
+        SnapshotRow(65, an_id(97), an_id(96), TIME + 2, note),
+    )
+    return Survivors(BRANCH, 66, rows, (an_id(150), an_id(151), an_id(152)))
+
+
+def repository_entries() -> list[RepositoryEntry]:
+    """Return one entry of each kind, the first ones of a log."""
+    origin, kinds = Origin(BRANCH, 65, an_id(99)), RepositoryOperation
+    return [
+        RepositoryEntry(kinds.TAG_CREATED, TIME, "v1/é", an_id(97), an_id(96), origin),
+        RepositoryEntry(kinds.TAG_CREATED, TIME, "v2", an_id(97), None, origin),
+        RepositoryEntry(kinds.TAG_DELETED, TIME + 1, "v2"),
+        RepositoryEntry(kinds.BRANCH_CREATED, TIME + 2, "side", an_id(97), an_id(96), origin),
+        RepositoryEntry(kinds.BRANCH_CREATED, TIME + 2, "gone", an_id(30), None, origin),
+        RepositoryEntry(kinds.BRANCH_DELETED, TIME + 3, "gone"),
+        RepositoryEntry(kinds.SETTING, TIME + 4, "metadata", value={"é": [1, 2.5, None, True]}),
+        RepositoryEntry(kinds.WATERMARK, TIME + 5, watermark=an_id(120)),
+        RepositoryEntry(kinds.COLLECTED, TIME + 6, value={"bytes": 5}, watermark=an_id(120), object=an_id(121)),
+        RepositoryEntry(kinds.EXPIRED, TIME + 7, value={"snapshots": 3}),
+        RepositoryEntry(kinds.BRANCH_CREATED, TIME + 8, "late", an_id(97), None, origin),
+    ]
+
+
+def a_repository_record(number: int) -> RepositoryRecord:
+    """Return a record of a log that begins with `repository_entries` and goes on with settings."""
+    entries, table = repository_entries(), RepositoryTable()
+    entries += [
+        RepositoryEntry(RepositoryOperation.SETTING, TIME + n, f"s{n % 3}", value=n) for n in range(len(entries), 70)
+    ]
+    for entry in entries[:number]:
+        table = table.after(entry)
+    carried = tuple(entries[carried_from(number) - 1 : number])
+    return RepositoryRecord(number, carried, None if number % 64 else table)
 
 
 def some_changes() -> ChangePayload:
@@ -264,6 +332,8 @@ def some_intent() -> Intent:
         {an_id(22): (3, 0)},
         b"reads",
         (an_id(22), an_id(24)),
+        an_id(3),
+        an_id(3) + an_id(4),
     )
     return Intent(BRANCH, 65, 97, (small, large))
 
@@ -278,16 +348,20 @@ def samples() -> Iterator[Sample]:
     log = a_log()
     yield Sample("transaction", Kind.TRANSACTION, log, encode_transaction, lambda d: decode_transaction(name, d))
     bodies = the_bodies()
-    for number, attachments in ((0, ()), (64, ()), (65, (b"note", encode_manifest_plainly())), (66, ())):
+    for number, attachments in ((0, ()), (64, ()), (65, (b"note", encode_manifest_plainly())), (66, ()), (71, ())):
         first = first_carried(number) if number else 0
         value = Record(BRANCH, number, bodies[number], attachments, tuple(bodies[n] for n in range(first, number)))
         yield Sample(f"record_{number}", Kind.RECORD, value, encode_record, _record_decoder(name, number))
     value = a_checkpoint()
     yield Sample("checkpoint", Kind.CHECKPOINT, value, encode_checkpoint, lambda d: decode_checkpoint(name, d))
     yield Sample("history", Kind.HISTORY, a_page(), encode_history, lambda d: decode_history(name, d, BRANCH, 1, 1))
-    tag = Tag("v1/é", an_id(97), BRANCH, 65, an_id(99), TIME)
-    yield Sample("tag", Kind.TAG, tag, encode_tag, lambda d: decode_tag("refs/tag/v1%2F%C3%A9", d))
-    yield Sample("hint", Kind.HINT, Hint(64, an_id(99)), encode_hint, lambda d: decode_hint(name, d))
+    kept = some_survivors()
+    yield Sample("survivors", Kind.SURVIVORS, kept, encode_survivors, lambda d: decode_survivors(name, d, BRANCH))
+    for number in (11, 64, 66):
+        value = a_repository_record(number)
+        decode = _repository_decoder(name, number)
+        yield Sample(f"repository_record_{number}", Kind.REPOSITORY_LOG, value, encode_repository_record, decode)
+    yield Sample("hint", Kind.HINT, Hint(64, an_id(99), 12), encode_hint, lambda d: decode_hint(name, d))
     intent = some_intent()
     yield Sample("intent", Kind.INTENT, intent, encode_intent, lambda d: decode_intent(name, d, BRANCH, 65))
     yield Sample("changes", Kind.CHANGES, some_changes(), encode_changes, lambda d: decode_changes(name, d))
@@ -295,6 +369,10 @@ def samples() -> Iterator[Sample]:
 
 def _record_decoder(name: str, number: int) -> Callable[[bytes], Record]:
     return lambda data: decode_record(name, data, BRANCH, number)
+
+
+def _repository_decoder(name: str, number: int) -> Callable[[bytes], RepositoryRecord]:
+    return lambda data: decode_repository_record(name, data, number)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,16 @@ import pytest
 
 from arraystore.format.envelope import Kind, decode_object
 from arraystore.format.record import Birth, Commit, Rewrite, decode_body, decode_note
-from tests.format.make_golden import BRANCH, DIRECTORY, Sample, a_log, samples, some_layers, the_bodies
+from tests.format.make_golden import (
+    BRANCH,
+    DIRECTORY,
+    Sample,
+    a_log,
+    samples,
+    some_layers,
+    the_bodies,
+    the_lifecycle,
+)
 from tests.format.values import plain
 
 SAMPLES = list(samples())
@@ -27,7 +36,7 @@ def test_a_value_encodes_to_the_body_of_its_golden_file(sample: Sample) -> None:
 
 def test_there_is_a_file_for_each_sample_and_a_sample_for_each_kind_that_is_written() -> None:
     assert {sample.path for sample in SAMPLES} == set(DIRECTORY.iterdir())
-    assert {sample.kind for sample in SAMPLES} == set(Kind) - {Kind.CONFIG}
+    assert {sample.kind for sample in SAMPLES} == set(Kind) - {Kind.COLLECTION}
 
 
 def test_the_entries_in_golden_records_decode_to_exactly_their_values() -> None:
@@ -44,3 +53,5 @@ def test_the_entries_in_golden_records_decode_to_exactly_their_values() -> None:
     rewrite = decode_body("test", bodies[66], BRANCH, 66)
     assert isinstance(rewrite, Rewrite)
     assert rewrite.replacements[0].added == some_layers(BRANCH, 66)[1:]
+    for number, entry in the_lifecycle().items():
+        assert decode_body("test", bodies[number], BRANCH, number) == entry

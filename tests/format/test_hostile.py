@@ -28,19 +28,23 @@ from arraystore.format.envelope import (
     pack_body,
     unpack_body,
 )
-from arraystore.format.history import HistoryPage
+from arraystore.format.history import HistoryPage, Survivors
 from arraystore.format.ids import id_to_text
+from arraystore.format.lifecycle import BranchLife, life_to_wire
 from arraystore.format.manifest import MAX_REFERENCES, Manifest
 from arraystore.format.measure import MAX_DEPTH
 from arraystore.format.record import Record, decode_body, decode_note
 from arraystore.format.references import References, overlay, to_manifests
+from arraystore.format.refs import name_in_key
+from arraystore.format.repository_log import RepositoryRecord, RepositoryTable
 from arraystore.format.snapshot import Checkpoint
 from arraystore.format.transaction import ChunkChange, Presence, TransactionLog
-from tests.format.make_golden import BRANCH, Sample, samples
+from arraystore.status import flags_of, status_of_table
+from tests.format.make_golden import BRANCH, Sample, samples, the_bodies
 from tests.format.values import plain
 
 SAMPLES = list(samples())
-NAMES = ("sample", "refs/tag/")
+NAMES = ("sample", "refs/repository/")
 every_sample = pytest.mark.parametrize("sample", SAMPLES, ids=lambda s: s.name)
 
 
@@ -91,10 +95,22 @@ def use(value: Any) -> None:
     elif isinstance(value, Checkpoint):
         assert 0 <= value.time <= LATEST_TIME
         decode_note("sample", value.note)
-    elif isinstance(value, HistoryPage):
+    elif isinstance(value, HistoryPage | Survivors):
         for row in value.rows:
             assert 0 <= row.time <= LATEST_TIME
             decode_note("sample", row.note)
+    elif isinstance(value, RepositoryRecord):
+        use_repository_record(value)
+
+
+def use_repository_record(record: RepositoryRecord) -> None:
+    table = record.table or RepositoryTable(record.number - len(record.entries))
+    for entry in record.entries:
+        table = table.after(entry)
+    for name in (*table.tags, *table.branches, *table.burnt):
+        name_in_key(name)
+    status_of_table(table)
+    flags_of(table)
 
 
 def use_manifest(manifest: Manifest) -> None:
@@ -256,10 +272,9 @@ def test_a_body_with_any_part_replaced_is_read_or_refused(sample: Sample, long_r
     assert True in outcomes
 
 
-@pytest.mark.parametrize("number", [0, 1, 65, 66])
+@pytest.mark.parametrize("number", [0, 1, *range(65, 72)])
 def test_an_entry_of_a_record_with_any_part_replaced_is_read_or_refused(number: int, long_run: bool) -> None:
-    record = next(s.value for s in SAMPLES if s.name == ("record_64" if number == 1 else f"record_{number}"))
-    body = record.bodies()[number]
+    body = the_bodies()[number]
     found = list(variants(unpack_body("sample", body), HOSTILE))
     if not long_run:
         found = random.Random(8).sample(found, min(len(found), 4000))
@@ -433,7 +448,8 @@ def test_layers_and_nodes_and_rows_without_end_cost_little() -> None:
         (*equal_nodes, nothing),
         (*endless, nothing),
     ):
-        body = pack_body(("main", 0, bytes(12), None, 0, pack_body(("", None)), nodes, ()))
+        life = life_to_wire(BranchLife())
+        body = pack_body(("main", 0, bytes(12), None, 0, pack_body(("", None)), nodes, (), life))
         outcome, seconds, excess = cost(sample.decode, encode_object(Kind.CHECKPOINT, body))
         assert outcome
         assert seconds < CPU_SECONDS

@@ -11,7 +11,15 @@ from arraystore.errors import FormatError, InvalidInputError
 from arraystore.format.changes import ChangePayload, decode_changes, encode_changes
 from arraystore.format.columns import decode_column, encode_column, narrow
 from arraystore.format.envelope import pack_body, unpack_body
-from arraystore.format.history import HistoryPage, decode_history, encode_history
+from arraystore.format.history import (
+    HistoryPage,
+    Survivors,
+    decode_history,
+    decode_survivors,
+    encode_history,
+    encode_survivors,
+)
+from arraystore.format.intent import Intent, decode_intent, encode_intent
 from arraystore.format.layer import Here, Layer
 from arraystore.format.layer_table import decode_layers, encode_layers
 from arraystore.format.locations import Locations, concat_locations, locations_from_urls
@@ -20,17 +28,14 @@ from arraystore.format.record import decode_body, decode_note, encode_body, enco
 from arraystore.format.refs import (
     Hint,
     RepositoryInfo,
-    Tag,
     decode_hint,
     decode_repository,
-    decode_tag,
     encode_hint,
     encode_repository,
-    encode_tag,
     name_from_key,
     name_in_key,
-    tag_key,
 )
+from arraystore.format.repository_log import RepositoryRecord, decode_repository_record, encode_repository_record
 from arraystore.format.snapshot import Checkpoint, decode_checkpoint, encode_checkpoint
 from arraystore.format.transaction import Presence, TransactionLog, decode_transaction, encode_transaction
 from tests.format import values as v
@@ -236,13 +241,34 @@ def test_a_history_page_decodes_to_what_it_was(page: HistoryPage) -> None:
             decode_history("test", data, *other)
 
 
-@given(v.repositories, v.hints, v.tags)
-def test_small_objects_decode_to_what_they_were(info: RepositoryInfo, hint: Hint, tag: Tag) -> None:
+@given(v.survivors())
+def test_a_list_of_survivors_decodes_to_what_it_was(survivors: Survivors) -> None:
+    data = encode_survivors(survivors)
+    assert decode_survivors("test", data, survivors.branch) == survivors
+    with pytest.raises(FormatError, match="holds snapshots of branch"):
+        decode_survivors("test", data, survivors.branch + "x")
+
+
+@given(v.repository_records())
+def test_a_record_of_the_repository_log_decodes_to_what_it_was(record: RepositoryRecord) -> None:
+    data = encode_repository_record(record)
+    assert decode_repository_record("test", data, record.number) == record
+    with pytest.raises(FormatError, match=f"holds record {record.number} of the repository log"):
+        decode_repository_record("test", data, record.number + 1)
+
+
+@given(v.intents())
+def test_an_intent_decodes_to_what_it_was(intent: Intent) -> None:
+    data = encode_intent(intent)
+    assert decode_intent("test", data, intent.branch, intent.sequence) == intent
+    with pytest.raises(FormatError, match="holds an intent"):
+        decode_intent("test", data, intent.branch, intent.sequence + 1)
+
+
+@given(v.repositories, v.hints)
+def test_small_objects_decode_to_what_they_were(info: RepositoryInfo, hint: Hint) -> None:
     assert decode_repository("test", encode_repository(info)) == info
     assert decode_hint("test", encode_hint(hint)) == hint
-    assert decode_tag(tag_key(tag.name), encode_tag(tag)) == tag
-    with pytest.raises(FormatError, match="holds the tag"):
-        decode_tag(tag_key(tag.name + "x"), encode_tag(tag))
 
 
 @given(v.payloads())

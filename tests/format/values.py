@@ -13,13 +13,39 @@ from arraystore.format.box import MAX_VOLUME, Box
 from arraystore.format.changes import ChangePayload, ForkChanges, Part
 from arraystore.format.columns import narrow
 from arraystore.format.envelope import LATEST_TIME
-from arraystore.format.history import HistoryPage, SnapshotRow, page_span
+from arraystore.format.history import HistoryPage, SnapshotRow, Survivors, page_span
+from arraystore.format.intent import PATIENCE, Intent, Proposal
 from arraystore.format.layer import Attachment, Here, Layer
+from arraystore.format.lifecycle import BranchLife
 from arraystore.format.locations import NO_LOCATIONS, Locations, locations_from_urls
 from arraystore.format.manifest import MAX_REACH, Manifest
 from arraystore.format.node import Node, NodeKind
-from arraystore.format.record import Birth, Commit, Origin, Replacement, Rewrite, Transaction, encode_note
-from arraystore.format.refs import Hint, RepositoryInfo, Tag
+from arraystore.format.record import (
+    MOST_PACKS_IN_BODY,
+    Birth,
+    Body,
+    Commit,
+    Deleted,
+    Expiry,
+    Fence,
+    Origin,
+    Replacement,
+    Reset,
+    Rewrite,
+    Transaction,
+    encode_note,
+)
+from arraystore.format.refs import Hint, RepositoryInfo
+from arraystore.format.repository_log import (
+    FIRST_BRANCH,
+    BranchRow,
+    RepositoryEntry,
+    RepositoryOperation,
+    RepositoryRecord,
+    RepositoryTable,
+    Tag,
+    carried_from,
+)
 from arraystore.format.snapshot import Checkpoint, PageRef
 from arraystore.format.transaction import Append, ChunkChange, NodeChange, Operation, Presence, TransactionLog
 
@@ -178,17 +204,30 @@ def transactions(draw: st.DrawFn, record: Here) -> Transaction:
     attachment = st.integers(0, 100)
     first = draw(st.integers(0, 80))
     log = draw(logs(record._replace(first=first)) | attachment | ids)
-    return Transaction(draw(ids), draw(ids), draw(times), draw(st.integers(0, 1)), draw(notes | attachment), log, first)
+    told = draw(ids), draw(ids), draw(times), draw(st.integers(0, 1)), draw(notes | attachment)
+    return Transaction(*told, log, first, draw(st.none() | ids), draw(packs))
 
 
-def bodies(record: Here) -> st.SearchStrategy[Birth | Commit | Rewrite]:
-    births = st.builds(Birth, ids, st.none() | ids, times, st.none() | st.builds(Origin, branches, numbers, ids))
+packs = st.none() | st.lists(ids, max_size=MOST_PACKS_IN_BODY).map(b"".join)
+origins = st.builds(Origin, branches, numbers, ids)
+
+
+def lifecycle_entries(sequence: int) -> st.SearchStrategy[Reset | Deleted | Fence | Expiry]:
+    """Entries of a record that change no data."""
+    resets = st.builds(Reset, ids, st.none() | ids, times, origins, ids, numbers)
+    fences = st.builds(Fence, ids, times, st.booleans())
+    expiries = st.builds(Expiry, times, st.integers(0, max(sequence - 1, 0)), ids, st.none() | ids)
+    return resets | st.builds(Deleted, times, numbers) | fences | expiries
+
+
+def bodies(record: Here) -> st.SearchStrategy[Body]:
+    births = st.builds(Birth, ids, st.none() | ids, times, st.none() | origins, ids, numbers)
     listed = st.lists(transactions(record), min_size=1, max_size=3).map(tuple)
     commits = st.builds(Commit, listed, st.lists(ids, max_size=3).map(tuple))
     added = st.lists(layers(record), max_size=2).map(tuple)
     replacements = st.builds(Replacement, ids, ids, ids, st.integers(1, 1 << 20), added)
-    rewrites = st.builds(Rewrite, st.lists(replacements, min_size=1, max_size=2).map(tuple))
-    return births if record.sequence == 0 else commits | rewrites
+    rewrites = st.builds(Rewrite, st.lists(replacements, min_size=1, max_size=2).map(tuple), packs)
+    return births if record.sequence == 0 else commits | rewrites | lifecycle_entries(record.sequence)
 
 
 @st.composite
@@ -204,6 +243,14 @@ page_refs = st.builds(PageRef, st.integers(1, 10), numbers, ids, ids)
 
 
 @st.composite
+def lives(draw: st.DrawFn) -> BranchLife:
+    told = draw(numbers), draw(st.none() | origins), draw(ids), draw(st.booleans()), draw(st.booleans()), draw(numbers)
+    if draw(st.booleans()):
+        return BranchLife(*told)
+    return BranchLife(*told, draw(numbers), draw(ids), draw(st.none() | ids))
+
+
+@st.composite
 def checkpoints(draw: st.DrawFn) -> Checkpoint:
     unique = draw(st.lists(nodes(), max_size=4, unique_by=(lambda n: n.key, lambda n: n.id)))
     return Checkpoint(
@@ -215,21 +262,88 @@ def checkpoints(draw: st.DrawFn) -> Checkpoint:
         draw(notes),
         tuple(sorted(unique, key=lambda n: n.key)),
         tuple(draw(st.lists(page_refs, max_size=3))),
+        draw(lives()),
+    )
+
+
+@st.composite
+def snapshot_rows(draw: st.DrawFn, first: int, last: int) -> tuple[SnapshotRow, ...]:
+    count = draw(st.integers(0, 6))
+    sequences = sorted(draw(st.lists(st.integers(first, last), min_size=count, max_size=count)))
+    found = draw(st.lists(ids, min_size=count, max_size=count, unique=True))
+    parent = st.none() | ids.filter(any)
+    return tuple(
+        SnapshotRow(s, i, draw(parent), draw(times), draw(notes)) for s, i in zip(sequences, found, strict=True)
     )
 
 
 @st.composite
 def history_pages(draw: st.DrawFn) -> HistoryPage:
     level, index = draw(st.integers(1, 3)), draw(st.integers(0, 1 << 20))
-    first, last = page_span(level, index)
-    count = draw(st.integers(0, 6))
-    sequences = sorted(draw(st.lists(st.integers(first, last), min_size=count, max_size=count)))
-    found = draw(st.lists(ids, min_size=count, max_size=count, unique=True))
-    parent = st.none() | ids.filter(any)
-    rows = tuple(
-        SnapshotRow(s, i, draw(parent), draw(times), draw(notes)) for s, i in zip(sequences, found, strict=True)
-    )
+    rows = draw(snapshot_rows(*page_span(level, index)))
     return HistoryPage(draw(branches), level, index, rows, tuple(draw(st.lists(st.tuples(numbers, ids), max_size=2))))
+
+
+@st.composite
+def survivors(draw: st.DrawFn) -> Survivors:
+    upto = draw(numbers)
+    rows = draw(snapshot_rows(0, upto))
+    return Survivors(draw(branches), upto, rows, tuple(draw(st.lists(ids, min_size=len(rows), max_size=len(rows)))))
+
+
+@st.composite
+def repository_entries(draw: st.DrawFn) -> RepositoryEntry:
+    operation = draw(st.sampled_from(RepositoryOperation))
+    created = operation in (RepositoryOperation.TAG_CREATED, RepositoryOperation.BRANCH_CREATED)
+    named = created or operation in (RepositoryOperation.TAG_DELETED, RepositoryOperation.BRANCH_DELETED)
+    return RepositoryEntry(
+        operation,
+        draw(times),
+        draw(branches if named else text),
+        draw(ids if created else st.none() | ids),
+        draw(st.none() | ids),
+        draw(origins if created else st.none() | origins),
+        draw(json_values),
+        draw(ids if operation == RepositoryOperation.WATERMARK else st.none() | ids),
+        draw(st.none() | ids),
+    )
+
+
+def branch_rows() -> st.SearchStrategy[BranchRow]:
+    from_snapshot = st.builds(BranchRow, numbers, st.booleans(), ids, st.none() | ids, origins, ids)
+    return from_snapshot | st.builds(BranchRow, numbers, st.booleans())
+
+
+@st.composite
+def repository_tables(draw: st.DrawFn, number: int) -> RepositoryTable:
+    tags = st.dictionaries(branches, st.builds(Tag, ids, origins), max_size=3)
+    named = {**draw(st.dictionaries(branches, branch_rows(), max_size=3)), FIRST_BRANCH: draw(branch_rows())}
+    settings = draw(st.dictionaries(text, json_values, max_size=3))
+    burnt = draw(st.frozensets(branches, max_size=3))
+    return RepositoryTable(number, draw(tags), burnt, named, settings, draw(ids), draw(st.none() | ids))
+
+
+@st.composite
+def repository_records(draw: st.DrawFn) -> RepositoryRecord:
+    number = draw(st.integers(1, 5) | st.sampled_from([64, 65, 66, 128]) | st.integers(1, 200))
+    entry = draw(repository_entries())
+    entries = [draw(repository_entries()) if at % 20 == 0 else entry for at in range(carried_from(number), number + 1)]
+    return RepositoryRecord(number, tuple(entries), None if number % 64 else draw(repository_tables(number)))
+
+
+@st.composite
+def intents(draw: st.DrawFn) -> Intent:
+    number = draw(numbers)
+    proposals = st.builds(
+        lambda *told: Proposal(*told[:2], TransactionLog(), None, (), *told[2:]),
+        *(ids, st.builds(encode_note, st.just("short"), st.just({})), times, st.integers(0, 1)),
+        st.dictionaries(ids, st.tuples(st.integers(0, 63), numbers, st.none() | st.integers(1, 1 << 40)), max_size=2),
+        st.dictionaries(ids, st.lists(numbers, max_size=3).map(tuple), max_size=2),
+        *(st.none() | st.binary(max_size=10), st.lists(ids, max_size=2).map(tuple), st.none() | ids, packs),
+    )
+    last = draw(st.integers(number + 1, number + PATIENCE))
+    found = draw(st.lists(proposals, min_size=1, max_size=2))
+    return Intent(draw(branches), number, last, tuple(found))
 
 
 @st.composite
@@ -250,8 +364,7 @@ def payloads(draw: st.DrawFn) -> ChangePayload:
 
 
 repositories = st.builds(RepositoryInfo, ids, times, metadata)
-hints = st.builds(Hint, numbers, ids)
-tags = st.builds(Tag, branches, ids, branches, numbers, ids, times)
+hints = st.builds(Hint, numbers, ids, numbers)
 
 
 def plain(value: Any) -> Any:

@@ -21,7 +21,17 @@ from arraystore.format.envelope import Kind, decode_object, encode_object, pack_
 from arraystore.format.intent import Intent, Mark, Proposal, decode_intent, encode_intent
 from arraystore.format.layer import Here
 from arraystore.format.manifest import MAX_REFERENCES, decode_presence, encode_presence
-from arraystore.format.record import Body, decode_body, decode_note, encode_body, encode_note
+from arraystore.format.record import (
+    Body,
+    Deleted,
+    Expiry,
+    Fence,
+    decode_body,
+    decode_note,
+    encode_body,
+    encode_note,
+)
+from arraystore.format.repository_log import RepositoryRecord
 from arraystore.format.snapshot import Checkpoint
 from arraystore.format.transaction import ChunkChange, TransactionLog, read_log
 from arraystore.provisional import Provisional, with_provisional
@@ -39,9 +49,22 @@ NAME = "sample"
 
 def compared(value: Any) -> str:
     """Return a value as text in which equal ones are equal, NaN included."""
+    if isinstance(value, RepositoryRecord) and value.table is not None:
+        table = value.table
+        told = (sorted(part.items()) for part in (table.tags, table.branches, table.settings))
+        value = (value.number, value.entries, *told, sorted(table.burnt), table.watermark, table.collection)
     if isinstance(value, Checkpoint):
         return repr(
-            (value.branch, value.sequence, value.snapshot, value.parent, value.time, value.note, value.pages)
+            (
+                value.branch,
+                value.sequence,
+                value.snapshot,
+                value.parent,
+                value.time,
+                value.note,
+                value.pages,
+                value.life,
+            )
         ) + (repr(sorted(value.nodes, key=lambda node: node.key)))
     return repr(plain(value))
 
@@ -95,11 +118,13 @@ def _intent_seeds() -> Iterator[bytes]:
     )
     *_, reads = _read_seeds()
     marks: dict[bytes, Mark] = {bytes(12): (0, 40, 2), b"n" * 12: (1, 7, None)}
-    plain_one = Proposal(b"i" * 12, note, written, None, (b"attached",), 1, 1, {}, {}, reads)
+    plain_one = Proposal(b"i" * 12, note, written, None, (b"attached",), 1, 1, {}, {}, reads, packs=b"p" * 24)
     log = a_log("", 0)
     log = replace(log, chunks=log.chunks[:3])  # the last ones have attachments of other records
     attached = (b"note", pack_body(log.to_wire(Here("", 0))))
-    other = Proposal(b"j" * 12, b"", log, 1, attached, 2, 0, marks, {b"c" * 12: (3, 4)}, None, (b"g" * 12,))
+    other = Proposal(
+        b"j" * 12, b"", log, 1, attached, 2, 0, marks, {b"c" * 12: (3, 4)}, None, (b"g" * 12,), b"o" * 12, None
+    )
     yield encode_intent(Intent(BRANCH, 65, 97, (plain_one,)))
     yield encode_intent(Intent(BRANCH, 65, 66, (plain_one, other)))
     yield encode_intent(Intent(BRANCH, 65, 66, (replace(other, log_place=None),)))
@@ -113,7 +138,7 @@ def part_targets() -> Iterator[Target]:
     yield _envelope()
     yield _values()
     yield _note()
-    for number in (0, 1, 65, 66):
+    for number in (0, 1, *range(65, 72)):
         yield _entry(number)
     yield _log()
     yield _column()
@@ -175,6 +200,9 @@ def _entry(number: int) -> Target:
 
 
 def _use_entry(entry: Any) -> None:
+    """Do what whoever replays a log does with an entry."""
+    if isinstance(entry, Deleted | Fence | Expiry):
+        a_state().lived(66, entry)
     for item in getattr(entry, "transactions", ()):
         use(item.log)
         if isinstance(item.note, bytes):

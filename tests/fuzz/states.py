@@ -15,7 +15,7 @@ import numpy as np
 import zarr
 from zarr.core.buffer import cpu
 
-from arraystore import Repository, RepositoryConfig
+from arraystore import RepoAvailability, Repository, RepositoryConfig, RepoStatus
 from arraystore.commit.environment import Environment
 from arraystore.commit.state import State
 from arraystore.format.ids import IdSource
@@ -97,6 +97,25 @@ def _fill(repository: Repository) -> None:
     repository.create_tag("v1", newest.id)
     with repository.transaction("side/é", message="on the side") as store:
         del zarr.open_group(store)["group"]
+    _live(repository, newest.id)
+
+
+def _live(repository: Repository, newest: str) -> None:
+    """Let there be every entry that a branch's log and the repository log may hold and users can write."""
+    repository.create_branch("reset", newest)
+    session = repository.writable_session("reset")
+    zarr.open_array(session.store, path="a")[0] = -1
+    session.commit("gone with the reset")
+    repository.reset_branch("reset", newest)
+    repository.create_branch("gone", newest)
+    repository.delete_branch("gone")
+    repository.create_tag("gone", newest)
+    repository.delete_tag("gone")
+    repository.set_metadata({"title": "é", "nested": [1, {"a": None}]})
+    repository.set_status(RepoStatus(RepoAvailability.read_only, limited_availability_reason="a test"))
+    repository.set_status(RepoStatus(RepoAvailability.online))
+    repository.set_feature_flag("create_tag", True)
+    repository.save_config()
 
 
 def repository_of(objects: dict[str, bytes]) -> Repository:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from arraystore.errors import FormatError
 from tests.format import values
+from tests.format.make_golden import BRANCH
 from tests.fuzz.engine import CORPUS, NAMES, corpus_of, fuzz, targets
 from tests.fuzz.mutate import change_body, envelope, open_envelope
 from tests.fuzz.target import BrokenPromiseError, Target, body_trees
@@ -65,6 +67,7 @@ STRATEGIES: dict[str, st.SearchStrategy[Any]] = {
     "object-checkpoint": values.checkpoints(),
     "object-hint": values.hints,
     "object-changes": values.payloads(),
+    "object-survivors": values.survivors().map(lambda found: replace(found, branch=BRANCH)),
 }
 
 
