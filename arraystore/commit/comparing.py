@@ -7,7 +7,7 @@ cost follows from what changed, and not from how many commits are in between.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -104,6 +104,7 @@ async def compare(before: State, after: State, manifests: ManifestCache, log_of:
     chunks = _Chunks(manifests)
     pairs = [(was.layers, now) for was, now in kept if was.layers != now.layers]
     pairs += [((), node) for node in created if node.layers]
+    await chunks.fetch([(layers, node.layers) for layers, node in pairs])
     found = await asyncio.gather(*(chunks.changed(layers, node.layers) for layers, node in pairs))
     doubtful = any(changed.doubtful.any() for changed in found)
     touched = await cells_touched(log_of, before, after) if doubtful else {}
@@ -146,6 +147,22 @@ class _Chunks:
         self._manifests = manifests
         self._requests = asyncio.Semaphore(_REQUESTS)
         self._nodes = asyncio.Semaphore(_NODES)
+
+    async def fetch(self, pairs: Iterable[tuple[Sequence[Layer], Sequence[Layer]]]) -> None:
+        """Read records that several of the manifests needed are attached to, each once."""
+        records: dict[tuple[str, int], dict[bytes, Layer]] = {}
+        for before, after in pairs:
+            common = _common(before, after)
+            for layer in (*_visible(before[common:]), *_visible(after[common:])):
+                if layer.attachment is not None:
+                    place = layer.attachment.branch, layer.attachment.sequence
+                    records.setdefault(place, {})[layer.id] = layer
+        await asyncio.gather(*(self._fetch_record(list(layers.values())) for layers in records.values()))
+
+    async def _fetch_record(self, layers: Sequence[Layer]) -> None:
+        if len(layers) > 1:
+            async with self._requests:
+                await self._manifests.load_attached(layers)
 
     async def changed(self, before: Sequence[Layer], after: Sequence[Layer]) -> _Changed:
         """Return the cells that look up differently in two lists of layers, oldest first."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 
 from arraystore.commit.loads import AbandonedError, SharedLoad
 from arraystore.errors import FormatError, ObjectNotFoundError
@@ -87,6 +88,17 @@ class ManifestCache:
                 return await load.wait()
             except AbandonedError:
                 continue
+
+    async def load_attached(self, layers: Sequence[Layer]) -> None:
+        """Keep manifests that are attached to one record, which is read once for all of them."""
+        missing = [layer for layer in layers if self.get(layer) is None]
+        if missing:
+            try:
+                data = await self.storage.get(_where(missing[0]))
+            except ObjectNotFoundError:
+                return  # the record is gone: each has an object of its own
+            for layer in missing:
+                self._decode(layer, data)
 
     def _claim(self, layer: Layer, *, in_thread: bool) -> tuple[SharedLoad[Manifest], bool]:
         """Return the load of a manifest, and whether the caller has to do it."""

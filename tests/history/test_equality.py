@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from arraystore.format import equality
 from arraystore.format.equality import equal_references
 from arraystore.format.ids import ID_BYTES
-from arraystore.format.locations import NO_LOCATIONS, concat_locations, locations_from_urls
+from arraystore.format.locations import NO_LOCATIONS, Locations, concat_locations, locations_from_urls
 from arraystore.format.references import DELETED, INLINE, VIRTUAL, References
 
 PACKS = [bytes([i]) * ID_BYTES for i in range(3)]
@@ -34,7 +34,9 @@ plain = st.one_of(packed, inlined, virtual, st.just(("deleted",)))
 
 def _references(values: list[tuple[Any, ...]], prefixes: list[str], packs: list[bytes]) -> References:
     """Build a set whose tables are in another order, and cut in other ways, than another one's."""
-    tables, rows, blob = [], [], b"?" * len(packs)
+    tables: list[Locations] = []
+    rows: list[tuple[int, int, int]] = []
+    blob = b"?" * len(packs)
     for value in values:
         if value[0] == "pack":
             rows.append((packs.index(value[1]), value[2], value[3]))

@@ -144,6 +144,25 @@ def test_a_diff_of_neighbours_reads_nothing_of_what_both_share() -> None:
     assert sum(requests(counting).values()) <= 20
 
 
+def test_manifests_that_travel_in_one_record_are_read_with_one_request() -> None:
+    storage = in_memory_storage()
+    repository = Repository.create(storage)
+    session = repository.writable_session("main")
+    for i in range(12):
+        zarr.create_array(session.store, name=f"a{i}", shape=(2000,), chunks=(100,), dtype="i4", compressors=None)
+    first = session.commit("arrays")
+    session = repository.writable_session("main")
+    for i in range(12):
+        zarr.open_array(session.store, path=f"a{i}")[:] = np.random.default_rng(i).integers(1 << 31, size=2000)
+    last = session.commit("values")
+    assert all(tip_of(repository).state.nodes[f"a{i}"].layers[0].attachment is not None for i in range(12))
+    repository.wait_for_maintenance()
+    opened, counting, _ = _opened(storage)
+    diff = opened.diff(from_snapshot_id=first, to_snapshot_id=last)
+    assert [len(coords) for coords in diff.updated_chunks.values()] == [20] * 12
+    assert sum(requests(counting).values()) <= 14
+
+
 class _Clock:
     """Goes on by a minute for each commit."""
 
