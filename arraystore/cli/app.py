@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from arraystore.cli import history, ingest, inspect, refs, settings
+from arraystore.cli import changes, history, ingest, inspect, refs, settings, transfer
 from arraystore.cli.group import Commands
 from arraystore.cli.options import CHANGING, LOOKING, MOVING, SETTING
 
@@ -34,8 +34,14 @@ _COMMANDS: dict[str, tuple[tuple[str, Any], ...]] = {
         ("branch", refs.branches),
         ("tag", refs.tags),
         ("reset", refs.reset),
+        ("revert", changes.revert),
+        ("cherry-pick", changes.cherry_pick),
     ),
-    MOVING: (("ingest", ingest.ingest),),
+    MOVING: (
+        ("ingest", ingest.ingest),
+        ("clone", transfer.clone),
+        ("copy", transfer.copy),
+    ),
     SETTING: (
         ("init", settings.init),
         ("config", settings.config),

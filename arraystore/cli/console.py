@@ -99,9 +99,15 @@ def _field_text(name: str, value: Any) -> str:
         return bytes_text(value) if "bytes" in name.split("_") else f"{value:,}"
     if isinstance(value, float):
         return f"{value:.4g}"
+    if isinstance(value, Mapping):
+        value = [f"{key}: {item}" for key, item in value.items()]
     if isinstance(value, list):
-        return "\n".join(map(str, value)) if value else "none"
+        return "\n".join(map(_item_text, value)) if value else "none"
     return str(value)
+
+
+def _item_text(value: Any) -> str:
+    return ", ".join(f"{key}: {item}" for key, item in value.items()) if isinstance(value, Mapping) else str(value)
 
 
 def note(text: str) -> None:
