@@ -11,6 +11,8 @@ from arraystore.copying.report import (
     LeftOut,
     TransferReport,
 )
+from arraystore.copying.zarr_export import export_zarr, export_zarr_async
+from arraystore.copying.zarr_import import import_zarr, import_zarr_async
 
 __all__ = [
     "BranchCopyReport",
@@ -27,4 +29,8 @@ __all__ = [
     "clone_repository_async",
     "copy_branch",
     "copy_branch_async",
+    "export_zarr",
+    "export_zarr_async",
+    "import_zarr",
+    "import_zarr_async",
 ]

@@ -50,8 +50,9 @@ async def for_each(items: Iterable[T] | AsyncIterator[T], work: Callable[[T], Aw
         if len(running) >= at_a_time:
             done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             running.difference_update(done)
-            for each in done:
-                each.result()
+            for result in await asyncio.gather(*done, return_exceptions=True):
+                if isinstance(result, BaseException):
+                    raise result
         running.add(asyncio.ensure_future(work(item)))
 
     try:

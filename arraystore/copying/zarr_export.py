@@ -1,0 +1,299 @@
+"""Writing a snapshot as a plain Zarr hierarchy: keys and bytes as they are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from arraystore.commit.reader import ChunkReader
+from arraystore.copying.budget import MiB, Room, for_each
+from arraystore.copying.chunks import Stretch, read_stretch, stretches
+from arraystore.copying.errors import CopyTargetError
+from arraystore.copying.places import Place, ZarrPlace, open_target
+from arraystore.copying.report import Progress, Tally, TransferReport
+from arraystore.errors import NodeNotFoundError
+from arraystore.format.node import Node, NodeKind
+from arraystore.format.references import INLINE, VIRTUAL, References
+from arraystore.format.zarr_metadata import DOCUMENT_NAMES, array_info
+from arraystore.hierarchy import join
+from arraystore.listing import present_chunks
+from arraystore.repository import Repository
+from arraystore.runtime import run
+from arraystore.session import Session
+from arraystore.storage.protocol import BytesLike
+
+__all__ = ["MARKER", "export_zarr", "export_zarr_async"]
+
+MARKER = "arraystore-export.json"
+"""Key that is there as long as an export is not complete; it says of what."""
+
+_AT_A_TIME = 16
+_WRITES_AT_A_TIME = 8
+_ROOM = 64 * MiB
+
+
+def export_zarr(
+    repo: Repository,
+    target: ZarrPlace,
+    *,
+    branch: str | None = None,
+    tag: str | None = None,
+    snapshot_id: str | None = None,
+    group: str = "",
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> TransferReport:
+    """Write a snapshot, or a part of it, as a plain Zarr hierarchy that any reader of Zarr can open.
+
+    Documents and chunks are written byte for byte as they are encoded; virtual chunks become chunks.  Documents come
+    last, so that an export that was interrupted shows no arrays with holes.  Called again for the same snapshot, it
+    goes on from there: chunks that are there in full are not written again.
+
+    Parameters
+    ----------
+    repo
+        The repository.
+    target
+        A directory, a URL, a storage, or a store or group of zarr's.
+    branch, tag, snapshot_id
+        The snapshot; exactly one.
+    group
+        Path of the group or array to write; by default everything.
+    overwrite
+        Whether a Zarr hierarchy that is there is deleted first.
+    progress
+        Is told how far it is.
+
+    Raises
+    ------
+    CopyTargetError
+        If something is at the target.
+    NodeNotFoundError
+        If the snapshot has nothing at the path.
+    """
+    return run(
+        export_zarr_async(
+            repo,
+            target,
+            branch=branch,
+            tag=tag,
+            snapshot_id=snapshot_id,
+            group=group,
+            overwrite=overwrite,
+            progress=progress,
+        )
+    )
+
+
+async def export_zarr_async(
+    repo: Repository,
+    target: ZarrPlace,
+    *,
+    branch: str | None = None,
+    tag: str | None = None,
+    snapshot_id: str | None = None,
+    group: str = "",
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> TransferReport:
+    """Asynchronous twin of `export_zarr`."""
+    session = await repo.readonly_session_async(branch, tag=tag, snapshot_id=snapshot_id)
+    export = _Export(session, open_target(target), group.strip("/"), Tally(progress))
+    return await export.carry_out(overwrite=overwrite)
+
+
+@dataclass(frozen=True)
+class _Values:
+    """Chunks that are read together.
+
+    Parameters
+    ----------
+    references
+        References of an array or file.
+    rows
+        Positions of those that are meant.
+    keys
+        Key of each.
+    stretch
+        Where they are, for those in a pack.
+    """
+
+    references: References
+    rows: list[int]
+    keys: list[str]
+    stretch: Stretch | None
+
+    @property
+    def size(self) -> int:
+        """Bytes of all of them."""
+        return int(self.references.length[self.rows].sum())
+
+
+class _Export:
+    """An export in the making.
+
+    Parameters
+    ----------
+    session
+        Shows the snapshot.
+    place
+        Where to.
+    path
+        Of what is exported.
+    tally
+        Counts.
+    """
+
+    def __init__(self, session: Session, place: Place, path: str, tally: Tally) -> None:
+        self._session = session
+        self._place = place
+        self._path = path
+        self._tally = tally
+        self._resumed = False
+
+    async def carry_out(self, *, overwrite: bool) -> TransferReport:
+        """Write everything."""
+        below = join(self._path, "")
+        every = self._session.hierarchy.state.nodes.values()
+        nodes = [node for node in every if node.path == self._path or node.path.startswith(below)]
+        if not nodes:
+            raise NodeNotFoundError(f"there is nothing at {'/' + self._path!r} in snapshot {self._session.snapshot_id}")
+        self._resumed = await self._make_room(overwrite=overwrite)
+        self._tally.enter("chunks")
+        chunks = files = 0
+        room = Room(_ROOM)
+
+        async def write(values: _Values) -> None:
+            async with room.take(values.size):
+                await self._write(values)
+
+        for node in nodes:
+            if node.kind == NodeKind.GROUP:
+                continue
+            references = await self._references(node)
+            await for_each(self._values(node, references), write, _AT_A_TIME)
+            if node.kind == NodeKind.FILE:
+                files += len(references)
+            else:
+                chunks += len(references)
+        self._tally.enter("documents")
+        documents = await self._write_documents(nodes)
+        await self._place.finish()
+        if self._place.deletes:
+            await self._place.delete([MARKER])
+        tally = self._tally
+        return TransferReport(self._session.snapshot_id, documents, chunks, files, tally.bytes, tally.skipped)
+
+    async def _references(self, node: Node) -> References:
+        references = await present_chunks(self._session.hierarchy, node)
+        if not len(references):
+            return references
+        grid = () if node.kind == NodeKind.FILE else array_info(node.documents).grid
+        return references.take((references.coords < np.array(grid, dtype=np.int64)).all(axis=1))
+
+    # -- the target -----------------------------------------------------------------------------------------
+
+    async def _make_room(self, *, overwrite: bool) -> bool:
+        """Make sure that nothing else is at the target; returns whether an interrupted export goes on."""
+        said = json.dumps({"snapshot": self._session.snapshot_id, "path": self._path}).encode()
+        there = await self._place.get(MARKER)
+        if there is not None and bytes(there) == said:
+            return True
+        first = await anext(aiter(self._place.entries()), None) if self._place.listable else None
+        if first is not None:
+            if not overwrite:
+                what = "an export of another snapshot that was interrupted" if there is not None else repr(first[0])
+                raise CopyTargetError(
+                    f"{self._place.name} is not empty: there is {what}. Export to another place, or pass "
+                    "overwrite=True to delete what is there first"
+                )
+            await self._delete_all(is_export=there is not None)
+        if self._place.deletes:
+            await self._place.put(MARKER, said)
+        return False
+
+    async def _delete_all(self, *, is_export: bool) -> None:
+        """Delete a Zarr hierarchy, and nothing that is none."""
+        keys = [key async for key, _ in self._place.entries()]
+        if not is_export and not set(DOCUMENT_NAMES) & set(keys):
+            raise CopyTargetError(
+                f"{self._place.name} holds {keys[0]!r}, for instance, and is no Zarr hierarchy: it is not deleted. "
+                "Delete it yourself, or export to another place"
+            )
+        await self._place.delete(keys)
+
+    # -- writing --------------------------------------------------------------------------------------------
+
+    async def _values(self, node: Node, references: References) -> AsyncIterator[_Values]:
+        """Cut the chunks of a node into what is read together, in the order of packs."""
+        for stretch in stretches(references):
+            yield _Values(references, stretch.rows, self._keys(node, references, stretch.rows), stretch)
+        others = np.flatnonzero((references.source < 0) | (references.source >= VIRTUAL))
+        for row in others.tolist():
+            yield _Values(references, [row], self._keys(node, references, [row]), None)
+
+    def _keys(self, node: Node, references: References, rows: list[int]) -> list[str]:
+        path = node.path[len(join(self._path, "")) :]
+        if node.kind == NodeKind.FILE:
+            return [path]
+        info = array_info(node.documents)
+        return [join(path, info.key(tuple(coords))) for coords in references.coords[rows].tolist()]
+
+    async def _write(self, values: _Values) -> None:
+        if self._resumed:
+            lengths = values.references.length[values.rows].tolist()
+            sizes = [await self._place.size(key) for key in values.keys]
+            left = [at for at, (length, size) in enumerate(zip(lengths, sizes, strict=True)) if length != size]
+            for _ in range(len(lengths) - len(left)):
+                self._tally.skip()
+            values = _taken(values, left)
+        if not values.rows:
+            return
+        reader = self._session.context.reader
+        if values.stretch is not None:
+            found = await read_stretch(reader.storage, values.stretch)
+        else:
+            found = [await _read_other(reader, values.references, row) for row in values.rows]
+
+        async def put(item: tuple[str, BytesLike]) -> None:
+            await self._place.put(*item)
+            self._tally.copied(len(item[1]))
+
+        await for_each(zip(values.keys, found, strict=True), put, _WRITES_AT_A_TIME)
+
+    async def _write_documents(self, nodes: list[Node]) -> int:
+        """Write documents, those at the top last: what can be opened is complete."""
+        documents = list(_documents(nodes, len(join(self._path, ""))))
+        for key, data in sorted(documents, key=lambda item: -item[0].count("/")):
+            await self._place.put(key, data)
+            self._tally.copied(len(data))
+        return len(documents)
+
+
+def _documents(nodes: list[Node], skip: int) -> Iterator[tuple[str, bytes]]:
+    for node in nodes:
+        for name, data in node.documents.items():
+            yield join(node.path[skip:], name), data
+
+
+def _taken(values: _Values, at: list[int]) -> _Values:
+    """Return some of the values only."""
+    rows = [values.rows[i] for i in at]
+    stretch = values.stretch
+    if stretch is not None:
+        stretch = replace(stretch, rows=rows, ranges=[stretch.ranges[i] for i in at])
+    return _Values(values.references, rows, [values.keys[i] for i in at], stretch)
+
+
+async def _read_other(reader: ChunkReader, references: References, row: int) -> BytesLike:
+    """Read a chunk that is inlined or virtual."""
+    source = int(references.source[row])
+    start = int(references.offset[row])
+    stop = start + int(references.length[row])
+    if source == INLINE:
+        return references.inline[start:stop]
+    storage, key = reader.virtual_object(references.locations, source - VIRTUAL)
+    return (await storage.get_ranges(key, [(start, stop)]))[0] if start < stop else b""

@@ -1,0 +1,260 @@
+"""Bringing a plain Zarr hierarchy into a repository: keys and bytes as they are, in one commit."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from arraystore.commit.solvers import ConflictSolver
+from arraystore.copying.budget import MiB, Room, for_each
+from arraystore.copying.errors import CopyIncompleteError, CopyTargetError
+from arraystore.copying.places import Place, ZarrPlace, open_source
+from arraystore.copying.report import Progress, Tally, TransferReport
+from arraystore.copying.zarr_export import MARKER
+from arraystore.errors import InvalidInputError
+from arraystore.format.node import ancestors
+from arraystore.format.zarr_metadata import DOCUMENT_NAMES, array_info, node_type
+from arraystore.hierarchy import Hierarchy, join, split_document
+from arraystore.listing import all_nodes
+from arraystore.repository import Repository
+from arraystore.runtime import run
+
+__all__ = ["import_zarr", "import_zarr_async"]
+
+_AT_A_TIME = 32
+_ROOM = 64 * MiB
+_GROUPS = {"zarr.json": b'{"zarr_format": 3, "node_type": "group", "attributes": {}}', ".zgroup": b'{"zarr_format": 2}'}
+
+
+def import_zarr(
+    source: ZarrPlace,
+    repo: Repository,
+    *,
+    branch: str = "main",
+    group: str = "",
+    message: str | None = None,
+    metadata: dict[str, Any] | None = None,
+    overwrite: bool = False,
+    rebase_with: ConflictSolver | None = None,
+    progress: Progress | None = None,
+) -> TransferReport:
+    """Bring a Zarr hierarchy, version 2 or 3, into a repository, in one commit.
+
+    Metadata documents, consolidated ones among them, and chunks are taken over byte for byte; nothing is decoded, and
+    shards stay shards.  Where keys cannot be listed (over HTTP, for instance), consolidated metadata tells what there
+    is, and every chunk that there may be is asked for.
+
+    Parameters
+    ----------
+    source
+        A directory, a zip file, a URL, a storage, or a store or group of zarr's.
+    repo, branch
+        Where to.
+    group
+        Path that the hierarchy gets; groups above it are made if need be.
+    message, metadata
+        Of the commit.
+    overwrite
+        Whether what is at the path may be replaced.
+    rebase_with
+        See `Session.commit`.
+    progress
+        Is told how far it is.
+
+    Raises
+    ------
+    InvalidInputError
+        If there is no Zarr hierarchy.
+    CopyTargetError
+        If there is something at the path.
+    CopyIncompleteError
+        If the source is an export that was interrupted, or changes meanwhile.
+    """
+    return run(
+        import_zarr_async(
+            source,
+            repo,
+            branch=branch,
+            group=group,
+            message=message,
+            metadata=metadata,
+            overwrite=overwrite,
+            rebase_with=rebase_with,
+            progress=progress,
+        )
+    )
+
+
+async def import_zarr_async(
+    source: ZarrPlace,
+    repo: Repository,
+    *,
+    branch: str = "main",
+    group: str = "",
+    message: str | None = None,
+    metadata: dict[str, Any] | None = None,
+    overwrite: bool = False,
+    rebase_with: ConflictSolver | None = None,
+    progress: Progress | None = None,
+) -> TransferReport:
+    """Asynchronous twin of `import_zarr`."""
+    place = open_source(source)
+    session = await repo.writable_session_async(branch)
+    work = _Import(place, session.hierarchy, group.strip("/"), Tally(progress))
+    work.make_room(overwrite=overwrite)
+    documents, chunks, files = await work.carry_out()
+    said = f"Import {place.name}" if message is None else message
+    snapshot = await session.commit_async(said, metadata, rebase_with=rebase_with, allow_empty=True)
+    tally = work.tally
+    return TransferReport(snapshot, documents, chunks, files, tally.bytes, 0, tuple(tally.left_out))
+
+
+class _Import:
+    """An import in the making.
+
+    Parameters
+    ----------
+    place
+        Where from.
+    hierarchy
+        Of the session.
+    path
+        Where to.
+    tally
+        Counts.
+    """
+
+    def __init__(self, place: Place, hierarchy: Hierarchy, path: str, tally: Tally) -> None:
+        self._place = place
+        self._hierarchy = hierarchy
+        self._path = path
+        self._chunks = self._files = 0
+        self.tally = tally
+
+    def make_room(self, *, overwrite: bool) -> None:
+        """Delete what is at the path, or refuse to."""
+        below = join(self._path, "")
+        there = next((n for n in all_nodes(self._hierarchy) if n.path == self._path or n.path.startswith(below)), None)
+        if there is None:
+            return
+        if not overwrite:
+            raise CopyTargetError(
+                f"there is something at {'/' + self._path!r} already: {'/' + there.path!r}, for instance. Import to "
+                "another group, or pass overwrite=True to replace it"
+            )
+        self._hierarchy.delete_prefix(self._path)
+
+    async def carry_out(self) -> tuple[int, int, int]:
+        """Write everything; returns how many documents, chunks and files there were."""
+        self.tally.enter("documents")
+        documents = await self._documents()
+        makers = [key for key in documents if key.rpartition("/")[2] in _GROUPS or key.endswith(".zarray")]
+        if not makers:
+            raise InvalidInputError(f"there is no Zarr hierarchy at {self._place.name}")
+        self._make_groups_above("zarr.json" if any(key.endswith("zarr.json") for key in makers) else ".zgroup")
+        for key, data in sorted(documents.items(), key=lambda item: _rank(item[0])):
+            self._hierarchy.set_sync(join(self._path, key), memoryview(data))
+            self.tally.copied(len(data))
+        self.tally.enter("chunks")
+        room = Room(_ROOM)
+
+        async def take_over(item: tuple[str, int]) -> None:
+            async with room.take(item[1]):
+                await self._take_over(item[0])
+
+        await for_each(self._values(documents), take_over, _AT_A_TIME)
+        return len(documents), self._chunks, self._files
+
+    def _make_groups_above(self, name: str) -> None:
+        for above in reversed(list(ancestors(self._path))):
+            if self._hierarchy.node(above) is None:
+                self._hierarchy.set_sync(join(above, name), memoryview(_GROUPS[name]))
+
+    # -- what there is --------------------------------------------------------------------------------------
+
+    async def _documents(self) -> dict[str, bytes]:
+        """Read all metadata documents."""
+        found: dict[str, bytes] = {}
+
+        async def read(key: str) -> None:
+            data = await self._place.get(key)
+            if data is not None:
+                found[key] = bytes(data)
+
+        await for_each(self._document_keys(), read, _AT_A_TIME)
+        return found
+
+    async def _document_keys(self) -> AsyncIterator[str]:
+        if self._place.listable:
+            async for key, _ in self._place.entries():
+                if key == MARKER:
+                    raise CopyIncompleteError(f"{self._place.name} is an export that was interrupted: export it again")
+                if split_document(key) is not None or key in DOCUMENT_NAMES:
+                    yield key
+            return
+        for name in DOCUMENT_NAMES:
+            yield name
+        for name in ("zarr.json", ".zmetadata"):
+            data = await self._place.get(name)
+            for key in [] if data is None else _consolidated(bytes(data)):
+                yield key
+
+    async def _values(self, documents: dict[str, bytes]) -> AsyncIterator[tuple[str, int]]:
+        """List what is no document; where nothing can be listed, every chunk that there may be."""
+        if self._place.listable:
+            async for key, size in self._place.entries():
+                if key not in documents:
+                    yield key, size
+            return
+        for key, document in documents.items():
+            path, _, name = key.rpartition("/")
+            if node_type(name, document) == "array":
+                for relative in _all_chunks(name, document):
+                    yield join(path, relative), MiB
+
+    # -- taking it over -------------------------------------------------------------------------------------
+
+    async def _take_over(self, key: str) -> None:
+        full = join(self._path, key)
+        found = self._hierarchy.chunk(full)
+        is_chunk = found is not None and found[0].info is not None
+        if found is not None and is_chunk and not found[0].inside(found[1]):
+            self.tally.leave_out(key, f"chunk {found[1]} is outside of the grid {found[0].grid} of its array")
+            return
+        data = await self._place.get(key)
+        if data is None:
+            if self._place.listable:
+                raise CopyIncompleteError(
+                    f"{self._place.name}: {key!r} was deleted while it was imported; import again"
+                )
+            return
+        await self._hierarchy.set(full, memoryview(data))
+        self._chunks += is_chunk
+        self._files += not is_chunk
+        self.tally.copied(len(data))
+
+
+def _rank(key: str) -> tuple[int, str, bool]:
+    """Put parents before children, and what makes a node before what tells about it."""
+    path, _, name = key.rpartition("/")
+    return path.count("/") + bool(path), path, name in (".zattrs", ".zmetadata")
+
+
+def _consolidated(document: bytes) -> Iterator[str]:
+    """Return the keys of the documents that a consolidated one holds."""
+    try:
+        value = json.loads(document)
+        held = value["metadata"] if "metadata" in value else value["consolidated_metadata"]["metadata"]
+        names = list(held)
+    except (ValueError, KeyError, TypeError):
+        return
+    for name in names:
+        yield name if split_document(name) is not None or name in DOCUMENT_NAMES else join(name, "zarr.json")
+
+
+def _all_chunks(name: str, document: bytes) -> Iterator[str]:
+    info = array_info({name: document})
+    for coords in itertools.product(*map(range, info.grid)):
+        yield info.key(coords)
