@@ -15,6 +15,7 @@ from arraystore.commit.prepare import upload
 from arraystore.commit.retention import kept_snapshots
 from arraystore.commit.state import State
 from arraystore.context import Context
+from arraystore.detached import is_detached
 from arraystore.errors import ArrayStoreError, SnapshotExpiredError, StorageError
 from arraystore.format.ids import id_to_text
 from arraystore.format.lifecycle import Origin
@@ -60,6 +61,9 @@ async def announce(context: Context, state: State) -> bytes:
 
 async def check_kept(context: Context, state: State) -> None:
     """Check that a snapshot is in the history of a branch or a tag; raises `SnapshotExpiredError`."""
+    if is_detached(state):
+        await _check_detached(context, state)
+        return
     newest = await context.newest_state(state.branch)
     life = newest.life
     if not life.deleted and max(life.start, life.expired + 1) <= state.sequence <= newest.sequence:
@@ -71,6 +75,14 @@ async def check_kept(context: Context, state: State) -> None:
         raise SnapshotExpiredError(
             f"snapshot {id_to_text(state.snapshot)} is in the history of no branch and no tag any more: it has "
             "expired, or what led to it was deleted"
+        )
+
+
+async def _check_detached(context: Context, state: State) -> None:
+    """Check that no collection has a watermark above a snapshot that is on no branch."""
+    if (await context.repository_log.table()).watermark > state.snapshot:
+        raise SnapshotExpiredError(
+            f"snapshot {id_to_text(state.snapshot)} is on no branch, and garbage was collected since it was written"
         )
 
 

@@ -10,6 +10,7 @@ from arraystore.commit.branch import Tip, load_checkpoint, load_tip
 from arraystore.commit.history import Place, find_snapshot
 from arraystore.config import RepositoryConfig
 from arraystore.context import Context
+from arraystore.detached import read_detached
 from arraystore.errors import InvalidInputError, RefNotFoundError, SnapshotNotFoundError
 from arraystore.format.history import SnapshotRow
 from arraystore.format.ids import id_from_text, id_to_text
@@ -115,7 +116,14 @@ class RepositoryBase:
             found = await self._tag(tag)
             return Tip(await load_checkpoint(self.storage, found.origin.checkpoint), {})
         assert snapshot_id is not None
-        return await self._tip_at(await self._find(id_from_text(snapshot_id)))
+        identifier = id_from_text(snapshot_id)
+        try:
+            return await self._tip_at(await self._find(identifier))
+        except SnapshotNotFoundError:
+            state = await read_detached(self._context, identifier)
+            if state is None:
+                raise
+            return Tip(state, {})
 
     async def _tip_at(self, place: Place) -> Tip:
         """Load the snapshot at a place."""

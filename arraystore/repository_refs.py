@@ -126,7 +126,7 @@ class RefsMixin(RepositoryBase):
                 if expected is not None and state.snapshot != expected:
                     raise ConflictError(from_snapshot_id, id_to_text(state.snapshot), branch)
                 _check_new(origin, state.life.fence)
-                return Reset(target.state.snapshot, target.state.parent, now, origin, state.life.fence)
+                return Reset(target.state.snapshot, target.state.parent, now, origin, state.life)
 
             self._context.seen(await append_when(self._context.log(branch), start, decide))
 

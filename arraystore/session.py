@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy.typing as npt
@@ -23,20 +24,27 @@ from arraystore.commit.request import Committed, Outstanding, Request, check
 from arraystore.commit.reseat import reseated
 from arraystore.commit.solvers import ConflictSolver, check_solver
 from arraystore.context import Context
+from arraystore.detached import write_detached
 from arraystore.diff import Diff, status_of
-from arraystore.errors import ConflictError, InvalidInputError, ReadOnlyError, SessionStateError
-from arraystore.forks import OnOverlap
+from arraystore.errors import (
+    ConflictError,
+    InvalidInputError,
+    ReadOnlyError,
+    RefNotFoundError,
+    SessionStateError,
+)
 from arraystore.handed import Handed, warn_of_unmerged
 from arraystore.hierarchy import Hierarchy
 from arraystore.moving import move_node
 from arraystore.readdressing import Readdressing
 from arraystore.rebasing import Unique, get_over
 from arraystore.runtime import run
+from arraystore.session_forks import Forking
 from arraystore.session_pickle import forget_live, keep_live, reduce_session
 from arraystore.store import ArrayStore
 
 if TYPE_CHECKING:
-    from arraystore.fork_session import ForkSession
+    pass
 
 __all__ = ["Session"]
 
@@ -55,7 +63,7 @@ def isolation_number(name: str) -> int:
     return ISOLATIONS.index(name)
 
 
-class Session(Readdressing):
+class Session(Forking, Readdressing):
     """One snapshot of a repository, and, in a writable session, changes over it.
 
     Sessions come from `Repository.readonly_session` and `Repository.writable_session`.
@@ -274,6 +282,20 @@ class Session(Readdressing):
         reads: Mapping[str, Any] | None = None,
     ) -> str:
         """Asynchronous twin of `commit`."""
+        tries = rebase_tries if rebase_with is not None else 0
+        return await self._commit(message, metadata, rebase_with, tries, None, allow_empty=allow_empty, reads=reads)
+
+    async def _commit(
+        self,
+        message: str,
+        metadata: dict[str, Any] | None,
+        rebase_with: ConflictSolver | None,
+        tries: int,
+        amends: bytes | None,
+        *,
+        allow_empty: bool,
+        reads: Mapping[str, Any] | None = None,
+    ) -> str:
         self._warn_of_unmerged_forks()
         if not self._uncertain:
             self.check_writable()
@@ -288,12 +310,78 @@ class Session(Readdressing):
         with self._occupied():
             if not self._uncertain:
                 changes.seal()
-                await self._prepare(note)
+                self._prepared = replace(await self._prepare(note), amends=amends)
             assert self._prepared is not None
-            tries = rebase_tries if rebase_with is not None else 0
             request = Request(self._prepared, self._tip, tries, depends, self._guarded(), self._uncertain)
             request.outstanding = self._outstanding
             return self._committed((await self._carry_through(request, rebase_with)).tip)
+
+    def amend(self, message: str, *, metadata: dict[str, Any] | None = None, allow_empty: bool = False) -> str:
+        """Commit in the place of the newest snapshot: what was written is added to it, message and metadata are new.
+
+        The snapshot that it takes the place of is in the history no more; branches and tags that were made of it keep
+        it.  An amendment is never rebased.
+
+        Parameters
+        ----------
+        message, metadata
+            For the history.
+        allow_empty
+            Whether only message and metadata may change.
+
+        Raises
+        ------
+        ConflictError
+            If somebody else has committed to the branch meanwhile; nothing was committed.
+        InvalidInputError
+            If the newest snapshot is the first one of the repository.
+        """
+        return run(self.amend_async(message, metadata=metadata, allow_empty=allow_empty))
+
+    async def amend_async(
+        self, message: str, *, metadata: dict[str, Any] | None = None, allow_empty: bool = False
+    ) -> str:
+        """Asynchronous twin of `amend`."""
+        self.check_writable()
+        if self._tip.state.parent is None:
+            raise InvalidInputError("the first snapshot of a repository cannot be amended: nothing is before it")
+        return await self._commit(message, metadata, None, 0, self._tip.state.snapshot, allow_empty=allow_empty)
+
+    def flush(self, message: str, *, metadata: dict[str, Any] | None = None) -> str:
+        """Write what is uncommitted as a snapshot that is on no branch; the session is read-only afterwards.
+
+        It is found by its id alone, and stays until a garbage collection with a later cut-off, unless a branch or a
+        tag is made of it before.
+
+        Parameters
+        ----------
+        message, metadata
+            What `Repository.lookup_snapshot` tells of it.
+
+        Returns
+        -------
+        str
+            Id of the snapshot.
+
+        Raises
+        ------
+        SessionExpiredError
+            If garbage was collected meanwhile up to what the session has written; nothing was kept.
+        """
+        self._warn_of_unmerged_forks()
+        return run(self.flush_async(message, metadata=metadata))
+
+    async def flush_async(self, message: str, *, metadata: dict[str, Any] | None = None) -> str:
+        """Asynchronous twin of `flush`."""
+        self.check_writable()
+        changes = self._changes
+        assert changes is not None
+        note = check_note(message, metadata, self.default_metadata)
+        if changes.empty:
+            raise SessionStateError("there is nothing to write")
+        with self._occupied():
+            changes.seal()
+            return self._committed(await write_detached(self.context, self._tip, await self._prepare(note)))
 
     async def _carry_through(self, request: Request, solver: ConflictSolver | None) -> Committed:
         """Hand a transaction to the branch's committer until it is in the log."""
@@ -310,7 +398,7 @@ class Session(Readdressing):
                 self._uncertain = True
                 self._outstanding = request.outstanding
                 raise
-            except ConflictError:
+            except (ConflictError, ReadOnlyError, RefNotFoundError, SessionStateError):
                 self._uncertain, self._outstanding = False, None
                 raise
             self._uncertain, self._outstanding = False, None
@@ -485,59 +573,6 @@ class Session(Readdressing):
         """
         self.check_writable()
         append(self, data, dim, unique)
-
-    # -- forks ----------------------------------------------------------------------------------------------
-
-    def fork(self) -> ForkSession:
-        """Return a fork: a session that may be pickled, written to in any process, and merged back.
-
-        What is uncommitted here (arrays just created, for instance) travels along.  Taking a fork costs no request;
-        chunks that wait for upload are uploaded when it is pickled.
-        """
-        return run(self.fork_async())
-
-    async def fork_async(self) -> ForkSession:
-        """Asynchronous twin of `fork`."""
-        from arraystore.fork_session import fork_of  # forks are a kind of session: that module imports this one
-
-        return await fork_of(self)
-
-    def merge(
-        self, *forks: ForkSession | bytes | Iterable[ForkSession | bytes], on_overlap: OnOverlap = "error"
-    ) -> None:
-        """Bring home what forks changed: all of it, or nothing.
-
-        Parameters
-        ----------
-        forks
-            Forks of this session, what their `changes()` or `merge_sessions` returned, or lists of these.
-        on_overlap
-            What happens where the same chunk was written by two forks, or by a fork and, since that was taken, the
-            session: ``"error"``, or ``"last"``, where the later argument wins, over the session and over what was
-            merged before, too.  All else that collides is an error in any case.
-
-        Raises
-        ------
-        MergeConflictError
-            If two forks changed the same chunk or node, or a fork is another session's, or the session was rebased
-            since it was taken.
-        FormatError
-            If a payload is damaged.
-        InvalidInputError
-            If something else is given.
-        """
-        from arraystore.fork_session import forks_in
-
-        flat = list(forks_in(forks))  # iterators are the caller's code: they run in the caller's thread
-        run(self.merge_async(flat, on_overlap=on_overlap))
-
-    async def merge_async(
-        self, *forks: ForkSession | bytes | Iterable[ForkSession | bytes], on_overlap: OnOverlap = "error"
-    ) -> None:
-        """Asynchronous twin of `merge`."""
-        from arraystore.fork_session import merge_into
-
-        await merge_into(self, forks, on_overlap)
 
     def _warn_of_unmerged_forks(self) -> None:
         """Warn, where this package was called, if forks that may have written something have not been merged."""

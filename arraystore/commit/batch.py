@@ -9,7 +9,7 @@ from arraystore.commit.log import BranchLog, Resolved
 from arraystore.commit.request import Wanted, collisions
 from arraystore.commit.resolve import adapted
 from arraystore.commit.state import StateBuilder
-from arraystore.errors import ArrayStoreError
+from arraystore.errors import ArrayStoreError, InvalidInputError
 from arraystore.format.record import MAX_ATTACHED, MAX_BODY, Commit, Transaction, encode_body
 from arraystore.format.transaction import TransactionLog
 
@@ -55,6 +55,8 @@ class Batch:
         """
         if not self._resolved:
             return True
+        if wanted.prepared.amends is not None:
+            return False
         if not wanted.guard.isdisjoint(self.theirs.nodes):
             return False
         now = self._builder.peek()
@@ -72,7 +74,11 @@ class Batch:
         """
         prepared = wanted.prepared
         first = len(self._attachments)
-        transaction = prepared.transaction(self._builder.peek().snapshot, self.log.branch, self.sequence, first)
+        before = self._builder.peek()
+        parent = before.snapshot if prepared.amends is None else before.parent
+        if parent is None:
+            raise InvalidInputError("the first snapshot of a repository cannot be amended")
+        transaction = prepared.transaction(parent, self.log.branch, self.sequence, first)
         size = len(encode_body(self.sequence, Commit((transaction,)), self.log.branch))
         if self._resolved:
             attached = sum(map(len, self._attachments)) + sum(map(len, prepared.attachments))

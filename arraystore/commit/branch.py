@@ -164,32 +164,50 @@ async def _load_after(log: BranchLog, start: CheckpointRef, sequence: int, snaps
 
 
 async def _load_from_base(log: BranchLog, sequence: int, snapshot: bytes | None, error: ObjectNotFoundError) -> Tip:
-    """Load a record from the checkpoint that the newest expiry names; without one, what is missing is an error."""
-    expiry, span = await _back_to_expiry(log, sequence)
-    if expiry is None or sequence < expiry.upto:
+    """Load a record from where a log can be begun to be read: its newest reset, or what its newest expiry names."""
+    span = await _back_to_base(log, sequence)
+    number, entry = next(((n, found) for n, found in span.begins if n <= sequence), (0, None))
+    if isinstance(entry, Reset):
+        before = empty_state(log.branch, number, entry.snapshot, entry.parent, entry.time, b"")
+        state = await _reset(log, number, entry, before)
+    elif isinstance(entry, Expiry):
+        state = await load_checkpoint(log.storage, entry.base)
+        if (state.branch, state.sequence) != (log.branch, number):
+            raise FormatError(checkpoint_key(entry.base), f"is not that of record {number} of branch {log.branch!r}")
+    else:
         raise error
-    state = await load_checkpoint(log.storage, expiry.base)
-    if (state.branch, state.sequence) != (log.branch, expiry.upto):
-        raise FormatError(checkpoint_key(expiry.base), f"is not that of record {expiry.upto} of branch {log.branch!r}")
-    return (await _replay(log, state, span, snapshot))[0]
+    bodies = {n: span.bodies[n] for n in range(number + 1, sequence + 1)}
+    return (await _replay(log, state, Span(bodies, span.records), snapshot))[0]
 
 
-async def _back_to_expiry(log: BranchLog, sequence: int) -> tuple[Expiry | None, Span]:
-    """Read backwards, from the newest record on, to where the newest expiry lets a log begin; up to a record."""
-    bodies: dict[int, bytes] = {}
-    records: dict[int, Record] = {}
-    expiry: Expiry | None = None
+@dataclass(frozen=True)
+class _End:
+    """The newest part of a log."""
+
+    bodies: dict[int, bytes]
+    records: dict[int, Record]
+    begins: list[tuple[int, Reset | Expiry]]
+    """Records after which the log can be read without those before, newest first, and the entries that say so."""
+
+
+async def _back_to_base(log: BranchLog, sequence: int) -> _End:
+    """Read backwards, from the newest record on, to where a log can be begun to be read; up to a record at least."""
+    found = _End({}, {}, [])
     at, least = await log.tip(sequence), 0
     while at >= least:
-        record = records[at] = await log.read(at)
+        record = found.records[at] = await log.read(at)
         for number, body in sorted(record.bodies().items(), reverse=True):
-            bodies.setdefault(number, body)
-            entry = log.decode(number, body) if expiry is None else None
-            if isinstance(entry, Expiry):
-                expiry, least = entry, entry.upto + 1
+            if number in found.bodies:
+                continue
+            found.bodies[number] = body
+            entry = log.decode(number, body)
+            if isinstance(entry, Reset | Expiry):
+                found.begins.append((number if isinstance(entry, Reset) else entry.upto, entry))
+                found.begins.sort(key=lambda each: each[0], reverse=True)
+                fitting = [n for n, _ in found.begins if n <= sequence]
+                least = max(fitting, default=-1) + 1
         at = first_carried(at) - 1
-    kept = {number: bodies[number] for number in range(least, sequence + 1)}
-    return expiry, Span(kept, records)
+    return found
 
 
 async def _checkpoint_or_none(storage: Storage, at: CheckpointRef) -> State | None:
@@ -370,7 +388,7 @@ async def _born(log: BranchLog, sequence: int, birth: Birth) -> State:
 async def _reset(log: BranchLog, sequence: int, reset: Reset, before: State) -> State:
     """Return the state after a reset: the data of another snapshot, in the same log."""
     state = await _state_at(log, sequence, reset.origin, reset.snapshot)
-    life = before.life.after_start(sequence, reset.origin, reset.fence, reset.cause)
+    life = reset.before.after_start(sequence, reset.origin, reset.fence, reset.cause)
     return replace(state, pages=before.pages, checkpoint=before.checkpoint, detached=before.detached, life=life)
 
 

@@ -101,8 +101,7 @@ def _missing(log: BranchLog, row: BranchRow, tip: Tip) -> Body | None:
         return Deleted(now, row.number)
     assert row.snapshot is not None
     assert row.origin is not None
-    fence = max(row.fence, life.fence)
-    return Reset(row.snapshot, row.parent, now, row.origin, fence, row.number)
+    return Reset(row.snapshot, row.parent, now, row.origin, life, row.fence, row.number)
 
 
 async def _born(log: BranchLog, row: BranchRow) -> Tip:

@@ -111,14 +111,17 @@ async def ancestry(log: BranchLog, tip: Tip, newest: Newest | None = None) -> As
     life = state.life if newest is None else (await newest(log.branch)).life
     find = newest or _newest_in(log)
     while True:
+        if state.sequence > life.expired:
+            first = SnapshotRow(state.sequence, state.snapshot, state.parent, state.time, state.note)
+            chain.follow([first])  # which may be on no branch
         async for rows in _of_log(log, state, life):
             listed = chain.follow(rows)
             if listed:
                 yield listed
         kept = await read_survivors(log, life)
         if kept is not None:
-            first = state.life.start
-            listed = chain.take([row for row in reversed(kept.rows) if first <= row.sequence <= state.sequence])
+            start = state.life.start
+            listed = chain.take([row for row in reversed(kept.rows) if start <= row.sequence <= state.sequence])
             if listed:
                 yield listed
         origin = state.life.origin

@@ -49,36 +49,6 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class Reset:
-    """The branch stands at another snapshot from here on; a deleted branch exists again.
-
-    Parameters
-    ----------
-    snapshot, parent
-        Of the snapshot, and of the one before it.
-    time
-        Microseconds since 1970, by the writer's clock.
-    origin
-        Where the snapshot is.
-    fence
-        Watermark that holds from here on, if it is above the one that held before.
-    cause
-        Number of the repository record that created the branch anew; 0 for a plain reset.
-    """
-
-    snapshot: bytes
-    parent: bytes | None
-    time: int
-    origin: Origin
-    fence: bytes = NO_FENCE
-    cause: int = 0
-
-    def to_wire(self) -> tuple[Any, ...]:
-        """Return what goes into a body."""
-        return (self.snapshot, self.parent, self.time, origin_to_wire(self.origin), self.fence, self.cause)
-
-
-@dataclass(frozen=True)
 class Deleted:
     """The branch does not exist any more; its log stays, so that no number is given twice.
 
@@ -197,6 +167,42 @@ class BranchLife:
         return replace(self, expired=entry.upto, base=entry.base, survivors=entry.survivors)
 
 
+@dataclass(frozen=True)
+class Reset:
+    """The branch stands at another snapshot from here on; a deleted branch exists again.
+
+    A log can be read from its newest reset on, whatever has become of what was before it.
+
+    Parameters
+    ----------
+    snapshot, parent
+        Of the snapshot, and of the one before it.
+    time
+        Microseconds since 1970, by the writer's clock.
+    origin
+        Where the snapshot is.
+    before
+        What the log said of the branch until then.
+    fence
+        Watermark that holds from here on, if it is above the one that held before.
+    cause
+        Number of the repository record that created the branch anew; 0 for a plain reset.
+    """
+
+    snapshot: bytes
+    parent: bytes | None
+    time: int
+    origin: Origin
+    before: BranchLife
+    fence: bytes = NO_FENCE
+    cause: int = 0
+
+    def to_wire(self) -> tuple[Any, ...]:
+        """Return what goes into a body."""
+        origin, before = origin_to_wire(self.origin), life_to_wire(self.before)
+        return (self.snapshot, self.parent, self.time, origin, before, self.fence, self.cause)
+
+
 NEW_LIFE = BranchLife()
 """Of a branch of which nothing is said."""
 
@@ -250,14 +256,15 @@ def read_origin(name: str, value: Any) -> Origin:
 
 def read_reset(name: str, value: Any) -> Reset:
     """Read a reset; raises `FormatError`."""
-    snapshot, parent, time, origin, fence, cause = read_tuple(
-        name, value, bytes, (bytes, type(None)), int, tuple, bytes, int
+    snapshot, parent, time, origin, before, fence, cause = read_tuple(
+        name, value, bytes, (bytes, type(None)), int, tuple, tuple, bytes, int
     )
     return Reset(
         read_id(name, snapshot),
         None if parent is None else read_id(name, parent),
         check_time(name, time),
         read_origin(name, origin),
+        read_life(name, before),
         read_id(name, fence),
         _number(name, cause),
     )

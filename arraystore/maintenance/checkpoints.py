@@ -120,9 +120,10 @@ async def _new_pages(log: BranchLog, state: State, identifier: bytes) -> list[Hi
     """Make the pages up to a state that its directory does not have."""
     pages: list[HistoryPage] = []
     before = state.checkpoint
-    for index in range(max(0, covered(state.pages)) // LONG_SKIP, state.sequence // LONG_SKIP):
+    shown = max(state.life.start, state.life.expired + 1)  # what is before may be missing, and is in no history
+    for index in range(max(covered(state.pages), shown - 1, 0) // LONG_SKIP, state.sequence // LONG_SKIP):
         first, last = page_span(1, index)
-        rows = await rows_of_records(log, first, last)
+        rows = await rows_of_records(log, max(first, shown), last)
         checkpoints: list[tuple[int, bytes]] = []
         if before is not None and before.sequence <= last:
             checkpoints.append((before.sequence, before.id))

@@ -91,18 +91,11 @@ class Trace:
         if self._previous is not None:
             self._found_everywhere(self._previous.early)
         seen = set(() if self._previous is None else self._previous.tags)
-        await self._states(
-            root.checkpoint for root in self._roots if root.checkpoint not in seen and not self._covers(root)
-        )
+        await self._states(root.checkpoint for root in self._roots if root.checkpoint not in seen)
 
     def _found_everywhere(self, ids: bytes) -> None:
         for kind in ("snapshots", "manifests", "transactions", "chunks"):
             self._found(kind, ids)
-
-    def _covers(self, root: Origin) -> bool:
-        """Tell whether what a snapshot needs is found in its log."""
-        kept = self._kept.get(root.branch)
-        return kept is not None and any(each.first <= root.sequence <= each.last for each in kept.stretches)
 
     # -- logs ---------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,71 @@
+"""Snapshots that are on no branch: a checkpoint under the snapshot's own id, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from arraystore.commit.admission import objection
+from arraystore.commit.branch import Tip, load_checkpoint
+from arraystore.commit.prepare import Prepared, upload
+from arraystore.commit.state import CheckpointRef, State
+from arraystore.context import Context
+from arraystore.errors import FormatError, ObjectNotFoundError, SessionExpiredError
+from arraystore.format.ids import id_to_text
+from arraystore.format.snapshot import checkpoint_key, encode_checkpoint
+from arraystore.format.transaction import ChunkChange, TransactionLog
+
+__all__ = ["is_detached", "read_detached", "write_detached"]
+
+
+def is_detached(state: State) -> bool:
+    """Tell whether a snapshot is on no branch."""
+    return state.checkpoint is not None and state.checkpoint.id == state.snapshot
+
+
+async def read_detached(context: Context, snapshot: bytes) -> State | None:
+    """Read a snapshot that is on no branch; None if there is no such one."""
+    try:
+        state = await load_checkpoint(context.storage, snapshot)
+    except (ObjectNotFoundError, FormatError):
+        return None
+    return state if state.snapshot == snapshot else None
+
+
+async def write_detached(context: Context, base: Tip, prepared: Prepared) -> Tip:
+    """Write a transaction as a snapshot that is on no branch.
+
+    Raises
+    ------
+    SessionExpiredError
+        If garbage was collected up to what the transaction brings in.
+    """
+    error = objection(replace(prepared, oldest=None), base.state)
+    if error is not None:
+        raise error
+    objects: list[tuple[str, bytes]] = []
+    chunks = tuple([_with_object(prepared, each, objects) for each in prepared.log.chunks])
+    log = TransactionLog(prepared.log.nodes, chunks)
+    await upload(context.storage, objects)
+    transaction = prepared.transaction(base.state.snapshot, base.state.branch, base.sequence)
+    made = base.state.committed(base.sequence, [(transaction, log, prepared.note)])
+    state = replace(made, checkpoint=CheckpointRef(base.sequence, prepared.id))
+    key = checkpoint_key(prepared.id)
+    await upload(context.storage, [(key, encode_checkpoint(state.to_checkpoint(state.pages)))])
+    oldest = min([prepared.id, *([] if prepared.oldest is None else [prepared.oldest])])
+    # A collection with a higher watermark that begins after this finds the snapshot, or both are garbage to it.
+    if (await context.repository_log.table()).watermark > oldest:
+        await context.storage.delete([key])
+        raise SessionExpiredError(
+            f"garbage was collected after this session wrote {id_to_text(oldest)}: it may be deleted already. Nothing "
+            "was kept. Open a new session and write the changes again."
+        )
+    return Tip(state, base.bodies)
+
+
+def _with_object(prepared: Prepared, change: ChunkChange, objects: list[tuple[str, bytes]]) -> ChunkChange:
+    """Give the manifest of a change an object of its own, where it would be attached to a record."""
+    layer = change.layer
+    if layer.attachment is None:
+        return change
+    objects.append((layer.key, prepared.attachments[layer.attachment.index]))
+    return replace(change, layer=replace(layer, attachment=None))
