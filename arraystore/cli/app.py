@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from arraystore.cli import changes, history, ingest, inspect, refs, settings, transfer
+from arraystore.cli import care, changes, history, ingest, inspect, refs, settings, transfer
 from arraystore.cli.group import Commands
-from arraystore.cli.options import CHANGING, LOOKING, MOVING, SETTING
+from arraystore.cli.options import CARE, CHANGING, LOOKING, MOVING, SETTING
 
 __all__ = ["command", "make_app"]
 
@@ -36,6 +36,10 @@ _COMMANDS: dict[str, tuple[tuple[str, Any], ...]] = {
         ("reset", refs.reset),
         ("revert", changes.revert),
         ("cherry-pick", changes.cherry_pick),
+    ),
+    CARE: (
+        ("expire", care.expire),
+        ("gc", care.gc),
     ),
     MOVING: (
         ("ingest", ingest.ingest),

@@ -11,7 +11,8 @@ from arraystore.cli.console import make_console
 __all__ = ["Progress", "progress_bar"]
 
 Progress = Callable[..., None]
-"""Takes how much is done and, where that is known, of how much."""
+"""Takes what a piece of work tells: a stage, how much of it is done and, where that is known, of how much; or an object
+with ``stage`` and ``objects``; or only the numbers."""
 
 
 @contextmanager
@@ -28,11 +29,17 @@ def progress_bar(what: str) -> Iterator[Progress]:
     with Bars(*columns, console=console, transient=True) as bars:
         task = bars.add_task(what, total=None)
 
-        def move(done: Any, total: int | None = None, *_: object) -> None:
-            if isinstance(done, int | float):
-                bars.update(task, completed=done, total=total)
-            else:  # a report on how far it is
-                stage = getattr(done, "stage", "")
-                bars.update(task, completed=done.objects, description=f"{what}: {stage}" if stage else what)
+        def move(*told: Any) -> None:
+            stage, done, total = _told(told)
+            bars.update(task, completed=done, total=total, description=f"{what}: {stage}" if stage else what)
 
         yield move
+
+
+def _told(told: tuple[Any, ...]) -> tuple[str, float, float | None]:
+    stage = ""
+    if isinstance(told[0], str):
+        stage, told = told[0], told[1:]
+    elif not isinstance(told[0], int | float):
+        return told[0].stage, told[0].objects, None
+    return stage, told[0], told[1] if len(told) > 1 else None
