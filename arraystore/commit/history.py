@@ -113,7 +113,9 @@ async def ancestry(log: BranchLog, tip: Tip, newest: Newest | None = None) -> As
     while True:
         if state.sequence > life.expired:
             first = SnapshotRow(state.sequence, state.snapshot, state.parent, state.time, state.note)
-            chain.follow([first])  # which may be on no branch
+            listed = chain.follow([first])  # which may be on no branch
+            if listed:
+                yield listed
         async for rows in _of_log(log, state, life):
             listed = chain.follow(rows)
             if listed:
