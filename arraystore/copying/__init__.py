@@ -3,6 +3,7 @@
 from arraystore.copying.branch import copy_branch, copy_branch_async
 from arraystore.copying.clone import clone_repository, clone_repository_async
 from arraystore.copying.errors import CopyDivergedError, CopyError, CopyIncompleteError, CopyTargetError
+from arraystore.copying.icechunk_import import import_icechunk, import_icechunk_async
 from arraystore.copying.report import (
     BranchCopyReport,
     CopyProgress,
@@ -31,6 +32,8 @@ __all__ = [
     "copy_branch_async",
     "export_zarr",
     "export_zarr_async",
+    "import_icechunk",
+    "import_icechunk_async",
     "import_zarr",
     "import_zarr_async",
 ]
