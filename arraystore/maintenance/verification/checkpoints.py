@@ -65,6 +65,8 @@ class Checkpoints:
         self._collector = collector
         self._counts = counts
         self._named: dict[tuple[str, int], dict[bytes, Named]] = {}
+        self.wrong: dict[tuple[bytes, str, int], Named] = {}
+        """Those that are missing, damaged, or not what the log makes of their record."""
         self._met: set[tuple[bytes, str, int]] = set()
 
     def name(self, named: Named) -> None:
@@ -78,6 +80,17 @@ class Checkpoints:
     def of(self, branch: str, sequence: int) -> list[Named]:
         """Return the checkpoints that are named for a record."""
         return list(self._named.get((branch, sequence), {}).values())
+
+    def reject(self, named: Named) -> None:
+        """Note that a checkpoint is wrong."""
+        self.wrong[_place(named)] = named
+
+    def of_branch(self, branch: str) -> list[tuple[int, bytes]]:
+        """Return the checkpoints of whole records of a branch: number and id, in order."""
+        places = [(place, here) for place, here in self._named.items() if place[0] == branch]
+        return sorted(
+            (sequence, named.id) for (_, sequence), here in places for named in here.values() if named.snapshot is None
+        )
 
     def left(self) -> Iterator[Named]:
         """Yield those that no log has come to, because their records are gone, or never were."""
@@ -119,11 +132,13 @@ class Checkpoints:
         if what is None:
             return found
         problem = f"the checkpoint is not what the log makes of record {named.sequence}: {what}"
+        self.reject(named)
         # Readers begin with it, so it is never only a short cut that is closed.
         self._collector.error(checkpoint_key(named.id), problem, _REPAIR_PINNED if named.needed else _REPAIR, uses)
         return None
 
     def _report(self, named: Named, key: str, problem: str, uses: list[Use]) -> None:
+        self.reject(named)
         if named.needed:
             self._collector.error(key, problem, _REPAIR_PINNED, uses)
         else:

@@ -250,6 +250,8 @@ class Collector:
     def __init__(self) -> None:
         self._entries: dict[tuple[str, str], _Entry] = {}
         self.omitted = 0
+        self.consequences: set[tuple[str, str]] = set()
+        """Key and problem of findings that are gone when others are."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -261,6 +263,11 @@ class Collector:
     def warning(self, key: str, problem: str, repair: str, uses: Iterable[Use] = ()) -> None:
         """Note a warning."""
         self._add(Severity.WARNING, key, problem, repair, uses)
+
+    def consequence(self, severity: Severity, key: str, problem: str) -> None:
+        """Note what other findings bring about."""
+        self.consequences.add((key, problem))
+        self._add(severity, key, problem, "see to the other findings first", ())
 
     def _add(self, severity: Severity, key: str, problem: str, repair: str, uses: Iterable[Use]) -> None:
         entry = self._entries.get((key, problem))

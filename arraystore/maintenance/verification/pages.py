@@ -14,7 +14,16 @@ from arraystore.format.snapshot import PageRef
 from arraystore.maintenance.verification.findings import Collector
 from arraystore.storage.protocol import Storage
 
-__all__ = ["PageDigest", "RowDigest", "check_directory", "compare_page", "pages_of", "read_pages"]
+__all__ = [
+    "PageDigest",
+    "RowDigest",
+    "check_directory",
+    "compare_page",
+    "cover",
+    "digest_page",
+    "pages_of",
+    "read_pages",
+]
 
 _PARALLEL = 16
 _REPAIR = "run repair, which writes the page anew from the records"
@@ -78,13 +87,14 @@ async def read_pages(
                 collector.error(key, f"the history page cannot be read: {reason}", _REPAIR)
                 return None
         counts["history_pages"] += 1
-        return _digest(key, page)
+        return digest_page(key, page)
 
     found = await asyncio.gather(*(read(*page) for page in pages))
     return {(page.level, page.index): page for page in found if page is not None}
 
 
-def _digest(key: str, page: HistoryPage) -> PageDigest:
+def digest_page(key: str, page: HistoryPage) -> PageDigest:
+    """Return what is remembered of a page."""
     ids = [row.id for row in page.rows]
     rows = tuple([(row.sequence, hash(row)) for row in page.rows])
     nothing = bytes(12)
@@ -92,8 +102,8 @@ def _digest(key: str, page: HistoryPage) -> PageDigest:
     return PageDigest(key, page.level, page.index, rows, low, high, page.checkpoints)
 
 
-def compare_page(page: PageDigest, rows: RowDigest, known_from: int, tip: int, collector: Collector) -> None:
-    """Compare a page with the records.
+def compare_page(page: PageDigest, rows: RowDigest, known_from: int, tip: int, collector: Collector) -> bool:
+    """Compare a page with the records, and tell whether it is right.
 
     Parameters
     ----------
@@ -111,11 +121,33 @@ def compare_page(page: PageDigest, rows: RowDigest, known_from: int, tip: int, c
         first = 0
     if last > tip:
         collector.error(page.key, f"the history page covers record {last}, which does not exist", _REPAIR)
-        return
+        return False
     expected = rows.between(max(first, known_from), last)
     found = tuple([row for row in page.rows if row[0] >= known_from])
     if found != expected:
         collector.error(page.key, "the history page does not list the snapshots of the records that it covers", _REPAIR)
+    return found == expected
+
+
+def cover(pages: dict[tuple[int, int], PageDigest], sequence: int) -> tuple[PageRef, ...]:
+    """Return pages that follow each other from the first record on, up to a record: those that a checkpoint names."""
+    found: list[PageRef] = []
+    end = 0
+    while True:
+        here = [page for page in pages.values() if _starts_after(page, end) and _last(page) <= sequence]
+        if not here:
+            return tuple(found)
+        page = max(here, key=_last)
+        found.append(PageRef(page.level, page.index, page.lowest, page.highest))
+        end = _last(page)
+
+
+def _starts_after(page: PageDigest, end: int) -> bool:
+    return page_span(page.level, page.index)[0] == (end + 1 if end else 0)
+
+
+def _last(page: PageDigest) -> int:
+    return page_span(page.level, page.index)[1]
 
 
 def check_directory(
@@ -124,18 +156,20 @@ def check_directory(
     sequence: int,
     pages: dict[tuple[int, int], PageDigest],
     collector: Collector,
-) -> None:
+) -> bool:
     """Check that the pages that a checkpoint names follow each other and hold the ids that it says."""
     end = 0
     for ref in directory:
         first, last = page_span(ref.level, ref.index)
         if first != (end + 1 if end else 0) or last > sequence:
             collector.error(key, "the history pages that it names do not follow each other", _CHECKPOINT_REPAIR)
-            return
+            return False
         end = last
         page = pages.get((ref.level, ref.index))
         if page is not None and (page.lowest, page.highest) != (ref.lowest, ref.highest):
             collector.error(key, f"history page {page.key} has other ids than the checkpoint says", _CHECKPOINT_REPAIR)
+            return False
+    return True
 
 
 _CHECKPOINT_REPAIR = "run repair, which writes a checkpoint anew from the records, and points the hint to it"

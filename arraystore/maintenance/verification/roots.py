@@ -25,7 +25,7 @@ from arraystore.format.repository_log import (
     decode_repository_record,
     repository_record_key,
 )
-from arraystore.maintenance.verification.findings import Collector
+from arraystore.maintenance.verification.findings import Collector, Severity
 from arraystore.storage.protocol import ObjectInfo, Storage
 
 __all__ = ["LogRoot", "Refs", "kept_of", "last_expiry", "open_logs", "read_repository_log", "sort_refs"]
@@ -192,7 +192,7 @@ async def open_logs(logs: Iterable[LogRoot], collector: Collector) -> None:
                 root.state = (await load_tip(root.log, hint, at=root.last)).state
             except (FormatError, NotFoundError) as error:
                 what = f"no session can be opened at the tip of the branch: {error}"
-                collector.error(root.log.key(root.last), what, "see to the other findings about this branch first")
+                collector.consequence(Severity.ERROR, root.log.key(root.last), what)
 
     await asyncio.gather(*(load(root) for root in logs))
 
@@ -227,5 +227,5 @@ async def kept_of(
     except (FormatError, NotFoundError) as error:
         what = f"it cannot be worked out which snapshots are kept, so all are taken for kept: {error}"
         name = error.object_name if isinstance(error, FormatError) else getattr(error, "key", REPOSITORY_LOG_PREFIX)
-        collector.warning(name, what, "see to the other findings about this object first")
+        collector.consequence(Severity.WARNING, name, what)
     return None

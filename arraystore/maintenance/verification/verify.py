@@ -18,6 +18,7 @@ from arraystore.commit.reader import ChunkReader
 from arraystore.commit.retention import Kept
 from arraystore.commit.state import State
 from arraystore.errors import FormatError, InvalidInputError, NotFoundError, ObjectNotFoundError
+from arraystore.format.collection import collection_key, decode_collection
 from arraystore.format.history import history_key, page_span, survivors_key
 from arraystore.format.ids import id_to_text
 from arraystore.format.intent import PATIENCE
@@ -29,7 +30,7 @@ from arraystore.maintenance.verification.chunks import ChunkChecker
 from arraystore.maintenance.verification.findings import Collector, Leak, Use, VerifyReport
 from arraystore.maintenance.verification.inventory import Inventory, list_all, take_inventory
 from arraystore.maintenance.verification.layers import LayerChecker, LayerUse
-from arraystore.maintenance.verification.pages import PageDigest, compare_page, pages_of, read_pages
+from arraystore.maintenance.verification.pages import PageDigest, pages_of, read_pages
 from arraystore.maintenance.verification.roots import (
     LogRoot,
     Refs,
@@ -40,9 +41,9 @@ from arraystore.maintenance.verification.roots import (
     sort_refs,
 )
 from arraystore.maintenance.verification.walk import LogWalk, Shared, Start
-from arraystore.storage.protocol import Storage
+from arraystore.storage.protocol import ObjectInfo, Storage
 
-__all__ = ["Progress", "verify"]
+__all__ = ["Progress", "Verification", "verify"]
 
 Progress = Callable[[str, int, int | None], None]
 """Told what is being done, how much of it is, and how much there is, None where that is not known."""
@@ -90,7 +91,7 @@ async def verify(
         raise InvalidInputError(f"level={level!r} is neither 'metadata' nor 'chunks'")
     if sample is not None and (type(sample) is not int or sample < 0):
         raise InvalidInputError(f"sample={sample!r} is no number of chunks")
-    verification = _Verification(storage, environment, progress or (lambda stage, done, total: None))
+    verification = Verification(storage, environment, progress or (lambda stage, done, total: None))
     if level == "chunks":
         counts, collector = verification.counts, verification.collector
         verification.chunks = ChunkChecker(reader, collector, counts, sample, environment.random)
@@ -99,7 +100,17 @@ async def verify(
 
 
 @dataclass
-class _Verification:
+class Verification:
+    """A verification, and what it knows when it is done.
+
+    Parameters
+    ----------
+    storage, environment, progress
+        As for `verify`.
+    chunks
+        Looks into chunks; None if nobody does.
+    """
+
     storage: Storage
     environment: Environment
     progress: Progress
@@ -111,6 +122,9 @@ class _Verification:
         self.inventory = Inventory()
         self.refs = Refs()
         self.leaks: dict[str, Leak] = {}
+        self.left_behind: list[ObjectInfo] = []
+        self.pages: dict[str, dict[tuple[int, int], PageDigest]] = {}
+        self.origins: dict[str, set[bytes]] = {}
 
     async def run(self) -> None:
         """Do it all."""
@@ -129,6 +143,7 @@ class _Verification:
         self.shared = Shared(inventory, collector, counts, self.checkpoints, self.layers)
         if table is not None:
             self._name_roots(table)
+            await self._collection(table)
         await self._walk_all(kept)
         await self._left()
         if self.chunks is not None:
@@ -166,6 +181,22 @@ class _Verification:
                 what = f"the branch {name!r} has no record"
                 self.collector.error(f"refs/branch/{name_in_key(name)}/", what, _RESTORE)
 
+    async def _collection(self, table: RepositoryTable) -> None:
+        """Look at what the last collection left for the next one."""
+        for info in self.inventory.small["collections/"]:
+            if table.collection is None or info.key != collection_key(table.collection):
+                self.left_behind.append(info)
+        if table.collection is None:
+            return
+        key = collection_key(table.collection)
+        repair = "run a full collection, which needs nothing of earlier ones"
+        try:
+            decode_collection(key, await self.storage.get(key))
+        except FormatError as error:
+            self.collector.warning(key, f"what the last collection left cannot be read: {error.reason}", repair)
+        except ObjectNotFoundError:
+            self.collector.warning(key, "what the last collection left does not exist", repair)
+
     # -- logs ---------------------------------------------------------------------------------------------------
 
     async def _walk_all(self, kept: dict[str, Kept] | None) -> None:
@@ -177,12 +208,14 @@ class _Verification:
             self.progress(f"branch {name}", done, len(names))
             root = self.refs.logs[name]
             pages = await read_pages(self.storage, name, pages_of(name, history), self.collector, self.counts)
+            self.pages[name] = pages
             self._name_from(root, pages)
             await self._survivors(root)
             keeps = None if kept is None else kept[name].stretches
             if keeps or keeps is None or root.live:
                 await self._walk(root, pages, None if keeps is None else [(s.first, s.last) for s in keeps])
             self._missing_pages(root, set(history))
+            self._old_lists(root)
 
     async def _walk(
         self, root: LogRoot, pages: dict[tuple[int, int], PageDigest], keeps: list[tuple[int, int]] | None
@@ -191,10 +224,7 @@ class _Verification:
         walk = LogWalk(self.shared, root.log, pages, keeps, live=root.live)
         start = await self._start(root)
         await walk.run(start, root.last)
-        for page in pages.values():
-            first, last = page_span(page.level, page.index)
-            if not any(first <= number <= last for number in walk.unknown):
-                compare_page(page, walk.rows, start.number, root.last, self.collector)
+        self.origins[root.log.branch] = walk.origins
 
     async def _start(self, root: LogRoot) -> Start:
         """Return where to begin: at the birth, or after what has expired."""
@@ -232,6 +262,15 @@ class _Verification:
                 what = "the history page does not exist; whoever needs it has to read the records"
                 self.collector.warning(key, what, _PAGE_REPAIR)
         self.counts["history_records_covered"] += max(covered(state.pages), 0)
+
+    def _old_lists(self, root: LogRoot) -> None:
+        """Note lists of survivors that a later expiry has replaced."""
+        name = name_in_key(root.log.branch)
+        kept = None if root.state is None else root.state.life.survivors
+        current = None if kept is None else survivors_key(name, kept)
+        for info in self.inventory.small["history/"]:
+            if info.key.startswith(f"history/{name}/kept/") and info.key != current and root.state is not None:
+                self.left_behind.append(info)
 
     async def _survivors(self, root: LogRoot) -> None:
         """Look at snapshots of what has expired that are kept."""
@@ -327,5 +366,7 @@ class _Verification:
             size for root in self.refs.logs.values() for number, size in root.intents if number + PATIENCE < root.last
         ]
         self.leaks["intents"] = Leak(len(old), sum(old))
+        left_behind = self.left_behind
+        self.leaks["old_lists"] = Leak(len(left_behind), sum(info.size for info in left_behind))
         strays = [*self.inventory.strays, *self.refs.strays]
         self.leaks["unknown"] = Leak(len(strays), sum(info.size for info in strays))

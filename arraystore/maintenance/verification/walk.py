@@ -10,7 +10,7 @@ from arraystore.commit.branch import INITIAL_MESSAGE
 from arraystore.commit.log import BranchLog, Resolved
 from arraystore.commit.state import State, StateBuilder, empty_state
 from arraystore.errors import FormatError
-from arraystore.format.history import SnapshotRow
+from arraystore.format.history import SnapshotRow, page_span
 from arraystore.format.layer import Layer
 from arraystore.format.lifecycle import BranchLife, Deleted, Expiry, Fence, Origin
 from arraystore.format.node import Node
@@ -22,7 +22,7 @@ from arraystore.maintenance.verification.findings import Collector, Use
 from arraystore.maintenance.verification.inventory import Inventory
 from arraystore.maintenance.verification.layers import LayerChecker, LayerUse
 from arraystore.maintenance.verification.nodes import misplaced, wrong_documents
-from arraystore.maintenance.verification.pages import PageDigest, RowDigest, check_directory
+from arraystore.maintenance.verification.pages import PageDigest, RowDigest, check_directory, compare_page
 from arraystore.maintenance.verification.records import Entry, LogWindows
 
 __all__ = ["LogWalk", "Shared", "Start"]
@@ -95,6 +95,7 @@ class LogWalk:
         self._shared = shared
         self._log = log
         self._pages = pages
+        self._uncompared = dict(pages)
         self._stretches = stretches
         self._live = live
         self._builder: StateBuilder | None = None
@@ -106,12 +107,16 @@ class LogWalk:
         self._suspicions: list[tuple[Use, str, str, str]] = []
         self._failure: tuple[str, str, str] | None = None
         self._unreadable: list[bytes] = []
-        self.rows = RowDigest()
-        self.unknown: list[int] = []
+        self.origins: set[bytes] = set()
+        """Ids of the checkpoints that the log begins with, or begins anew with."""
+        self._rows = RowDigest()
+        self._first = 0
+        self._unknown: list[int] = []
         """Records of which it is not known which snapshots they make."""
 
     async def run(self, start: Start, last: int) -> None:
-        """Walk to a record."""
+        """Walk to a record; pages that are found wrong on the way leave the table of pages."""
+        self._first = start.number
         if start.state is not None:
             self._stand_at(start.state)
         windows = LogWindows(
@@ -121,6 +126,7 @@ class LogWalk:
             for entry in window.entries:
                 await self._step(entry, windows.lost.get(entry.number))
             await self._flush(window.records)
+        self._compare_pages(last, at_end=True)
         await self._finish()
 
     def _keeps(self, number: int) -> bool:
@@ -142,6 +148,18 @@ class LogWalk:
             if use.required:
                 self._shared.collector.warning(key, what, repair, [use])
 
+    def _compare_pages(self, number: int, *, at_end: bool = False) -> None:
+        """Compare the pages up to a record that were not compared before."""
+        for place, page in list(self._uncompared.items()):
+            first, last = page_span(page.level, page.index)
+            if last > number and not at_end:
+                continue
+            del self._uncompared[place]
+            if any(first <= unknown <= last for unknown in self._unknown):
+                continue
+            if not compare_page(page, self._rows, self._first, number, self._shared.collector):
+                del self._pages[place]
+
     # -- one record ---------------------------------------------------------------------------------------------
 
     async def _step(self, entry: Entry, lost: tuple[str, str, str] | None) -> None:
@@ -149,7 +167,7 @@ class LogWalk:
         if lost is not None:
             self._report_lost(entry, lost)
         if body is None:
-            self.unknown.append(number)
+            self._unknown.append(number)
             self._life = None
             self._break(entry.problem)
         elif isinstance(body, Birth | Reset):
@@ -175,7 +193,7 @@ class LogWalk:
         if body.origin is None:
             note = encode_note(INITIAL_MESSAGE, {})
             state = empty_state(self._log.branch, number, body.snapshot, body.parent, body.time, note)
-            self.rows.add(SnapshotRow(number, body.snapshot, body.parent, body.time, note))
+            self._rows.add(SnapshotRow(number, body.snapshot, body.parent, body.time, note))
             self._stand_at(replace(state, life=life))
         else:
             found = await self._origin(number, body.origin, body.snapshot)
@@ -193,6 +211,7 @@ class LogWalk:
     async def _origin(self, number: int, origin: Origin, snapshot: bytes) -> State | None:
         named = Named(origin.checkpoint, origin.branch, origin.sequence, self._log.key(number), snapshot, needed=True)
         self._shared.checkpoints.name(named)
+        self.origins.add(origin.checkpoint)
         return await self._shared.checkpoints.load(named, [Use(None, [snapshot], 0)])
 
     async def _commit(self, number: int, commit: Commit, entry: Entry) -> None:
@@ -200,13 +219,13 @@ class LogWalk:
             if self._keeps(number):
                 self._unreadable.append(item.id)
         if entry.transactions is None:
-            self.unknown.append(number)
+            self._unknown.append(number)
             self._break(entry.problem)
             return
         last = len(entry.transactions) - 1
         for at, resolved in enumerate(entry.transactions):
             item, _, note = resolved
-            self.rows.add(SnapshotRow(number, item.id, item.parent, item.time, note))
+            self._rows.add(SnapshotRow(number, item.id, item.parent, item.time, note))
             if self._builder is not None:
                 await self._apply(number, resolved, self._builder, last=at == last)
 
@@ -270,10 +289,12 @@ class LogWalk:
             here = self._builder.peek()
             if named.snapshot not in (None, here.snapshot):
                 continue  # of an earlier transaction of this record, or of none, which is told in the end
+            self._compare_pages(number)
             state = await self._shared.checkpoints.compare(named, here, uses)
             if state is not None:
                 key = checkpoint_key(named.id)
-                check_directory(key, state.pages, number, self._pages, self._shared.collector)
+                if not check_directory(key, state.pages, number, self._pages, self._shared.collector):
+                    self._shared.checkpoints.reject(named)
 
     # -- what is wrong ------------------------------------------------------------------------------------------
 

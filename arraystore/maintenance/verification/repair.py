@@ -1,0 +1,229 @@
+"""Repair: what is a function of the logs is made from them anew, where it is damaged or missing.
+
+These are checkpoints, history pages and hints.  Records, manifests, change logs and packs are never touched: nobody
+else knows what was in them.  A damaged checkpoint or page is deleted, and what its key promises is written there: other
+objects name it by that key, and never change either.  Nothing is deleted before what takes its place is at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from arraystore.commit.branch import load_tip
+from arraystore.commit.environment import Environment
+from arraystore.commit.history import rows_of_records
+from arraystore.errors import FormatError, NotFoundError
+from arraystore.format.history import HistoryPage, encode_history, page_span
+from arraystore.format.record import LONG_SKIP
+from arraystore.format.refs import hint_key, name_from_key
+from arraystore.format.snapshot import checkpoint_key, encode_checkpoint
+from arraystore.maintenance.checkpoints import write_periodic
+from arraystore.maintenance.verification.checkpoints import Named
+from arraystore.maintenance.verification.findings import Finding, Severity
+from arraystore.maintenance.verification.pages import cover, digest_page
+from arraystore.maintenance.verification.roots import LogRoot
+from arraystore.maintenance.verification.verify import Progress, Verification
+from arraystore.storage.protocol import Storage
+
+__all__ = ["RepairAction", "RepairReport", "repair"]
+
+_ROUNDS = 5
+"""What is repaired lets more be read, and more be found; two rounds and a last look do nearly always."""
+
+
+@dataclass(frozen=True)
+class RepairAction:
+    """Something that was repaired.
+
+    Parameters
+    ----------
+    key
+        Of the object.
+    what
+        What was done to it.
+    """
+
+    key: str
+    what: str
+
+
+@dataclass(frozen=True)
+class RepairReport:
+    """What a repair did.
+
+    Parameters
+    ----------
+    actions
+        What was done; with `dry_run`, what would be.
+    left
+        Findings that it can do nothing about: what a verification after it finds.
+    dry_run
+        Whether nothing was changed.
+    """
+
+    actions: tuple[RepairAction, ...]
+    left: tuple[Finding, ...]
+    dry_run: bool
+
+    @property
+    def ok(self) -> bool:
+        """Whether no error is left."""
+        return all(finding.severity != Severity.ERROR for finding in self.left)
+
+    @property
+    def exit_code(self) -> int:
+        """For programs: 0 if nothing is left, 3 if there are only warnings, 4 for errors."""
+        return (3 if self.left else 0) if self.ok else 4
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        return {
+            "dry_run": self.dry_run,
+            "ok": self.ok,
+            "actions": [{"key": action.key, "what": action.what} for action in self.actions],
+            "left": [finding.to_dict() for finding in self.left],
+        }
+
+    def __str__(self) -> str:
+        lines = [f"{action.key}: {'would be ' if self.dry_run else ''}{action.what}" for action in self.actions]
+        lines += [str(finding) for finding in self.left]
+        lines.append(f"{len(self.actions)} repaired, {len(self.left)} left" if lines else "nothing to repair")
+        return "\n".join(lines)
+
+
+async def repair(
+    storage: Storage, environment: Environment, *, dry_run: bool = False, progress: Progress | None = None
+) -> RepairReport:
+    """Verify the metadata, and make anew what can be made from the logs.
+
+    Parameters
+    ----------
+    storage
+        The repository.
+    environment
+        Time and chance.
+    dry_run
+        Whether to change nothing, and only to tell.
+    progress
+        Told how far the verification is.
+    """
+    actions: list[RepairAction] = []
+    for _ in range(_ROUNDS):
+        verification = Verification(storage, environment, progress or (lambda stage, done, total: None))
+        await verification.run()
+        findings = verification.report("metadata").findings
+        work = _Repair(verification, dry_run)
+        await work.pages([finding.key for finding in findings if finding.key.startswith("history/")])
+        await work.checkpoints()
+        await work.hints({finding.key for finding in findings if finding.key.startswith("hints/")})
+        actions += work.actions
+        if dry_run or not work.actions:
+            break
+    done = {action.key for action in actions} if dry_run else set[str]()
+    gone = verification.collector.consequences if done else set[tuple[str, str]]()
+    left = tuple(each for each in findings if each.key not in done and (each.key, each.problem) not in gone)
+    return RepairReport(tuple(actions), left, dry_run)
+
+
+class _Repair:
+    def __init__(self, verification: Verification, dry_run: bool) -> None:
+        self._found = verification
+        self._storage = verification.storage
+        self._dry_run = dry_run
+        self.actions: list[RepairAction] = []
+
+    async def _write(self, key: str, data: bytes, what: str) -> None:
+        self.actions.append(RepairAction(key, what))
+        if not self._dry_run:
+            await self._storage.delete([key])
+            await self._storage.put_if_absent(key, data)
+
+    # -- pages --------------------------------------------------------------------------------------------------
+
+    async def pages(self, keys: Iterable[str]) -> None:
+        """Write pages anew from the records."""
+        for key in dict.fromkeys(keys):
+            parts = key.split("/")
+            root = self._found.refs.logs.get(name_from_key(parts[1]))
+            if len(parts) != 4 or root is None or not (parts[2].isdigit() and parts[3].isdigit()):
+                continue
+            await self._page(key, root, int(parts[2]), int(parts[3]))
+
+    async def _page(self, key: str, root: LogRoot, level: int, index: int) -> None:
+        log = root.log
+        first, last = page_span(level, index)
+        if last > root.last:
+            self.actions.append(RepairAction(key, "removed: it covers records that do not exist"))
+            if not self._dry_run:
+                await self._storage.delete([key])
+            return
+        try:
+            rows = await rows_of_records(log, first, last)
+        except (FormatError, NotFoundError):
+            return  # the records are damaged, or gone: it stays among what is left
+        known = self._found.checkpoints.of_branch(log.branch)
+        within = [each for each in known if first <= each[0] <= last]
+        before = [each for each in known if each[0] < first][-1:]
+        page = HistoryPage(log.branch, level, index, tuple(rows), (*before, *within))
+        await self._write(key, encode_history(page), "written anew from the records")
+        self._found.pages.setdefault(log.branch, {})[level, index] = digest_page(key, page)
+
+    # -- checkpoints --------------------------------------------------------------------------------------------
+
+    async def checkpoints(self) -> None:
+        """Write checkpoints anew, those first on which the logs of others begin."""
+        wrong = dict(self._found.checkpoints.wrong)
+        while True:
+            unknown = {named.id for named in wrong.values()}
+            ready = [
+                place for place, named in wrong.items() if not self._found.origins.get(named.branch, set()) & unknown
+            ]
+            done = [place for place in ready if await self._checkpoint(wrong[place])]
+            if not done:
+                return
+            for place in done:
+                del wrong[place]
+
+    async def _checkpoint(self, named: Named) -> bool:
+        root = self._found.refs.logs.get(named.branch)
+        if root is None or named.sequence > root.last:
+            return False
+        try:
+            state = (await load_tip(root.log, at=named.sequence, snapshot=named.snapshot)).state
+        except (FormatError, NotFoundError):
+            return False  # the records are damaged, or gone: it stays among what is left
+        if named.snapshot not in (None, state.snapshot):
+            return False
+        directory = cover(self._found.pages.get(named.branch, {}), named.sequence)
+        data = encode_checkpoint(replace(state, pages=directory).to_checkpoint(directory))
+        await self._write(checkpoint_key(named.id), data, "written anew from the records")
+        return True
+
+    # -- hints --------------------------------------------------------------------------------------------------
+
+    async def hints(self, keys: set[str]) -> None:
+        """Write hints anew that lead nowhere, or are missing; remove those that are of nothing."""
+        there = {info.key for info in self._found.inventory.small["hints/"]}
+        branches = {hint_key(name): root for name, root in self._found.refs.logs.items()}
+        due = {key for key, root in branches.items() if key not in there and root.live and root.last >= LONG_SKIP}
+        for key in sorted(keys | due):
+            root = branches.get(key)
+            if key in there and not self._dry_run:
+                await self._storage.delete([key])
+            if root is None or not root.live or root.last < LONG_SKIP:
+                self.actions.append(RepairAction(key, "removed: the records lead to the tip as fast"))
+            elif await self._hint(root):
+                self.actions.append(RepairAction(key, "written anew, with a checkpoint of the branch"))
+
+    async def _hint(self, root: LogRoot) -> bool:
+        target = root.last // LONG_SKIP * LONG_SKIP
+        try:
+            tip = await load_tip(root.log, at=target)
+        except (FormatError, NotFoundError):
+            return False
+        if not self._dry_run:
+            pages = cover(self._found.pages.get(root.log.branch, {}), target)
+            await write_periodic(root.log, replace(tip, state=replace(tip.state, pages=pages)))
+        return True
