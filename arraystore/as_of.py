@@ -106,4 +106,6 @@ async def nearer(log: BranchLog, tip: Tip, until: int) -> Tip:
     rows = () if later is None else (await read_page(log, later)).rows
     if not rows:
         return tip
-    return replace(tip, state=replace(tip.state, sequence=rows[0].sequence, snapshot=rows[0].id))
+    row = rows[0]
+    state = replace(tip.state, sequence=row.sequence, snapshot=row.id, parent=row.parent, time=row.time, note=row.note)
+    return replace(tip, state=state)

@@ -16,7 +16,7 @@ from arraystore.commit.cells import Cells
 from arraystore.commit.footprint import Footprint
 from arraystore.commit.log import BranchLog, Resolved
 from arraystore.commit.state import State
-from arraystore.errors import ObjectNotFoundError
+from arraystore.errors import ObjectNotFoundError, SessionExpiredError
 from arraystore.format.record import Commit, Rewrite
 
 __all__ = ["LogOf", "cells_touched"]
@@ -56,7 +56,7 @@ async def cells_touched(log_of: LogOf, before: State, after: State) -> dict[byte
         if not moved:
             return {}
         footprints = await asyncio.gather(*map(_footprint, stretches))
-    except ObjectNotFoundError:  # expired: every difference of references counts
+    except (ObjectNotFoundError, SessionExpiredError):  # expired: every difference of references counts
         return {}
     found: dict[bytes, list[Cells]] = {identifier: [] for identifier in moved}
     for footprint in footprints:
