@@ -18,6 +18,7 @@ import numpy as np
 
 from arraystore.format.box import Box
 from arraystore.format.changes import ChangePayload, ForkChanges, Part, decode_changes, encode_changes
+from arraystore.format.collection import Collection, LogSeen, decode_collection, encode_collection
 from arraystore.format.envelope import Kind, pack_body
 from arraystore.format.history import (
     HistoryPage,
@@ -217,10 +218,16 @@ def the_bodies() -> dict[int, bytes]:
     return bodies
 
 
+def a_life() -> BranchLife:
+    """Return what a log may say of its branch, everything in it."""
+    origin = Origin("other/é", 12, an_id(31))
+    return BranchLife(4100, origin, an_id(90), True, False, 7, 4150, an_id(141), an_id(142))
+
+
 def the_lifecycle() -> dict[int, Reset | Deleted | Fence | Expiry]:
     """Return entries that change no data."""
     return {
-        67: Reset(an_id(31), an_id(30), TIME, Origin(BRANCH, 1, an_id(140)), an_id(2), 8),
+        67: Reset(an_id(31), an_id(30), TIME, Origin(BRANCH, 1, an_id(140)), a_life(), an_id(2), 8),
         68: Fence(an_id(139), TIME, read_only=True),
         69: Expiry(TIME, 66, an_id(141), an_id(142)),
         70: Expiry(TIME, 69, an_id(143), None),
@@ -239,9 +246,7 @@ def a_checkpoint() -> Checkpoint:
         Node(an_id(26), "é", NodeKind.ARRAY, {"zarr.json": b""}),
     )
     pages = (PageRef(2, 0, an_id(100), an_id(101)), PageRef(1, 64, an_id(102), an_id(103)))
-    note, origin = encode_note("message", {}), Origin("other/é", 12, an_id(31))
-    life = BranchLife(4100, origin, an_id(90), True, False, 7, 4150, an_id(141), an_id(142))
-    return Checkpoint(BRANCH, 4160, an_id(97), None, TIME, note, nodes, pages, life)
+    return Checkpoint(BRANCH, 4160, an_id(97), None, TIME, encode_note("message", {}), nodes, pages, a_life())
 
 
 def a_page() -> HistoryPage:
@@ -292,6 +297,11 @@ def a_repository_record(number: int) -> RepositoryRecord:
         table = table.after(entry)
     carried = tuple(entries[carried_from(number) - 1 : number])
     return RepositoryRecord(number, carried, None if number % 64 else table)
+
+
+def a_collection() -> Collection:
+    logs = {BRANCH: LogSeen(4160, a_life()), "new": LogSeen(0, BranchLife())}
+    return Collection(an_id(160), 11, logs, (an_id(99), an_id(31)), an_id(161) + an_id(162))
 
 
 def some_changes() -> ChangePayload:
@@ -355,6 +365,8 @@ def samples() -> Iterator[Sample]:
     value = a_checkpoint()
     yield Sample("checkpoint", Kind.CHECKPOINT, value, encode_checkpoint, lambda d: decode_checkpoint(name, d))
     yield Sample("history", Kind.HISTORY, a_page(), encode_history, lambda d: decode_history(name, d, BRANCH, 1, 1))
+    left = a_collection()
+    yield Sample("collection", Kind.COLLECTION, left, encode_collection, lambda d: decode_collection(name, d))
     kept = some_survivors()
     yield Sample("survivors", Kind.SURVIVORS, kept, encode_survivors, lambda d: decode_survivors(name, d, BRANCH))
     for number in (11, 64, 66):

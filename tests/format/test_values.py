@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from arraystore.errors import FormatError, InvalidInputError
 from arraystore.format.changes import ChangePayload, decode_changes, encode_changes
+from arraystore.format.collection import Collection, decode_collection, encode_collection
 from arraystore.format.columns import decode_column, encode_column, narrow
 from arraystore.format.envelope import pack_body, unpack_body
 from arraystore.format.history import (
@@ -263,6 +264,11 @@ def test_an_intent_decodes_to_what_it_was(intent: Intent) -> None:
     assert decode_intent("test", data, intent.branch, intent.sequence) == intent
     with pytest.raises(FormatError, match="holds an intent"):
         decode_intent("test", data, intent.branch, intent.sequence + 1)
+
+
+@given(v.collections)
+def test_what_a_collection_leaves_decodes_to_what_it_was(collection: Collection) -> None:
+    assert decode_collection("test", encode_collection(collection)) == collection
 
 
 @given(v.repositories, v.hints)

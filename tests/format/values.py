@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from arraystore.format.box import MAX_VOLUME, Box
 from arraystore.format.changes import ChangePayload, ForkChanges, Part
+from arraystore.format.collection import Collection, LogSeen
 from arraystore.format.columns import narrow
 from arraystore.format.envelope import LATEST_TIME
 from arraystore.format.history import HistoryPage, SnapshotRow, Survivors, page_span
@@ -212,9 +213,17 @@ packs = st.none() | st.lists(ids, max_size=MOST_PACKS_IN_BODY).map(b"".join)
 origins = st.builds(Origin, branches, numbers, ids)
 
 
+@st.composite
+def lives(draw: st.DrawFn) -> BranchLife:
+    told = draw(numbers), draw(st.none() | origins), draw(ids), draw(st.booleans()), draw(st.booleans()), draw(numbers)
+    if draw(st.booleans()):
+        return BranchLife(*told)
+    return BranchLife(*told, draw(numbers), draw(ids), draw(st.none() | ids))
+
+
 def lifecycle_entries(sequence: int) -> st.SearchStrategy[Reset | Deleted | Fence | Expiry]:
     """Entries of a record that change no data."""
-    resets = st.builds(Reset, ids, st.none() | ids, times, origins, ids, numbers)
+    resets = st.builds(Reset, ids, st.none() | ids, times, origins, lives(), ids, numbers)
     fences = st.builds(Fence, ids, times, st.booleans())
     expiries = st.builds(Expiry, times, st.integers(0, max(sequence - 1, 0)), ids, st.none() | ids)
     return resets | st.builds(Deleted, times, numbers) | fences | expiries
@@ -240,14 +249,6 @@ def nodes(draw: st.DrawFn) -> Node:
 
 
 page_refs = st.builds(PageRef, st.integers(1, 10), numbers, ids, ids)
-
-
-@st.composite
-def lives(draw: st.DrawFn) -> BranchLife:
-    told = draw(numbers), draw(st.none() | origins), draw(ids), draw(st.booleans()), draw(st.booleans()), draw(numbers)
-    if draw(st.booleans()):
-        return BranchLife(*told)
-    return BranchLife(*told, draw(numbers), draw(ids), draw(st.none() | ids))
 
 
 @st.composite
@@ -364,6 +365,14 @@ def payloads(draw: st.DrawFn) -> ChangePayload:
 
 
 repositories = st.builds(RepositoryInfo, ids, times, metadata)
+collections = st.builds(
+    Collection,
+    ids,
+    numbers,
+    st.dictionaries(branches, st.builds(LogSeen, numbers, lives()), max_size=3),
+    st.lists(ids, max_size=3).map(tuple),
+    st.lists(ids, max_size=3).map(sorted).map(b"".join),
+)
 hints = st.builds(Hint, numbers, ids, numbers)
 
 

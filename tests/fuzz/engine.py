@@ -32,6 +32,7 @@ NAMES = (
         "object-record_71",
         "object-checkpoint",
         "object-history",
+        "object-collection",
         "object-survivors",
         "object-repository_record_11",
         "object-repository_record_64",

@@ -67,6 +67,7 @@ STRATEGIES: dict[str, st.SearchStrategy[Any]] = {
     "object-checkpoint": values.checkpoints(),
     "object-hint": values.hints,
     "object-changes": values.payloads(),
+    "object-collection": values.collections,
     "object-survivors": values.survivors().map(lambda found: replace(found, branch=BRANCH)),
 }
 
