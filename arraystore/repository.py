@@ -16,6 +16,7 @@ from arraystore.errors import AlreadyExistsError, RepositoryNotFoundError
 from arraystore.repository_base import SnapshotInfo
 from arraystore.repository_care import CareMixin
 from arraystore.repository_changes import ChangesMixin
+from arraystore.repository_compaction import CompactionMixin
 from arraystore.repository_comparison import ComparisonMixin
 from arraystore.repository_history import HistoryMixin
 from arraystore.repository_refs import RefsMixin
@@ -28,7 +29,7 @@ from arraystore.store import ArrayStore
 __all__ = ["MAIN", "Repository", "SnapshotInfo"]
 
 
-class Repository(ChangesMixin, ComparisonMixin, HistoryMixin, CareMixin, RefsMixin, SettingsMixin):
+class Repository(ChangesMixin, CompactionMixin, ComparisonMixin, HistoryMixin, CareMixin, RefsMixin, SettingsMixin):
     """A versioned store of Zarr hierarchies.
 
     Use `Repository.create`, `open` or `open_or_create`.

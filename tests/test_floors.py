@@ -44,6 +44,7 @@ FLOORS = (
         "repository",
         "repository_base",
         "repository_care",
+        "repository_compaction",
         "repository_comparison",
         "repository_history",
         "repository_refs",

@@ -18,7 +18,16 @@ from arraystore.format.ids import ID_BYTES
 from arraystore.format.locations import NO_LOCATIONS, Locations, concat_locations
 from arraystore.format.manifest import Manifest
 
-__all__ = ["DELETED", "INLINE", "REFERENCES_PER_MANIFEST", "VIRTUAL", "References", "overlay", "to_manifests"]
+__all__ = [
+    "DELETED",
+    "INLINE",
+    "REFERENCES_PER_MANIFEST",
+    "VIRTUAL",
+    "References",
+    "overlay",
+    "tile_shape",
+    "to_manifests",
+]
 
 INLINE = -1
 DELETED = -2
@@ -149,7 +158,7 @@ def overlay(parts: Sequence[References], *, keep_deleted: bool) -> References:
     return result
 
 
-def _tile_shape(grid: tuple[int, ...], limit: int) -> tuple[int, ...]:
+def tile_shape(grid: tuple[int, ...], limit: int) -> tuple[int, ...]:
     """Whole trailing dimensions as long as they fit, a part of the next one, single steps of those before."""
     shape = [1] * len(grid)
     room = limit
@@ -172,7 +181,7 @@ def to_manifests(references: References, limit: int = REFERENCES_PER_MANIFEST) -
     if len(references) <= limit:
         yield from _bounded(references)
         return
-    shape = _tile_shape(box.high, limit)
+    shape = tile_shape(box.high, limit)
     tiles = references.coords // np.array(shape, dtype=np.int64)
     numbers = bounding_box(tiles).numbers(tiles)
     if not bool((numbers[1:] >= numbers[:-1]).all()):

@@ -1,0 +1,319 @@
+"""Compaction: few layers, full packs, neighbours next to each other; through rewrites that change no data.
+
+It folds the layers of each array, copies what is in use out of packs that are mostly dead, and merges small packs in
+the order of the grid.  There is no state to keep: what is done is no candidate any more, so a run that ends early is
+continued by the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from arraystore.commit.admission import check_open
+from arraystore.commit.branch import Tip, refresh
+from arraystore.commit.log import BranchLog
+from arraystore.commit.packs import PackSettings, pack_key
+from arraystore.commit.reader import ChunkReader
+from arraystore.format.node import Node
+from arraystore.maintenance.exchange import Exchange, Exchanged, delete_leftovers, exchange
+from arraystore.maintenance.full_fold import fold_fully
+from arraystore.maintenance.repacking import Repacker
+from arraystore.maintenance.selection import Selection, select
+
+__all__ = ["Budget", "CompactionProgress", "CompactionSummary", "compact", "fold_all"]
+
+_ROUNDS = 6
+"""Most times that a run looks whether something is left: what came in between, or what a collection has overtaken."""
+
+_ARRAYS_AT_ONCE = 64
+_BYTES_AT_ONCE = 8 << 20
+"""Manifests that are written before the records that name them."""
+
+
+@dataclass(frozen=True)
+class CompactionSummary:
+    """What a compaction has done, or, as a dry run, would do.
+
+    Parameters
+    ----------
+    branch
+        The branch.
+    dry_run
+        Whether nothing was written.
+    complete
+        Whether nothing is left to do; False where the budget has ended the run, or other writers were faster.
+    arrays
+        How many arrays have chunks.
+    arrays_folded
+        How many of them have fewer or other layers now.
+    arrays_left
+        Paths of those that are scattered over so many manifests that no record can name them.
+    layers_before, layers_after
+        Layers of all arrays together.
+    packs_before
+        Packs, and chunks that are objects of their own, that the newest snapshot used before.
+    packs_rewritten
+        Packs that it does not use any more.
+    packs_written
+        Packs that took their place.
+    chunks_copied, bytes_read, bytes_written
+        Chunks that moved, bytes of packs that were read for it, and bytes of packs and manifests that were written.
+    dead_bytes
+        Bytes in the packs given up that the newest snapshot did not use: released with those packs, once all older
+        snapshots have expired that use them.
+    records
+        Rewrites appended to the branch's log.
+    """
+
+    branch: str
+    dry_run: bool = False
+    complete: bool = False
+    arrays: int = 0
+    arrays_folded: int = 0
+    arrays_left: tuple[str, ...] = ()
+    layers_before: int = 0
+    layers_after: int = 0
+    packs_before: int = 0
+    packs_rewritten: int = 0
+    packs_written: int = 0
+    chunks_copied: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    dead_bytes: int = 0
+    records: int = 0
+
+
+@dataclass(frozen=True)
+class CompactionProgress:
+    """How far a compaction is.
+
+    Parameters
+    ----------
+    stage
+        ``"folding"`` or ``"packing"``.
+    objects
+        Arrays folded so far, or chunks copied.
+    bytes
+        Written so far, in all stages.
+    """
+
+    stage: str
+    objects: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much a compaction may do.
+
+    Parameters
+    ----------
+    max_bytes
+        About how many bytes of packs and manifests to read and write at most; None for any number.
+    deadline
+        When to begin nothing new, in microseconds of the environment's clock; None for never.
+    """
+
+    max_bytes: int | None = None
+    deadline: int | None = None
+
+
+@dataclass(eq=False)
+class _Run:
+    """One compaction."""
+
+    log: BranchLog
+    tip: Tip
+    reader: ChunkReader
+    settings: PackSettings
+    budget: Budget
+    min_live: float
+    summary: CompactionSummary
+    progress: Callable[[CompactionProgress], None] | None
+    changed: bool = False
+    exhausted: bool = False
+    folded: set[bytes] = field(default_factory=set[bytes])
+    left: set[str] = field(default_factory=set[str])
+    packs_before: int | None = None
+
+    async def look(self) -> None:
+        """Catch up with the branch; what is written from now on is above the watermark of any collection seen."""
+        self.tip = await refresh(self.log, self.tip)
+        self.log.environment.after(self.tip.state.life.fence)
+
+    # -- budget -------------------------------------------------------------------------------------------------
+
+    def goes_on(self) -> bool:
+        """Tell whether there are time and bytes left; once they are not, they never are."""
+        if self.budget.deadline is not None and self.log.environment.now_us() >= self.budget.deadline:
+            self.exhausted = True
+        if self.bytes_left() == 0:
+            self.exhausted = True
+        return not self.exhausted
+
+    def bytes_left(self) -> int | None:
+        """Return how many bytes may still be read and written; None for any number."""
+        if self.budget.max_bytes is None:
+            return None
+        return max(0, self.budget.max_bytes - self.summary.bytes_read - self.summary.bytes_written)
+
+    def report(self, stage: str, objects: int) -> None:
+        """Tell how far the run is."""
+        if self.progress is not None:
+            self.progress(CompactionProgress(stage, objects, self.summary.bytes_written))
+
+    def add(self, **more: int) -> None:
+        """Add to the numbers of the summary."""
+        self.summary = replace(self.summary, **{name: getattr(self.summary, name) + n for name, n in more.items()})
+
+    # -- folding ------------------------------------------------------------------------------------------------
+
+    async def fold(self) -> None:
+        """Fold all arrays."""
+        waiting: list[Exchange] = []
+        size = 0
+        for node in _with_layers(self.tip):
+            if not self.goes_on():
+                break
+            plan = await fold_fully(self.reader, self.log.environment, node, write=not self.summary.dry_run)
+            if plan.scattered:
+                self.left.add(node.path)
+            self.add(bytes_written=plan.bytes_written)
+            waiting += plan.exchanges
+            size += plan.bytes_written
+            if len(waiting) >= _ARRAYS_AT_ONCE or size > _BYTES_AT_ONCE:
+                await self.commit(waiting)
+                self.report("folding", len(self.folded))
+                waiting, size = [], 0
+        await self.commit(waiting)
+
+    async def commit(self, items: list[Exchange]) -> Exchanged:
+        """Put exchanges into effect."""
+        if self.summary.dry_run:
+            self.add(layers_after=sum(len(item.added) - len(item.replaced) for item in items))
+            self.folded.update(item.node for item in items)
+            return Exchanged(self.tip)
+        result = await exchange(self.log, self.tip, items)
+        self.tip = result.tip
+        self.changed = self.changed or bool(items)
+        self.folded.update(item.node for item in result.done if not item.packs)
+        self.add(records=result.records)
+        return result
+
+    # -- packs --------------------------------------------------------------------------------------------------
+
+    async def repack(self) -> None:
+        """Write anew the packs that are worth it."""
+        if not self.goes_on():
+            return
+        found = await select(self.log, self.tip, self.reader, self.settings, self.min_live)
+        if self.packs_before is None:
+            self.packs_before = found.packs
+        most = self.bytes_left()
+        chosen = found if most is None else found.within(most // 2)  # each byte is read, and written
+        if len(chosen):
+            await self._take(chosen)
+        self.exhausted = self.exhausted or len(chosen) < len(found)
+
+    async def _take(self, chosen: Selection) -> None:
+        if self.summary.dry_run:
+            used = int(chosen.used.sum())
+            packs = -(-used // self.settings.target)
+            self.add(packs_rewritten=len(chosen), packs_written=packs, bytes_read=used, bytes_written=used)
+            self.add(dead_bytes=int(chosen.sizes.sum()) - used)
+        else:
+            await self._repack(chosen)
+
+    async def _repack(self, chosen: Selection) -> None:
+        repacker = Repacker(self.reader, self.log.environment, self.settings, self.goes_on)
+        named: set[bytes] = set()
+        given_up = False
+        async for items in repacker.run(self.tip.state, chosen.ids):
+            result = await self.commit(items)
+            named.update(pack for item in result.done for pack in item.packs)
+            given_up = given_up or bool(result.lost or result.fenced)
+            self.report("packing", self.summary.chunks_copied + repacker.chunks_copied)
+        await delete_leftovers(self.log.storage, [pack_key(pack) for pack in repacker.packs if pack not in named])
+        self.add(
+            bytes_read=repacker.bytes_read,
+            bytes_written=repacker.bytes_written,
+            chunks_copied=repacker.chunks_copied,
+            packs_written=len(named),
+        )
+        if not (repacker.interrupted or given_up):
+            self.add(packs_rewritten=len(chosen), dead_bytes=int((chosen.sizes - chosen.used).sum()))
+
+
+async def compact(
+    log: BranchLog,
+    tip: Tip,
+    reader: ChunkReader,
+    settings: PackSettings,
+    *,
+    budget: Budget,
+    min_live: float,
+    dry_run: bool,
+    progress: Callable[[CompactionProgress], None] | None,
+) -> tuple[CompactionSummary, Tip]:
+    """Compact a branch; see `Repository.compact`."""
+    run = _begin(log, tip, reader, settings, budget, min_live, dry_run, progress)
+    for _ in range(1 if dry_run else _ROUNDS):
+        run.changed = False
+        await run.fold()
+        await run.repack()
+        if run.exhausted or not run.changed:
+            break
+        await run.look()
+    return _end(run), run.tip
+
+
+async def fold_all(log: BranchLog, tip: Tip, reader: ChunkReader) -> Tip:
+    """Fold the layers of all arrays of a branch, and nothing else."""
+    run = _begin(log, tip, reader, PackSettings(), Budget(), 0.0, False, None)
+    for _ in range(_ROUNDS):
+        run.changed = False
+        await run.fold()
+        if not run.changed:
+            break
+        await run.look()
+    return run.tip
+
+
+def _begin(
+    log: BranchLog,
+    tip: Tip,
+    reader: ChunkReader,
+    settings: PackSettings,
+    budget: Budget,
+    min_live: float,
+    dry_run: bool,
+    progress: Callable[[CompactionProgress], None] | None,
+) -> _Run:
+    closed = check_open(tip.state)
+    if closed is not None and not (dry_run and tip.state.life.read_only):
+        raise closed
+    nodes = _with_layers(tip)
+    layers = sum(len(node.layers) for node in nodes)
+    summary = CompactionSummary(
+        log.branch, dry_run, arrays=len(nodes), layers_before=layers, layers_after=layers if dry_run else 0
+    )
+    return _Run(log, tip, reader, settings, budget, min_live, summary, progress)
+
+
+def _end(run: _Run) -> CompactionSummary:
+    summary = run.summary
+    foreseen = summary.dry_run and bool(run.folded or summary.packs_rewritten)
+    layers = summary.layers_after if summary.dry_run else sum(len(node.layers) for node in _with_layers(run.tip))
+    return replace(
+        summary,
+        complete=not (run.exhausted or run.changed or foreseen),
+        arrays_folded=len(run.folded),
+        arrays_left=tuple(sorted(run.left)),
+        layers_after=layers,
+        packs_before=run.packs_before or 0,
+    )
+
+
+def _with_layers(tip: Tip) -> list[Node]:
+    return [node for node in tip.state.nodes.values() if node.layers]

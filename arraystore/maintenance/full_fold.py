@@ -1,0 +1,208 @@
+"""Folding all layers of an array into as few manifests as hold its references, in bounded memory.
+
+The result is a function of the references alone: manifests that cover fixed places of the grid.  One that is there
+already stays, so folding again does nothing, and little layers on top of a large array cost those manifests that they
+reach into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore.commit.environment import Environment
+from arraystore.commit.prepare import upload
+from arraystore.commit.reader import ChunkReader
+from arraystore.format.box import Box
+from arraystore.format.envelope import pack_body
+from arraystore.format.layer import Layer
+from arraystore.format.manifest import Manifest
+from arraystore.format.node import Node
+from arraystore.format.references import References, overlay, tile_shape, to_manifests
+from arraystore.maintenance.exchange import LARGEST_EXCHANGE, Exchange, delete_leftovers, placed
+
+__all__ = ["FullFold", "fold_fully"]
+
+_IN_WINDOW = 6 << 20
+"""References that are folded together: their manifests, some 190 at most, fit one record."""
+
+_AT_ONCE = 1 << 20
+"""References in memory at a time, some 200 bytes each while they are sorted."""
+
+_UPLOAD_AT = 32 << 20
+
+_HEADER = 128
+"""Bytes of a replacement besides the layers that it adds."""
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass
+class FullFold:
+    """What folding an array fully comes to.
+
+    Parameters
+    ----------
+    exchanges
+        What to put into the place of its layers.
+    bytes_written
+        Of manifests.
+    scattered
+        Whether layers were left as they are, since what would replace them takes more manifests than a record names.
+    """
+
+    exchanges: list[Exchange] = field(default_factory=list[Exchange])
+    bytes_written: int = 0
+    scattered: bool = False
+
+
+async def fold_fully(reader: ChunkReader, environment: Environment, node: Node, *, write: bool = True) -> FullFold:
+    """Fold the layers of an array, or of a file; manifests are written, nothing names them yet.
+
+    Parameters
+    ----------
+    reader
+        Where manifests come from.
+    environment
+        Where ids come from.
+    node
+        The array.
+    write
+        Whether to write manifests; without, it is only worked out what would be written.
+    """
+    fold = FullFold()
+    for start, stop in _windows(node.layers):
+        window = node.layers[start:stop]
+        if len(window) == 1 and (start or not window[0].deletions):
+            continue
+        folder = _Folder(reader, environment, window, write)
+        added = await folder.run(keep_deleted=start > 0)
+        if added is None:
+            fold.scattered = True
+            continue
+        fold.bytes_written += folder.bytes_written
+        if {layer.id for layer in added} != {layer.id for layer in window}:
+            fold.exchanges.append(Exchange(node.id, window, tuple(added)))
+    return fold
+
+
+def _windows(layers: tuple[Layer, ...]) -> Iterator[tuple[int, int]]:
+    """Cut layers into runs that are folded each by itself: all of them, but for arrays of many millions of chunks."""
+    start = total = 0
+    for at, layer in enumerate(layers):
+        if at > start and total + layer.count > _IN_WINDOW:
+            yield start, at
+            start, total = at, 0
+        total += layer.count
+    if layers:
+        yield start, len(layers)
+
+
+class _Folder:
+    """Folds one run of layers."""
+
+    def __init__(self, reader: ChunkReader, environment: Environment, layers: tuple[Layer, ...], write: bool) -> None:
+        self.reader = reader
+        self.environment = environment
+        self.layers = layers
+        self.bytes_written = 0
+        self._write = write
+        self._waiting: list[tuple[str, bytes]] = []
+        self._written: list[str] = []
+        self._known: dict[tuple[Box, int], list[Layer]] = {}
+        for layer in layers:
+            if not any(layer.shift or ()):
+                self._known.setdefault((layer.box, layer.count), []).append(layer)
+
+    async def run(self, *, keep_deleted: bool) -> list[Layer] | None:
+        """Return layers that say the same; None if they are too many for a record, and nothing is left of them."""
+        added: list[Layer] = []
+        weight = 0
+        async for parts in self._parts():
+            for manifest in to_manifests(overlay(parts, keep_deleted=keep_deleted)):
+                added.append(await self._placed(manifest))
+                weight += len(pack_body(added[-1].to_wire()))
+                if weight > LARGEST_EXCHANGE - _HEADER:
+                    await delete_leftovers(self.reader.storage, self._written)
+                    return None
+                if sum(len(data) for _, data in self._waiting) > _UPLOAD_AT:
+                    await self._flush()
+        await self._flush()
+        return added
+
+    async def _placed(self, manifest: Manifest) -> Layer:
+        """Return the layer that is there already for a manifest, or a new one."""
+        for known in self._known.get((manifest.box, manifest.count), ()):
+            if _alike(await self.reader.manifests.load(known), manifest):
+                return known
+        layer, data = placed(self.environment, manifest)
+        if data is not None:
+            self._waiting.append((layer.key, data))
+        return layer
+
+    async def _flush(self) -> None:
+        self.bytes_written += sum(len(data) for _, data in self._waiting)
+        if self._waiting and self._write:
+            await upload(self.reader.storage, self._waiting)
+            self._written += [key for key, _ in self._waiting]
+        self._waiting = []
+
+    async def _parts(self) -> AsyncIterator[list[References]]:
+        """Yield what the layers say, a part of the grid at a time; each part fits into memory."""
+        total = sum(layer.count for layer in self.layers)
+        if total <= _AT_ONCE:
+            yield await self.reader.references(self.layers)
+            return
+        shape, slabs = _slabs(self.layers, total)
+        within: list[Int64s] = []
+        for layer in self.layers:
+            (refs,) = await self.reader.references([layer])
+            within.append(np.unique(_slab_numbers(refs, shape, slabs)))
+        for slab in np.unique(np.concatenate(within)).tolist():
+            parts: list[References] = []
+            for layer, occupied in zip(self.layers, within, strict=True):
+                if _holds(occupied, slab):
+                    (refs,) = await self.reader.references([layer])
+                    parts.append(refs.take(_slab_numbers(refs, shape, slabs) == slab))
+            yield parts
+
+
+def _slabs(layers: tuple[Layer, ...], total: int) -> tuple[Int64s, Box]:
+    """Return the shape of parts of the grid that hold about `_AT_ONCE` references, and how many there are."""
+    high = tuple(max(layer.box.high[axis] for layer in layers) for axis in range(len(layers[0].box.high)))
+    spread = max(1, Box((0,) * len(high), high).volume // total)
+    shape = tile_shape(high, _AT_ONCE << (spread.bit_length() - 1))
+    counts = tuple(-(-side // step) for side, step in zip(high, shape, strict=True))
+    return np.array(shape, dtype=np.int64), Box((0,) * len(high), counts)
+
+
+def _slab_numbers(references: References, shape: Int64s, slabs: Box) -> Int64s:
+    return slabs.numbers(references.coords // shape)
+
+
+def _holds(occupied: Int64s, slab: int) -> bool:
+    at = int(np.searchsorted(occupied, slab))
+    return at < len(occupied) and int(occupied[at]) == slab
+
+
+def _alike(one: Manifest, other: Manifest) -> bool:
+    """Tell whether two manifests of the same box say the same, whatever the order of their packs."""
+    if not (
+        np.array_equal(one.numbers(), other.numbers())
+        and np.array_equal(one.offset, other.offset)
+        and np.array_equal(one.length, other.length)
+        and one.inline == other.inline
+        and one.locations.to_wire() == other.locations.to_wire()
+    ):
+        return False
+    return np.array_equal(_origins(one), _origins(other))
+
+
+def _origins(manifest: Manifest) -> npt.NDArray[np.bytes_]:
+    """Return per reference where its chunk is: id of the pack, or which other kind of source."""
+    others = [b"virtual %d" % i for i in range(len(manifest.locations))] + [b"inline", b"deleted"]
+    table = np.array([*(manifest.pack_id(i) for i in range(manifest.pack_count)), *others], dtype="S20")
+    return table[manifest.source]

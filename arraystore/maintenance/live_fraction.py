@@ -1,0 +1,198 @@
+"""How much of each pack the newest snapshot of a branch uses, and how large packs are.
+
+Packs are counted in sorted columns of ids, never chunk by chunk.  A chunk that is an object of its own is in use as a
+whole or not at all, so those are only counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore.commit.packs import pack_key
+from arraystore.commit.reader import ChunkReader
+from arraystore.commit.state import State
+from arraystore.errors import ObjectNotFoundError
+from arraystore.format.ids import ID_BYTES
+from arraystore.format.layer import Layer
+from arraystore.format.manifest import Manifest
+from arraystore.storage.protocol import Storage
+
+__all__ = ["PackIds", "PackUse", "id_at", "ids_of", "manifests_of", "pack_sizes", "pack_use", "positions", "visible"]
+
+PackIds = npt.NDArray[np.bytes_]
+"""Ids, twelve bytes each; numpy leaves zeros at the end out of what it gives back, see `id_at`."""
+
+Int64s = npt.NDArray[np.int64]
+
+_ID = np.dtype(f"S{ID_BYTES}")
+_AT_ONCE = 16
+_FEW = 32
+"""Up to so many objects are asked for one by one; beyond, they are listed, a thousand to a request."""
+
+_MANIFESTS_AT_ONCE = 64
+
+
+def ids_of(packs: bytes) -> PackIds:
+    """Return ids that stand one after the other as a column."""
+    return np.frombuffer(packs, dtype=_ID)
+
+
+def id_at(ids: PackIds, position: int) -> bytes:
+    """Return an id of a column, whole."""
+    return bytes(ids[position]).ljust(ID_BYTES, b"\0")
+
+
+def positions(ids: PackIds, wanted: PackIds) -> Int64s:
+    """Return where ids stand in a sorted column, -1 for those that do not."""
+    if not len(ids):
+        return np.full(len(wanted), -1, dtype=np.int64)
+    at = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
+    return np.where(ids[at] == wanted, at, -1).astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class PackUse:
+    """The packs that a snapshot names, and how many bytes of each.
+
+    Parameters
+    ----------
+    ids
+        Of the packs, ascending, but for chunks that are objects of their own.
+    used
+        Bytes per pack.
+    single
+        How many chunks are objects of their own.
+    """
+
+    ids: PackIds
+    used: Int64s
+    single: int
+
+
+async def manifests_of(reader: ChunkReader, layers: Sequence[Layer]) -> AsyncIterator[Manifest]:
+    """Yield the manifests of layers, read some at a time."""
+    for start in range(0, len(layers), _MANIFESTS_AT_ONCE):
+        some = layers[start : start + _MANIFESTS_AT_ONCE]
+        for manifest in await asyncio.gather(*(reader.manifests.load(layer) for layer in some)):
+            yield manifest
+
+
+async def visible(
+    reader: ChunkReader, layer: Layer, manifest: Manifest, above: Sequence[Layer], at: Int64s
+) -> npt.NDArray[np.bool_]:
+    """Tell which of some references of a layer count: those of cells that no newer layer speaks of.
+
+    Parameters
+    ----------
+    reader
+        Where manifests come from.
+    layer, manifest
+        The layer.
+    above
+        The newer ones.
+    at
+        Positions of the references.
+    """
+    shown = np.ones(len(at), dtype=np.bool_)
+    hiding = [other for other in above if other.box.intersects(layer.box)]
+    if not hiding:
+        return shown
+    coords = manifest.box.coords(manifest.numbers()[at]) + np.array(layer.shift or 0, dtype=np.int64)
+    for other in hiding:
+        left = np.flatnonzero(shown)
+        shown[left[await _spoken_of(reader, other, coords[left])]] = False
+    return shown
+
+
+async def _spoken_of(reader: ChunkReader, layer: Layer, coords: Int64s) -> npt.NDArray[np.bool_]:
+    """Tell of which cells a layer speaks."""
+    box = layer.box
+    within = ((coords >= np.array(box.low)) & (coords < np.array(box.high))).all(axis=1)
+    if layer.dense or not bool(within.any()):
+        return within
+    spoken = (await reader.manifests.load(layer)).numbers()
+    numbers = box.numbers(coords[within])  # a shift moves box and cells alike
+    at = np.minimum(np.searchsorted(spoken, numbers), len(spoken) - 1)
+    within[within] = spoken[at] == numbers
+    return within
+
+
+async def pack_use(reader: ChunkReader, state: State, own_object: int) -> PackUse:
+    """Count what a snapshot uses of each pack.
+
+    Parameters
+    ----------
+    reader
+        Where manifests come from.
+    state
+        The snapshot.
+    own_object
+        A pack of one chunk of at least this many bytes is an object of its own.
+    """
+    tables: list[tuple[PackIds, Int64s]] = []
+    single = 0
+    placed = [(node.layers, number) for node in state.nodes.values() for number in range(len(node.layers))]
+    manifests = manifests_of(reader, [layers[number] for layers, number in placed])
+    for layers, number in placed:
+        manifest = await anext(manifests)
+        at = np.flatnonzero(manifest.source < manifest.pack_count)
+        at = at[await visible(reader, layers[number], manifest, layers[number + 1 :], at)]
+        ids, used, alone = _use_of(manifest, at, own_object)
+        single += alone
+        tables.append((ids, used))
+        if len(tables) >= _MANIFESTS_AT_ONCE:
+            tables = [_summed(tables)]
+    ids, used = _summed(tables)
+    return PackUse(ids, used, single)
+
+
+def _use_of(manifest: Manifest, at: Int64s, own_object: int) -> tuple[PackIds, Int64s, int]:
+    count = manifest.pack_count
+    source = manifest.source[at].astype(np.int64)
+    used = np.bincount(source, manifest.length[at], minlength=count).astype(np.int64)
+    chunks = np.bincount(source, minlength=count)
+    single = (chunks == 1) & (used >= own_object) & (manifest.extents == used)
+    rest = (chunks > 0) & ~single
+    return ids_of(manifest.packs)[rest], used[rest], int(single.sum())
+
+
+def _summed(tables: Sequence[tuple[PackIds, Int64s]]) -> tuple[PackIds, Int64s]:
+    """Put tables together, with each id once."""
+    if not tables:
+        return np.empty(0, dtype=_ID), np.empty(0, dtype=np.int64)
+    ids, which = np.unique(np.concatenate([ids for ids, _ in tables]), return_inverse=True)
+    used = np.concatenate([used for _, used in tables])
+    return ids, np.bincount(which, used, minlength=len(ids)).astype(np.int64)
+
+
+async def pack_sizes(storage: Storage, ids: PackIds) -> Int64s:
+    """Return the sizes of packs, given in ascending order; 0 for one that is not there."""
+    if len(ids) <= _FEW:
+        return await _asked(storage, ids)
+    sizes = np.zeros(len(ids), dtype=np.int64)
+    keys = [pack_key(id_at(ids, position)) for position in range(len(ids))]
+    wanted = np.array([key.encode() for key in keys])  # ascending, as the ids are
+    async for page in storage.list("chunks/", keys[0][:-1]):
+        at = positions(wanted, np.array([info.key.encode() for info in page]))
+        sizes[at[at >= 0]] = np.array([info.size for info in page], dtype=np.int64)[at >= 0]
+        if page and page[-1].key >= keys[-1]:
+            break
+    return sizes
+
+
+async def _asked(storage: Storage, ids: PackIds) -> Int64s:
+    room = asyncio.Semaphore(_AT_ONCE)
+
+    async def size(position: int) -> int:
+        async with room:
+            try:
+                return (await storage.head(pack_key(id_at(ids, position)))).size
+            except ObjectNotFoundError:
+                return 0
+
+    return np.array(await asyncio.gather(*map(size, range(len(ids)))), dtype=np.int64)

@@ -1,0 +1,359 @@
+"""Copying chunks from some packs into new ones, in grid order, and pointing layers to them.
+
+Chunks are read and written some tens of megabytes at a time.  What is wanted of one pack at a time is read in few
+ranged requests; what goes into a pack are neighbours in the grid.  Inlined and virtual chunks stay as they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore.commit.environment import Environment
+from arraystore.commit.packs import PackSettings, pack_key
+from arraystore.commit.prepare import upload
+from arraystore.commit.reader import ChunkReader
+from arraystore.commit.state import State
+from arraystore.errors import StorageError
+from arraystore.format.layer import Layer
+from arraystore.format.manifest import Manifest
+from arraystore.format.node import Node
+from arraystore.format.references import REFERENCES_PER_MANIFEST, References, to_manifests
+from arraystore.maintenance.exchange import Exchange, placed
+from arraystore.maintenance.live_fraction import PackIds, ids_of, positions
+from arraystore.storage.coalescing import merge_ranges
+from arraystore.storage.protocol import BytesLike, Storage
+
+__all__ = ["Repacker"]
+
+MiB = 1 << 20
+
+_GAP = 64 * 1024
+"""Bytes between two chunks that are rather read than paid for with a request."""
+
+_REQUESTS_AT_ONCE = 16
+_MANIFESTS_AT_ONCE = 64
+_LARGEST_BATCH = 32 * MiB
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(eq=False)
+class _Job:
+    """A layer of which some chunks are copied.
+
+    Parameters
+    ----------
+    node, layer
+        Which one.
+    references
+        What it says, in grid order.
+    at
+        Positions of the chunks to copy.
+    pack, offset
+        Where they are now: number of the new pack, -1 as long as they are where they were.
+    """
+
+    node: bytes
+    layer: Layer
+    references: References
+    at: Int64s
+    pack: Int64s
+    offset: Int64s
+    copied: int = 0
+
+    @classmethod
+    def of(cls, node: bytes, layer: Layer, manifest: Manifest, wanted: PackIds) -> _Job | None:
+        """Return what is to be done for a layer; None if it names none of the packs."""
+        named = positions(wanted, ids_of(manifest.packs)) >= 0
+        if not bool(named.any()):
+            return None
+        native = np.flatnonzero(manifest.source < manifest.pack_count)
+        at = native[named[manifest.source[native]]]
+        references = References.from_manifest(manifest, layer.shift)
+        return cls(node, layer, references, at, np.full(len(at), -1, dtype=np.int64), np.zeros(len(at), dtype=np.int64))
+
+    def complete_in(self, sealed: int) -> bool:
+        """Tell whether all chunks are copied, into packs below a number."""
+        return self.copied == len(self.at) and int(self.pack.max()) < sealed
+
+    def pointed(self, ids: Sequence[bytes]) -> tuple[References, tuple[bytes, ...]]:
+        """Return what the layer says now, and the packs that it did not name before."""
+        moved = self.pack >= 0
+        numbers, which = np.unique(self.pack[moved], return_inverse=True)
+        packs = tuple([ids[number] for number in numbers.tolist()])
+        source, offset = self.references.source.copy(), self.references.offset.copy()
+        source[self.at[moved]] = len(self.references.packs) + which
+        offset[self.at[moved]] = self.offset[moved]
+        known = self.references.packs
+        return replace(self.references, source=source, offset=offset, packs=known + packs), packs
+
+
+@dataclass(frozen=True, eq=False)
+class _Slice:
+    """Neighbouring chunks of one job."""
+
+    job: _Job
+    start: int
+    stop: int
+
+    @property
+    def at(self) -> Int64s:
+        return self.job.at[self.start : self.stop]
+
+
+class _Packs:
+    """Cuts a stream of chunks into packs and uploads them."""
+
+    def __init__(self, storage: Storage, environment: Environment, target: int) -> None:
+        self.storage = storage
+        self.ids: list[bytes] = []
+        self.sealed = 0
+        self.bytes_written = 0
+        self._environment = environment
+        self._target = target
+        self._open: list[BytesLike] = []
+        self._used = 0
+
+    async def add(self, data: memoryview, lengths: Int64s) -> tuple[Int64s, Int64s]:
+        """Take chunks that stand one after the other; returns for each the number of its pack, and its offset there."""
+        ends = np.cumsum(lengths)
+        pack = np.empty(len(lengths), dtype=np.int64)
+        offset = ends - lengths
+        full: list[tuple[str, BytesLike]] = []
+        first = 0
+        while first < len(lengths):
+            if not self._open:
+                self.ids.append(self._environment.new_id())
+            begin = int(offset[first])
+            room = max(self._target - self._used, 0 if self._open else int(lengths[first]))
+            stop = int(np.searchsorted(ends, begin + room, side="right"))
+            if stop > first:
+                pack[first:stop] = len(self.ids) - 1
+                end = int(ends[stop - 1])
+                self._open.append(data[begin:end])
+                offset[first:stop] += self._used - begin
+                self._used += end - begin
+                first = stop
+            if first < len(lengths):
+                full.append(self._closed())
+        await self._put(full)
+        self._open = [bytes(part) for part in self._open]  # the caller's bytes are needed no more
+        return pack, offset
+
+    async def flush(self) -> None:
+        """Upload what is left."""
+        if self._open:
+            await self._put([self._closed()])
+
+    def _closed(self) -> tuple[str, BytesLike]:
+        data = b"".join(self._open)
+        self._open, self._used = [], 0
+        return pack_key(self.ids[-1]), data
+
+    async def _put(self, packs: list[tuple[str, BytesLike]]) -> None:
+        await asyncio.gather(*(self.storage.put(key, data) for key, data in packs))
+        self.sealed += len(packs)
+        self.bytes_written += sum(len(data) for _, data in packs)
+
+
+@dataclass(eq=False)
+class Repacker:
+    """Copies chunks and prepares what points to the copies.
+
+    Parameters
+    ----------
+    reader
+        Reads manifests and packs.
+    environment
+        Where ids come from.
+    settings
+        Sizes.
+    goes_on
+        Whether there is time to copy more.
+    """
+
+    reader: ChunkReader
+    environment: Environment
+    settings: PackSettings
+    goes_on: Callable[[], bool]
+    bytes_read: int = 0
+    chunks_copied: int = 0
+    manifest_bytes: int = 0
+    interrupted: bool = False
+    _done: list[_Job] = field(default_factory=list[_Job])
+
+    def __post_init__(self) -> None:
+        self._packs = _Packs(self.reader.storage, self.environment, self.settings.target)
+        self._room = asyncio.Semaphore(_REQUESTS_AT_ONCE)
+        self._batch_bytes = min(max(self.settings.in_flight // 2, self.settings.target), _LARGEST_BATCH)
+
+    @property
+    def packs(self) -> list[bytes]:
+        """Ids of the packs written so far."""
+        return self._packs.ids
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes of packs and manifests written so far."""
+        return self._packs.bytes_written + self.manifest_bytes
+
+    async def run(self, state: State, wanted: PackIds) -> AsyncIterator[list[Exchange]]:
+        """Copy what a snapshot uses of some packs; yields what is durable and may be committed.
+
+        Parameters
+        ----------
+        state
+            The snapshot.
+        wanted
+            Ids of the packs, ascending.
+        """
+        async for batch in self._batches(state, wanted):
+            if not self.goes_on():
+                self.interrupted = True
+                break
+            await self._copy(batch)
+            self._finish(batch)
+            ready = self._take_ready()
+            if ready:
+                yield await self._exchanges(ready)
+        await self._packs.flush()
+        ready = self._take_ready(all_begun=True)
+        if ready:
+            yield await self._exchanges(ready)
+
+    # -- what to copy -------------------------------------------------------------------------------------------
+
+    async def _batches(self, state: State, wanted: PackIds) -> AsyncIterator[list[_Slice]]:
+        """Yield chunks in the order of arrays and of their grids, about as many bytes at a time as fit memory."""
+        batch: list[_Slice] = []
+        size = 0
+        async for job in self._jobs(state, wanted):
+            for piece in _pieces(job, self._batch_bytes):
+                batch.append(piece)
+                size += int(job.references.length[piece.at].sum())
+                if size >= self._batch_bytes:
+                    yield batch
+                    batch, size = [], 0
+        if batch:
+            yield batch
+
+    async def _jobs(self, state: State, wanted: PackIds) -> AsyncIterator[_Job]:
+        layers = [
+            (node.id, layer)
+            for node in sorted(state.nodes.values(), key=lambda node: node.key)
+            for layer in _in_grid_order(node)
+        ]
+        for start in range(0, len(layers), _MANIFESTS_AT_ONCE):
+            some = layers[start : start + _MANIFESTS_AT_ONCE]
+            manifests = await asyncio.gather(*(self.reader.manifests.load(layer) for _, layer in some))
+            for (node, layer), manifest in zip(some, manifests, strict=True):
+                job = _Job.of(node, layer, manifest, wanted)
+                if job is not None:
+                    yield job
+
+    # -- copying ------------------------------------------------------------------------------------------------
+
+    async def _copy(self, batch: Sequence[_Slice]) -> None:
+        lengths = np.concatenate([piece.job.references.length[piece.at] for piece in batch])
+        data = memoryview(np.empty(int(lengths.sum()), dtype=np.uint8))
+        await self._read(batch, lengths, data)
+        pack, offset = await self._packs.add(data, lengths)
+        first = 0
+        for piece in batch:
+            count = piece.stop - piece.start
+            piece.job.pack[piece.start : piece.stop] = pack[first : first + count]
+            piece.job.offset[piece.start : piece.stop] = offset[first : first + count]
+            piece.job.copied = piece.stop
+            first += count
+        self.chunks_copied += len(lengths)
+
+    async def _read(self, batch: Sequence[_Slice], lengths: Int64s, data: memoryview) -> None:
+        """Read chunks into one stretch of memory, in their order."""
+        numbers: dict[bytes, int] = {}
+        sources: list[Int64s] = []
+        for piece in batch:
+            references = piece.job.references
+            table = np.array([numbers.setdefault(pack, len(numbers)) for pack in references.packs], dtype=np.int64)
+            sources.append(table[references.source[piece.at]])
+        source = np.concatenate(sources)
+        offset = np.concatenate([piece.job.references.offset[piece.at] for piece in batch])
+        place = np.cumsum(lengths) - lengths
+        order = np.lexsort((offset, source))
+        cuts = (np.flatnonzero(np.diff(source[order])) + 1).tolist()
+        ids = list(numbers)
+        await asyncio.gather(
+            *(
+                self._read_pack(ids[int(source[chosen[0]])], offset[chosen], lengths[chosen], place[chosen], data)
+                for chosen in np.split(order, cuts)
+            )
+        )
+
+    async def _read_pack(self, pack: bytes, offset: Int64s, length: Int64s, place: Int64s, data: memoryview) -> None:
+        """Read chunks of one pack, given by offset, and put each into its place."""
+        starts, stops = offset.tolist(), (offset + length).tolist()
+        ranges = merge_ranges(list(zip(starts, stops, strict=True)), _GAP)
+        if not ranges:
+            return
+        async with self._room:
+            parts = await self.reader.storage.get_ranges(pack_key(pack), ranges)
+        self.bytes_read += sum(len(part) for part in parts)
+        firsts = np.array([start for start, _ in ranges], dtype=np.int64)
+        which = (np.searchsorted(firsts, offset, side="right") - 1).tolist()
+        views = [memoryview(part) for part in parts]
+        for start, stop, at, part in zip(starts, stops, place.tolist(), which, strict=True):
+            if stop > start:
+                begin = ranges[part][0]
+                piece = views[part][start - begin : stop - begin]
+                if len(piece) != stop - start:
+                    raise StorageError(f"{pack_key(pack)}: bytes {start}..{stop} were asked for and not given")
+                data[at : at + stop - start] = piece
+
+    # -- what comes of it ---------------------------------------------------------------------------------------
+
+    def _finish(self, batch: Sequence[_Slice]) -> None:
+        begun = {id(job): job for job in self._done}
+        begun.update((id(piece.job), piece.job) for piece in batch)
+        self._done = list(begun.values())
+
+    def _take_ready(self, *, all_begun: bool = False) -> list[_Job]:
+        """Return the jobs that are complete and whose packs are uploaded; or, at the end, all that were begun."""
+        ready = [job for job in self._done if all_begun or job.complete_in(self._packs.sealed)]
+        self._done = [job for job in self._done if job not in ready]
+        return ready
+
+    async def _exchanges(self, jobs: Iterable[_Job]) -> list[Exchange]:
+        """Write the manifests that point to the copies, and make them and the packs durable."""
+        exchanges: list[Exchange] = []
+        objects: list[tuple[str, bytes]] = []
+        for job in jobs:
+            references, packs = job.pointed(self._packs.ids)
+            added: list[Layer] = []
+            for manifest in to_manifests(references, max(len(references), REFERENCES_PER_MANIFEST)):
+                layer, encoded = placed(self.environment, manifest)
+                if encoded is not None:
+                    objects.append((layer.key, encoded))
+                added.append(layer)
+            exchanges.append(Exchange(job.node, (job.layer,), tuple(added), packs))
+        await upload(self.reader.storage, objects)
+        self.manifest_bytes += sum(len(data) for _, data in objects)
+        return exchanges
+
+
+def _in_grid_order(node: Node) -> list[Layer]:
+    return sorted(node.layers, key=lambda layer: (layer.box.low, layer.id))
+
+
+def _pieces(job: _Job, most: int) -> Iterator[_Slice]:
+    """Cut a job into stretches of at most so many bytes, or of one chunk."""
+    ends = np.cumsum(job.references.length[job.at])
+    start = 0
+    while start < len(ends):
+        before = int(ends[start - 1]) if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, before + most, side="right")))
+        yield _Slice(job, start, stop)
+        start = stop

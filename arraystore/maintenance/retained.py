@@ -1,0 +1,165 @@
+"""How much of some packs the retained snapshots of a branch use.
+
+A snapshot uses what its layers say, but for what newer layers say of the same cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore.commit.branch import Tip, load_checkpoint
+from arraystore.commit.history import read_survivors
+from arraystore.commit.log import BranchLog
+from arraystore.commit.reader import ChunkReader
+from arraystore.commit.state import State
+from arraystore.format.layer import Layer
+from arraystore.format.manifest import Manifest
+from arraystore.format.record import Birth, Commit, Reset, Rewrite
+from arraystore.maintenance.live_fraction import PackIds, ids_of, manifests_of, positions, visible
+
+__all__ = ["retained_bytes"]
+
+_RECORDS_AT_ONCE = 4096
+_ROWS_AT_ONCE = 1 << 20
+
+Int64s = npt.NDArray[np.int64]
+
+
+async def retained_bytes(log: BranchLog, tip: Tip, reader: ChunkReader, wanted: PackIds) -> Int64s:
+    """Return how many bytes of some packs the retained snapshots of a branch use.
+
+    These are the state that the newest expiry has left as the oldest one, the older snapshots that it has spared, the
+    newest state, and whatever the records in between brought in.
+
+    Parameters
+    ----------
+    log, tip
+        The branch.
+    reader
+        Where manifests come from.
+    wanted
+        Ids of the packs, ascending.
+    """
+    retained = _Retained(reader, wanted)
+    life = tip.state.life
+    await retained.add_state(tip.state)
+    checkpoints = [] if life.base is None else [life.base]
+    for first in range(life.expired + 1, tip.sequence + 1, _RECORDS_AT_ONCE):
+        last = min(first + _RECORDS_AT_ONCE - 1, tip.sequence)
+        checkpoints += await _add_records(retained, log, first, last)
+    survivors = await read_survivors(log, life)
+    checkpoints += survivors.checkpoints if survivors is not None else ()
+    for checkpoint in checkpoints:
+        await retained.add_state(await load_checkpoint(log.storage, checkpoint))
+    return retained.bytes()
+
+
+async def _add_records(retained: _Retained, log: BranchLog, first: int, last: int) -> list[bytes]:
+    """Count what records brought in that name one of the packs, or do not tell which they name.
+
+    Returns
+    -------
+    list
+        Checkpoints of the snapshots that the branch was created at, or reset to.
+    """
+    span = await log.span(first, last)
+    layers: list[Layer] = []
+    checkpoints: list[bytes] = []
+    for number, body in span.bodies.items():
+        entry = log.decode(number, body)
+        if isinstance(entry, Rewrite) and retained.names(entry.packs):
+            layers += [layer for item in entry.replacements for layer in item.added]
+        elif isinstance(entry, Commit) and any(retained.names(item.packs) for item in entry.transactions):
+            resolved = await log.resolve(number, entry, span.records)
+            layers += [chunk.layer for _, changes, _ in resolved for chunk in changes.chunks]
+        elif isinstance(entry, Birth | Reset) and entry.origin is not None:
+            checkpoints.append(entry.origin.checkpoint)
+    await retained.add_layers(layers)
+    return checkpoints
+
+
+@dataclass(eq=False)
+class _Retained:
+    """Distinct chunks of some packs that were met.
+
+    Parameters
+    ----------
+    reader
+        Where manifests come from.
+    wanted
+        Ids of the packs, ascending.
+    """
+
+    reader: ChunkReader
+    wanted: PackIds
+    _whole: set[bytes] = field(default_factory=set[bytes])
+    _parts: set[tuple[bytes, ...]] = field(default_factory=set[tuple[bytes, ...]])
+    _rows: list[Int64s] = field(default_factory=list[Int64s])
+    _waiting: int = 0
+
+    def names(self, packs: bytes | None) -> bool:
+        """Tell whether a record may have brought in one of the packs."""
+        return packs is None or (bool(packs) and bool((positions(self.wanted, ids_of(packs)) >= 0).any()))
+
+    async def add_layers(self, layers: Sequence[Layer]) -> None:
+        """Count everything that layers say."""
+        fresh = {layer.id: layer for layer in layers if layer.id not in self._whole}
+        self._whole.update(fresh)
+        async for manifest in manifests_of(self.reader, list(fresh.values())):
+            at, pack = self._met(manifest)
+            self._add(manifest, at, pack)
+
+    async def add_state(self, state: State) -> None:
+        """Count what a snapshot uses."""
+        for node in state.nodes.values():
+            for number, layer in enumerate(node.layers):
+                above = node.layers[number + 1 :]
+                part = (layer.id, *(other.id for other in above))
+                if layer.id not in self._whole and part not in self._parts:
+                    self._parts.add(part)
+                    await self._add_visible(layer, above)
+
+    async def _add_visible(self, layer: Layer, above: Sequence[Layer]) -> None:
+        manifest = await self.reader.manifests.load(layer)
+        at, pack = self._met(manifest)
+        if not len(at):
+            return
+        shown = await visible(self.reader, layer, manifest, above, at)
+        self._add(manifest, at[shown], pack[shown])
+
+    def _met(self, manifest: Manifest) -> tuple[Int64s, Int64s]:
+        """Return the positions of references to the packs, and which pack each names."""
+        where = positions(self.wanted, ids_of(manifest.packs))
+        if not bool((where >= 0).any()):
+            nothing = np.empty(0, dtype=np.int64)
+            return nothing, nothing
+        native = np.flatnonzero(manifest.source < manifest.pack_count)
+        pack = where[manifest.source[native]]
+        return native[pack >= 0], pack[pack >= 0]
+
+    def _add(self, manifest: Manifest, at: Int64s, pack: Int64s) -> None:
+        columns = (pack, manifest.offset[at].astype(np.int64), manifest.length[at].astype(np.int64))
+        self._rows.append(np.stack(columns, axis=1))
+        self._waiting += len(at)
+        if self._waiting > _ROWS_AT_ONCE:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Keep each chunk once."""
+        rows = np.concatenate(self._rows)
+        rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
+        fresh = np.ones(len(rows), dtype=np.bool_)
+        fresh[1:] = (rows[1:, :2] != rows[:-1, :2]).any(axis=1)
+        self._rows, self._waiting = [rows[fresh]], 0
+
+    def bytes(self) -> Int64s:
+        """Return how many bytes of each pack were met."""
+        if not self._rows:
+            return np.zeros(len(self.wanted), dtype=np.int64)
+        self._settle()
+        (rows,) = self._rows
+        return np.bincount(rows[:, 0], rows[:, 2], minlength=len(self.wanted)).astype(np.int64)
