@@ -10,6 +10,7 @@ from arraystore.format.envelope import Kind, encode_object, pack_body, read_obje
 from arraystore.format.ids import ID_BYTES, id_to_text
 from arraystore.format.layer import read_id
 from arraystore.format.lifecycle import BranchLife, life_to_wire, read_life
+from arraystore.format.refs import read_name
 
 __all__ = ["Collection", "LogSeen", "collection_key", "decode_collection", "encode_collection"]
 
@@ -82,4 +83,4 @@ def _read_log(name: str, value: Any) -> tuple[str, LogSeen]:
     branch, sequence, life = read_tuple(name, value, str, int, tuple)
     if sequence < 0:
         raise FormatError(name, "a negative number of a record")
-    return branch, LogSeen(sequence, read_life(name, life))
+    return read_name(name, branch), LogSeen(sequence, read_life(name, life))

@@ -16,6 +16,7 @@ from arraystore.commit.reads import ReadSet
 from arraystore.commit.state import State
 from arraystore.errors import FormatError
 from arraystore.format.box import Box
+from arraystore.format.collection import Collection
 from arraystore.format.columns import decode_column, encode_column
 from arraystore.format.envelope import Kind, decode_object, encode_object, pack_body, read_tuple, unpack_body
 from arraystore.format.intent import Intent, Mark, Proposal, decode_intent, encode_intent
@@ -53,19 +54,10 @@ def compared(value: Any) -> str:
         table = value.table
         told = (sorted(part.items()) for part in (table.tags, table.branches, table.settings))
         value = (value.number, value.entries, *told, sorted(table.burnt), table.watermark, table.collection)
+    if isinstance(value, Collection):
+        return repr(replace(value, logs={})) + repr(sorted(value.logs.items(), key=repr))
     if isinstance(value, Checkpoint):
-        return repr(
-            (
-                value.branch,
-                value.sequence,
-                value.snapshot,
-                value.parent,
-                value.time,
-                value.note,
-                value.pages,
-                value.life,
-            )
-        ) + (repr(sorted(value.nodes, key=lambda node: node.key)))
+        return repr(replace(value, nodes=())) + repr(sorted(value.nodes, key=lambda node: node.key))
     return repr(plain(value))
 
 
