@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
+from arraystore.as_of import microseconds_of
 from arraystore.errors import InvalidInputError
 from arraystore.format.history import SnapshotRow
 from arraystore.format.ids import id_to_text
@@ -95,7 +96,7 @@ class CareMixin(RefsMixin):
         dry_run: bool = False,
     ) -> set[str]:
         """Asynchronous twin of `expire_snapshots`."""
-        moment = microseconds("older_than", older_than)
+        moment = microseconds_of(older_than, "older_than")
         rules = parse_policy(policy) if isinstance(policy, str) else policy
         if keep_last is not None and (type(keep_last) is not int or keep_last < 1):
             raise InvalidInputError(f"keep_last={keep_last!r}: at least the newest snapshot of a branch is kept")
@@ -180,17 +181,10 @@ class CareMixin(RefsMixin):
         progress: Progress | None = None,
     ) -> GCSummary:
         """Asynchronous twin of `garbage_collect`."""
-        moment = microseconds("delete_object_older_than", delete_object_older_than)
+        moment = microseconds_of(delete_object_older_than, "delete_object_older_than")
         grounds = self._grounds()
         watermark = watermark_at(grounds, moment)
         if not dry_run:
             check_allowed(await self._context.repository_log.table(), "garbage_collect")
         grace = record_grace.total_seconds()
         return await collect(grounds, watermark, full=full, dry_run=dry_run, grace=grace, progress=progress)
-
-
-def microseconds(name: str, moment: datetime) -> int:
-    """Return a moment as microseconds since 1970; raises `InvalidInputError` if it has no time zone."""
-    if not isinstance(moment, datetime) or moment.tzinfo is None:
-        raise InvalidInputError(f"{name}={moment!r} is no moment with a time zone; datetime.now(UTC) is one")
-    return max(0, round(moment.timestamp() * 1_000_000))

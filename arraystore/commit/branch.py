@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from arraystore.commit.log import BranchLog, Resolved, Span
 from arraystore.commit.state import CheckpointRef, State, StateBuilder, empty_state, state_from_checkpoint
-from arraystore.errors import FormatError, ObjectNotFoundError
+from arraystore.errors import FormatError, ObjectNotFoundError, SessionExpiredError
 from arraystore.format.lifecycle import BranchLife, Expiry, Origin
 from arraystore.format.record import (
     LONG_SKIP,
@@ -32,6 +32,7 @@ __all__ = [
     "Step",
     "Tip",
     "advance",
+    "follow",
     "load_checkpoint",
     "load_tip",
     "passed_between",
@@ -155,12 +156,21 @@ async def _load(log: BranchLog, start: CheckpointRef | None, sequence: int, snap
 async def _load_after(log: BranchLog, start: CheckpointRef, sequence: int, snapshot: bytes | None) -> Tip | None:
     """Load a record from a checkpoint at or before it; None if there is no such checkpoint."""
     first = min(window_start(sequence), start.sequence + 1)
-    span, state = await asyncio.gather(log.span(first, sequence), _checkpoint_or_none(log.storage, start))
+    span, state = await asyncio.gather(_span_or_none(log, first, sequence), _checkpoint_or_none(log.storage, start))
     if state is None or (state.branch, state.sequence) != (log.branch, start.sequence):
         return None  # the hint was wrong
     if start.sequence == sequence and snapshot not in (None, state.snapshot):
         return None  # the checkpoint is that of a later snapshot of the same record
+    if span is None:  # a snapshot that has survived its record is all in its checkpoint
+        return Tip(state, {}) if start.sequence == sequence else None
     return (await _replay(log, state, span, snapshot))[0]
+
+
+async def _span_or_none(log: BranchLog, first: int, last: int) -> Span | None:
+    try:
+        return await log.span(first, last)
+    except ObjectNotFoundError:
+        return None
 
 
 async def _load_from_base(log: BranchLog, sequence: int, snapshot: bytes | None, error: ObjectNotFoundError) -> Tip:
@@ -218,11 +228,24 @@ async def _checkpoint_or_none(storage: Storage, at: CheckpointRef) -> State | No
 
 
 async def passed_between(log: BranchLog, after: int, until: int) -> list[Passed]:
-    """Return what the records after one, up to another, hold."""
-    span = await log.span(after + 1, until)
-    entries = [(number, log.decode(number, body)) for number, body in span.bodies.items()]
-    commits = [(number, entry) for number, entry in entries if isinstance(entry, Commit)]
-    found = await asyncio.gather(*(log.resolve(number, entry, span.records) for number, entry in commits))
+    """Return what the records after one, up to another, hold.
+
+    Raises
+    ------
+    SessionExpiredError
+        If some of them have expired, and are deleted.
+    """
+    try:
+        span = await log.span(after + 1, until)
+        entries = [(number, log.decode(number, body)) for number, body in span.bodies.items()]
+        commits = [(number, entry) for number, entry in entries if isinstance(entry, Commit)]
+        found = await asyncio.gather(*(log.resolve(number, entry, span.records) for number, entry in commits))
+    except ObjectNotFoundError as error:
+        raise SessionExpiredError(
+            f"branch {log.branch!r} has moved on since record {after}, and what was committed in between has expired "
+            f"({error}), so nobody can tell whether it collides with the changes of this session. Nothing was "
+            "committed. Open a new session and write the changes again."
+        ) from error
     resolved = {number: tuple(items) for (number, _), items in zip(commits, found, strict=True)}
     return [Passed(number, entry, resolved.get(number, ())) for number, entry in entries]
 
@@ -328,7 +351,15 @@ async def advance(log: BranchLog, tip: Tip, sequence: int, snapshot: bytes | Non
 
 async def refresh(log: BranchLog, tip: Tip) -> Tip:
     """Follow a log to its newest record; one request where nothing is new."""
-    moved, _ = await advance(log, tip, await log.newer(tip.sequence))
+    return await follow(log, tip, await log.newer(tip.sequence))
+
+
+async def follow(log: BranchLog, tip: Tip, sequence: int) -> Tip:
+    """Follow a log from a known record to a newer one, even if records in between have expired."""
+    try:
+        moved, _ = await advance(log, tip, sequence)
+    except ObjectNotFoundError:
+        return await load_tip(log, at=sequence)
     return moved
 
 

@@ -40,14 +40,12 @@ class Environment:
     now_us: Callable[[], int] = _now_us
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     random: Callable[[], float] = random.random
-    new_id: Callable[[], bytes] = field(default_factory=IdSource)
+    new_id: IdSource = field(default_factory=IdSource)
     memo: Memo | None = None
 
     def after(self, watermark: bytes) -> None:
         """Let new ids be above a watermark, whatever the clock here says; else nothing written could be committed."""
-        advance = getattr(self.new_id, "advance", None)
-        if advance is not None:
-            advance(watermark)
+        self.new_id.advance(watermark)
 
 
 ENVIRONMENT: ContextVar[Environment | None] = ContextVar("arraystore_environment", default=None)

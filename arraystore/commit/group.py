@@ -21,14 +21,14 @@ from typing import Any
 from arraystore.commit.admission import crosses, crossing_error, objection
 from arraystore.commit.backoff import Backoff
 from arraystore.commit.batch import Batch
-from arraystore.commit.branch import Passed, Tip, advance, passed_between
+from arraystore.commit.branch import Passed, Tip, advance, follow, passed_between
 from arraystore.commit.footprint import Footprint, footprint_of
 from arraystore.commit.line import Line
 from arraystore.commit.log import AppendUncertainError, BranchLog
 from arraystore.commit.request import Committed, Obstacle, Outstanding, Request, bring_up
 from arraystore.commit.state import State
 from arraystore.commit.waiting import still_wanted
-from arraystore.errors import ArrayStoreError, ConflictError, StorageError
+from arraystore.errors import ArrayStoreError, ConflictError, SessionExpiredError, StorageError
 from arraystore.format.ids import id_to_text
 from arraystore.format.record import Commit
 
@@ -278,8 +278,7 @@ class GroupCommitter:
             )
 
     async def _follow(self, tip: Tip, sequence: int) -> Tip:
-        moved, _ = await advance(self.log, tip, sequence)
-        return moved
+        return await follow(self.log, tip, sequence)
 
     def _succeeded(self, batch: Batch, members: Sequence[Request], body: bytes) -> Tip:
         step = batch.step()
@@ -311,7 +310,11 @@ class GroupCommitter:
         if at >= tip.sequence and not request.uncertain:
             return
         if at not in passages:
-            passages[at] = _Passage(request.base.state, await passed_between(self.log, at, tip.sequence))
+            try:
+                passages[at] = _Passage(request.base.state, await passed_between(self.log, at, tip.sequence))
+            except SessionExpiredError as error:
+                self._fail(request, error)
+                return
         passage = passages[at]
         own = _find(passage.passed, request.prepared.id)
         if own is not None:

@@ -8,13 +8,21 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from arraystore.commit.environment import Environment
-from arraystore.errors import FormatError, ObjectNotFoundError, RefNotFoundError, StorageError, UnsupportedStorageError
+from arraystore.errors import (
+    FormatError,
+    ObjectNotFoundError,
+    RefNotFoundError,
+    SessionExpiredError,
+    StorageError,
+    UnsupportedStorageError,
+)
 from arraystore.format.envelope import unpack_body
 from arraystore.format.ids import id_to_text
 from arraystore.format.layer import Here
 from arraystore.format.record import (
     Body,
     Commit,
+    Expiry,
     Record,
     Transaction,
     decode_body,
@@ -28,7 +36,11 @@ from arraystore.format.refs import Hint, branch_prefix, decode_hint, hint_key
 from arraystore.format.transaction import TransactionLog, decode_transaction, read_log
 from arraystore.storage.protocol import BytesLike, Storage
 
-__all__ = ["AppendUncertainError", "BranchLog", "Resolved", "Span", "carriers", "put_surely"]
+__all__ = ["LONGEST_PAUSE", "AppendUncertainError", "BranchLog", "Resolved", "Span", "carriers", "put_surely"]
+
+LONGEST_PAUSE = 600.0
+"""Seconds between looking for the newest record and having written the next one, after which a writer checks that it
+was not overtaken by more than the log remembers.  Expired records are left for several times as long."""
 
 _APPEND_TRIES = 6
 _RECORDS_KEPT = 256
@@ -92,6 +104,7 @@ class BranchLog:
         self.prefix = branch_prefix(branch)
         self.settings = 0
         """Number of the newest repository record about the configuration, as far as it is known; hints tell it on."""
+        self._looked_at = 0
         self._recent: dict[int, Record] = {}
         self.memo = None if environment.memo is None else environment.memo.log(storage.location, branch)
         self._decoded: dict[int, tuple[bytes, Body]] = {} if self.memo is None else self.memo.bodies
@@ -159,12 +172,14 @@ class BranchLog:
         RefNotFoundError
             If the branch has no record.
         """
+        began = self.environment.now_us()
         if self.storage.cheap_probes:
             found = await self._probe(known)
         else:
             found = await self._list_after(known)
         if found is None and known is not None:
             found = await self._list_after(None)  # the hint was wrong, or what it named was trimmed
+        self._looked_at = began
         if found is None:
             raise RefNotFoundError(f"there is no branch {self.branch!r}")
         return found
@@ -200,9 +215,11 @@ class BranchLog:
 
     async def newer(self, known: int) -> int:
         """Return the number of the newest record, cheap where `known` still is it: one request for the next one."""
+        began = self.environment.now_us()
         try:
             await self.read(known + 1)
         except ObjectNotFoundError:
+            self._looked_at = began
             return known
         return await self.tip(known + 1)
 
@@ -283,8 +300,11 @@ class BranchLog:
         ------
         AppendUncertainError
             If the storage fails for so long that it stays unknown.
+        SessionExpiredError
+            If so much time went by that the number was given, taken and forgotten meanwhile; nothing was committed.
         """
         key = self.key(record.sequence)
+        began = self.environment.now_us()
         try:
             won = await put_surely(self.storage, self.environment, key, encode_record(record))
         except StorageError as error:
@@ -293,8 +313,33 @@ class BranchLog:
                 "first, and never commits twice."
             ) from error
         if won:
+            if not 0 <= self.environment.now_us() - self._looked_at < LONGEST_PAUSE * 1_000_000:
+                await self._check_still_open(record.sequence)
+            self._looked_at = began
             _keep(self._recent, record.sequence, record, _RECORDS_KEPT)
         return won
+
+    async def _check_still_open(self, sequence: int) -> None:
+        """Check, after a long pause, that a record just written is not one of those that were deleted as expired.
+
+        Where the number was free because whoever had it is forgotten, the record is nobody's: readers begin behind it.
+        """
+        newest = await self._list_after(sequence)
+        if newest is None or newest == sequence:
+            return
+        at = newest
+        while at > sequence:
+            record = await self.read(at)
+            for number, body in record.bodies().items():
+                entry = self.decode(number, body)
+                if isinstance(entry, Expiry) and entry.upto >= sequence:
+                    await self.storage.delete([self.key(sequence)])
+                    raise SessionExpiredError(
+                        f"{self.key(sequence)}: so much time went by before this record was written that its place in "
+                        "the log had been forgotten. Nothing was committed. Open a new session and write the changes "
+                        "again."
+                    )
+            at = first_carried(at) - 1
 
 
 def _keep(cache: dict[int, T], sequence: int, value: T, most: int) -> None:
