@@ -209,7 +209,8 @@ class Hierarchy:
             file = self.node(file_key(key))
             if file is not None:
                 return self.handle(file), ()
-        cut = len(key)
+        path, name = split_document(key) or ("\0", "")
+        cut = -1 if (owner := self.node(path)) is not None and name in owner.documents else len(key)
         while cut >= 0:
             cut = key.rfind("/", 0, cut) if cut else -1
             path = key[:cut] if cut >= 0 else ""

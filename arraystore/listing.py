@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -133,24 +134,47 @@ def _written(hierarchy: Hierarchy, node: Node) -> bool:
 async def list_dir(hierarchy: Hierarchy, prefix: str) -> list[str]:
     """List the names of keys and key prefixes right below a path."""
     path = prefix.rstrip("/")
-    below = path + "/" if path else ""
-    names: dict[str, None] = {}
     _note_names(hierarchy, path)
-    for node in list(all_nodes(hierarchy)):
-        if node.kind == NodeKind.FILE:
-            if node.path.startswith(below):
-                names[node.path[len(below) :].split("/", 1)[0]] = None
-            continue
-        if node.path == path:
-            names.update(dict.fromkeys(node.documents))
-        elif node.path.startswith(below):
-            names[node.path[len(below) :].split("/", 1)[0]] = None
-            continue
-        inside = path == node.path or path.startswith(join(node.path, ""))
-        if node.kind == NodeKind.ARRAY and inside and (node.layers or _written(hierarchy, node)):
-            relative = path[len(join(node.path, "")) :] if path != node.path else ""
-            names.update(dict.fromkeys(await _chunk_names(hierarchy, node, relative)))
+    node = hierarchy.node(path)
+    names = {} if node is None else dict.fromkeys(node.documents)
+    names.update(dict.fromkeys(_names_below(hierarchy, path)))
+    for above in (path, *ancestors(path)):
+        array = hierarchy.node(above)
+        if array is not None and array.kind == NodeKind.ARRAY and (array.layers or _written(hierarchy, array)):
+            relative = path[len(join(above, "")) :]
+            names.update(dict.fromkeys(await _chunk_names(hierarchy, array, relative)))
     return list(names)
+
+
+_indexes: WeakKeyDictionary[Hierarchy, dict[str, dict[str, None]]] = WeakKeyDictionary()
+"""Names by the path that they are right below, of snapshots that have been listed."""
+
+
+def _names_below(hierarchy: Hierarchy, path: str) -> Iterable[str]:
+    """Return the names of nodes and files right below a path, and of what leads to some further below."""
+    if hierarchy.changes is not None and hierarchy.changes.nodes:
+        below = path + "/" if path else ""
+        start = len(below)
+        paths = [node.path for node in all_nodes(hierarchy) if node.path]
+        return [found[start:].split("/", 1)[0] for found in paths if found.startswith(below)]
+    index = _indexes.get(hierarchy)
+    if index is None:
+        index = _indexes[hierarchy] = _index_of(hierarchy.state.nodes.values())
+    return index.get(path, ())
+
+
+def _index_of(nodes: Iterable[Node]) -> dict[str, dict[str, None]]:
+    index: dict[str, dict[str, None]] = {}
+    for node in nodes:
+        path = node.path
+        while path:
+            above, _, name = path.rpartition("/")
+            names = index.setdefault(above, {})
+            if name in names:
+                break  # and so is everything above it
+            names[name] = None
+            path = above
+    return index
 
 
 async def _chunk_names(hierarchy: Hierarchy, node: Node, relative: str) -> list[str]:

@@ -72,6 +72,7 @@ class LocalStorage(Storage):
             os.fsencode(path)
             # The real path, so that equal locations are the same directory.
             self._root = os.path.realpath(os.fspath(path))
+            self._location = Path(self._root).as_uri()
         except ValueError as error:
             raise InvalidInputError(f"{os.fspath(path)!r} is no path of a directory: {error}") from None
         self._fsync = fsync
@@ -95,7 +96,7 @@ class LocalStorage(Storage):
     @property
     def location(self) -> str:
         """The directory as a ``file://`` URL."""
-        return Path(self._root).as_uri()
+        return self._location
 
     @property
     def path(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.cases import chunks, contention, forks, history, objects, rebasing, references, requests
+from benchmarks.cases import chunks, contention, forks, history, listing, objects, rebasing, references, requests
 from benchmarks.results import CaseResult
 from benchmarks.setup import Setup
 
@@ -14,6 +14,7 @@ CASES: dict[str, Callable[[Setup], CaseResult]] = {
     "requests": requests.run,
     "large": references.run_commit,
     "history": history.run,
+    "listing": listing.run,
     "objects": objects.run,
     "references": references.run_bulk,
     "chunks": chunks.run,
@@ -24,4 +25,4 @@ CASES: dict[str, Callable[[Setup], CaseResult]] = {
 }
 
 NEED_SERVER = frozenset({"requests", "contention", "rebasing"})
-NEED_LOCAL = frozenset({"large", "history", "objects", "references", "forks", "processes"})
+NEED_LOCAL = frozenset({"large", "history", "listing", "objects", "references", "forks", "processes"})
