@@ -6,7 +6,19 @@ from typing import Annotated, Any
 
 import typer
 
-from arraystore.cli import care, changes, history, ingest, inspect, refs, settings, transfer
+from arraystore.cli import (
+    care,
+    changes,
+    compaction,
+    hierarchies,
+    history,
+    ingest,
+    inspect,
+    metadata,
+    refs,
+    settings,
+    transfer,
+)
 from arraystore.cli.group import Commands
 from arraystore.cli.options import CARE, CHANGING, LOOKING, MOVING, SETTING
 
@@ -40,16 +52,21 @@ _COMMANDS: dict[str, tuple[tuple[str, Any], ...]] = {
     CARE: (
         ("expire", care.expire),
         ("gc", care.gc),
+        ("compact", compaction.compact),
     ),
     MOVING: (
         ("ingest", ingest.ingest),
         ("clone", transfer.clone),
         ("copy", transfer.copy),
+        ("import", hierarchies.imports),
+        ("export", hierarchies.export),
     ),
     SETTING: (
         ("init", settings.init),
         ("config", settings.config),
         ("status", settings.status),
+        ("metadata", metadata.metadata),
+        ("flag", metadata.flags),
     ),
 }
 

@@ -15,7 +15,7 @@ from arraystore.cli.console import (
     print_json,
 )
 from arraystore.cli.opening import open_repository, session_at
-from arraystore.cli.options import Json, Path, Url
+from arraystore.cli.options import AsOf, Json, Path, Url
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -35,15 +35,14 @@ def tree(
     url: Url,
     path: Path = "",
     ref: At = "main",
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Leave out how much is initialised: reads no manifest.")
-    ] = False,
+    as_of: AsOf = None,
+    quick: Quick = False,
     as_json: Json = False,
 ) -> None:
     """Show groups and arrays with their shapes, types, chunks, and how much of them is initialised."""
     from arraystore.cli.nodes import nodes_below
 
-    views = nodes_below(session_at(open_repository(url), ref), path, count=not quick)
+    views = nodes_below(session_at(open_repository(url), ref, as_of), path, count=not quick)
     if as_json:
         print_json(views)
         return
@@ -90,11 +89,11 @@ def _fraction(view: NodeView) -> str:
     return f"{percent} of {count_text(view.grid_size, 'chunk')}"
 
 
-def ls(url: Url, path: Path = "", ref: At = "main", as_json: Json = False) -> None:
+def ls(url: Url, path: Path = "", ref: At = "main", as_of: AsOf = None, as_json: Json = False) -> None:
     """List what is right below a group: arrays, groups and files."""
     from arraystore.cli.nodes import children
 
-    views = children(session_at(open_repository(url), ref), path)
+    views = children(session_at(open_repository(url), ref, as_of), path)
     if as_json:
         print_json(views)
         return

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from arraystore.cli.console import note
+from arraystore.cli.times import moment
 from arraystore.errors import InvalidInputError, NotFoundError, RefNotFoundError
 
 if TYPE_CHECKING:
@@ -181,7 +182,11 @@ async def _newest_of(repository: Repository, kind: str, names: Sequence[str]) ->
     return {name: info for name, info in found if info is not None}
 
 
-def session_at(repository: Repository, name: str) -> Session:
-    """Open a session that reads what a name means."""
+def session_at(repository: Repository, name: str, as_of: str | None = None) -> Session:
+    """Open a session that reads what a name means, or what a branch was at some time."""
     place = resolve(repository, name)
-    return repository.readonly_session(place.branch, tag=place.tag, snapshot_id=place.id)
+    if as_of is None:
+        return repository.readonly_session(place.branch, tag=place.tag, snapshot_id=place.id)
+    if place.branch is None:
+        raise InvalidInputError(f"--as-of goes with a branch, and {place} is none")
+    return repository.readonly_session(place.branch, as_of=moment(as_of, option="--as-of"))

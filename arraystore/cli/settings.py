@@ -18,7 +18,7 @@ from arraystore.errors import InvalidInputError
 if TYPE_CHECKING:
     from arraystore import RepositoryConfig
 
-__all__ = ["config", "init", "status"]
+__all__ = ["config", "init", "pair", "status"]
 
 config = typer.Typer(cls=Commands, help="Show and change how the repository lays out what is written to it.")
 
@@ -36,7 +36,7 @@ def init(url: Url, settings: Settings = None, as_json: Json = False) -> None:
     from arraystore import Repository, RepositoryConfig
 
     storage = open_storage(url)
-    repository = Repository.create(storage, _changed(RepositoryConfig.default(), dict(map(_pair, settings or []))))
+    repository = Repository.create(storage, _changed(RepositoryConfig.default(), dict(map(pair, settings or []))))
     snapshot = repository.lookup_branch("main")
     where = repository.storage.location
     answer(
@@ -45,7 +45,8 @@ def init(url: Url, settings: Settings = None, as_json: Json = False) -> None:
     )  # fmt: skip
 
 
-def _pair(text: str) -> tuple[str, str]:
+def pair(text: str) -> tuple[str, str]:
+    """Return what stands before and after the equals sign; raises `InvalidInputError` where there is none."""
     name, separator, value = text.partition("=")
     if not separator:
         raise InvalidInputError(f"{text!r} is no setting; give NAME=VALUE")
@@ -105,7 +106,7 @@ def set_config(
     """Change settings; they count for what is written from now on, by sessions of repositories opened from now on."""
     repository = open_repository(url)
     before = repository.config
-    after = _changed(before, dict(map(_pair, settings)))
+    after = _changed(before, dict(map(pair, settings)))
     if not dry_run:
         repository.save_config(after)
     old, new = before.to_dict(), after.to_dict()

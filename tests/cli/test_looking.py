@@ -86,6 +86,15 @@ def test_tree_of_an_older_snapshot_and_of_a_part(cli: Cli, made: Made) -> None:
     assert found[2]["dimensions"] == ["time", "x"]
 
 
+def test_a_branch_is_shown_as_it_was_at_some_time(cli: Cli, made: Made) -> None:
+    then = made.open().lookup_snapshot(made.snapshots[1]).written_at.isoformat()
+    found = cli("tree", made.url, "climate/north", "--as-of", then, "--json").json
+    assert found[1]["initialised"] == 0
+    assert cli("ls", made.url, "--as-of", "now").out == cli("ls", made.url).out
+    assert "no snapshot" in cli("ls", made.url, "--as-of", "52w", code=1).err
+    assert "goes with a branch" in cli("ls", made.url, "--ref", made.tip, "--as-of", "now", code=1).err
+
+
 def test_a_quick_tree_says_nothing_of_chunks_that_it_did_not_count(cli: Cli, made: Made) -> None:
     assert {view["initialised"] for view in cli("tree", made.url, "--quick", "--json").json} == {None}
 

@@ -79,3 +79,28 @@ def test_the_status_is_not_changed_unasked_nor_by_a_dry_run(cli: Cli, made: Made
     assert cli("status", made.url, "--read-only", "--dry-run").out == "Dry run: would be read-only\n"
     assert "one of --online and --read-only" in cli("status", made.url, "--read-only", "--online", code=1).err
     assert cli("status", made.url).out == "online\n"
+
+
+def test_metadata_is_set_in_part_listed_and_deleted(cli: Cli, made: Made) -> None:
+    cli("metadata", "set", made.url, "title=Rain", 'contact={"name": "Ö"}')
+    cli("metadata", "set", made.url, "title=More rain")
+    assert made.open().get_metadata() == {"title": "More rain", "contact": {"name": "Ö"}}
+    assert cli("metadata", "list", made.url, "--json").json == made.open().get_metadata()
+    assert cli("metadata", "get", made.url, "title").out == "More rain\n"
+    assert "it has contact, title" in cli("metadata", "get", made.url, "none", code=1).err
+    assert "add --yes" in cli("metadata", "delete", made.url, "title", code=1).err
+    cli("metadata", "delete", made.url, "title", "--dry-run")
+    assert "title" in made.open().get_metadata()
+    cli("metadata", "delete", made.url, "title", "--yes")
+    assert cli("metadata", "list", made.url, "--json").json == {"contact": {"name": "Ö"}}
+
+
+def test_an_operation_that_is_switched_off_is_refused(cli: Cli, made: Made) -> None:
+    assert set(cli("flag", "list", made.url, "--json").json.values()) == {True}
+    cli("flag", "set", made.url, "create_tag", "off")
+    assert cli("flag", "list", made.url, "--json").json["create_tag"] is False
+    assert "switched off" in cli("tag", "create", made.url, "v1", code=1).err
+    cli("flag", "set", made.url, "create_tag", "default")
+    cli("tag", "create", made.url, "v1")
+    assert "no flag 'none'" in cli("flag", "set", made.url, "none", "off", code=1).err
+    assert "on" in cli("flag", "set", made.url, "create_tag", "maybe", code=2).err
