@@ -30,6 +30,7 @@ from arraystore.errors import (
 )
 from arraystore.fork_session import ForkSession
 from arraystore.history_graph import AncestryGraph
+from arraystore.operations import Update, UpdateType
 from arraystore.repository import Repository, SnapshotInfo
 from arraystore.session import Session
 from arraystore.status import FeatureFlag, RepoAvailability, RepoStatus
@@ -130,6 +131,8 @@ __all__ = [
     "StorageTimeoutSettings",
     "UnmergedForksWarning",
     "UnsupportedStorageError",
+    "Update",
+    "UpdateType",
     "VersionSelection",
     "Versions",
     "VirtualChunkSpec",

@@ -19,6 +19,7 @@ from arraystore.repository_changes import ChangesMixin
 from arraystore.repository_compaction import CompactionMixin
 from arraystore.repository_comparison import ComparisonMixin
 from arraystore.repository_history import HistoryMixin
+from arraystore.repository_operations import OperationsMixin
 from arraystore.repository_refs import RefsMixin
 from arraystore.repository_settings import SettingsMixin
 from arraystore.runtime import run
@@ -29,7 +30,16 @@ from arraystore.store import ArrayStore
 __all__ = ["MAIN", "Repository", "SnapshotInfo"]
 
 
-class Repository(ChangesMixin, CompactionMixin, ComparisonMixin, HistoryMixin, CareMixin, RefsMixin, SettingsMixin):
+class Repository(
+    ChangesMixin,
+    CompactionMixin,
+    ComparisonMixin,
+    HistoryMixin,
+    CareMixin,
+    RefsMixin,
+    SettingsMixin,
+    OperationsMixin,
+):
     """A versioned store of Zarr hierarchies.
 
     Use `Repository.create`, `open` or `open_or_create`.

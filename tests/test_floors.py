@@ -47,6 +47,8 @@ FLOORS = (
         "repository_compaction",
         "repository_comparison",
         "repository_history",
+        "operations",
+        "repository_operations",
         "repository_refs",
         "repository_settings",
         "status",
