@@ -68,6 +68,7 @@ from arraystore.storage import (
     storage_from_url,
 )
 from arraystore.store import ArrayStore
+from arraystore.upkeep import MaintenanceReport, UpkeepOptions
 from arraystore.virtual_refs import VirtualChunkSpec
 
 __all__ = [
@@ -100,6 +101,7 @@ __all__ = [
     "Latency",
     "LatencyStorage",
     "LocalStorage",
+    "MaintenanceReport",
     "MemoryStorage",
     "MergeConflictError",
     "NodeNotFoundError",
@@ -133,6 +135,7 @@ __all__ = [
     "UnsupportedStorageError",
     "Update",
     "UpdateType",
+    "UpkeepOptions",
     "VersionSelection",
     "Versions",
     "VirtualChunkSpec",

@@ -26,6 +26,7 @@ from arraystore.runtime import run
 from arraystore.session import Session, isolation_number
 from arraystore.storage.protocol import Storage
 from arraystore.store import ArrayStore
+from arraystore.upkeep import MaintenanceReport, UpkeepOptions, maintain
 
 __all__ = ["MAIN", "Repository", "SnapshotInfo"]
 
@@ -301,6 +302,22 @@ class Repository(
         return dict(self._default_metadata)
 
     # -- maintenance ----------------------------------------------------------------------------------------
+
+    def maintain(self, options: UpkeepOptions | None = None) -> MaintenanceReport:
+        """Do what a job does every now and then: expire by policy, compact, collect garbage, verify a sample.
+
+        Safe at any moment, and however many do it; a lease keeps two from doing the same work.
+
+        Parameters
+        ----------
+        options
+            What to do, and how much of it.
+        """
+        return run(self.maintain_async(options))
+
+    async def maintain_async(self, options: UpkeepOptions | None = None) -> MaintenanceReport:
+        """Asynchronous twin of `maintain`."""
+        return await maintain(self, options or UpkeepOptions())
 
     def wait_for_maintenance(self) -> None:
         """Wait until the background work that commits of this process left (checkpoints, folding) is done."""

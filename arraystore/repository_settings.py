@@ -15,6 +15,7 @@ from arraystore.errors import InvalidInputError, RepositoryNotFoundError
 from arraystore.format.record import Body, Fence
 from arraystore.format.repository_log import FIRST_BRANCH, RepositoryEntry, RepositoryOperation, RepositoryTable
 from arraystore.maintenance.checkpoints import put_hint_of
+from arraystore.maintenance.retention_policy import parse_policy
 from arraystore.repository_base import RepositoryBase
 from arraystore.runtime import run
 from arraystore.status import (
@@ -129,6 +130,38 @@ class SettingsMixin(RepositoryBase):
 
         table = await self._context.repository_log.append(decide)
         return dict(table.settings["metadata"])
+
+    # -- retention ------------------------------------------------------------------------------------------
+
+    def get_retention(self) -> str | None:
+        """Return the retention policy that `maintain` expires snapshots by; None if there is none."""
+        return run(self.get_retention_async())
+
+    async def get_retention_async(self) -> str | None:
+        """Asynchronous twin of `get_retention`."""
+        found = (await self._context.repository_log.table()).settings.get("retention")
+        return None if found is None else str(found)
+
+    def set_retention(self, policy: str | None) -> None:
+        """Keep a retention policy in the repository.
+
+        Parameters
+        ----------
+        policy
+            ``"all for 2 days, daily for 30 days, weekly for a year"``, for instance; None for none.
+
+        Raises
+        ------
+        InvalidInputError
+            If it is no policy.
+        """
+        run(self.set_retention_async(policy))
+
+    async def set_retention_async(self, policy: str | None) -> None:
+        """Asynchronous twin of `set_retention`."""
+        if policy is not None:
+            parse_policy(policy)
+        await self._set("retention", policy)
 
     # -- status ---------------------------------------------------------------------------------------------
 
