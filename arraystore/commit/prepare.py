@@ -82,7 +82,7 @@ class Prepared:
         Smallest id of the objects that it brings in, and of the checkpoints that keep what it refers to besides; None
         for neither.
     packs
-        Ids of the packs that it brings in, as its record names them.
+        Ids of the packs that its manifests refer to, as its record names them.
     amends
         Id of the snapshot whose place it takes.
     """
@@ -403,7 +403,7 @@ class _Placing:
         brought = self.brought.difference(self.known)
         objects = [change.layer.id for change in log.chunks if change.layer.is_object]
         oldest = min([*brought, *objects, *([place] if isinstance(place, bytes) else [])], default=None)
-        packs = _together(*brought)
+        packs = _together(*self.brought)  # known ones, too: the snapshot that knows them may expire before this one
         attachments = tuple(self.attachments.parts)
         return Prepared(identifier, self.note, log, place, attachments, now, isolation, oldest=oldest, packs=packs)
 
