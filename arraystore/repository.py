@@ -19,6 +19,7 @@ from arraystore.repository_changes import ChangesMixin
 from arraystore.repository_compaction import CompactionMixin
 from arraystore.repository_comparison import ComparisonMixin
 from arraystore.repository_history import HistoryMixin
+from arraystore.repository_inspection import InspectionMixin
 from arraystore.repository_operations import OperationsMixin
 from arraystore.repository_refs import RefsMixin
 from arraystore.repository_settings import SettingsMixin
@@ -36,6 +37,7 @@ class Repository(
     CompactionMixin,
     ComparisonMixin,
     HistoryMixin,
+    InspectionMixin,
     CareMixin,
     RefsMixin,
     SettingsMixin,

@@ -47,6 +47,7 @@ FLOORS = (
         "repository_compaction",
         "repository_comparison",
         "repository_history",
+        "repository_inspection",
         "operations",
         "repository_operations",
         "repository_refs",

@@ -190,12 +190,15 @@ class LayerChecker:
     def _packs(self, item: LayerUse, manifest: Manifest) -> tuple[list[bool], list[bool]]:
         """Check that the packs of a manifest are there and reach as far as its references."""
         packs = self._inventory.packs
-        native = int(np.count_nonzero(manifest.source < manifest.pack_count))
-        virtual = int(np.count_nonzero(manifest.source < manifest.inline_source)) - native
-        inlined = int(np.count_nonzero(manifest.source == manifest.inline_source))
-        self._counts["packed_chunks"] += native
-        self._counts["virtual_chunks"] += virtual
-        self._counts["inlined_chunks"] += inlined
+        native = manifest.source < manifest.pack_count
+        inlined = manifest.source == manifest.inline_source
+        virtual = (manifest.source < manifest.inline_source) & ~native
+        self._counts["packed_chunks"] += int(np.count_nonzero(native))
+        self._counts["virtual_chunks"] += int(np.count_nonzero(virtual))
+        self._counts["inlined_chunks"] += int(np.count_nonzero(inlined))
+        if not item.rewritten:  # rewrites repeat what others brought in
+            self._counts["virtual_bytes"] += int(manifest.length[virtual].sum(dtype=np.int64))
+            self._counts["inlined_bytes"] += int(manifest.length[inlined].sum(dtype=np.int64))
         if not manifest.pack_count:
             return [], []
         places = packs.find(manifest.packs)

@@ -111,7 +111,9 @@ async def repair(
     """
     actions: list[RepairAction] = []
     for _ in range(_ROUNDS):
-        verification = Verification(storage, environment, progress or (lambda stage, done, total: None))
+        verification = Verification(storage, environment)
+        if progress is not None:
+            verification.progress = progress
         await verification.run()
         findings = verification.report("metadata").findings
         work = _Repair(verification, dry_run)

@@ -91,12 +91,16 @@ async def verify(
         raise InvalidInputError(f"level={level!r} is neither 'metadata' nor 'chunks'")
     if sample is not None and (type(sample) is not int or sample < 0):
         raise InvalidInputError(f"sample={sample!r} is no number of chunks")
-    verification = Verification(storage, environment, progress or (lambda stage, done, total: None))
+    verification = Verification(storage, environment, progress or _silent)
     if level == "chunks":
         counts, collector = verification.counts, verification.collector
         verification.chunks = ChunkChecker(reader, collector, counts, sample, environment.random)
     await verification.run()
     return verification.report(level)
+
+
+def _silent(stage: str, done: int, total: int | None) -> None:
+    """Tell nobody how far it is."""
 
 
 @dataclass
@@ -113,7 +117,7 @@ class Verification:
 
     storage: Storage
     environment: Environment
-    progress: Progress
+    progress: Progress = _silent
     chunks: ChunkChecker | None = None
 
     def __post_init__(self) -> None:

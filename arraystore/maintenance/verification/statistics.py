@@ -1,0 +1,409 @@
+"""Statistics: what takes how much room, how much of it is in use, and how fast the repository grows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore.commit.branch import Tip, load_tip, passed_between
+from arraystore.commit.history import ancestry
+from arraystore.commit.log import BranchLog
+from arraystore.commit.reader import ChunkReader
+from arraystore.commit.state import State, StateBuilder
+from arraystore.format.history import SnapshotRow
+from arraystore.format.ids import id_to_text
+from arraystore.format.layer import Layer
+from arraystore.format.node import Node, NodeKind
+from arraystore.format.record import Rewrite, Transaction
+from arraystore.format.references import DELETED, INLINE, VIRTUAL
+from arraystore.format.refs import Hint
+from arraystore.maintenance.verification.inventory import Inventory, Shelf, list_all, take_inventory
+from arraystore.storage.counting import CountingStorage
+from arraystore.storage.protocol import Storage
+
+__all__ = [
+    "ArrayStatistics",
+    "CommitRate",
+    "ObjectStatistics",
+    "PackStatistics",
+    "RepositoryStatistics",
+    "SnapshotStatistics",
+    "gather_statistics",
+]
+
+Int64s = npt.NDArray[np.int64]
+
+_DAY_US = 86_400_000_000
+_HOUR_US = 3_600_000_000
+_AT_ONCE = 16
+_RECORDS_AT_ONCE = 512
+
+
+@dataclass(frozen=True)
+class ObjectStatistics:
+    """Objects of one kind.
+
+    Parameters
+    ----------
+    count, bytes
+        How many, and how large together.
+    """
+
+    count: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class ArrayStatistics:
+    """An array, or a file, of one snapshot.
+
+    Parameters
+    ----------
+    path
+        Where it is.
+    chunks
+        How many there are.
+    native_bytes, virtual_bytes, inlined_bytes
+        Bytes of its chunks in packs, in objects elsewhere, and in manifests.
+    layers, references
+        How many manifests a reader looks through, and how many references they hold, overwritten ones included.
+    """
+
+    path: str
+    chunks: int
+    native_bytes: int
+    virtual_bytes: int
+    inlined_bytes: int
+    layers: int
+    references: int
+
+
+@dataclass(frozen=True)
+class SnapshotStatistics:
+    """A snapshot.
+
+    Parameters
+    ----------
+    id
+        Of the snapshot.
+    time
+        Microseconds since 1970, by the writer's clock.
+    unique_bytes
+        Packs, manifests and change log that its commit brought in; what travels in its record is not counted.
+    shared_bytes
+        Chunks of older commits that its layers refer to, overwritten ones included.
+    """
+
+    id: str
+    time: int
+    unique_bytes: int
+    shared_bytes: int
+
+
+@dataclass(frozen=True)
+class PackStatistics:
+    """Packs, and how much of them the newest snapshots of branches and those of tags use.
+
+    Parameters
+    ----------
+    count, bytes
+        Packs, and how large they are together.
+    live_bytes
+        Bytes of chunks that those snapshots have.
+    unused
+        Packs of which those snapshots use nothing; older snapshots may.
+    by_live_fraction
+        How many packs are used up to a tenth, up to two tenths, and so on.
+    """
+
+    count: int
+    bytes: int
+    live_bytes: int
+    unused: int
+    by_live_fraction: tuple[int, ...]
+
+    @property
+    def live_fraction(self) -> float:
+        """How much of all packs is in use; 1 where there are none."""
+        return self.live_bytes / self.bytes if self.bytes else 1.0
+
+
+@dataclass(frozen=True)
+class CommitRate:
+    """How often a branch is committed to, by its newest snapshots.
+
+    Parameters
+    ----------
+    snapshots
+        How many were looked at.
+    last_hour, last_day
+        How many of them are no older than that, counted from the newest one.
+    per_day
+        Snapshots a day between the oldest and the newest one; None for fewer than two, or none apart in time.
+    """
+
+    snapshots: int
+    last_hour: int
+    last_day: int
+    per_day: float | None
+
+
+@dataclass(frozen=True)
+class RepositoryStatistics:
+    """What a repository consists of.
+
+    Parameters
+    ----------
+    branch
+        The branch that arrays, snapshots and rate are of.
+    objects
+        By kind.
+    arrays
+        Of the newest snapshot of the branch, in order of paths.
+    snapshots
+        The newest ones of the branch, newest first.
+    packs
+        Of the repository.
+    rate
+        Of the branch.
+    requests
+        What was asked of the storage so far, by operation, where it is one that counts; else None.
+    """
+
+    branch: str
+    objects: Mapping[str, ObjectStatistics]
+    arrays: tuple[ArrayStatistics, ...]
+    snapshots: tuple[SnapshotStatistics, ...]
+    packs: PackStatistics
+    rate: CommitRate
+    requests: Mapping[str, int] | None = field(default=None)
+
+    @property
+    def total_bytes(self) -> int:
+        """Size of all objects."""
+        return sum(each.bytes for each in self.objects.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        packs = {**vars(self.packs), "live_fraction": self.packs.live_fraction}
+        return {
+            "branch": self.branch,
+            "total_bytes": self.total_bytes,
+            "objects": {kind: vars(each) for kind, each in self.objects.items()},
+            "arrays": [vars(each) for each in self.arrays],
+            "snapshots": [vars(each) for each in self.snapshots],
+            "packs": {**packs, "by_live_fraction": list(self.packs.by_live_fraction)},
+            "rate": vars(self.rate),
+            "requests": None if self.requests is None else dict(self.requests),
+        }
+
+
+async def gather_statistics(
+    storage: Storage, reader: ChunkReader, log: BranchLog, tip: Tip, others: Sequence[State], limit: int
+) -> RepositoryStatistics:
+    """Look at a repository.
+
+    One listing, the manifests of the newest snapshots, and of one branch the records of its newest snapshots.
+
+    Parameters
+    ----------
+    storage, reader
+        The repository.
+    log, tip
+        The branch to look at closely, and its newest record.
+    others
+        The newest snapshots of all other branches, and those of tags.
+    limit
+        How many of the branch's newest snapshots to look at.
+    """
+    requests = dict(storage.counts.requests) if isinstance(storage, CountingStorage) else None
+    inventory = await take_inventory(storage)
+    refs = await list_all(storage, "refs/")
+    nodes = sorted(tip.state.nodes.values(), key=lambda node: node.path)
+    arrays = [await _array(node, reader) for node in nodes if node.kind != NodeKind.GROUP]
+    packs = await _packs(inventory, [tip.state, *others], reader)
+    rows = await _newest_rows(log, tip, limit)
+    return RepositoryStatistics(
+        log.branch,
+        _objects(inventory, sum(info.size for info in refs), len(refs)),
+        tuple(arrays),
+        tuple(await _Snapshots(log, reader, inventory).of(tip, rows)),
+        packs,
+        _rate(rows),
+        requests,
+    )
+
+
+def _objects(inventory: Inventory, ref_bytes: int, ref_count: int) -> dict[str, ObjectStatistics]:
+    names = {"chunks/": "packs", "manifests/": "manifests", "snapshots/": "checkpoints", "transactions/": "change_logs"}
+    found = {
+        names[prefix]: ObjectStatistics(len(shelf), int(shelf.sizes.sum()))
+        for prefix, shelf in inventory.shelves.items()
+    }
+    found["records"] = ObjectStatistics(ref_count, ref_bytes)
+    for prefix, infos in inventory.small.items():
+        found[prefix[:-1]] = ObjectStatistics(len(infos), sum(info.size for info in infos))
+    strays = inventory.strays
+    found["other"] = ObjectStatistics(len(strays), sum(info.size for info in strays))
+    return found
+
+
+async def _array(node: Node, reader: ChunkReader) -> ArrayStatistics:
+    present = await reader.present(node.layers)
+    references = sum(layer.count for layer in node.layers)
+    if present is None:
+        return ArrayStatistics(node.path, 0, 0, 0, 0, len(node.layers), references)
+    source, length = present.source, present.length
+    native = (source >= 0) & (source < VIRTUAL)
+    return ArrayStatistics(
+        node.path,
+        int((source != DELETED).sum()),
+        int(length[native].sum()),
+        int(length[source >= VIRTUAL].sum()),
+        int(length[source == INLINE].sum()),
+        len(node.layers),
+        references,
+    )
+
+
+# -- packs ----------------------------------------------------------------------------------------------------------
+
+
+async def _packs(inventory: Inventory, states: Sequence[State], reader: ChunkReader) -> PackStatistics:
+    """Add up what states use of each pack, one array at a time: what several have in common counts once."""
+    shelf = inventory.packs
+    live = np.zeros(len(shelf), dtype=np.int64)
+    versions: dict[bytes, dict[tuple[bytes, ...], Node]] = {}
+    for state in states:
+        for node in state.nodes.values():
+            if node.layers:
+                versions.setdefault(node.id, {})[tuple([layer.id for layer in node.layers])] = node
+    for nodes in versions.values():
+        found = [await _native(inventory, node, reader) for node in nodes.values()]
+        rows = np.unique(np.concatenate(found), axis=0)
+        np.add.at(live, rows[:, 0], rows[:, 2])
+    live = np.minimum(live, shelf.sizes)  # arrays may have chunks in common, and a pack its size at most
+    used = live > 0
+    tenths = np.ceil(10 * live[used] / shelf.sizes[used]).astype(np.int64).clip(1, 10)
+    counts = np.bincount(tenths, minlength=11)[1:]
+    return PackStatistics(
+        len(shelf), int(shelf.sizes.sum()), int(live.sum()), int((~used).sum()), tuple(counts.tolist())
+    )
+
+
+async def _native(inventory: Inventory, node: Node, reader: ChunkReader) -> Int64s:
+    """Return pack, offset and length of the chunks of an array that are in packs, one row each."""
+    present = await reader.present(node.layers)
+    if present is None or not present.packs:
+        return np.empty((0, 3), dtype=np.int64)
+    native = (present.source >= 0) & (present.source < VIRTUAL)
+    places = inventory.packs.find(b"".join(present.packs))[present.source[native]]
+    columns: Int64s = np.stack((places, present.offset[native], present.length[native]), axis=1)
+    kept: Int64s = columns[places >= 0]
+    return kept
+
+
+# -- snapshots ------------------------------------------------------------------------------------------------------
+
+
+async def _newest_rows(log: BranchLog, tip: Tip, limit: int) -> list[SnapshotRow]:
+    rows: list[SnapshotRow] = []
+    if limit:
+        async for page in ancestry(log, tip):
+            rows += page
+            if len(rows) >= limit:
+                break
+    return rows[:limit]
+
+
+def _rate(rows: Sequence[SnapshotRow]) -> CommitRate:
+    times = [row.time for row in rows]
+    newest, oldest = max(times, default=0), min(times, default=0)
+    return CommitRate(
+        len(rows),
+        sum(time >= newest - _HOUR_US for time in times),
+        sum(time >= newest - _DAY_US for time in times),
+        (len(rows) - 1) * _DAY_US / (newest - oldest) if newest > oldest else None,
+    )
+
+
+class _Snapshots:
+    """Works out what the newest snapshots of a log cost, with the layers of one state at a time."""
+
+    def __init__(self, log: BranchLog, reader: ChunkReader, inventory: Inventory) -> None:
+        self._log = log
+        self._reader = reader
+        self._inventory = inventory
+        self._bytes: dict[bytes, int] = {}
+
+    async def of(self, tip: Tip, rows: Sequence[SnapshotRow]) -> list[SnapshotStatistics]:
+        """Return statistics of some snapshots, newest first; those of another log, or expired, are left out."""
+        life = tip.state.life
+        # An amended snapshot is in the log, too; that one is not listed.
+        wanted = {row.id: row for row in rows if max(life.start, life.expired) < row.sequence <= tip.state.sequence}
+        if not wanted:
+            return []
+        first = min(row.sequence for row in wanted.values())
+        known = tip.state.checkpoint
+        hint = None if known is None or known.sequence >= first else Hint(known.sequence, known.id)
+        state = (await load_tip(self._log, hint, at=first - 1)).state
+        builder = StateBuilder(state)
+        total = await self._bytes_of([layer for node in state.nodes.values() for layer in node.layers])
+        found: list[SnapshotStatistics] = []
+        for at in range(first, tip.state.sequence + 1, _RECORDS_AT_ONCE):
+            last = min(at + _RECORDS_AT_ONCE - 1, tip.state.sequence)
+            for passed in await passed_between(self._log, at - 1, last):
+                if isinstance(passed.entry, Rewrite):
+                    nodes = [item.node for item in passed.entry.replacements]
+                    before = await self._of_nodes(builder, nodes)
+                    builder.rewrite(passed.sequence, passed.entry.replacements)
+                    total += await self._of_nodes(builder, nodes) - before
+                for resolved in passed.transactions:
+                    item, log, _ = resolved
+                    nodes = [change.id for change in log.nodes] + [change.node for change in log.chunks]
+                    before = await self._of_nodes(builder, nodes)
+                    builder.commit(passed.sequence, [resolved])
+                    total += await self._of_nodes(builder, nodes) - before
+                    if item.id in wanted:
+                        layers = [change.layer for change in log.chunks]
+                        shared = max(total - await self._bytes_of(layers), 0)
+                        unique = await self._unique(item, layers)
+                        found.append(SnapshotStatistics(id_to_text(item.id), item.time, unique, shared))
+        return found[::-1]
+
+    async def _of_nodes(self, builder: StateBuilder, identifiers: Iterable[bytes]) -> int:
+        """Return the bytes of chunks that the layers of some nodes refer to."""
+        state = builder.peek()
+        nodes = [state.by_id(identifier) for identifier in dict.fromkeys(identifiers)]
+        return await self._bytes_of([layer for node in nodes if node is not None for layer in node.layers])
+
+    async def _bytes_of(self, layers: Sequence[Layer]) -> int:
+        new = list({layer.id: layer for layer in layers if layer.id not in self._bytes}.values())
+        for at in range(0, len(new), _AT_ONCE):
+            part = new[at : at + _AT_ONCE]
+            manifests = await asyncio.gather(*map(self._reader.manifests.load, part))
+            for layer, manifest in zip(part, manifests, strict=True):
+                native = manifest.source < manifest.pack_count
+                self._bytes[layer.id] = int(manifest.length[native].sum(dtype=np.int64))
+        return sum(self._bytes[layer.id] for layer in layers)
+
+    async def _unique(self, item: Transaction, layers: Sequence[Layer]) -> int:
+        shelves = self._inventory
+        packs = item.packs
+        if packs is None:  # they are too many for the record: the manifests name them
+            manifests = [await self._reader.manifests.load(layer) for layer in layers]
+            packs = b"".join(manifest.packs for manifest in manifests)
+        objects = b"".join(layer.id for layer in layers if layer.inline is None and layer.attachment is None)
+        total = _sizes(shelves.packs, packs) + _sizes(shelves.manifests, objects)
+        total += sum(len(layer.inline or b"") for layer in layers)
+        return total + (_sizes(shelves.transactions, item.log) if isinstance(item.log, bytes) else 0)
+
+
+def _sizes(shelf: Shelf, ids: bytes) -> int:
+    places = np.unique(shelf.find(ids))
+    return int(shelf.sizes[places[places >= 0]].sum())
