@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import zarr
 
-from arraystore import ConflictDetector, Repository, SessionExpiredError
+from arraystore import ConflictDetector, Repository, SessionExpiredError, SnapshotNotFoundError
 from arraystore.format.ids import id_from_text, id_to_text
 from tests.sessionops.worlds import commit, contents, created, deleted, put, world
 
@@ -127,3 +127,21 @@ def test_a_collection_that_begins_while_a_revert_is_prepared_only_makes_it_begin
     assert id_from_text(id_to_text(announced[1])) > announced[0]
     assert repository.lookup_branch("main") == reverted
     assert values(repository) == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("collected", [False, True])
+def test_a_snapshot_whose_predecessor_has_expired_cannot_be_reverted_or_picked(collected: bool) -> None:
+    repository = world()
+    commit(repository, put("g/a", 0, 10))
+    snapshot = commit(repository, put("g/a", 1, 20))
+    commit(repository, put("g/a", 2, 30))
+    repository.expire_snapshots(now(), keep_last=2)
+    if collected:
+        repository.garbage_collect(now(), full=True)
+    assert snapshot in [info.id for info in repository.ancestry(branch="main")]
+    fresh = Repository.open(repository.storage)
+    with pytest.raises(SnapshotNotFoundError, match="cannot be reverted: the one before it"):
+        fresh.revert(snapshot)
+    with pytest.raises(SnapshotNotFoundError, match="cannot be cherry-picked: the one before it"):
+        fresh.cherry_pick(snapshot)
+    assert values(repository) == [10, 20, 30, 4, 5, 6]
