@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Literal
 
 from arraystore.commit.branch import Tip
 from arraystore.commit.solvers import ConflictDetector
 from arraystore.errors import InvalidInputError
-from arraystore.maintenance.compact import Budget, CompactionProgress, CompactionSummary, compact, fold_all
-from arraystore.repository_base import RepositoryBase
+from arraystore.maintenance.collection.summary import Progress
+from arraystore.maintenance.compact import Budget, CompactionSummary, compact, fold_all
+from arraystore.repository_care import CareMixin
 from arraystore.runtime import run
 from arraystore.session import Session
 
 __all__ = ["CompactionMixin"]
 
 
-class CompactionMixin(RepositoryBase):
+class CompactionMixin(CareMixin):
     """Fewer objects and requests for the same data."""
 
     def compact(
@@ -27,7 +27,7 @@ class CompactionMixin(RepositoryBase):
         max_seconds: float | None = None,
         min_live: float = 0.5,
         dry_run: bool = False,
-        progress: Callable[[CompactionProgress], None] | None = None,
+        progress: Progress | None = None,
     ) -> CompactionSummary:
         """Make reading a branch faster and its storage smaller, without a change of data or history.
 
@@ -51,7 +51,7 @@ class CompactionMixin(RepositoryBase):
         dry_run
             Whether to write nothing, and tell what would be done.
         progress
-            Told now and then how far it is.
+            Told what is being done, how much of it is done, and of how much.
 
         Raises
         ------
@@ -81,7 +81,7 @@ class CompactionMixin(RepositoryBase):
         max_seconds: float | None = None,
         min_live: float = 0.5,
         dry_run: bool = False,
-        progress: Callable[[CompactionProgress], None] | None = None,
+        progress: Progress | None = None,
     ) -> CompactionSummary:
         """Asynchronous twin of `compact`."""
         if not 0 <= min_live <= 1:
@@ -94,7 +94,7 @@ class CompactionMixin(RepositoryBase):
         now = context.environment.now_us()
         deadline = None if max_seconds is None else now + int(min(max_seconds, 1e9) * 1e6)
         summary, tip = await compact(
-            context.log(branch),
+            self._grounds(),
             tip,
             context.reader,
             context.config.pack_settings(),
@@ -152,7 +152,7 @@ class CompactionMixin(RepositoryBase):
         if commit_method not in ("new_commit", "amend"):
             raise InvalidInputError(f"commit_method is 'new_commit' or 'amend', not {commit_method!r}")
         context = self._context
-        tip = await fold_all(context.log(branch), await context.tip(branch), context.reader)
+        tip = await fold_all(self._grounds(), await context.tip(branch), context.reader)
         self._rewritten(tip)
         session = Session(context, await context.tip(branch), branch)
         session.default_metadata = dict(self._default_metadata)

@@ -7,7 +7,6 @@ continued by the next one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from arraystore.commit.admission import check_open
@@ -16,12 +15,14 @@ from arraystore.commit.log import BranchLog
 from arraystore.commit.packs import PackSettings, pack_key
 from arraystore.commit.reader import ChunkReader
 from arraystore.format.node import Node
+from arraystore.maintenance.collection.summary import Progress
 from arraystore.maintenance.exchange import Exchange, Exchanged, delete_leftovers, exchange
 from arraystore.maintenance.full_fold import fold_fully
+from arraystore.maintenance.grounds import Grounds
 from arraystore.maintenance.repacking import Repacker
 from arraystore.maintenance.selection import Selection, select
 
-__all__ = ["Budget", "CompactionProgress", "CompactionSummary", "compact", "fold_all"]
+__all__ = ["Budget", "CompactionSummary", "compact", "fold_all"]
 
 _ROUNDS = 6
 """Most times that a run looks whether something is left: what came in between, or what a collection has overtaken."""
@@ -85,25 +86,6 @@ class CompactionSummary:
 
 
 @dataclass(frozen=True)
-class CompactionProgress:
-    """How far a compaction is.
-
-    Parameters
-    ----------
-    stage
-        ``"folding"`` or ``"packing"``.
-    objects
-        Arrays folded so far, or chunks copied.
-    bytes
-        Written so far, in all stages.
-    """
-
-    stage: str
-    objects: int
-    bytes: int
-
-
-@dataclass(frozen=True)
 class Budget:
     """How much a compaction may do.
 
@@ -123,6 +105,7 @@ class Budget:
 class _Run:
     """One compaction."""
 
+    grounds: Grounds
     log: BranchLog
     tip: Tip
     reader: ChunkReader
@@ -130,7 +113,7 @@ class _Run:
     budget: Budget
     min_live: float
     summary: CompactionSummary
-    progress: Callable[[CompactionProgress], None] | None
+    progress: Progress
     changed: bool = False
     exhausted: bool = False
     folded: set[bytes] = field(default_factory=set[bytes])
@@ -158,11 +141,6 @@ class _Run:
             return None
         return max(0, self.budget.max_bytes - self.summary.bytes_read - self.summary.bytes_written)
 
-    def report(self, stage: str, objects: int) -> None:
-        """Tell how far the run is."""
-        if self.progress is not None:
-            self.progress(CompactionProgress(stage, objects, self.summary.bytes_written))
-
     def add(self, **more: int) -> None:
         """Add to the numbers of the summary."""
         self.summary = replace(self.summary, **{name: getattr(self.summary, name) + n for name, n in more.items()})
@@ -173,9 +151,11 @@ class _Run:
         """Fold all arrays."""
         waiting: list[Exchange] = []
         size = 0
-        for node in _with_layers(self.tip):
+        nodes = _with_layers(self.tip)
+        for done, node in enumerate(nodes):
             if not self.goes_on():
                 break
+            self.progress("folding arrays", done, len(nodes))
             plan = await fold_fully(self.reader, self.log.environment, node, write=not self.summary.dry_run)
             if plan.scattered:
                 self.left.add(node.path)
@@ -184,7 +164,6 @@ class _Run:
             size += plan.bytes_written
             if len(waiting) >= _ARRAYS_AT_ONCE or size > _BYTES_AT_ONCE:
                 await self.commit(waiting)
-                self.report("folding", len(self.folded))
                 waiting, size = [], 0
         await self.commit(waiting)
 
@@ -207,7 +186,7 @@ class _Run:
         """Write anew the packs that are worth it."""
         if not self.goes_on():
             return
-        found = await select(self.log, self.tip, self.reader, self.settings, self.min_live)
+        found = await select(self.grounds, self.tip.state, self.reader, self.settings, self.min_live)
         if self.packs_before is None:
             self.packs_before = found.packs
         most = self.bytes_left()
@@ -233,7 +212,7 @@ class _Run:
             result = await self.commit(items)
             named.update(pack for item in result.done for pack in item.packs)
             given_up = given_up or bool(result.lost or result.fenced)
-            self.report("packing", self.summary.chunks_copied + repacker.chunks_copied)
+            self.progress("copying bytes", repacker.bytes_read, int(chosen.used.sum()))
         await delete_leftovers(self.log.storage, [pack_key(pack) for pack in repacker.packs if pack not in named])
         self.add(
             bytes_read=repacker.bytes_read,
@@ -246,7 +225,7 @@ class _Run:
 
 
 async def compact(
-    log: BranchLog,
+    grounds: Grounds,
     tip: Tip,
     reader: ChunkReader,
     settings: PackSettings,
@@ -254,10 +233,10 @@ async def compact(
     budget: Budget,
     min_live: float,
     dry_run: bool,
-    progress: Callable[[CompactionProgress], None] | None,
+    progress: Progress | None,
 ) -> tuple[CompactionSummary, Tip]:
     """Compact a branch; see `Repository.compact`."""
-    run = _begin(log, tip, reader, settings, budget, min_live, dry_run, progress)
+    run = _begin(grounds, tip, reader, settings, budget, min_live, dry_run, progress)
     for _ in range(1 if dry_run else _ROUNDS):
         run.changed = False
         await run.fold()
@@ -268,9 +247,9 @@ async def compact(
     return _end(run), run.tip
 
 
-async def fold_all(log: BranchLog, tip: Tip, reader: ChunkReader) -> Tip:
+async def fold_all(grounds: Grounds, tip: Tip, reader: ChunkReader) -> Tip:
     """Fold the layers of all arrays of a branch, and nothing else."""
-    run = _begin(log, tip, reader, PackSettings(), Budget(), 0.0, False, None)
+    run = _begin(grounds, tip, reader, PackSettings(), Budget(), 0.0, False, None)
     for _ in range(_ROUNDS):
         run.changed = False
         await run.fold()
@@ -281,24 +260,25 @@ async def fold_all(log: BranchLog, tip: Tip, reader: ChunkReader) -> Tip:
 
 
 def _begin(
-    log: BranchLog,
+    grounds: Grounds,
     tip: Tip,
     reader: ChunkReader,
     settings: PackSettings,
     budget: Budget,
     min_live: float,
     dry_run: bool,
-    progress: Callable[[CompactionProgress], None] | None,
+    progress: Progress | None,
 ) -> _Run:
     closed = check_open(tip.state)
     if closed is not None and not (dry_run and tip.state.life.read_only):
         raise closed
+    log = grounds.log(tip.state.branch)
     nodes = _with_layers(tip)
     layers = sum(len(node.layers) for node in nodes)
     summary = CompactionSummary(
         log.branch, dry_run, arrays=len(nodes), layers_before=layers, layers_after=layers if dry_run else 0
     )
-    return _Run(log, tip, reader, settings, budget, min_live, summary, progress)
+    return _Run(grounds, log, tip, reader, settings, budget, min_live, summary, progress or _silent)
 
 
 def _end(run: _Run) -> CompactionSummary:
@@ -317,3 +297,7 @@ def _end(run: _Run) -> CompactionSummary:
 
 def _with_layers(tip: Tip) -> list[Node]:
     return [node for node in tip.state.nodes.values() if node.layers]
+
+
+def _silent(_what: str, _done: int, _total: int | None) -> None:
+    """Tell nobody."""

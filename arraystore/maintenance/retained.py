@@ -1,24 +1,25 @@
-"""How much of some packs the retained snapshots of a branch use.
+"""How much of some packs the retained snapshots of all branches and tags use.
 
 A snapshot uses what its layers say, but for what newer layers say of the same cells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from arraystore.commit.branch import Tip, load_checkpoint
-from arraystore.commit.history import read_survivors
+from arraystore.commit.branch import load_checkpoint
 from arraystore.commit.log import BranchLog
 from arraystore.commit.reader import ChunkReader
+from arraystore.commit.retention import Stretch
 from arraystore.commit.state import State
 from arraystore.format.layer import Layer
 from arraystore.format.manifest import Manifest
 from arraystore.format.record import Birth, Commit, Reset, Rewrite
+from arraystore.maintenance.grounds import Grounds
 from arraystore.maintenance.live_fraction import PackIds, ids_of, manifests_of, positions, visible
 
 __all__ = ["retained_bytes"]
@@ -29,33 +30,42 @@ _ROWS_AT_ONCE = 1 << 20
 Int64s = npt.NDArray[np.int64]
 
 
-async def retained_bytes(log: BranchLog, tip: Tip, reader: ChunkReader, wanted: PackIds) -> Int64s:
-    """Return how many bytes of some packs the retained snapshots of a branch use.
-
-    These are the state that the newest expiry has left as the oldest one, the older snapshots that it has spared, the
-    newest state, and whatever the records in between brought in.
+async def retained_bytes(grounds: Grounds, reader: ChunkReader, wanted: PackIds) -> Int64s:
+    """Return how many bytes of some packs the retained snapshots use.
 
     Parameters
     ----------
-    log, tip
-        The branch.
+    grounds
+        The repository: a pack that another branch or a tag keeps is not released by a rewrite of this one.
     reader
         Where manifests come from.
     wanted
         Ids of the packs, ascending.
     """
+    table = await grounds.repository_log.table()
+    kept = await grounds.kept(await grounds.tips(table), [tag.origin for tag in table.tags.values()])
     retained = _Retained(reader, wanted)
-    life = tip.state.life
-    await retained.add_state(tip.state)
-    checkpoints = [] if life.base is None else [life.base]
-    for first in range(life.expired + 1, tip.sequence + 1, _RECORDS_AT_ONCE):
-        last = min(first + _RECORDS_AT_ONCE - 1, tip.sequence)
-        checkpoints += await _add_records(retained, log, first, last)
-    survivors = await read_survivors(log, life)
-    checkpoints += survivors.checkpoints if survivors is not None else ()
-    for checkpoint in checkpoints:
-        await retained.add_state(await load_checkpoint(log.storage, checkpoint))
+    checkpoints = [tag.origin.checkpoint for tag in table.tags.values()]
+    for branch, part in kept.items():
+        log = grounds.log(branch)
+        for first, last in _windows(part.stretches):
+            checkpoints += await _add_records(retained, log, first, last)
+        checkpoints += [stretch.bottom for stretch in part.stretches if stretch.bottom is not None]
+        checkpoints += [checkpoint for _, checkpoint in part.survivors.values()]
+    for checkpoint in dict.fromkeys(checkpoints):
+        await retained.add_state(await load_checkpoint(grounds.storage, checkpoint))
     return retained.bytes()
+
+
+def _windows(stretches: Sequence[Stretch]) -> Iterator[tuple[int, int]]:
+    """Yield the records of stretches, each once, some thousands at a time."""
+    at = 0
+    for stretch in sorted(stretches, key=lambda each: (each.first, each.last)):
+        at = max(at, stretch.first)
+        while at <= stretch.last:
+            last = min(at + _RECORDS_AT_ONCE - 1, stretch.last)
+            yield at, last
+            at = last + 1
 
 
 async def _add_records(retained: _Retained, log: BranchLog, first: int, last: int) -> list[bytes]:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from arraystore.commit.branch import Tip
-from arraystore.commit.log import BranchLog
 from arraystore.commit.packs import PackSettings
 from arraystore.commit.reader import ChunkReader
+from arraystore.commit.state import State
+from arraystore.maintenance.grounds import Grounds
 from arraystore.maintenance.live_fraction import PackIds, pack_sizes, pack_use
 from arraystore.maintenance.retained import retained_bytes
 
@@ -58,13 +58,17 @@ class Selection:
         return len(self.ids)
 
 
-async def select(log: BranchLog, tip: Tip, reader: ChunkReader, settings: PackSettings, min_live: float) -> Selection:
+async def select(
+    grounds: Grounds, state: State, reader: ChunkReader, settings: PackSettings, min_live: float
+) -> Selection:
     """Choose packs to be written anew.
 
     Parameters
     ----------
-    log, tip
-        The branch.
+    grounds
+        The repository.
+    state
+        The newest snapshot of the branch.
     reader
         Where manifests come from.
     settings
@@ -72,7 +76,7 @@ async def select(log: BranchLog, tip: Tip, reader: ChunkReader, settings: PackSe
     min_live
         A pack is kept where at least this part of it is used by retained snapshots.
     """
-    use = await pack_use(reader, tip.state, settings.own_object)
+    use = await pack_use(reader, state, settings.own_object)
     count = len(use.ids) + use.single
     doubtful = use.used < max(min_live, 1 / _SMALL) * settings.target
     ids, used = use.ids[doubtful], use.used[doubtful]
@@ -80,7 +84,7 @@ async def select(log: BranchLog, tip: Tip, reader: ChunkReader, settings: PackSe
     sparse = np.zeros(len(ids), dtype=np.bool_)
     thin = np.flatnonzero((used < min_live * sizes) & (sizes > 0))
     if len(thin):
-        live = await retained_bytes(log, tip, reader, ids[thin])
+        live = await retained_bytes(grounds, reader, ids[thin])
         sparse[thin] = live < min_live * sizes[thin]
     small = np.flatnonzero(~sparse & (sizes > 0) & (sizes * _SMALL < settings.target))
     merged = np.zeros(len(ids), dtype=np.bool_)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
@@ -10,13 +10,10 @@ import zarr
 from zarr.core.buffer import cpu
 
 from arraystore import ConflictDetector, Repository, in_memory_storage
-from arraystore.commit.packs import pack_key
-from arraystore.errors import InvalidInputError, RefNotFoundError, StorageError
-from arraystore.format.ids import ID_BYTES
-from arraystore.format.record import Rewrite
-from arraystore.maintenance import exchange, full_fold
-from arraystore.storage import CountingStorage, Fault, FaultyStorage, Storage
-from tests.commit.support import DistantStorage, entries, keys, objects, rewrites_in
+from arraystore.errors import InvalidInputError, RefNotFoundError
+from arraystore.maintenance import full_fold
+from arraystore.storage import CountingStorage, Storage
+from tests.commit.support import DistantStorage, keys, objects, rewrites_in
 from tests.maintenance.worlds import (
     CHUNK,
     COLUMNS,
@@ -28,8 +25,6 @@ from tests.maintenance.worlds import (
     create,
     expire,
     layer_counts,
-    manifests_unnamed,
-    packs_ever_used,
     packs_used,
     tip_of,
     with_rows,
@@ -266,6 +261,36 @@ def test_a_lower_live_fraction_rewrites_less() -> None:
     assert world.repository.compact(dry_run=True, min_live=1.0).packs_rewritten == 8
 
 
+@pytest.mark.parametrize("by", ["branch", "tag"])
+def test_a_pack_that_another_branch_or_a_tag_keeps_is_not_copied(by: str) -> None:
+    world = full_packs()
+    old = list(world.held)[1]
+    if by == "tag":
+        world.repository.create_tag("v1", old)
+    else:
+        world.repository.create_branch("other", old)
+    world.repository.expire_snapshots(datetime.now(UTC))
+    summary = world.repository.compact()
+    assert (summary.packs_rewritten, summary.complete) == (0, True)
+    if by == "tag":
+        world.repository.delete_tag("v1")
+    else:
+        world.repository.delete_branch("other")
+    world.repository.expire_snapshots(datetime.now(UTC))
+    assert world.repository.compact().packs_rewritten == 8
+    world.check([])
+
+
+def test_the_other_branch_may_be_compacted_and_shares_what_it_kept() -> None:
+    world = full_packs()
+    world.repository.create_branch("other", list(world.held)[1])
+    before = packs_used(world.storage)
+    summary = world.repository.compact(branch="other")
+    assert (summary.packs_rewritten, summary.complete) == (0, True)
+    assert packs_used(world.storage) == before
+    world.check()
+
+
 # -- dry runs and budgets -----------------------------------------------------------------------------------------
 
 
@@ -410,129 +435,6 @@ def _in_manifests_of(limit: int):  # type: ignore[no-untyped-def]
     from arraystore.format.references import to_manifests
 
     return lambda references: to_manifests(references, limit)
-
-
-# -- others meanwhile ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("operation", "prefix"),
-    [("put", "manifests/"), ("put", "chunks/"), ("get_ranges", "chunks/"), ("put_if_absent", "refs/branch/main/")],
-)
-def test_a_chunk_that_is_written_meanwhile_wins(operation: str, prefix: str) -> None:
-    world = with_rows()
-    storage = Meanwhile(world.storage, operation, prefix, lambda: world.write_row(7))
-    summary = Repository.open(storage).compact()
-    assert storage.happened
-    assert summary.complete
-    world.check()
-    assert len(layer_counts(world.storage)) == 1
-
-
-@pytest.mark.parametrize("prefix", ["manifests/", "chunks/"])
-def test_what_is_prepared_for_an_array_that_is_deleted_meanwhile_is_deleted_too(prefix: str) -> None:
-    world = with_rows(names=("a", "b"))
-
-    def delete(group: zarr.Group, _: np.random.Generator) -> None:
-        del group["b"]
-
-    storage = Meanwhile(world.storage, "put", prefix, lambda: world.write(delete))
-    assert Repository.open(storage).compact().complete
-    assert storage.happened
-    world.check()
-    assert set(keys(world.storage, "chunks/")) == packs_ever_used(world)
-    assert manifests_unnamed(world) == set()
-
-
-def test_two_compactions_at_a_time_leave_the_data_and_nothing_behind() -> None:
-    world = with_rows()
-    storage = Meanwhile(world.storage, "put", "chunks/", world.repository.compact)
-    assert Repository.open(storage).compact().complete
-    assert storage.happened
-    world.check()
-    assert set(keys(world.storage, "chunks/")) == packs_ever_used(world)
-    assert manifests_unnamed(world) == set()
-
-
-def test_a_layer_of_the_same_id_that_says_something_else_is_not_replaced() -> None:
-    """A layer that was moved keeps its id: a rewrite of what it was would put chunks where they were before."""
-    world = with_rows(rows=2)
-    node = tip_of(world.storage).state.nodes["a"]
-    first, second = node.layers
-    moved = type(first)(first.id, first.box.shifted((1, 0)), first.count, first.deletions, shift=(1, 0))
-    item = exchange.Exchange(node.id, (moved,), (second,))
-    assert not item.fits(tip_of(world.storage).state)
-    assert exchange.Exchange(node.id, (first,), (second,)).fits(tip_of(world.storage).state)
-
-
-@pytest.mark.parametrize(
-    ("operation", "prefix"),
-    [("put", "manifests/"), ("put", "chunks/"), ("get_ranges", "chunks/"), ("put_if_absent", "refs/branch/main/")],
-)
-def test_what_a_collection_has_overtaken_is_thrown_away_and_done_again(operation: str, prefix: str) -> None:
-    from arraystore.format.record import Fence
-    from tests.maintenance.worlds import append
-
-    world = with_rows(rows=12)
-    marks: list[bytes] = []
-
-    def collect() -> None:
-        mark = (2**46).to_bytes(6, "big") + bytes(6)  # by a clock that is far ahead
-        marks.append(mark)
-        append(world.storage, Fence(mark, 0))
-
-    storage = Meanwhile(world.storage, operation, prefix, collect)
-    summary = Repository.open(storage).compact()
-    assert storage.happened
-    assert summary.complete
-    log = entries(world.storage)
-    fence = next(number for number, entry in log.items() if isinstance(entry, Fence))
-    known: set[bytes] = set()
-    for number, entry in log.items():
-        if isinstance(entry, Rewrite):
-            added = {layer.id for item in entry.replacements for layer in item.added}
-            packs = entry.packs or b""
-            added |= {packs[at : at + ID_BYTES] for at in range(0, len(packs), ID_BYTES)}
-            if number > fence:
-                assert all(identifier > marks[0] for identifier in added - known)
-            known |= added
-    assert any(number > fence for number, entry in log.items() if isinstance(entry, Rewrite))
-    world.check()
-    assert set(keys(world.storage, "chunks/")) == packs_ever_used(world)
-    assert manifests_unnamed(world) == set()
-
-
-def test_every_new_pack_is_named_by_the_record_that_brings_it_in() -> None:
-    world = with_rows()
-    before = set(keys(world.storage, "chunks/"))
-    world.repository.compact()
-    named: set[str] = set()
-    for entry in entries(world.storage).values():
-        if isinstance(entry, Rewrite):
-            packs = entry.packs
-            assert packs is not None
-            named |= {pack_key(packs[at : at + ID_BYTES]) for at in range(0, len(packs), ID_BYTES)}
-    assert named == set(keys(world.storage, "chunks/")) - before
-
-
-# -- crashes ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_compaction_that_stops_at_any_request_leaves_a_repository_that_the_next_one_completes(when: str) -> None:
-    begin = with_rows(rows=6)
-    requests = CountingStorage(begin.copy().storage)
-    Repository.open(requests).compact()
-    for first in range(1, len(requests.log) + 1):
-        world = begin.copy()
-        faulty = FaultyStorage(world.storage, [Fault("*", when=when, first=first, times=None)])  # type: ignore[arg-type]
-        with contextlib.suppress(StorageError):  # nobody is told of leftovers that are not deleted
-            Repository.open(faulty).compact()
-        assert faulty.injected
-        world.check()
-        assert world.repository.compact().complete
-        assert layer_counts(world.storage) == [6 * COLUMNS]
-        world.check([])
 
 
 # -- for programs that expect a commit ----------------------------------------------------------------------------
