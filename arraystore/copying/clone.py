@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from arraystore.copying.completeness import Completeness, check_complete
 from arraystore.copying.cut import Cut, Ends, fix_cut, list_ends
@@ -49,8 +49,9 @@ def clone_repository(
     """Copy a whole repository, with all branches, tags and history, to another storage, byte for byte.
 
     Writers of the source may go on: the clone is the repository as it was at the beginning.  What an interrupted clone
-    has written is not written again, and a clone that is called again takes over what was committed since.  Proposed
-    transactions that wait to be committed are not copied.
+    has written is not written again, and a clone that is called again takes over what was committed since; what was
+    collected at the source since stays at the target until there is a full collection there.  Proposed transactions
+    that wait to be committed are not copied.
 
     Objects of more than 64 MiB are read in parts; each is written in one piece, so that the largest one (a chunk that
     is an object of its own) has to fit into memory.
@@ -184,7 +185,10 @@ class _Clone:
             raise self._diverged(f"record {number} of the repository log")
 
     async def _same(self, key: str) -> bool:
-        return bytes(await self._source.get(key)) == bytes(await self._target.get(key))
+        try:
+            return bytes(await self._source.get(key)) == bytes(await self._target.get(key))
+        except ObjectNotFoundError:  # expired at the source since it was listed
+            return True
 
     def _diverged(self, what: str) -> CopyDivergedError:
         return CopyDivergedError(
@@ -207,26 +211,33 @@ class _Clone:
         """Copy records in ascending order; one by one where somebody may be reading."""
         self._tally.enter("refs")
         at_a_time = 1 if one_by_one else 16
-        for branch, (_, last) in sorted(cut.ends.branches.items()):
-            await self._copy_log(branch_prefix(branch), last, at_a_time)
-        await self._copy_log(REPOSITORY_LOG_PREFIX, cut.ends.repository, at_a_time)
+        for branch, (first, last) in sorted(cut.ends.branches.items()):
+            await self._copy_log(branch_prefix(branch), first, last, at_a_time)
+        await self._copy_log(REPOSITORY_LOG_PREFIX, 1, cut.ends.repository, at_a_time)
 
-    async def _copy_log(self, prefix: str, last: int, at_a_time: int) -> None:
+    async def _copy_log(self, prefix: str, first: int, last: int, at_a_time: int) -> None:
         def wanted(key: str) -> bool:
             number = read_record_key(prefix, key)
-            return number is not None and number <= last
+            return number is not None and first <= number <= last
 
         def taken(key: str, data: BytesLike) -> None:
             raise self._diverged(key)
 
-        left_out = len(self._tally.left_out)
+        there, _ = await _count(self._target, prefix, wanted)
+        _, oldest = await _count(self._source, prefix, wanted)
+        if oldest > first + there:  # before anything is written: whoever reads the target must not find a gap
+            raise self._expired(f"{prefix}{first + there:012d}")
         await self._copier.copy_prefix(prefix, wanted, at_a_time=at_a_time, absent=taken)
-        if len(self._tally.left_out) > left_out:
-            item = self._tally.left_out[left_out]
-            raise CopyIncompleteError(
-                f"{item.key}: {item.reason}. If snapshots expired at the source meanwhile, clone again: it goes on "
-                "from here. If not, verify the source"
-            )
+        there, _ = await _count(self._target, prefix, wanted)
+        if there < last - first + 1:
+            raise self._expired(f"{prefix}{first + there:012d}")
+
+    def _expired(self, key: str) -> CopyIncompleteError:
+        reasons = [item.reason for item in self._tally.left_out if item.key == key]
+        return CopyIncompleteError(
+            f"{key}: {reasons[0] if reasons else 'deleted at the source meanwhile'}. If snapshots expired at the "
+            "source while they were cloned, clone again: it goes on from here. If not, verify the source"
+        )
 
     # -- after ----------------------------------------------------------------------------------------------
 
@@ -257,6 +268,17 @@ class _Clone:
                 f"{self._target.location} overwrites an object that was to be created only if absent. Commits would be "
                 "lost here. Use a storage with conditional writes: S3, GCS, Azure, or a local directory"
             )
+
+
+async def _count(storage: Storage, prefix: str, wanted: Callable[[str], bool]) -> tuple[int, int]:
+    """Return how many records of a log there are among those wanted, and the number of the oldest one."""
+    count, oldest = 0, 0
+    async for page in storage.list(prefix):
+        for info in page:
+            if wanted(info.key):
+                oldest = oldest if count else read_record_key(prefix, info.key) or 0
+                count += 1
+    return count, oldest
 
 
 def _within(key: str, ends: Ends) -> bool:

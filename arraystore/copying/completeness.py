@@ -14,6 +14,7 @@ from arraystore.errors import FormatError, InvalidInputError, NotFoundError
 from arraystore.format.ids import ID_BYTES, id_from_text, id_to_text
 from arraystore.format.layer import Layer
 from arraystore.format.manifest import Manifest
+from arraystore.maintenance.collection.visible import visible_packs
 from arraystore.repository import Repository
 
 __all__ = ["Completeness", "check_complete"]
@@ -79,75 +80,115 @@ async def check_complete(repo: Repository, branches: Collection[str], known: Col
     known
         Ids of snapshots that are known to be complete, with all before them.
     """
-    found = Completeness()
-    packs = _Packs()
-    seen: set[bytes] = set()
+    check = _Check(repo)
+    for branch in sorted(set(branches) & await repo.list_branches_async()):
+        await check.list_snapshots(known, branch=branch)
+    for tag in sorted(await repo.list_tags_async()):
+        await check.list_snapshots(known, tag=tag)
+    await for_each(check.snapshots, check.need_all, _AT_A_TIME)
+    await check.compare_with_listing()
+    return check.found
 
-    async def check(snapshot: str) -> None:
+
+class _Check:
+    """A check in the making.
+
+    First all packs that any manifest names are compared with a listing.  Of those that are missing, a garbage
+    collection may have taken what no snapshot shows any more; so for these, and only these, it is worked out whether
+    some snapshot does.
+    """
+
+    def __init__(self, repo: Repository) -> None:
+        self._repo = repo
+        self._packs = _Packs()
+        self._layers: dict[bytes, bool] = {}
+        self._stacks: set[tuple[bytes, ...]] = set()
+        self._lacking = np.empty(0, dtype="S12")
+        self._shown: dict[bytes, str] = {}
+        self.snapshots: list[str] = []
+        self.found = Completeness()
+
+    async def list_snapshots(
+        self, known: Collection[str], *, branch: str | None = None, tag: str | None = None
+    ) -> None:
+        """Add the snapshots of a history that are not listed yet."""
+        listed = {*known, *self.snapshots}
         try:
-            session = await repo.readonly_session_async(snapshot_id=snapshot)
+            async for info in self._repo.async_ancestry(branch=branch, tag=tag):
+                if info.id in listed:
+                    break
+                self.snapshots.append(info.id)
         except (NotFoundError, FormatError) as error:
-            found.missing.append(LeftOut(f"snapshot {snapshot}", str(error)))
+            self._miss(f"history of {branch or tag}", str(error))
+
+    def _miss(self, key: str, reason: str) -> None:
+        self.found.missing.append(LeftOut(key, reason))
+
+    async def need_all(self, snapshot: str) -> None:
+        """Take note of what a snapshot's manifests name."""
+        try:
+            session = await self._repo.readonly_session_async(snapshot_id=snapshot)
+        except (NotFoundError, FormatError) as error:
+            self._miss(f"snapshot {snapshot}", str(error))
             return
         manifests = session.context.manifests
         nodes = session.hierarchy.state.nodes.values()
-        new = {layer.id: layer for node in nodes for layer in node.layers if layer.id not in seen}
-        seen.update(new)
+        new = {layer.id: layer for node in nodes for layer in node.layers if layer.id not in self._layers}
+        self._layers.update(dict.fromkeys(new, False))
 
         async def need(layer: Layer) -> None:
             try:
-                packs.need(await manifests.load(layer))
+                self._packs.need(await manifests.load(layer))
             except (NotFoundError, FormatError) as error:
-                found.missing.append(LeftOut(layer.key, f"{error} (snapshot {snapshot} needs it)"))
+                self._miss(layer.key, f"{error} (snapshot {snapshot} needs it)")
 
         await for_each(new.values(), need, _AT_A_TIME)
-        found.snapshots += 1
+        self.found.snapshots += 1
 
-    looked_at: set[str] = set()
-    for branch in sorted(set(branches) & await repo.list_branches_async()):
-        await for_each(await _snapshots(repo, found, looked_at, known, branch=branch), check, _AT_A_TIME)
-    for tag in sorted(await repo.list_tags_async()):
-        await for_each(await _snapshots(repo, found, looked_at, known, tag=tag), check, _AT_A_TIME)
-    await _check_packs(repo, packs, found)
-    return found
+    async def compare_with_listing(self) -> None:
+        """Find the packs that are not there, or not whole, and that a snapshot shows."""
+        ids, extents = self._packs.columns()
+        if not len(ids):
+            return
+        whole = np.zeros(len(ids), dtype=bool)
+        async for page in self._repo.storage.list(_CHUNKS):
+            there = np.array([_id_in(info.key) for info in page], dtype="S12")
+            sizes = np.array([info.size for info in page], dtype=np.int64)
+            at = np.minimum(np.searchsorted(ids, there), len(ids) - 1)
+            whole[at[(ids[at] == there) & (extents[at] <= sizes)]] = True
+        self._lacking = ids[~whole]
+        if not len(self._lacking) or self.found.missing:
+            return
+        self._layers.clear()
+        for snapshot in self.snapshots:
+            await self._find_shown(snapshot)
+        for pack, snapshot in sorted(self._shown.items()):
+            key = _CHUNKS + id_to_text(pack.ljust(ID_BYTES, b"\0"))  # numpy takes zeros at the end away
+            self._miss(key, f"is missing, or too short (snapshot {snapshot} needs it)")
 
+    async def _find_shown(self, snapshot: str) -> None:
+        """Find the lacking packs that a snapshot shows."""
+        session = await self._repo.readonly_session_async(snapshot_id=snapshot)
+        manifests = session.context.manifests
+        for node in session.hierarchy.state.nodes.values():
+            stack = tuple([layer.id for layer in node.layers])
+            if stack in self._stacks:
+                continue
+            self._stacks.add(stack)
+            for layer in node.layers:
+                if layer.id not in self._layers:
+                    manifest = await manifests.load(layer)
+                    self._layers[layer.id] = bool(len(self._among_lacking(manifest.packs)))
+            if not any(self._layers[identifier] for identifier in stack):
+                continue
+            async for packs in visible_packs(manifests, node.layers):
+                for pack in self._among_lacking(packs).tolist():
+                    self._shown.setdefault(pack, snapshot)
 
-async def _snapshots(
-    repo: Repository,
-    found: Completeness,
-    looked_at: set[str],
-    known: Collection[str],
-    *,
-    branch: str | None = None,
-    tag: str | None = None,
-) -> list[str]:
-    """Return the snapshots of a history that have not been looked at."""
-    new: list[str] = []
-    try:
-        async for info in repo.async_ancestry(branch=branch, tag=tag):
-            if info.id in known or info.id in looked_at:
-                break
-            new.append(info.id)
-    except (NotFoundError, FormatError) as error:
-        found.missing.append(LeftOut(f"history of {branch or tag}", str(error)))
-    looked_at.update(new)
-    return new
-
-
-async def _check_packs(repo: Repository, packs: _Packs, found: Completeness) -> None:
-    """Compare the packs that are needed with a listing."""
-    ids, extents = packs.columns()
-    if not len(ids):
-        return
-    whole = np.zeros(len(ids), dtype=bool)
-    async for page in repo.storage.list(_CHUNKS):
-        there = np.array([_id_in(info.key) for info in page], dtype="S12")
-        sizes = np.array([info.size for info in page], dtype=np.int64)
-        at = np.minimum(np.searchsorted(ids, there), len(ids) - 1)
-        whole[at[(ids[at] == there) & (extents[at] <= sizes)]] = True
-    for i in np.flatnonzero(~whole).tolist():
-        key = _CHUNKS + id_to_text(bytes(ids[i]).ljust(ID_BYTES, b"\0"))  # numpy takes zeros at the end away
-        found.missing.append(LeftOut(key, f"is missing, or has less than {extents[i]} bytes"))
+    def _among_lacking(self, packs: bytes) -> npt.NDArray[np.bytes_]:
+        ids = np.frombuffer(packs, dtype="S12")
+        found: npt.NDArray[np.bytes_] = ids[np.isin(ids, self._lacking)]
+        return found
 
 
 def _id_in(key: str) -> bytes:

@@ -133,9 +133,12 @@ async def _origins(source: Storage, branch: str, first: int, last: int) -> Async
     """Return where the snapshots come from that a branch took over from others, in some of its records."""
     prefix = branch_prefix(branch)
     newest = last
-    for number in carriers(first, last) if first <= last else ():
+    for number in carriers(first, last):
         key = record_key(prefix, number)
-        record = decode_record(key, await source.get(key), branch, number)
+        try:
+            record = decode_record(key, await source.get(key), branch, number)
+        except ObjectNotFoundError:  # expired since it was listed, and all before it
+            return
         for at, body in sorted(record.bodies().items()):
             if first <= at <= newest:
                 entry = decode_body(record_key(prefix, at), body, branch, at)
