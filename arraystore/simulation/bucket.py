@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from arraystore.errors import ObjectNotFoundError, StorageError
 from arraystore.storage.keys import check_key
@@ -29,16 +29,23 @@ class Bucket:
     ----------
     location
         Shown in messages.
+    clock
+        Tells when objects are written, in seconds.
 
     Attributes
     ----------
     objects
         The bytes of each object.
+    gone
+        Those of objects that were deleted, for whoever checks what has become of them.
     """
 
-    def __init__(self, location: str = "simulated://") -> None:
+    def __init__(self, location: str = "simulated://", clock: Callable[[], float] = float) -> None:
         self.location = location
+        self._clock = clock
+        self._written: dict[str, float] = {}
         self.objects: dict[str, bytes] = {}
+        self.gone: dict[str, bytes] = {}
         # Keys in order, by what comes before their last slash: new ones mostly come last there.
         self._folders: dict[str, list[str]] = {}
         self._old: dict[str, list[bytes]] = {}
@@ -81,6 +88,7 @@ class Bucket:
         elif key.startswith(HINTS):
             self._old.setdefault(key, []).append(old)
         self.objects[key] = data
+        self._written[key] = self._clock()
         return "written" if old is None else "overwritten"
 
     def put_if_absent(self, key: str, data: bytes) -> str:
@@ -91,6 +99,7 @@ class Bucket:
         check_key(key)
         self._add(key)
         self.objects[key] = data
+        self._written[key] = self._clock()
         return "written"
 
     def size(self, key: str) -> int:
@@ -100,7 +109,9 @@ class Bucket:
     def delete(self, keys: Sequence[str]) -> None:
         """Delete objects, if they are there."""
         for key in keys:
-            if self.objects.pop(key, None) is not None:
+            found = self.objects.pop(key, None)
+            if found is not None:
+                self.gone[key] = found
                 folder = self._folders[_folder(key)]
                 del folder[bisect_left(folder, key)]
 
@@ -124,7 +135,9 @@ class Bucket:
 
     def list(self, prefix: str, start_after: str) -> list[ObjectInfo]:
         """Return one page of a listing."""
-        return [ObjectInfo(key, len(self.objects[key])) for key in self.keys(prefix, start_after, PAGE)]
+        return [
+            ObjectInfo(key, len(self.objects[key]), self._written[key]) for key in self.keys(prefix, start_after, PAGE)
+        ]
 
 
 def _folder(key: str) -> str:

@@ -23,16 +23,20 @@ class Profile:
         What is special about it.
     workload, faults
         What a seed's random numbers make of it.
+    upkeep
+        Adds those who delete, expire, collect and compact.
     """
 
     says: str
     workload: Callable[[random.Random], Workload]
     faults: Callable[[random.Random], Faults]
+    upkeep: Callable[[random.Random, Workload], Workload] = lambda _, workload: workload
 
     def drawn(self, seed: int) -> tuple[Workload, Faults]:
         """Return what a seed makes of it."""
         rng = stream(seed, "profile")
-        return self.workload(rng), self.faults(rng)
+        workload, faults = self.workload(rng), self.faults(rng)
+        return self.upkeep(rng, workload), faults
 
 
 _FAULTY_SECONDS = (2.0, 20.0)
@@ -116,6 +120,29 @@ def _long(rng: random.Random) -> Workload:
     return replace(_ordinary(rng), writers=rng.randint(3, 5), turns=(25, 35), steps=(1, 2), think=0.05)
 
 
+def _lifecycle(rng: random.Random) -> Workload:
+    """Few nodes and many turns, so that there is a lot to forget."""
+    few = replace(_ordinary(rng), arrays=rng.randint(1, 2), groups=rng.randint(0, 1), turns=(4, 9), steps=(1, 3))
+    return replace(few, writers=rng.randint(1, 4), readers=rng.randint(0, 2), referrers=rng.choice((0, 1)))
+
+
+def _upkeep(rng: random.Random, workload: Workload) -> Workload:
+    return replace(
+        workload,
+        readers=max(1, workload.readers),
+        operators=rng.choice((0, 1, 1, 2)),
+        expirers=rng.choice((0, 1, 1)),
+        collectors=rng.choice((1, 1, 2)),
+        compactors=rng.choice((0, 0, 1)),
+        lingering=rng.choice((0.1, 0.4)),
+        linger=rng.choice((1.0, 5.0)),
+    )
+
+
+def _some_upkeep(rng: random.Random, workload: Workload) -> Workload:
+    return _upkeep(rng, workload) if rng.random() < 0.2 else workload
+
+
 def _mixed(rng: random.Random) -> Workload:
     kinds = (_ordinary, _ordinary, _busy, _hierarchy, _appends, _serial, _forks)
     return _long(rng) if rng.random() < 0.03 else rng.choice(kinds)(rng)
@@ -161,6 +188,7 @@ PROFILES: Mapping[str, Profile] = {
     "crashes": Profile("processes die and start again", _ordinary, _crashes),
     "pauses": Profile("processes stop for a while", _ordinary, _pauses),
     "long": Profile("enough commits for checkpoints and folds", _long, _swarm),
-    "mixed": Profile("any of these, with any mixture of faults", _mixed, _swarm),
+    "lifecycle": Profile("snapshots expire, refs are deleted, garbage is collected", _lifecycle, _swarm, _upkeep),
+    "mixed": Profile("any of these, with any mixture of faults", _mixed, _swarm, _some_upkeep),
 }
 """Kinds of runs."""

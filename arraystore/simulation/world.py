@@ -120,6 +120,10 @@ class Process(Sender):
         """Return what its clock shows."""
         return int((EPOCH + self._skew + self.world.loop.time()) * 1e6)
 
+    def set_clock(self, ahead: float) -> None:
+        """Put its clock ahead of the true time by so many seconds."""
+        self._skew = ahead
+
     async def sleep(self, seconds: float) -> None:
         """Wait for some time, for the protocol."""
         await asyncio.sleep(seconds)
@@ -237,7 +241,7 @@ class World:
         self.faults = faults or Faults.none()
         self.latencies = latencies or Latencies.s3()
         self.loop = SimulatedLoop()  # type: ignore[abstract] # what it leaves out, nothing here asks for
-        self.bucket = Bucket(f"simulated://{seed}")
+        self.bucket = Bucket(f"simulated://{seed}", self.loop.time)
         self.trace = Trace(keep_trace)
         self.processes: dict[str, Process] = {}
         self._total = Tally()

@@ -12,7 +12,7 @@ import msgpack
 from arraystore.simulation.checker.decoder import oldest_carried, record_key
 from arraystore.simulation.checker.decoding import body
 
-RECORD, TAG, CHECKPOINT, PAGE, HINT = 3, 4, 5, 8, 9
+RECORD, CHECKPOINT, PAGE, HINT, REPOSITORY = 3, 5, 8, 9, 12
 
 
 def enveloped(kind: int, value: Any) -> bytes:
@@ -75,5 +75,5 @@ def put_commit(
 ) -> int:
     """Write one more record with one transaction; returns its number."""
     note = msgpack.packb([message, None])
-    transaction = [identifier, parent, 1, 0, note, [nodes or [], chunks or []], 0]
+    transaction = [identifier, parent, 1, 0, note, [nodes or [], chunks or []], 0, None, b""]
     return put_record(objects, 1, [[transaction], refused])

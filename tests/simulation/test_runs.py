@@ -133,7 +133,7 @@ def test_conflicts_of_many_kinds_occur(some: list[Report]) -> None:
 def test_readers_see_everything_that_there_is_to_see(some: list[Report]) -> None:
     seen = Counter(type(each).__name__ for report in some for each in report.notes.seen)
     expected = {"ValueRead", "ListingRead", "TipLook", "Ancestry", "RefCreation", "RefLook", "RefListing"}
-    assert seen.keys() == expected
+    assert seen.keys() >= expected
 
 
 def test_every_chunk_is_written_with_bytes_of_its_own(some: list[Report]) -> None:

@@ -10,10 +10,12 @@ from arraystore.repository import MAIN, Repository
 from arraystore.simulation.actors import KINDS
 from arraystore.simulation.actors.documents import array_document, group_document
 from arraystore.simulation.actors.hand import Hand
+from arraystore.simulation.actors.operator import reopen
 from arraystore.simulation.actors.reader import read_all
 from arraystore.simulation.actors.scene import Scene
 from arraystore.simulation.actors.script import Part
 from arraystore.simulation.actors.steps import any_shape
+from arraystore.simulation.actors.upkeep import collect_all
 from arraystore.simulation.observations import Committed, Refused, Solver, Unknown
 from arraystore.simulation.world import Main, Process
 
@@ -126,4 +128,11 @@ def latecomer(scene: Scene) -> Main:
 
 
 async def _read(scene: Scene, process: Process) -> None:
-    await read_all(scene, process.name, await process.repository(scene.workload.config))
+    """Read everything; clean up where anybody has deleted anything, and read everything again."""
+    repo = await process.repository(scene.workload.config)
+    if scene.workload.forgets:
+        await reopen(scene, process.name, repo)
+        await read_all(scene, process.name, repo)
+        await collect_all(scene, process.name, repo)
+        repo = await process.repository(scene.workload.config)
+    await read_all(scene, process.name, repo)

@@ -12,9 +12,10 @@ from arraystore.errors import MergeConflictError, StorageError
 from arraystore.fork_session import rebuild_fork_async
 from arraystore.forks import OnOverlap
 from arraystore.simulation.actors.hand import Hand
+from arraystore.simulation.actors.losses import LOST
 from arraystore.simulation.actors.scene import Scene, draw
 from arraystore.simulation.actors.steps import steps
-from arraystore.simulation.observations import Create, Delete, ListingRead, Operation, Transaction, ValueRead
+from arraystore.simulation.observations import Create, Delete, ListingRead, Missing, Operation, Transaction, ValueRead
 from arraystore.simulation.world import Process
 
 __all__ = ["fork_out"]
@@ -111,6 +112,10 @@ async def _work(
         brought.payload = await fork.changes_async()
         return brought
     except StorageError:
+        return None
+    except LOST as error:
+        gone = Missing(process.name, "snapshot", noted.base, type(error).__name__, noted.began, scene.clock())
+        scene.notes.see(gone)
         return None
     except Exception as error:  # noqa: BLE001 - it is reported, and the others go on
         scene.errors.append((process.name, f"a fork of {noted.label}", error))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 
+from arraystore.errors import RefNotFoundError
 from arraystore.repository import MAIN, Repository
 from arraystore.session import Session
 from arraystore.simulation.actors.hand import session_get, session_list
+from arraystore.simulation.actors.losses import lost_branch, lost_snapshot
 from arraystore.simulation.actors.scene import Scene
 from arraystore.simulation.actors.script import Turn
 from arraystore.simulation.observations import Ancestry, ListingRead, RefLook, TipLook, ValueRead
@@ -34,51 +36,77 @@ async def read_turn(scene: Scene, process: str, repo: Repository, actor: str, tu
     rng = scene.random(actor, turn.number)
     look = rng.random()
     if look < 0.15:
-        await read_history(scene, process, repo, await _tip(scene, process, repo, _branch(scene, rng)))
+        tip = await _tip(scene, process, repo, _branch(scene, rng))
+        if tip is not None:
+            await read_history(scene, process, repo, tip)
         return
     if look < 0.4 and scene.snapshots:
-        session = await repo.readonly_session_async(snapshot_id=rng.choice(scene.snapshots))
+        session = await _old(scene, process, repo, rng.choice(scene.snapshots))
     elif look < 0.5 and scene.tags:
         session = await _tagged(scene, process, repo, rng.choice(scene.tags))
     else:
         session = await _opened(scene, process, repo, _branch(scene, rng))
-    for step in turn.steps:
-        own = scene.random(actor, turn.number, step)
-        await asyncio.sleep(own.expovariate(1.0) * scene.workload.think)
-        await _look(scene, process, session, own)
+    if session is None:
+        return
+    with lost_snapshot(scene, process, session.snapshot_id):
+        if turn.steps and scene.lingers(rng):
+            await _look(scene, process, session, rng)
+            await asyncio.sleep(rng.expovariate(1.0) * scene.workload.linger)
+        for step in turn.steps:
+            own = scene.random(actor, turn.number, step)
+            await asyncio.sleep(own.expovariate(1.0) * scene.workload.think)
+            await _look(scene, process, session, own)
 
 
 def _branch(scene: Scene, rng: random.Random) -> str:
     return rng.choice([MAIN, MAIN, *scene.branches])
 
 
-async def _opened(scene: Scene, process: str, repo: Repository, branch: str) -> Session:
+async def _opened(scene: Scene, process: str, repo: Repository, branch: str) -> Session | None:
     began = scene.clock()
-    session = await repo.readonly_session_async(branch)
-    scene.notes.see(TipLook(process, branch, session.snapshot_id, began, scene.clock()))
-    return session
+    with lost_branch(scene, process, branch):
+        session = await repo.readonly_session_async(branch)
+        scene.notes.see(TipLook(process, branch, session.snapshot_id, began, scene.clock()))
+        return session
+    return None
 
 
-async def _tip(scene: Scene, process: str, repo: Repository, branch: str) -> str:
+async def _old(scene: Scene, process: str, repo: Repository, snapshot: str) -> Session | None:
+    with lost_snapshot(scene, process, snapshot):
+        return await repo.readonly_session_async(snapshot_id=snapshot)
+    return None
+
+
+async def _tip(scene: Scene, process: str, repo: Repository, branch: str) -> str | None:
     began = scene.clock()
-    snapshot = await repo.lookup_branch_async(branch)
-    scene.notes.see(TipLook(process, branch, snapshot, began, scene.clock()))
-    return snapshot
+    with lost_branch(scene, process, branch):
+        snapshot = await repo.lookup_branch_async(branch)
+        scene.notes.see(TipLook(process, branch, snapshot, began, scene.clock()))
+        return snapshot
+    return None
 
 
-async def _tagged(scene: Scene, process: str, repo: Repository, tag: str) -> Session:
+async def _tagged(scene: Scene, process: str, repo: Repository, tag: str) -> Session | None:
     began = scene.clock()
-    session = await repo.readonly_session_async(tag=tag)
-    scene.notes.see(RefLook(process, tag, session.snapshot_id, began, scene.clock()))
+    session: Session | None
+    try:
+        session = await repo.readonly_session_async(tag=tag)
+    except RefNotFoundError:
+        session = None
+    seen = None if session is None else session.snapshot_id
+    scene.notes.see(RefLook(process, tag, seen, began, scene.clock()))
     return session
 
 
 async def read_history(scene: Scene, process: str, repo: Repository, snapshot: str) -> list[str]:
-    """List a snapshot and those before it."""
+    """List a snapshot and those before it; nothing if it is gone."""
     began = scene.clock()
-    entries = [(found.id, found.parent_id, found.message) async for found in repo.async_ancestry(snapshot_id=snapshot)]
-    scene.notes.see(Ancestry(process, snapshot, tuple(entries), began, scene.clock()))
-    return [found for found, _, _ in entries]
+    with lost_snapshot(scene, process, snapshot):
+        found = [each async for each in repo.async_ancestry(snapshot_id=snapshot)]
+        entries = [(each.id, each.parent_id, each.message) for each in found]
+        scene.notes.see(Ancestry(process, snapshot, tuple(entries), began, scene.clock()))
+        return [each.id for each in found]
+    return []
 
 
 async def _look(scene: Scene, process: str, session: Session, rng: random.Random) -> None:
@@ -108,13 +136,22 @@ async def read_all(scene: Scene, process: str, repo: Repository) -> None:
     """Read the whole newest snapshot of every branch, its history, and some old ones, as somebody who comes later."""
     for branch in sorted(await repo.list_branches_async()):
         session = await _opened(scene, process, repo, branch)
-        for key in await _list(scene, process, session, "", deep=True):
-            await _get(scene, process, session, key)
+        if session is None:
+            continue
+        await _read_whole(scene, process, session, 1)
         history = await read_history(scene, process, repo, session.snapshot_id)
         for snapshot in history[1 :: max(1, len(history) // 3)]:
-            old = await repo.readonly_session_async(snapshot_id=snapshot)
-            for key in (await _list(scene, process, old, "", deep=True))[::3]:
-                await _get(scene, process, old, key)
+            old = await _old(scene, process, repo, snapshot)
+            if old is not None:
+                await _read_whole(scene, process, old, 3)
     for tag in sorted(await repo.list_tags_async()):
         session = await _tagged(scene, process, repo, tag)
-        await _list(scene, process, session, "", deep=True)
+        if session is not None:
+            await _read_whole(scene, process, session, 2)
+
+
+async def _read_whole(scene: Scene, process: str, session: Session, every: int) -> None:
+    """Read each of so many values of a snapshot."""
+    with lost_snapshot(scene, process, session.snapshot_id):
+        for key in (await _list(scene, process, session, "", deep=True))[::every]:
+            await _get(scene, process, session, key)

@@ -1,22 +1,20 @@
-"""Those who make branches and tags, and look at them.
-
-Whoever deletes or resets refs, or collects, expires and compacts, will be an actor of its own beside this one: see
-`arraystore.simulation.actors.KINDS`.
-"""
+"""Those who make branches and tags, and look at them."""
 
 from __future__ import annotations
 
 import random
 
-from arraystore.errors import AlreadyExistsError, RefNotFoundError, StorageError
+from arraystore.errors import AlreadyExistsError, NotFoundError, RefNotFoundError, StorageError
 from arraystore.repository import MAIN, Repository
+from arraystore.simulation.actors.losses import REFUSALS
 from arraystore.simulation.actors.scene import Scene
 from arraystore.simulation.actors.script import Turn
 from arraystore.simulation.observations import Committed, Outcome, RefCreation, RefListing, RefLook, Refused, Unknown
 
-__all__ = ["refer_turn"]
+__all__ = ["NAMES", "create_ref", "refer_turn"]
 
-_NAMES = ("one", "two", "three")
+NAMES = ("one", "two", "three")
+"""Of branches and tags."""
 
 
 async def refer_turn(scene: Scene, process: str, repo: Repository, actor: str, turn: Turn) -> None:
@@ -38,16 +36,16 @@ async def refer_turn(scene: Scene, process: str, repo: Repository, actor: str, t
     rng = scene.random(actor, turn.number)
     what = rng.random()
     if what < 0.6:
-        await _create(scene, process, repo, rng)
+        await create_ref(scene, process, repo, rng)
     elif what < 0.8:
         await _list(scene, process, repo, rng.choice(("branch", "tag")))
     else:
-        await _look(scene, process, repo, rng.choice(_NAMES))
+        await _look(scene, process, repo, rng.choice(NAMES))
 
 
-async def _create(scene: Scene, process: str, repo: Repository, rng: random.Random) -> None:
-    """Create one; again while nobody knows whether it is there."""
-    kind, name = rng.choice(("branch", "tag")), rng.choice(_NAMES)
+async def create_ref(scene: Scene, process: str, repo: Repository, rng: random.Random) -> None:
+    """Create a branch or a tag, at the newest snapshot or an old one."""
+    kind, name = rng.choice(("branch", "tag")), rng.choice(NAMES)
     old = bool(scene.snapshots) and rng.random() < 0.5
     snapshot = rng.choice(scene.snapshots) if old else await repo.lookup_branch_async(MAIN)
     noted = RefCreation(process, kind, name, snapshot, scene.clock())
@@ -56,7 +54,7 @@ async def _create(scene: Scene, process: str, repo: Repository, rng: random.Rand
     outcome: Outcome = Committed(snapshot)
     try:
         await create(name, snapshot)
-    except AlreadyExistsError as error:
+    except (AlreadyExistsError, NotFoundError, *REFUSALS) as error:
         outcome = Refused(type(error).__name__)
     except StorageError as error:
         outcome = Unknown(type(error).__name__)

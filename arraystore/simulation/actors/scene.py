@@ -56,6 +56,11 @@ class Scene:
         """Tell whether requests may fail now."""
         return self.clock() < self.peace
 
+    def lingers(self, rng: random.Random) -> bool:
+        """Tell whether a session is to be held open for long."""
+        share = self.workload.lingering
+        return share > 0 and rng.random() < share
+
     def random(self, *names: object) -> random.Random:
         """Return a stream of random numbers that depends on the seed and its own name only.
 

@@ -33,7 +33,7 @@ class Part:
     Parameters
     ----------
     kind
-        ``writer``, ``reader`` or ``referrer``.
+        One of `arraystore.simulation.actors.KINDS`.
     name
         Of the actor.
     process
@@ -63,9 +63,9 @@ class Script:
 def script_of(seed: int, workload: Workload) -> Script:
     """Return what a seed makes of a workload."""
     parts: list[Part] = []
-    for kind, count in (("writer", workload.writers), ("reader", workload.readers), ("referrer", workload.referrers)):
+    for kind, letter, count in _casts(workload):
         for number in range(count):
-            name = f"{kind[0]}{number}" if kind != "referrer" else f"f{number}"
+            name = f"{letter}{number}"
             process = f"p{number // workload.shared}" if kind == "writer" else name
             rng = stream(seed, "script", name)
             turns = tuple(
@@ -73,3 +73,16 @@ def script_of(seed: int, workload: Workload) -> Script:
             )
             parts.append(Part(kind, name, process, turns))
     return Script(tuple(parts))
+
+
+def _casts(workload: Workload) -> tuple[tuple[str, str, int], ...]:
+    """Return kinds of actors, the letter of their names, and how many there are."""
+    return (
+        ("writer", "w", workload.writers),
+        ("reader", "r", workload.readers),
+        ("referrer", "f", workload.referrers),
+        ("operator", "o", workload.operators),
+        ("expirer", "e", workload.expirers),
+        ("collector", "g", workload.collectors),
+        ("compactor", "c", workload.compactors),
+    )

@@ -42,6 +42,8 @@ class Workload:
     ----------
     writers, readers, referrers
         How many actors of each kind: writers commit, readers read, referrers make branches and tags.
+    operators, expirers, collectors, compactors
+        How many delete and reset what referrers have made, let snapshots expire, collect garbage, compact.
     shared
         How many writers live in one process, and so share caches and group commit.
     turns
@@ -68,6 +70,10 @@ class Workload:
         Share of commits that are cancelled after a while, and called again.
     second_solver
         Share of refused transactions that are given to another solver.
+    lingering
+        Share of sessions, of readers and writers, that are held open for `linger`.
+    linger
+        Mean seconds.
     other_branches
         Share of transactions on other branches than main, where there are any.
     config
@@ -77,6 +83,10 @@ class Workload:
     writers: int = 4
     readers: int = 1
     referrers: int = 0
+    operators: int = 0
+    expirers: int = 0
+    collectors: int = 0
+    compactors: int = 0
     shared: int = 1
     turns: tuple[int, int] = (3, 6)
     steps: tuple[int, int] = (1, 4)
@@ -93,5 +103,12 @@ class Workload:
     insist: int = 8
     impatient: float = 0.03
     second_solver: float = 0.3
+    lingering: float = 0.0
+    linger: float = 3.0
     other_branches: float = 0.2
     config: RepositoryConfig = SMALL_CONFIG
+
+    @property
+    def forgets(self) -> bool:
+        """Whether anything is deleted, so that somebody has to clean up in the end."""
+        return bool(self.operators or self.expirers or self.collectors)

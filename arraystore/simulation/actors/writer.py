@@ -10,6 +10,7 @@ from arraystore.errors import ConflictError, RebaseFailedError, SessionStateErro
 from arraystore.repository import MAIN, Repository
 from arraystore.simulation.actors.forking import fork_out
 from arraystore.simulation.actors.hand import Hand
+from arraystore.simulation.actors.losses import LOST, REFUSALS, lost_branch, lost_snapshot
 from arraystore.simulation.actors.scene import Scene, draw
 from arraystore.simulation.actors.script import Turn
 from arraystore.simulation.actors.solving import drawn_solver, solver_of
@@ -66,7 +67,11 @@ async def _transaction(
     isolation: Literal["serializable", "snapshot"]
     isolation = "serializable" if rng.random() < scene.workload.serializable else "snapshot"
     began = scene.clock()
-    session = await repo.writable_session_async(branch, isolation=isolation)
+    session = None
+    with lost_branch(scene, process, branch):
+        session = await repo.writable_session_async(branch, isolation=isolation)
+    if session is None:
+        return None
     noted = scene.notes.transaction(
         label,
         process=process,
@@ -78,10 +83,14 @@ async def _transaction(
         metadata={"turn": turn.number} if rng.random() < 0.3 else None,
     )
     hand = Hand(scene, process, session, noted, noted.operations)
-    for step in turn.steps:
-        await pause(scene, rng)
-        await _step(hand, scene.random(actor, turn.number, step))
-    return await _commit(hand, scene.random(label, "commit"))
+    with lost_snapshot(scene, process, session.snapshot_id):
+        for step in turn.steps:
+            await pause(scene, rng)
+            await _step(hand, scene.random(actor, turn.number, step))
+        if scene.lingers(rng):
+            await asyncio.sleep(rng.expovariate(1.0) * scene.workload.linger)
+        return await _commit(hand, scene.random(label, "commit"))
+    return None
 
 
 async def _step(hand: Hand, rng: random.Random) -> None:
@@ -101,7 +110,7 @@ async def _rebase(hand: Hand, rng: random.Random) -> bool:
     assert chosen is not None
     try:
         await hand.session.rebase_async(chosen)
-    except RebaseFailedError:
+    except (ConflictError, *REFUSALS):
         return False
     hand.operations.append(Rebase(hand.session.snapshot_id, solver))
     return True
@@ -160,6 +169,11 @@ async def _attempt(hand: Hand, solver: Solver, rng: random.Random, allow_empty: 
         return _ended(attempt, clock(), Refused(type(error).__name__, conflicts))
     except ConflictError as error:
         return _ended(attempt, clock(), Refused(type(error).__name__))
+    except REFUSALS as error:
+        return _ended(attempt, clock(), Refused(type(error).__name__))
+    except LOST as error:
+        _ended(attempt, clock(), Unknown(type(error).__name__))
+        raise
     except StorageError as error:
         return _ended(attempt, clock(), Unknown(type(error).__name__))
     except SessionStateError as error:

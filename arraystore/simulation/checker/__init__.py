@@ -17,18 +17,22 @@ from arraystore.simulation.checker.decoder import Commit, Reader
 from arraystore.simulation.checker.derived import wrong_derivatives
 from arraystore.simulation.checker.hierarchies import broken_hierarchies
 from arraystore.simulation.checker.isolation import concurrent_changes
+from arraystore.simulation.checker.keeping import leaks, missed, taken_away
+from arraystore.simulation.checker.lifetimes import Lifetimes
 from arraystore.simulation.checker.logs import Logs
 from arraystore.simulation.checker.meant import meant_by
 from arraystore.simulation.checker.model import ModelError
+from arraystore.simulation.checker.moments import Moments
 from arraystore.simulation.checker.named import wrong_references
 from arraystore.simulation.checker.outcomes import wrong_outcomes
 from arraystore.simulation.checker.reads import wrong_ancestries, wrong_reads
 from arraystore.simulation.checker.realtime import late_sights
 from arraystore.simulation.checker.records import broken_history
+from arraystore.simulation.checker.repository import read_repository
 from arraystore.simulation.checker.serial import dependency_cycles, stale_reads
 from arraystore.simulation.checker.violations import RULES, DecodingError, Violation
 from arraystore.simulation.checker.written import Happening, rewritten_objects
-from arraystore.simulation.observations import Observations, Transaction, Unfinished
+from arraystore.simulation.observations import Observations, Transaction, Unfinished, Upkeep
 
 __all__ = ["RULES", "DecodingError", "Violation", "check"]
 
@@ -38,6 +42,7 @@ def check(
     notes: Observations,
     virtual: Callable[[str, int, int], bytes] | None = None,
     events: Iterable[Happening] = (),
+    gone: Mapping[str, bytes] = {},
 ) -> list[Violation]:
     """Check a run.
 
@@ -50,29 +55,36 @@ def check(
     virtual
         Returns a range of the object at a URL, where there are virtual chunks.
     events
-        The trace, to see that no object was changed.
+        The trace, to see that no object was changed, and what was kept when.
+    gone
+        What was deleted, by key: history is checked as a whole, and what is left of it by itself.
 
     Returns
     -------
     list of Violation
         Everything that must never be; empty for a correct run.
     """
-    reader = Reader(objects) if virtual is None else Reader(objects, virtual)
-    logs = Logs.read(reader)
+    everything = {**gone, **objects}
+    reader = Reader(everything) if virtual is None else Reader(everything, virtual)
+    told = list(events)
+    logs = Logs.read(reader, Moments.of(told))
+    lifetimes = Lifetimes(logs, read_repository(reader), logs.moments)
+    collectors = {seen.process for seen in notes.seen if isinstance(seen, Upkeep) and seen.what == "collect"}
     return [
-        *rewritten_objects(events),
+        *rewritten_objects(told, collectors),
         *logs.broken,
         *broken_history(logs),
         *wrong_outcomes(logs, notes),
         *_committed(logs, notes),
         *broken_hierarchies(logs),
         *wrong_reads(logs, notes),
-        *wrong_ancestries(logs, notes),
+        *wrong_ancestries(logs, notes, lifetimes),
         *stale_reads(logs, notes),
         *dependency_cycles(logs, notes),
         *late_sights(logs, notes),
         *wrong_derivatives(logs),
-        *wrong_references(logs, notes),
+        *wrong_references(logs, notes, lifetimes),
+        *_kept(logs, notes, lifetimes, objects),
         *_unfinished(notes),
     ]
 
@@ -93,6 +105,14 @@ def _one(logs: Logs, transaction: Transaction, commit: Commit) -> Iterator[Viola
         return
     yield from concurrent_changes(logs, transaction, commit, meant)
     yield from wrong_content(logs, transaction, commit, meant)
+
+
+def _kept(logs: Logs, notes: Observations, lifetimes: Lifetimes, objects: Mapping[str, bytes]) -> Iterator[Violation]:
+    """Check what was kept, as far as all logs could be read."""
+    if not logs.broken and not lifetimes.refs.broken:
+        yield from taken_away(lifetimes, objects)
+        yield from missed(logs, notes, lifetimes)
+        yield from leaks(logs, notes, lifetimes, objects)
 
 
 def _unfinished(notes: Observations) -> Iterator[Violation]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from arraystore.simulation.checker.arrays import array_of, grown, reads_alike
-from arraystore.simulation.checker.decoding import Cells, Coords
+from arraystore.simulation.checker.decoding import Coords
 from arraystore.simulation.checker.states import ARRAY, FILE, Layer, Node, Nodes, moved
 
 __all__ = ["ChunkChange", "Touched", "apply_chunks", "apply_nodes", "apply_rewrite"]
+
+T = TypeVar("T")
 
 CREATED, UPDATED, DELETED, MOVED, APPENDED = range(5)
 
@@ -132,7 +134,11 @@ def apply_chunks(state: Nodes, changes: Iterable[ChunkChange], touched: Touched)
         if node is None or node.kind not in (ARRAY, FILE):
             raise ValueError("chunks of a node that does not exist, or has none")
         layer = (
-            Layer(change.layer.id, _shifted(change.layer.cells, touched.shifts[node.id]))
+            replace(
+                change.layer,
+                cells=_shifted(change.layer.cells, touched.shifts[node.id]),
+                packs=_shifted(change.layer.packs, touched.shifts[node.id]),
+            )
             if change.appended
             else (change.layer)
         )
@@ -140,9 +146,9 @@ def apply_chunks(state: Nodes, changes: Iterable[ChunkChange], touched: Touched)
         touched.chunks.setdefault(node.id, set()).update(layer.cells)
 
 
-def _shifted(cells: Cells, shift: tuple[int, ...]) -> Cells:
+def _shifted(cells: Mapping[Coords, T], shift: tuple[int, ...]) -> dict[Coords, T]:
     if not any(shift):
-        return cells
+        return dict(cells)
     return {tuple([c + s for c, s in zip(coords, shift, strict=True)]): data for coords, data in cells.items()}
 
 

@@ -28,12 +28,15 @@ from arraystore.simulation.checker.decoding import (
     unpack,
     unzigzag,
 )
+from arraystore.simulation.checker.lives import Era, Life
 from arraystore.simulation.checker.states import FILE, GROUP, Key, Layer, Node, Nodes, Snapshot
 from arraystore.simulation.checker.violations import DecodingError
 
 __all__ = ["Branch", "Commit", "HistoryRow", "Reader", "Rewrite", "id_text", "oldest_carried", "reading", "record_key"]
 
-BIRTH, COMMIT, REWRITE = range(3)
+BIRTH, COMMIT, REWRITE, RESET, DELETED, FENCE, EXPIRY = range(7)
+LIMIT = 8
+"""Packs that a body names at most."""
 _MALFORMED = (AttributeError, IndexError, KeyError, OverflowError, RuntimeError, TypeError, ValueError, struct.error)
 
 
@@ -114,6 +117,14 @@ class Branch:
         Ids of proposed transactions that records refuse, with the numbers of these.
     states
         The snapshot of each record.
+    eras
+        What begins with the birth and with each reset.
+    lives
+        What each record says of the branch itself, all before it taken together.
+    changes
+        Ids of change logs that are objects of their own, with the numbers of their records.
+    brought
+        Ids of packs that bodies name, with the numbers of their records.
     """
 
     name: str
@@ -123,18 +134,60 @@ class Branch:
     rewrites: list[Rewrite] = field(default_factory=list)
     refusals: list[tuple[int, bytes]] = field(default_factory=list)
     states: list[Snapshot] = field(default_factory=list)
+    eras: list[Era] = field(default_factory=list)
+    lives: list[Life] = field(default_factory=list)
+    changes: list[tuple[int, bytes]] = field(default_factory=list)
+    brought: list[tuple[int, bytes]] = field(default_factory=list)
 
     @cached_property
     def positions(self) -> dict[bytes, int]:
-        """Place of each snapshot in the history: 0 for the birth's, then those of the commits."""
-        return {self.first.id: 0} | {commit.id: i for i, commit in enumerate(self.commits, 1)}
+        """Place of each snapshot in the log, of a commit how many transactions there are up to it.
+
+        The last one of a snapshot that the branch was reset to.
+        """
+        found = {commit.id: i for i, commit in enumerate(self.commits, 1)}
+        for era in self.eras:
+            found[era.first.id] = max(era.place, found.get(era.first.id, 0))
+        return found
+
+    @cached_property
+    def _made(self) -> dict[bytes, Snapshot]:
+        begun = {era.first.id: era.first for era in reversed(self.eras)}
+        return begun | {commit.id: commit.after for commit in self.commits}
 
     def snapshot(self, identifier: bytes) -> Snapshot | None:
         """Return a snapshot of this log; None if it has none of this id."""
-        at = self.positions.get(identifier)
-        if at is None:
-            return None
-        return self.commits[at - 1].after if at else self.first
+        return self._made.get(identifier)
+
+    def made(self, identifier: bytes) -> int:
+        """Return the place of the transaction that made a snapshot."""
+        return self._own_places[identifier]
+
+    @cached_property
+    def _own_places(self) -> dict[bytes, int]:
+        return {commit.id: i for i, commit in enumerate(self.commits, 1)}
+
+    def places(self, identifier: bytes) -> list[int]:
+        """Return all places of a snapshot, in order: that of its commit, and those of resets to it."""
+        found = {era.place for era in self.eras if era.first.id == identifier}
+        at = self._own_places.get(identifier)
+        return sorted(found if at is None else found | {at})
+
+    def standing(self, identifier: bytes) -> list[tuple[int, int]]:
+        """Return the stretches of records, first and last, after which the branch stood at a snapshot."""
+        found: list[tuple[int, int]] = []
+        for number, state in enumerate(self.states):
+            if state.id == identifier and not self.lives[number].deleted:
+                if found and found[-1][1] == number - 1:
+                    found[-1] = found[-1][0], number
+                else:
+                    found.append((number, number))
+        return found
+
+    def era(self, place: int, first: bytes | None = None) -> Era:
+        """Return the era of a place; of a place where one begins, that one for its first snapshot, else the former."""
+        fitting = [era for era in self.eras if era.place < place or (era.first.id == first and era.place == place)]
+        return fitting[-1] if fitting else self.eras[0]
 
 
 @dataclass(frozen=True)
@@ -164,8 +217,10 @@ class Reader:
         self.objects = objects
         self.virtual = virtual
         self._records: dict[tuple[str, int], Any] = {}
-        self._manifests: dict[bytes, tuple[Any, Cells]] = {}
+        self._manifests: dict[bytes, tuple[Any, Cells, dict[Coords, str]]] = {}
         self._branches: dict[str, Branch] = {}
+        self.attached: dict[bytes, bytes] = {}
+        """Manifests that are attached to records, by the ids of their layers."""
 
     # -- records --------------------------------------------------------------------------------------------
 
@@ -232,7 +287,9 @@ class Reader:
                 elif entry == REWRITE:
                     self._rewrite(log, number, content)
                 else:
-                    raise DecodingError(key, f"entry {entry}, which there is not")
+                    self._live(log, number, entry, content)
+                if len(log.lives) == number:
+                    log.lives.append(log.lives[-1])
         if log is None:
             raise DecodingError(record_key(name, 0), "does not exist")
         self._branches[name] = log
@@ -245,29 +302,63 @@ class Reader:
         return found or log.states[-1 if last is None else last]
 
     def _birth(self, name: str, content: Any) -> Branch:
-        identifier, parent, time, origin = content
+        identifier, parent, time, origin, fence, cause = content
+        life = Life().begun(0, origin, fence, cause)
         if origin is None:
             first = Snapshot(identifier, parent, {}, {}, name, 0, time, "Repository initialized")
-            return Branch(name, first, None, states=[first])
-        source, number, checkpoint = origin
+        else:
+            first = self._origin(name, 0, identifier, parent, origin)
+        era = Era(0, 0, first, life.origin)
+        return Branch(name, first, life.origin and life.origin[:2], states=[first], eras=[era], lives=[life])
+
+    def _origin(self, name: str, number: int, identifier: bytes, parent: bytes | None, origin: Any) -> Snapshot:
+        """Return the snapshot that a branch begins with, as one of a record of that branch."""
+        source, at, checkpoint = origin
         state = self.checkpoint(checkpoint)
-        if (state.branch, state.number, state.id, state.parent) != (source, number, identifier, parent):
-            raise DecodingError(record_key(name, 0), "its checkpoint is that of another snapshot")
-        first = replace(state, branch=name, number=0)
-        return Branch(name, first, (source, number), states=[first])
+        if (state.branch, state.number, state.id, state.parent) != (source, at, identifier, parent):
+            raise DecodingError(record_key(name, number), "its checkpoint is that of another snapshot")
+        return replace(state, branch=name, number=number)
+
+    def _live(self, log: Branch, number: int, entry: int, content: Any) -> None:
+        """Apply an entry that changes no data."""
+        life, state = log.lives[-1], replace(log.states[-1], number=number)
+        if entry == RESET:
+            identifier, parent, _, origin, before, fence, cause = content
+            if before != life.told():
+                raise ValueError("a reset that says of its branch what does not hold")
+            life = life.begun(number, origin, fence, cause)
+            state = self._origin(log.name, number, identifier, parent, origin)
+            log.eras.append(Era(number, len(log.commits), state, life.origin))
+        elif entry == DELETED:
+            _, cause = content
+            life = life.ended(cause)
+        elif entry == FENCE:
+            watermark, _, read_only = content
+            life = life.fenced(watermark, read_only)
+        elif entry == EXPIRY:
+            _, upto, base, survivors = content
+            if not 0 <= upto < number:
+                raise ValueError(f"an expiry up to record {upto}")
+            life = life.aged(upto, base, survivors)
+        else:
+            raise ValueError(f"entry {entry}, which there is not")
+        log.states.append(state)
+        log.lives.append(life)
 
     def _commit(self, log: Branch, number: int, content: Any) -> None:
         transactions, refused = content
         if not transactions or len(refused) % 12:
             raise ValueError("a commit without transactions, or with refusals that are no ids")
         log.refusals += [(number, refused[at : at + 12]) for at in range(0, len(refused), 12)]
+        before = log.states[-1]
         for place, transaction in enumerate(transactions):
-            before = log.commits[-1].after if log.commits else log.first
-            if log.states[-1].id == before.id:
-                before = log.states[-1]  # the same with layers rewritten
-            identifier, parent, time, isolation, note, changes, first = transaction
-            if parent != before.id:
+            identifier, parent, time, isolation, note, changes, first, amends, packs = transaction
+            follows = parent == before.id if amends is None else (amends, parent) == (before.id, before.parent)
+            if not follows:
                 raise ValueError(f"transaction {place} does not follow the snapshot before it")
+            log.brought += _named(number, packs)
+            if isinstance(changes, bytes):
+                log.changes.append((number, changes))
             attachments = self.record(log.name, number)[3][first:]
             message, metadata = self._note(log.name, number, attachments[note] if isinstance(note, int) else note)
             nodes, chunks = self._changes(log.name, number, changes, attachments)
@@ -276,7 +367,8 @@ class Reader:
             apply_chunks(state, [self._chunk_change(c, log.name, number, first) for c in chunks], touched)
             after = Snapshot(identifier, parent, state.nodes, state.keys, log.name, number, time, message, metadata)
             log.commits.append(Commit(log.name, number, place, isolation, before, after, touched))
-        log.states.append(log.commits[-1].after)
+            before = after
+        log.states.append(before)
 
     def _note(self, branch: str, number: int, encoded: bytes) -> tuple[str, Any]:
         message, metadata = unpack(record_key(branch, number), encoded)
@@ -305,7 +397,9 @@ class Reader:
     def _rewrite(self, log: Branch, number: int, content: Any) -> None:
         before = log.states[-1]
         state = Nodes(before.nodes, before.keys)
-        for node, first, last, count, added in content:
+        replacements, packs = content
+        log.brought += _named(number, packs)
+        for node, first, last, count, added in replacements:
             if node not in state.keys:
                 continue
             layers = [self.layer(layer, log.name, number) for layer in added]
@@ -320,6 +414,7 @@ class Reader:
     def layer(self, described: Any, branch: str, number: int, first: int = 0) -> Layer:
         """Return a layer as a log or a rewrite describes it, with all that its manifest says."""
         identifier, low, high, count, deletions, place, where, shift = described
+        carrier = ""
         if place == 0:
             key = "manifests/" + id_text(identifier)
             data = self.objects.get(key)
@@ -329,9 +424,10 @@ class Reader:
             key, data = f"manifest in record {number} of {branch!r}", where
         else:
             at = (branch, number, first + where) if isinstance(where, int) else tuple(where)
+            carrier = record_key(at[0], at[1])
             key = f"attachment {at[2]} of {record_key(at[0], at[1])}"
-            data = self.record(at[0], at[1])[3][at[2]]
-        box, found = self._manifest(key, data)
+            data = self.attached[identifier] = self.record(at[0], at[1])[3][at[2]]
+        box, found, packs = self._manifest(key, data)
         vector = shift or [0] * len(low)
         if [[c + s for c, s in zip(bound, vector, strict=True)] for bound in box] != [list(low), list(high)]:
             raise DecodingError(key, "its box is not that of its layer")
@@ -339,14 +435,15 @@ class Reader:
             raise DecodingError(key, "its count, or whether it deletes, is not as its layer says")
         if any(vector):
             found = {tuple([c + s for c, s in zip(x, vector, strict=True)]): data for x, data in found.items()}
-        return Layer(identifier, found)
+            packs = {tuple([c + s for c, s in zip(x, vector, strict=True)]): pack for x, pack in packs.items()}
+        return Layer(identifier, found, carrier or (key if place == 0 else ""), packs)
 
-    def _manifest(self, key: str, data: bytes) -> tuple[Any, Cells]:
+    def _manifest(self, key: str, data: bytes) -> tuple[Any, Cells, dict[Coords, str]]:
         known = self._manifests.get(data)
         if known is None:
             with reading(key):
                 value = body(key, data, 6)
-                known = self._manifests[data] = value[0], manifest(key, value, self.objects, self.virtual)
+                known = self._manifests[data] = value[0], *manifest(key, value, self.objects, self.virtual)
         return known
 
     def chunks(self, node: Node) -> dict[Coords, bytes]:
@@ -359,7 +456,7 @@ class Reader:
         """Return the snapshot of a checkpoint; branch and number are those of its record."""
         key = "snapshots/" + id_text(identifier)
         with reading(key):
-            branch, number, snapshot, parent, time, note, table, _ = self.object(key, 5)
+            branch, number, snapshot, parent, time, note, table, _, _ = self.object(key, 5)
             message, metadata = unpack(key, note)
             nodes: dict[Key, Node] = {}
             for node in self._nodes(table):
@@ -373,6 +470,10 @@ class Reader:
         """Return the page references of a checkpoint: level, index, lowest and highest id."""
         found = self.object("snapshots/" + id_text(identifier), 5)[7]
         return [(level, index, low, high) for level, index, low, high in found]
+
+    def life(self, identifier: bytes) -> Any:
+        """Return what a checkpoint says of the branch itself."""
+        return self.object("snapshots/" + id_text(identifier), 5)[8]
 
     def _nodes(self, table: Any) -> Iterator[Node]:
         count, ids, path_lengths, paths, kinds, per_node, names, name, lengths, contents, layer_counts, layers = table
@@ -421,25 +522,31 @@ class Reader:
             page = self.object(key, 8)
             if page[:3] != [branch, level, index]:
                 raise ValueError("names another page than its key")
-            count, numbers, ids, parents, times, lengths, notes, checkpoints = page[3:]
-            columns = zip(column(numbers, count), column(times, count), texts(lengths, notes, count), strict=True)
-            rows: list[HistoryRow] = []
-            for i, (number, time, note) in enumerate(columns):
-                parent = parents[12 * i : 12 * i + 12]
-                message, metadata = unpack(key, note)
-                own = ids[12 * i : 12 * i + 12]
-                rows.append(HistoryRow(number, own, parent if any(parent) else None, time, message, metadata))
+            rows = self._rows(key, page[3])
+            checkpoints = page[4]
             return rows, [(number, identifier) for number, identifier in checkpoints]
 
-    def tag(self, name: str) -> Snapshot:
-        """Return the snapshot of a tag."""
-        key = f"refs/tag/{key_name(name)}"
+    def survivors(self, branch: str, identifier: bytes) -> tuple[int, list[HistoryRow], list[bytes]]:
+        """Return up to where a list of survivors reaches, the snapshots, and a checkpoint of each."""
+        key = f"history/{key_name(branch)}/kept/{id_text(identifier)}"
         with reading(key):
-            found, snapshot, branch, number, checkpoint, _ = self.object(key, 4)
-            state = self.checkpoint(checkpoint)
-            if (found, snapshot, branch, number) != (name, state.id, state.branch, state.number):
-                raise ValueError("its checkpoint is that of another snapshot, or its name is not that of its key")
-            return state
+            found, upto, rows, checkpoints = self.object(key, 13)
+            listed = self._rows(key, rows)
+            ids = [checkpoints[at : at + 12] for at in range(0, len(checkpoints), 12)]
+            if found != branch or len(ids) != len(listed) or any(row.number > upto for row in listed):
+                raise ValueError("names another branch than its key, or what it lists does not fit together")
+            return upto, listed, ids
+
+    def _rows(self, key: str, table: Any) -> list[HistoryRow]:
+        count, numbers, ids, parents, times, lengths, notes = table
+        columns = zip(column(numbers, count), column(times, count), texts(lengths, notes, count), strict=True)
+        rows: list[HistoryRow] = []
+        for i, (number, time, note) in enumerate(columns):
+            parent = parents[12 * i : 12 * i + 12]
+            message, metadata = unpack(key, note)
+            own = ids[12 * i : 12 * i + 12]
+            rows.append(HistoryRow(number, own, parent if any(parent) else None, time, message, metadata))
+        return rows
 
     def intent(self, key: str, branch: str) -> tuple[int, int, list[bytes]]:
         """Return what an intent says: its record, the last one that may take it, and the ids of its transactions."""
@@ -454,11 +561,17 @@ class Reader:
         """Return number and checkpoint that a hint names."""
         key = f"hints/{key_name(branch)}"
         with reading(key):
-            number, checkpoint = self.object(key, 9)
+            number, checkpoint, _ = self.object(key, 9)
             state = self.checkpoint(checkpoint)
             if (state.branch, state.number) != (branch, number):
                 raise ValueError("its checkpoint is that of another record")
             return number, checkpoint
+
+
+def _named(number: int, packs: bytes | None) -> list[tuple[int, bytes]]:
+    if packs is not None and (len(packs) % 12 or len(packs) > 12 * LIMIT):
+        raise ValueError("it names packs that are no ids, or too many")
+    return [(number, packs[at : at + 12]) for at in range(0, len(packs or b""), 12) if packs is not None]
 
 
 def record_key(branch: str, number: int) -> str:

@@ -133,8 +133,10 @@ def cells(low: list[int], high: list[int], presence: int, data: bytes, count: in
     return found
 
 
-def manifest(key: str, value: Any, objects: Objects, virtual: Callable[[str, int, int], bytes]) -> Cells:
-    """Return what a decoded manifest says of each of its cells, with all bytes fetched.
+def manifest(
+    key: str, value: Any, objects: Objects, virtual: Callable[[str, int, int], bytes]
+) -> tuple[Cells, dict[Coords, str]]:
+    """Return what a decoded manifest says of each of its cells, with all bytes fetched, and the keys of their packs.
 
     Raises
     ------
@@ -146,6 +148,7 @@ def manifest(key: str, value: Any, objects: Objects, virtual: Callable[[str, int
     urls = [] if locations is None else _urls(locations)
     source, length, residuals = column(sources, count), column(lengths, count), column(offsets, count)
     found: Cells = {}
+    places: dict[Coords, str] = {}
     end = 0
     last = -1
     for coords, where, size, residual in zip(
@@ -162,6 +165,7 @@ def manifest(key: str, value: Any, objects: Objects, virtual: Callable[[str, int
             if pack is None:
                 raise DecodingError(key, f"refers to {name}, which does not exist")
             data = pack[start:end]
+            places[coords] = name
         elif where < pack_count + len(urls):
             data = virtual(urls[where - pack_count], start, end)
         elif where == pack_count + len(urls):
@@ -171,7 +175,7 @@ def manifest(key: str, value: Any, objects: Objects, virtual: Callable[[str, int
         if len(data) != size or start < 0:
             raise DecodingError(key, f"chunk {coords} refers to bytes {start} to {end}, which are not all there")
         found[coords] = data
-    return found
+    return found, places
 
 
 def _urls(table: Any) -> list[str]:

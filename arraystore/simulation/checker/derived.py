@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from arraystore.simulation.checker.content import differences
 from arraystore.simulation.checker.decoder import Branch, HistoryRow, Reader
-from arraystore.simulation.checker.decoding import id_text, key_name, unpack
+from arraystore.simulation.checker.decoding import id_text, key_name
 from arraystore.simulation.checker.logs import Logs, id_bytes
 from arraystore.simulation.checker.states import Nodes, Snapshot
 from arraystore.simulation.checker.violations import DecodingError, Violation
@@ -30,8 +30,12 @@ def wrong_derivatives(logs: Logs) -> Iterator[Violation]:
         try:
             if kind == "snapshots":
                 yield from _checkpoint(logs, id_bytes(rest), key, named)
+            elif kind == "history" and "/kept/" in key:
+                yield from _survivors(logs, key)
             elif kind == "history":
                 yield from _page(logs, key)
+            elif kind == "manifests":
+                yield from _manifest(logs, key, rest)
             elif kind == "hints" and unquote(rest) in logs.branches:
                 logs.reader.hint(unquote(rest))
         except DecodingError as error:
@@ -51,22 +55,18 @@ def _rewrites(branch: Branch) -> Iterator[Violation]:
 
 
 def _named(logs: Logs) -> Iterator[bytes]:
-    """Return the checkpoints that something leads to: hints, pages, tags, births."""
+    """Return the checkpoints that something leads to: hints, pages, births, resets."""
     reader = logs.reader
     for key in reader.objects:
         kind, _, rest = key.partition("/")
         with suppress(DecodingError):  # told where the object itself is checked
             if kind == "hints":
                 yield reader.object(key, 9)[1]
-            elif kind == "history":
+            elif kind == "history" and "/kept/" not in key:
                 name, level, index = rest.split("/")
                 yield from (identifier for _, identifier in reader.history(unquote(name), int(level), int(index))[1])
-            elif key.startswith("refs/tag/"):
-                yield reader.object(key, 4)[4]
-    for name, branch in logs.branches.items():
-        if branch.origin is not None:
-            birth = unpack(name, reader.record(name, 0)[2])[2]
-            yield birth[3][2]
+    for branch in logs.branches.values():
+        yield from (era.origin[2] for era in branch.eras if era.origin is not None)
 
 
 def _checkpoint(logs: Logs, identifier: bytes, key: str, named: Container[bytes]) -> Iterator[Violation]:
@@ -84,6 +84,9 @@ def _checkpoint(logs: Logs, identifier: bytes, key: str, named: Container[bytes]
     for difference in differences(Nodes(expected.nodes, expected.keys), found, set()):
         yield Violation(_RULE, str(difference), key)
     yield from _layers(expected, found, key)
+    life, told = logs.branches[found.branch].lives[found.number].told(), reader.life(identifier)
+    if told != life and found.id == logs.branches[found.branch].states[found.number].id:
+        yield Violation(_RULE, f"it says {told} of its branch, not {life}", key)
     yield from _pages(reader, found, identifier, key, named)
 
 
@@ -94,7 +97,8 @@ def _expected(logs: Logs, found: Snapshot) -> Snapshot | None:
         return None
     state = branch.states[found.number]
     if state.id == found.id:
-        return replace(state, time=found.time) if not found.number and branch.origin else state
+        begun = any(era.number == found.number and era.origin is not None for era in branch.eras)
+        return replace(state, time=found.time) if begun else state
     within = branch.snapshot(found.id)
     return within if within is not None and within.number == found.number else None
 
@@ -145,6 +149,42 @@ def _page(logs: Logs, key: str) -> Iterator[Violation]:
         state = logs.reader.checkpoint(identifier)
         if (state.branch, state.number) != (branch.name, number) or number > last:
             yield Violation(_RULE, f"its checkpoint {id_text(identifier)} is not that of record {number}", key)
+
+
+def _survivors(logs: Logs, key: str) -> Iterator[Violation]:
+    """Check what an expiry has left: snapshots of the log, each with its checkpoint, each the parent of the next."""
+    _, name, _, rest = key.split("/")
+    branch = logs.branches.get(unquote(name))
+    if branch is None:
+        return
+    upto, rows, checkpoints = logs.reader.survivors(branch.name, id_bytes(rest))
+    for row, identifier in zip(rows, checkpoints, strict=True):
+        made = branch.snapshot(row.id)
+        if (
+            made is None
+            or row.number > upto
+            or (made.number, made.time, made.message)
+            != (
+                row.number,
+                row.time,
+                row.message,
+            )
+        ):
+            yield Violation(_RULE, f"it lists {id_text(row.id)}, which is no such snapshot of the log", key)
+            continue
+        state = logs.reader.checkpoint(identifier)
+        if state.id != row.id:
+            yield Violation(_RULE, f"its checkpoint of {id_text(row.id)} is that of {id_text(state.id)}", key)
+        ancestors = {each.id for each in logs.ancestry(row.id)}
+        if row.parent is not None and row.parent not in ancestors:
+            yield Violation(_RULE, f"it makes {id_text(row.parent)} the parent of {id_text(row.id)}", key)
+
+
+def _manifest(logs: Logs, key: str, rest: str) -> Iterator[Violation]:
+    """Check a manifest that stood in a record, and got an object of its own before that was to go."""
+    attached = logs.reader.attached.get(id_bytes(rest))
+    if attached is not None and attached != logs.reader.objects[key]:
+        yield Violation(_RULE, "it is not what is attached to the record of its layer", key)
 
 
 def _row(state: Snapshot) -> HistoryRow:

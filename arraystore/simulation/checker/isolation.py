@@ -27,7 +27,11 @@ __all__ = ["concurrent_changes"]
 def concurrent_changes(logs: Logs, transaction: Transaction, commit: Commit, meant: Meant) -> Iterator[Violation]:
     """Find what a transaction and others changed at the same time although nobody was told to allow it."""
     theirs, policy = meant.concurrent, meant.policy
-    end = logs.branches[commit.branch].positions[commit.id] - 1
+    branch = logs.branches[commit.branch]
+    end = branch.made(commit.id) - 1
+    if branch.era(end + 1) != branch.era(meant.start, meant.base.id):
+        yield Violation("isolation", "its branch was reset between its base and its commit", transaction.label)
+        return
     if end == meant.start:
         return
     others = logs.labels(commit.branch, meant.start, end)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
 from urllib.parse import unquote
 
 from arraystore.simulation.checker.applying import Touched
-from arraystore.simulation.checker.decoder import Branch, Commit, Reader
+from arraystore.simulation.checker.decoder import Branch, Commit, Reader, record_key
 from arraystore.simulation.checker.decoding import id_text
+from arraystore.simulation.checker.moments import Moments
 from arraystore.simulation.checker.states import Snapshot
 from arraystore.simulation.checker.violations import DecodingError, Violation
 
@@ -45,16 +47,19 @@ class Logs:
         By name.
     broken
         What could not be read.
+    moments
+        When which object was written.
     """
 
     reader: Reader
     branches: dict[str, Branch] = field(default_factory=dict)
     broken: list[Violation] = field(default_factory=list)
+    moments: Moments = field(default_factory=lambda: Moments({}, {}))
 
     @classmethod
-    def read(cls, reader: Reader) -> Logs:
+    def read(cls, reader: Reader, moments: Moments | None = None) -> Logs:
         """Read all branches; those that are damaged become violations."""
-        logs = cls(reader)
+        logs = cls(reader) if moments is None else cls(reader, moments=moments)
         for name in logs.names():
             try:
                 logs.branches[name] = reader.branch(name)
@@ -72,9 +77,12 @@ class Logs:
     def places(self) -> dict[bytes, tuple[str, int]]:
         """Branch and place of each snapshot; one that a branch was created at is that of the branch that made it."""
         found: dict[bytes, tuple[str, int]] = {}
+        for name, branch in self.branches.items():
+            for at, commit in enumerate(branch.commits, 1):
+                found.setdefault(commit.id, (name, at))
         for name, branch in sorted(self.branches.items(), key=lambda item: item[1].origin is not None):
-            for identifier, at in branch.positions.items():
-                found.setdefault(identifier, (name, at))
+            for era in branch.eras:
+                found.setdefault(era.first.id, (name, era.place))
         return found
 
     @cached_property
@@ -84,6 +92,11 @@ class Logs:
         for commit in self.commits():
             found.setdefault(commit.after.message, []).append(commit)
         return found
+
+    def begun(self, branch: Branch, place: int, first: bytes) -> float:
+        """Return when the era of a place began; before everything where nobody knows."""
+        since = self.moments.since(record_key(branch.name, branch.era(place, first).number))
+        return -inf if since is None else since
 
     def commits(self) -> Iterator[Commit]:
         """Iterate over the commits of all branches, each in order."""
@@ -96,6 +109,15 @@ class Logs:
         if place is None:
             return None
         return self.branches[place[0]].snapshot(id_bytes(text))
+
+    def ancestry(self, identifier: bytes) -> Iterator[Snapshot]:
+        """Iterate over a snapshot and those before it, as their parents tell."""
+        seen: set[bytes] = set()
+        at = self.snapshot(id_text(identifier))
+        while at is not None and at.id not in seen:  # a damaged log may go round in a circle
+            seen.add(at.id)
+            yield at
+            at = None if at.parent is None else self.snapshot(id_text(at.parent))
 
     def between(self, branch: str, start: int, end: int) -> Touched:
         """Return what the commits after one place of a log, and before another, have touched."""

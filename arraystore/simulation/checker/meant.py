@@ -92,6 +92,8 @@ class Replay:
         Of the repository.
     transaction
         Whose operations.
+    before
+        Place of the log before which its base is, and all that it was rebased to: that of its commit.
 
     Attributes
     ----------
@@ -103,10 +105,12 @@ class Replay:
         Whether a custom solver has had a say in a rebase, so that the view may be another one.
     """
 
-    def __init__(self, logs: Logs, transaction: Transaction) -> None:
+    def __init__(self, logs: Logs, transaction: Transaction, before: int | None = None) -> None:
         self._logs = logs
         self._transaction = transaction
         self._done = 0
+        bases = [transaction.base, *[o.snapshot for o in transaction.operations if isinstance(o, Rebase)]]
+        self._places = _placed(logs, transaction, bases, before)
         self.base, self.start = self._find(transaction.base)
         self.view = View(self.base, transaction.label)
         self.guessed = False
@@ -121,13 +125,9 @@ class Replay:
         self._done = max(self._done, position)
 
     def _find(self, text: str) -> tuple[Snapshot, int]:
-        name = self._transaction.branch
-        branch = self._logs.branches.get(name)
-        identifier = id_bytes(text)
-        found = None if branch is None else branch.snapshot(identifier)
-        if branch is None or found is None:
-            raise ModelError(f"its base {text} is none of branch {name!r}")
-        return found, branch.positions[identifier]
+        found = self._logs.branches[self._transaction.branch].snapshot(id_bytes(text))
+        assert found is not None
+        return found, self._places.pop(0)
 
     def _rebase(self, operation: Rebase) -> None:
         newer, at = self._find(operation.snapshot)
@@ -141,6 +141,30 @@ class Replay:
         self.guessed |= policy.custom
 
 
+def _placed(logs: Logs, transaction: Transaction, bases: list[str], before: int | None) -> list[int]:
+    """Return the places of what a transaction was based on, one after the other: the last ones that are possible.
+
+    A branch that was reset stands at a snapshot twice.
+    """
+    branch = logs.branches.get(transaction.branch)
+    found: list[int] = []
+    limit = before
+    for text in reversed(bases):
+        places = [] if branch is None else branch.places(id_bytes(text))
+        if not places:
+            raise ModelError(f"its base {text} is none of branch {transaction.branch!r}")
+        assert branch is not None
+        fitting = [place for place in places if limit is None or place <= limit]
+        if len(found) == len(bases) - 1:  # the base itself: what the branch was reset to later, it was not
+            known = [at for at in fitting if logs.begun(branch, at, id_bytes(text)) <= transaction.opened]
+            fitting = known or fitting
+        if not fitting and found:
+            raise ModelError(f"its rebase goes back, from {text}")
+        limit = fitting[-1] if fitting else places[0]
+        found.insert(0, limit)
+    return found
+
+
 def meant_by(logs: Logs, transaction: Transaction, commit: Commit) -> Meant:
     """Return what a transaction meant to commit.
 
@@ -149,9 +173,9 @@ def meant_by(logs: Logs, transaction: Transaction, commit: Commit) -> Meant:
     ModelError
         If its operations cannot have been made.
     """
-    replay = Replay(logs, transaction)
+    end = logs.branches[commit.branch].made(commit.id) - 1
+    replay = Replay(logs, transaction, end)
     replay.to(len(transaction.operations))
-    end = logs.branches[commit.branch].positions[commit.id] - 1
     if commit.branch != transaction.branch or replay.start > end:
         raise ModelError(f"its base is not before it on branch {commit.branch!r}")
     deciding = [attempt.solver for attempt in transaction.attempts if not isinstance(attempt.outcome, Refused)]

@@ -43,7 +43,10 @@ def _groundless(logs: Logs, transaction: Transaction) -> Iterator[Violation]:
     except ModelError as error:
         yield Violation(_RULE, f"it cannot have done what it noted: {error}", transaction.label)
         return
-    end = len(logs.branches[transaction.branch].commits)
+    branch = logs.branches[transaction.branch]
+    end = len(branch.commits)
+    if branch.era(end + 1) != branch.era(replay.start, replay.base.id) or any(life.deleted for life in branch.lives):
+        return  # the branch was reset, or deleted and created anew
     if replay.start == end:
         yield Violation(_RULE, "it was refused because of others, and nobody has committed since", transaction.label)
         return

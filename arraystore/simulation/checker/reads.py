@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from math import inf
 
 from arraystore.simulation.checker.arrays import DOCUMENTS, same_json
 from arraystore.simulation.checker.decoding import id_text
-from arraystore.simulation.checker.logs import Logs, short
+from arraystore.simulation.checker.lifetimes import Lifetimes
+from arraystore.simulation.checker.logs import Logs, id_bytes, short
 from arraystore.simulation.checker.meant import Replay
 from arraystore.simulation.checker.model import ModelError
-from arraystore.simulation.checker.states import Key, Node, listing, lookup
+from arraystore.simulation.checker.states import Key, Node, Snapshot, listing, lookup
 from arraystore.simulation.checker.violations import Violation
 from arraystore.simulation.observations import (
     Ancestry,
@@ -80,26 +82,32 @@ def _own_reads(logs: Logs, transaction: Transaction, reads: list[Read]) -> Itera
         yield Violation(_RULE, f"it cannot have done what it noted: {error}", transaction.label)
 
 
-def wrong_ancestries(logs: Logs, notes: Observations) -> Iterator[Violation]:
+def wrong_ancestries(logs: Logs, notes: Observations, lifetimes: Lifetimes) -> Iterator[Violation]:
     """Check every listing of a snapshot's ancestors."""
     for seen in notes.seen:
-        if not isinstance(seen, Ancestry):
-            continue
-        expected = _ancestry(logs, seen.snapshot)
-        if list(seen.entries) != expected:
-            pairs = zip(seen.entries, expected, strict=False)
-            at = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(expected), len(seen.entries)))
-            what = f"{seen.process} saw {list(seen.entries)[at : at + 1]} as ancestor {at}, not {expected[at : at + 1]}"
-            yield Violation(_RULE, what, seen.snapshot)
+        if isinstance(seen, Ancestry):
+            what = _wrong_ancestry(list(logs.ancestry(id_bytes(seen.snapshot))), seen, lifetimes.lapsed)
+            if what is not None:
+                yield Violation(_RULE, f"{seen.process} saw {what}", seen.snapshot)
 
 
-def _ancestry(logs: Logs, text: str) -> list[tuple[str, str | None, str]]:
-    found: list[tuple[str, str | None, str]] = []
-    at = logs.snapshot(text)
-    seen: set[bytes] = set()
-    while at is not None and at.id not in seen:  # a damaged log may go round in a circle
-        seen.add(at.id)
-        parent = None if at.parent is None else id_text(at.parent)
-        found.append((id_text(at.id), parent, at.message))
-        at = None if parent is None else logs.snapshot(parent)
-    return found
+def _wrong_ancestry(expected: list[Snapshot], seen: Ancestry, lapsed: Mapping[bytes, float]) -> str | None:
+    """Return what is wrong with a list of ancestors: it may leave out those that have expired by then."""
+    parents = [*[identifier for identifier, _, _ in seen.entries[1:]], None]
+    gone = {each.id for each in expected if lapsed.get(each.id, inf) <= seen.ended}
+    left = iter(expected)
+    for at, ((identifier, parent, message), after) in enumerate(zip(seen.entries, parents, strict=True)):
+        missing: list[Snapshot] = []
+        for found in left:
+            if id_text(found.id) == identifier:
+                break
+            missing.append(found)
+        else:
+            return f"{identifier} as ancestor {at}, which it is not"
+        forgotten = [id_text(each.id) for each in missing if each.id not in gone]
+        if forgotten:
+            return f"{identifier} as ancestor {at}, not {forgotten[0]}"
+        if (parent, message) != (after, found.message):
+            return f"parent {parent} and message {message!r} of ancestor {at}, not {after} and {found.message!r}"
+    forgotten = [id_text(each.id) for each in left if each.id not in gone]
+    return f"no ancestor {len(seen.entries)}, which is {forgotten[0]}" if forgotten else None

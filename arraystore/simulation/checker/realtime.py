@@ -61,29 +61,36 @@ def _known(logs: Logs, notes: Observations) -> dict[str, _Known]:
     facts += [(seen.ended, seen.branch, seen.snapshot, f"look of {seen.process}") for seen in looks]
     known: dict[str, _Known] = defaultdict(_Known)
     for at, branch, snapshot, who in sorted(facts):
-        place = _place(logs, branch, snapshot)
-        if place is not None:
-            known[branch].add(at, place, who)
+        stretches = _standing(logs, branch, snapshot)
+        if stretches:
+            known[branch].add(at, stretches[0][0], who)
     return known
 
 
-def _place(logs: Logs, branch: str, snapshot: str) -> int | None:
+def _standing(logs: Logs, branch: str, snapshot: str) -> list[tuple[int, int]]:
+    """Return the stretches of records at which a branch was at a snapshot; that of its commit, if others followed."""
     log = logs.branches.get(branch)
-    return None if log is None else log.positions.get(id_bytes(snapshot))
+    if log is None:
+        return []
+    identifier = id_bytes(snapshot)
+    found = log.standing(identifier)
+    made = log.snapshot(identifier)
+    return found or ([] if made is None else [(made.number, made.number)])
 
 
 def _late(
     logs: Logs, known: dict[str, _Known], branch: str, snapshot: str, began: float, who: str, where: str
 ) -> Iterator[Violation]:
-    place = _place(logs, branch, snapshot)
-    if place is None:
+    stretches = _standing(logs, branch, snapshot)
+    if not stretches:
         if branch in logs.branches:
             yield Violation(_RULE, f"{who} began on {snapshot}, which branch {branch!r} never had", where)
         return
     newest, since = known[branch].before(began)
-    if place < newest:
-        what = f"{who} that began at {began:.3f} got snapshot {place} of {branch!r}, older than {newest} ({since})"
-        yield Violation(_RULE, what, where)
+    last = stretches[-1][1]
+    if last < newest:
+        what = f"{who} that began at {began:.3f} got {snapshot}, at which {branch!r} was up to record {last}: "
+        yield Violation(_RULE, f"{what}it was at record {newest} by then ({since})", where)
 
 
 def _overtaken(logs: Logs, transaction: Transaction) -> Iterator[Violation]:
@@ -92,5 +99,5 @@ def _overtaken(logs: Logs, transaction: Transaction) -> Iterator[Violation]:
         branch = logs.branches[commit.branch]
         bases = [transaction.base, *[o.snapshot for o in transaction.operations if isinstance(o, Rebase)]]
         for base in bases:
-            if branch.positions.get(id_bytes(base), 0) >= branch.positions[commit.id]:
+            if min(branch.places(id_bytes(base)), default=0) >= branch.made(commit.id):
                 yield Violation(_RULE, f"it stands before its base {base}", transaction.label)

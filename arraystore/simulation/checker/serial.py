@@ -13,10 +13,10 @@ writer to whoever read from it, and from each *serializable* reader to the write
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 
-from arraystore.simulation.checker.decoder import Branch, Commit
+from arraystore.simulation.checker.decoder import Commit
 from arraystore.simulation.checker.decoding import Coords
 from arraystore.simulation.checker.effects import effects_of
 from arraystore.simulation.checker.logs import Logs
@@ -48,7 +48,7 @@ def stale_reads(logs: Logs, notes: Observations) -> Iterator[Violation]:
 
 def _again(logs: Logs, transaction: Transaction, reads: list[Read], commit: Commit) -> Iterator[Violation]:
     try:
-        replay = Replay(logs, transaction)
+        replay = Replay(logs, transaction, logs.branches[commit.branch].made(commit.id) - 1)
         for position, together in groupby(sorted(reads, key=_position), key=_position):
             replay.to(position)
             if replay.guessed:
@@ -78,22 +78,24 @@ Item = tuple[bytes, Coords]
 def dependency_cycles(logs: Logs, notes: Observations) -> Iterator[Violation]:
     """Look for cycles in the graph of dependencies of each branch."""
     for branch in logs.branches.values():
-        edges = _edges(logs, notes, branch)
-        cycle = _cycle(edges)
-        if cycle:
-            labels = " -> ".join(branch.commits[at].after.message for at in cycle)
-            what = f"transactions depend on each other in a circle: {labels}"
-            yield Violation(_RULE, what, f"branch {branch.name!r}")
+        ends = [*[era.place for era in branch.eras[1:]], len(branch.commits)]
+        for era, end in zip(branch.eras, ends, strict=True):  # what a reset leaves behind depends on nothing after it
+            commits = branch.commits[era.place : end]
+            cycle = _cycle(_edges(logs, notes, commits))
+            if cycle:
+                labels = " -> ".join(commits[at].after.message for at in cycle)
+                what = f"transactions depend on each other in a circle: {labels}"
+                yield Violation(_RULE, what, f"branch {branch.name!r}")
 
 
-def _edges(logs: Logs, notes: Observations, branch: Branch) -> dict[int, set[int]]:
+def _edges(logs: Logs, notes: Observations, commits: Sequence[Commit]) -> dict[int, set[int]]:
     """Return who comes before whom; transactions are numbered as in the log."""
-    versions = _versions(branch)
+    versions = _versions(commits)
     edges: dict[int, set[int]] = defaultdict(set)
     for written in versions.values():
         for (earlier, _), (later, _) in pairwise(written):
             edges[earlier].add(later)
-    numbers = {commit.after.message: at for at, commit in enumerate(branch.commits)}
+    numbers = {commit.after.message: at for at, commit in enumerate(commits)}
     for read in notes.reads():
         if isinstance(read, ListingRead) or read.transaction not in numbers or not read.counts:
             continue
@@ -114,10 +116,10 @@ def _edges(logs: Logs, notes: Observations, branch: Branch) -> dict[int, set[int
     return edges
 
 
-def _versions(branch: Branch) -> dict[Item, list[tuple[int, bytes | None]]]:
+def _versions(commits: Sequence[Commit]) -> dict[Item, list[tuple[int, bytes | None]]]:
     """Return who wrote each chunk, in order, and what."""
     found: dict[Item, list[tuple[int, bytes | None]]] = defaultdict(list)
-    for at, commit in enumerate(branch.commits):
+    for at, commit in enumerate(commits):
         for identifier, coords in commit.touched.chunks.items():
             node = commit.after.by_id(identifier)
             for cell in coords:

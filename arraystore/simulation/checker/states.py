@@ -35,10 +35,24 @@ Key = tuple[str, bool]
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer of an array: what its manifest says, where an append put it."""
+    """One layer of an array.
+
+    Parameters
+    ----------
+    id
+        Of its manifest.
+    cells
+        What that says, where an append put it.
+    carrier
+        Key of the object that holds the manifest, which may be a record; nothing where it stands with the layer.
+    packs
+        Keys of the packs that cells are in.
+    """
 
     id: bytes
     cells: Cells = field(repr=False)
+    carrier: str = ""
+    packs: Mapping[Coords, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)

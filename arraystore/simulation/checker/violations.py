@@ -7,7 +7,7 @@ from dataclasses import dataclass
 __all__ = ["RULES", "DecodingError", "Violation"]
 
 RULES = {
-    "objects": "every object but a hint is written once and never changed",
+    "objects": "every object but a hint is written once and never changed, and deleted by collectors only",
     "history": "logs are gap-free and linear, and each record carries what it has to",
     "commits": "every acknowledged commit is there once, every refused one is not, and nobody else's is",
     "content": "every snapshot is what the transactions in its history meant, node by node and chunk by chunk",
@@ -18,6 +18,7 @@ RULES = {
     "real time": "what was acknowledged is seen by all that begins later",
     "derived": "checkpoints, pages, hints and rewrites say what the log says",
     "references": "branches and tags are what their creators were told",
+    "retention": "what is kept can be read, whatever is collected, and nothing else stays for ever",
     "liveness": "everything that was begun has ended",
 }
 """Names of the rules, and what each promises."""

@@ -1,8 +1,8 @@
-"""Rule "objects": everything but hints is written once and never changed; nothing but intents is deleted."""
+"""Rule "objects": everything but hints is written once and never changed; nothing but garbage is deleted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Protocol
 
 from arraystore.simulation.checker.violations import Violation
@@ -16,6 +16,11 @@ _DELETED = "read"
 
 class Happening(Protocol):
     """An effect on the bucket, as traces tell of it."""
+
+    @property
+    def time(self) -> float:
+        """Virtual seconds."""
+        ...
 
     @property
     def process(self) -> str:
@@ -38,19 +43,22 @@ class Happening(Protocol):
         ...
 
 
-def rewritten_objects(events: Iterable[Happening]) -> Iterator[Violation]:
+def rewritten_objects(events: Iterable[Happening], collectors: Collection[str] = ()) -> Iterator[Violation]:
     """Check everything that befell objects.
 
     A request that is repeated, or comes twice, writes the same bytes again; another life of a process has other ids.
     Who wrote an object may delete it, as folds do that came too late; if anything referred to it by then, the content
-    tells.
+    tells.  What a collector deletes is judged by whether it was needed; logs and what they are found by are not its.
     """
     writers: dict[str, str] = {}
     for event in events:
         effect = event.effect.partition(",")[0]
         if event.operation == "delete":
             gone = [key for key in event.key.split(" ") if not _is_intent(key)] if effect == _DELETED else []
-            foreign = [key for key in gone if writers.get(key) != event.process]  # nobody may have named its own yet
+            if event.process in collectors:
+                foreign = [key for key in gone if key == "repo" or key.startswith("refs/repository/")]
+            else:  # nobody may have named its own yet
+                foreign = [key for key in gone if writers.get(key) != event.process]
             yield from (Violation(_RULE, f"{event.process} deleted it", key) for key in foreign)
         elif effect == "written":
             writers[event.key] = event.process

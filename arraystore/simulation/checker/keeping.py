@@ -1,0 +1,193 @@
+"""Rule "retention": what is kept can be read, whatever is collected; what is not kept does not stay for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import inf
+
+from arraystore.simulation.checker.decoding import id_text
+from arraystore.simulation.checker.lifetimes import Lifetimes
+from arraystore.simulation.checker.logs import Logs, id_bytes
+from arraystore.simulation.checker.retained import Held, Need, needs_of, packs_of
+from arraystore.simulation.checker.violations import DecodingError, Violation
+from arraystore.simulation.observations import Committed, Missing, Observations, Refused, Transaction, Upkeep
+
+__all__ = ["leaks", "missed", "taken_away"]
+
+_RULE = "retention"
+_KINDS = ("chunks", "manifests", "snapshots", "transactions")
+_LAST = "latecomer"
+
+
+def taken_away(lifetimes: Lifetimes, objects: Mapping[str, bytes]) -> Iterator[Violation]:
+    """Find what was deleted although something kept needs it, then or later."""
+    for need, (until, what) in lifetimes.needed_until.items():
+        lost = _lost(lifetimes, objects, need)
+        if lost < until:
+            when = "in the end" if until == inf else f"until {until:.3f}"
+            yield Violation(_RULE, f"it was deleted at {lost:.3f}, and {what} needs it {when}", need[0])
+
+
+def _lost(lifetimes: Lifetimes, objects: Mapping[str, bytes], need: Need) -> float:
+    """Return when nothing was left of what is needed; never, mostly."""
+    key, other = need
+    deleted = lifetimes.moments.deleted
+    gone = deleted.get(key, [inf] if key in objects else [-inf])[0]
+    if gone == inf or not other:
+        return gone
+    since = lifetimes.moments.since(other)
+    if since is None or since > gone:
+        return gone if since is not None or other not in objects else inf
+    return deleted.get(other, [inf])[0]
+
+
+def missed(logs: Logs, notes: Observations, lifetimes: Lifetimes) -> Iterator[Violation]:
+    """Check everybody who was told that something is not there, or has come too late."""
+    for seen in notes.seen:
+        if isinstance(seen, Missing):
+            yield from _missing(logs, lifetimes, seen)
+    for transaction in notes.transactions.values():
+        if isinstance(transaction.outcome, Refused):
+            yield from _late(logs, lifetimes, transaction, transaction.outcome.error)
+    yield from _expired(logs, notes, lifetimes)
+
+
+def _missing(logs: Logs, lifetimes: Lifetimes, seen: Missing) -> Iterator[Violation]:
+    if seen.kind == "snapshot":
+        lapsed = lifetimes.lapsed.get(id_bytes(seen.name), inf)
+        if lapsed > seen.ended:
+            what = f"{seen.process} got {seen.error} at {seen.ended:.3f}, and it is kept" + (
+                "" if lapsed == inf else f" until {lapsed:.3f}"
+            )
+            yield Violation(_RULE, what, f"snapshot {seen.name}")
+        return
+    moved = _moves(logs, lifetimes, seen.name)
+    if seen.error == "RefNotFoundError":
+        moved = [(at, deletes) for at, deletes in moved if deletes]
+        fits = any(at <= seen.ended for at, _ in moved)
+    else:
+        fits = any(seen.began <= at <= seen.ended for at, _ in moved)
+    if not fits:
+        what = f"{seen.process} got {seen.error} at {seen.ended:.3f}, and it was there all the time"
+        yield Violation(_RULE, what, f"branch {seen.name!r}")
+
+
+def _moves(logs: Logs, lifetimes: Lifetimes, branch: str) -> list[tuple[float, bool]]:
+    """Return when a branch was deleted or reset, and which of these."""
+    found = [
+        (lifetimes.since_entry(entry.number), True)
+        for entry in lifetimes.refs.entries
+        if entry.ref == ("branch", branch) and not entry.creates
+    ]
+    log = logs.branches.get(branch)
+    if log is not None:
+        times = lifetimes.times(branch)
+        found += [(times[era.number], False) for era in log.eras[1:]]
+    return found
+
+
+def _late(logs: Logs, lifetimes: Lifetimes, transaction: Transaction, error: str) -> Iterator[Violation]:
+    """Check refusals that come of fences, of a closed repository, and of deleted branches."""
+    log = logs.branches.get(transaction.branch)
+    ended = transaction.attempts[-1].ended if transaction.attempts else None
+    if log is None or ended is None or error not in ("SessionExpiredError", "ReadOnlyError", "RefNotFoundError"):
+        return
+    times = lifetimes.times(transaction.branch)
+    for number in range(1, len(log.lives)):
+        life, before = log.lives[number], log.lives[number - 1]
+        if times[number] > ended:
+            break
+        if error == "SessionExpiredError" and life.fence > before.fence and times[number] >= transaction.began:
+            return
+        if error == "ReadOnlyError" and life.read_only:
+            return
+        if error == "RefNotFoundError" and life.deleted:
+            return
+    if error == "RefNotFoundError" and any(
+        deletes and at <= ended for at, deletes in _moves(logs, lifetimes, log.name)
+    ):
+        return
+    yield Violation(_RULE, f"it was refused with {error}, for which there is no reason", transaction.label)
+
+
+def _expired(logs: Logs, notes: Observations, lifetimes: Lifetimes) -> Iterator[Violation]:
+    """Check that nothing expires but what somebody let expire."""
+    asked = [seen for seen in notes.seen if isinstance(seen, Upkeep) and seen.what == "expire"]
+    for name, log in logs.branches.items():
+        times = lifetimes.times(name)
+        for number in range(1, len(log.lives)):
+            life, before = log.lives[number], log.lives[number - 1]
+            if (life.expired, life.survivors) == (before.expired, before.survivors):
+                continue
+            left: set[bytes] = set()
+            if life.survivors is not None:
+                left = {row.id for row in logs.reader.survivors(name, life.survivors)[1]}
+            gone = [c.after for c in log.commits if before.expired < c.number <= life.expired and c.id not in left]
+            at = times[number]
+            shown = lifetimes.at(at - 1e-9)
+            for snapshot in gone:
+                causes = [one for one in asked if one.began <= at and snapshot.time < one.older_than]
+                where = f"snapshot {id_text(snapshot.id)}"
+                if snapshot.id in shown.shown and not causes:
+                    yield Violation(_RULE, f"record {number} of {name!r} lets it expire, which nobody asked for", where)
+                yield from _still_named(lifetimes, shown, snapshot.id, causes, where)
+
+
+def _still_named(
+    lifetimes: Lifetimes, shown: Held, identifier: bytes, causes: list[Upkeep], where: str
+) -> Iterator[Violation]:
+    """Check that no branch or tag is at what expires, unless it came there since the expiry began."""
+    if not causes:
+        return
+    began = min(cause.began for cause in causes)
+    earlier = lifetimes.at(began)
+    for what, root in shown.roots.items():
+        before = earlier.roots.get(what)
+        if root[2].id == identifier and before is not None and before[2].id == identifier:
+            yield Violation(_RULE, f"it expires, and {what} is at it", where)
+
+
+def leaks(logs: Logs, notes: Observations, lifetimes: Lifetimes, objects: Mapping[str, bytes]) -> Iterator[Violation]:
+    """Find what is left although nothing needs it, after two collections of everything in a quiet repository."""
+    last = [seen for seen in notes.seen if isinstance(seen, Upkeep) and seen.what == "collect"][-2:]
+    if len(last) < 2 or any(not isinstance(one.outcome, Committed) for one in last):
+        return
+    if any(one.process.partition(".")[0] != _LAST for one in last):
+        return
+    watermark = lifetimes.refs.table.watermark
+    needed = _needed(logs, lifetimes.at(inf))
+    for key in sorted(objects):
+        kind, _, rest = key.partition("/")
+        if kind in _KINDS and id_bytes(rest) < watermark and key not in needed:
+            yield Violation(_RULE, "nothing needs it, and two collections have left it", key)
+
+
+def _needed(logs: Logs, held: Held) -> set[str]:
+    """Return the keys of everything that may stay."""
+    needed: set[str] = set()
+    for key, other in held.needs:
+        needed |= {key, other}
+    for name, first, last in held.stretches:
+        log = logs.branches[name]
+        for number in range(max(0, first - 1), last + 1):
+            for key, other in needs_of(log.states[number]):
+                needed |= {key, other}
+        needed |= {"chunks/" + id_text(pack) for number, pack in log.brought if first <= number <= last}
+        for commit in log.commits:
+            if first <= commit.number <= last:
+                for key, other in needs_of(commit.after):
+                    needed |= {key, other}
+                needed |= set(packs_of(commit.after))
+    return needed | set(_leading(logs))
+
+
+def _leading(logs: Logs) -> Iterator[str]:
+    """Return the checkpoints to which hints, pages and logs lead."""
+    for name, log in logs.branches.items():
+        life = log.lives[-1]
+        origin = None if life.origin is None else life.origin[2]
+        yield from ("snapshots/" + id_text(each) for each in (life.base, origin) if each is not None)
+        try:
+            yield "snapshots/" + id_text(logs.reader.hint(name)[1])
+        except DecodingError:
+            continue

@@ -1,0 +1,111 @@
+"""How what is kept changes in the course of a run: what was needed until when, and what ceased to be shown when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import inf
+
+from arraystore.simulation.checker.decoder import Branch, record_key
+from arraystore.simulation.checker.logs import Logs
+from arraystore.simulation.checker.moments import Moments
+from arraystore.simulation.checker.repository import RefLog, Table, repository_key
+from arraystore.simulation.checker.retained import Held, Need, held_at
+
+__all__ = ["Lifetimes"]
+
+_START = -inf
+
+
+@dataclass
+class Lifetimes:
+    """What is kept, from the first moment to the last.
+
+    Parameters
+    ----------
+    logs, refs
+        Of the repository.
+    moments
+        When which object was written and deleted.
+    """
+
+    logs: Logs
+    refs: RefLog
+    moments: Moments
+    _held: dict[float, Held] = field(default_factory=dict[float, Held])
+
+    def at(self, moment: float) -> Held:
+        """Return what was kept at a moment: after everything that took effect up to then."""
+        found = self._held.get(moment)
+        if found is None:
+            newest = {
+                name: number for name, log in self.logs.branches.items() if (number := self._upto(log, moment)) >= 0
+            }
+            found = self._held[moment] = held_at(self.logs, newest, self.table(moment))
+        return found
+
+    def table(self, moment: float) -> Table:
+        """Return what the repository log made up to a moment."""
+        count = sum(self._since(repository_key(entry.number)) <= moment for entry in self.refs.entries)
+        return self.refs.tables[count]
+
+    def _upto(self, log: Branch, moment: float) -> int:
+        return sum(time <= moment for time in self.times(log.name)) - 1
+
+    def times(self, branch: str) -> list[float]:
+        """Return when each record of a branch was written."""
+        if branch not in self._times:
+            count = len(self.logs.branches[branch].states)
+            self._times[branch] = [self._since(record_key(branch, number)) for number in range(count)]
+        return self._times[branch]
+
+    @cached_property
+    def _times(self) -> dict[str, list[float]]:
+        return {}
+
+    def _since(self, key: str) -> float:
+        found = self.moments.since(key)
+        return _START if found is None else found
+
+    def since_entry(self, number: int) -> float:
+        """Return when a record of the repository log was written."""
+        return self._since(repository_key(number))
+
+    @cached_property
+    def changes(self) -> list[float]:
+        """When something may have ceased to be shown: resets, deletions, expiries, amendments."""
+        found = {self._since(repository_key(e.number)) for e in self.refs.entries if e.ref is not None}
+        for name, log in self.logs.branches.items():
+            times = self.times(name)
+            found |= {times[n] for n in range(1, len(times)) if log.lives[n] != log.lives[n - 1]}
+            found |= {times[c.number] for c in log.commits if c.after.parent != c.before.id}
+        return sorted(found - {_START})
+
+    @cached_property
+    def needed_until(self) -> dict[Need, tuple[float, str]]:
+        """Until when each object was needed, and for what."""
+        found: dict[Need, tuple[float, str]] = {}
+        for held, until in self._spans():
+            for need, what in held.needs.items():
+                found[need] = until, what  # later ones come later
+        return found
+
+    def _spans(self) -> Iterator[tuple[Held, float]]:
+        """Return what was kept right before each change, and in the end."""
+        for moment in self.changes:
+            yield self.at(_before(moment)), moment
+        yield self.at(inf), inf
+
+    @cached_property
+    def lapsed(self) -> dict[bytes, float]:
+        """When each snapshot first ceased to be shown."""
+        found: dict[bytes, float] = {}
+        for moment in self.changes:
+            for identifier in self.at(_before(moment)).shown.keys() - self.at(moment).shown.keys():
+                found.setdefault(identifier, moment)
+        return found
+
+
+def _before(moment: float) -> float:
+    return moment - 1e-9
