@@ -9,13 +9,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from arraystore.errors import FormatError, ObjectNotFoundError
+from arraystore.commit.manifests import ManifestCache
+from arraystore.errors import FormatError, NotFoundError, ObjectNotFoundError
 from arraystore.format.ids import ID_BYTES, id_to_text
 from arraystore.format.layer import Layer
 from arraystore.format.manifest import Manifest, decode_manifest
 from arraystore.format.node import Node
 from arraystore.format.record import Record, decode_record, record_key
 from arraystore.format.refs import branch_prefix
+from arraystore.maintenance.collection.visible import visible_packs
 from arraystore.maintenance.verification.findings import Collector, Use
 from arraystore.maintenance.verification.inventory import Inventory
 from arraystore.storage.protocol import Storage
@@ -23,6 +25,7 @@ from arraystore.storage.protocol import Storage
 __all__ = ["LayerChecker", "LayerUse", "Loaded"]
 
 _PARALLEL = 32
+_FEW_BYTES = 1 << 24
 
 _LOST_MANIFEST = (
     "restore the object from a backup or an older version in the bucket; if there is none, reset the branch to a "
@@ -46,12 +49,16 @@ class LayerUse:
         Which snapshots need it.
     rewritten
         Whether a rewrite brought it, which usually names the packs of older layers.
+    stack
+        All layers of the node, where a checkpoint tells them and not the records: packs that only chunks have which
+        newer layers cover may have been collected.
     """
 
     layer: Layer
     node: Node
     use: Use
     rewritten: bool = False
+    stack: tuple[Layer, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,8 +83,8 @@ class Loaded:
     sound: list[bool]
 
 
-_Shape = tuple[bytes, tuple[int, ...] | None]
-"""Id of a layer and its shift."""
+_Shape = tuple[bytes, tuple[int, ...] | None, bool]
+"""Id of a layer, its shift, and whether all of its packs have to be there."""
 
 Consumer = Callable[[Loaded], Awaitable[None]]
 
@@ -114,6 +121,8 @@ class LayerChecker:
         self._consumer = consumer
         self._done: dict[_Shape, Use] = {}
         self._room = asyncio.Semaphore(_PARALLEL)
+        self._manifests = ManifestCache(storage, _FEW_BYTES)
+        self._shown: dict[tuple[bytes, ...], frozenset[bytes] | None] = {}
 
     async def check(self, items: Iterable[LayerUse], records: dict[tuple[str, int], Record]) -> None:
         """Check layers that retained snapshots have.
@@ -127,7 +136,7 @@ class LayerChecker:
         """
         new: list[LayerUse] = []
         for item in items:
-            shape = item.layer.id, item.layer.shift
+            shape = item.layer.id, item.layer.shift, item.stack is None
             known = self._done.get(shape)
             if known is not None:
                 known.share(item.use)
@@ -151,7 +160,7 @@ class LayerChecker:
                 return
             self._counts["manifests"] += 1
             self._counts["references"] += manifest.count
-            fresh, sound = self._packs(item, manifest)
+            fresh, sound = await self._packs(item, manifest)
             if self._consumer is not None:
                 await self._consumer(Loaded(item, manifest, fresh, sound))
 
@@ -187,7 +196,7 @@ class LayerChecker:
             raise FormatError(_name(layer), f"has no attachment {at.index}")
         return record.attachments[at.index]
 
-    def _packs(self, item: LayerUse, manifest: Manifest) -> tuple[list[bool], list[bool]]:
+    async def _packs(self, item: LayerUse, manifest: Manifest) -> tuple[list[bool], list[bool]]:
         """Check that the packs of a manifest are there and reach as far as its references."""
         packs = self._inventory.packs
         native = manifest.source < manifest.pack_count
@@ -208,14 +217,32 @@ class LayerChecker:
         packs.reached[places[there]] = True
         sizes = np.where(there, packs.sizes[places] if len(packs) else 0, -1)
         sound = sizes >= manifest.extents
-        for at in np.flatnonzero(~sound).tolist():
-            key = "chunks/" + id_to_text(manifest.packs[at * ID_BYTES : (at + 1) * ID_BYTES])
+        wrong = np.flatnonzero(~sound).tolist()
+        shown = await self._shown_by(item.stack) if wrong and item.stack is not None else None
+        for at in wrong:
+            identifier = manifest.packs[at * ID_BYTES : (at + 1) * ID_BYTES]
+            if shown is not None and identifier not in shown:
+                continue
+            key = "chunks/" + id_to_text(identifier)
             if sizes[at] < 0:
                 problem = "the pack does not exist"
             else:
                 problem = f"the pack is truncated: it has {sizes[at]} bytes, and chunks of it reach further"
             self._error(item, key, problem, _LOST_PACK)
         return fresh.tolist(), sound.tolist()
+
+    async def _shown_by(self, stack: tuple[Layer, ...]) -> frozenset[bytes] | None:
+        """Return the packs of which an array shows a chunk; None if that cannot be told."""
+        key = tuple([layer.id for layer in stack])
+        if key not in self._shown:
+            found: set[bytes] = set()
+            try:
+                async for packs in visible_packs(self._manifests, stack):
+                    found.update(packs[at : at + ID_BYTES] for at in range(0, len(packs), ID_BYTES))
+                self._shown[key] = frozenset(found)
+            except (FormatError, NotFoundError):  # a manifest is damaged, which is told where it is looked at
+                self._shown[key] = None
+        return self._shown[key]
 
     def _error(self, item: LayerUse, key: str, problem: str, repair: str) -> None:
         self._collector.error(key, problem, repair, [item.use])

@@ -225,7 +225,9 @@ class Verification:
         self, root: LogRoot, pages: dict[tuple[int, int], PageDigest], keeps: list[tuple[int, int]] | None
     ) -> None:
         self.counts["branches"] += root.live
-        walk = LogWalk(self.shared, root.log, pages, keeps, live=root.live)
+        life = None if root.state is None else root.state.life
+        shown_from = 0 if life is None else max(life.start, life.expired + 1)
+        walk = LogWalk(self.shared, root.log, pages, keeps, shown_from, live=root.live)
         start = await self._start(root)
         await walk.run(start, root.last)
         self.origins[root.log.branch] = walk.origins
@@ -302,7 +304,9 @@ class Verification:
         state = await self.checkpoints.load(named, [Use(None, [snapshot], 0)])
         if state is not None:
             nodes = [(node, layer) for node in state.nodes.values() for layer in node.layers]
-            await self.layers.check([LayerUse(layer, node, Use(node.path, [snapshot], 0)) for node, layer in nodes], {})
+            await self.layers.check(
+                [LayerUse(layer, node, Use(node.path, [snapshot], 0), stack=node.layers) for node, layer in nodes], {}
+            )
         return state
 
     async def _left(self) -> None:
@@ -324,7 +328,10 @@ class Verification:
             except (FormatError, NotFoundError):  # the records are gone or damaged, which is told elsewhere
                 await self.checkpoints.load(named, uses)
                 continue
-            await self.checkpoints.compare(named, tip.state, uses)
+            if named.snapshot in (None, tip.state.snapshot):
+                await self.checkpoints.compare(named, tip.state, uses)
+            else:  # a snapshot that was on no branch before a tag or a branch was made of it
+                await self.checkpoints.load(named, uses)
 
     # -- hints and leaks ----------------------------------------------------------------------------------------
 

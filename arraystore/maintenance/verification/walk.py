@@ -79,6 +79,8 @@ class LogWalk:
         Its history pages, to compare directories with.
     stretches
         First and last number of records whose snapshots are kept; None if that is unknown, and all count as such.
+    shown_from
+        Number of the oldest record whose snapshots the branch shows.
     live
         Whether sessions may be opened at its tip: the branch is not deleted.
     """
@@ -89,6 +91,7 @@ class LogWalk:
         log: BranchLog,
         pages: dict[tuple[int, int], PageDigest],
         stretches: list[tuple[int, int]] | None,
+        shown_from: int,
         *,
         live: bool,
     ) -> None:
@@ -97,6 +100,7 @@ class LogWalk:
         self._pages = pages
         self._uncompared = dict(pages)
         self._stretches = stretches
+        self._shown_from = shown_from
         self._live = live
         self._builder: StateBuilder | None = None
         self._life: BranchLife | None = BranchLife()
@@ -157,7 +161,7 @@ class LogWalk:
             del self._uncompared[place]
             if any(first <= unknown <= last for unknown in self._unknown):
                 continue
-            if not compare_page(page, self._rows, self._first, number, self._shared.collector):
+            if not compare_page(page, self._rows, self._first, self._shown_from, number, self._shared.collector):
                 del self._pages[place]
 
     # -- one record ---------------------------------------------------------------------------------------------
@@ -195,7 +199,7 @@ class LogWalk:
             state = empty_state(self._log.branch, number, body.snapshot, body.parent, body.time, note)
             self._rows.add(SnapshotRow(number, body.snapshot, body.parent, body.time, note))
             self._stand_at(replace(state, life=life))
-        else:
+        elif self._keeps(number):
             found = await self._origin(number, body.origin, body.snapshot)
             if found is None:
                 self._failure = (
@@ -335,7 +339,7 @@ class LogWalk:
         self._builder = StateBuilder(state)
         self._life = state.life
         for node in state.nodes.values():
-            self._add(node, node.layers, rewritten=False)
+            self._add(node, node.layers, rewritten=False, stack=node.layers)
 
     def _leave(self) -> None:
         """Note that no later snapshot has what the ones up to here have."""
@@ -363,11 +367,13 @@ class LogWalk:
             had = set(old)
             self._add(after, [layer for layer in new if layer not in had], rewritten=rewritten)
 
-    def _add(self, node: Node, layers: Iterable[Layer], *, rewritten: bool) -> None:
+    def _add(
+        self, node: Node, layers: Iterable[Layer], *, rewritten: bool, stack: tuple[Layer, ...] | None = None
+    ) -> None:
         for layer in layers:
             use = Use(node.path, self._kept, len(self._kept))
             self._open[node.id, layer] = use
-            self._pending.append(LayerUse(layer, node, use, rewritten))
+            self._pending.append(LayerUse(layer, node, use, rewritten, stack))
 
 
 _MOVING = (Operation.CREATED, Operation.DELETED, Operation.MOVED)
