@@ -30,6 +30,7 @@ from arraystore.errors import (
 )
 from arraystore.fork_session import ForkSession
 from arraystore.history_graph import AncestryGraph
+from arraystore.maintenance.compact import CompactionSummary
 from arraystore.operations import Update, UpdateType
 from arraystore.repository import Repository, SnapshotInfo
 from arraystore.session import Session
@@ -79,6 +80,7 @@ __all__ = [
     "BasicConflictSolver",
     "ByteRange",
     "BytesLike",
+    "CompactionSummary",
     "Conflict",
     "ConflictDetector",
     "ConflictError",

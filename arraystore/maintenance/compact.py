@@ -14,6 +14,7 @@ from arraystore.commit.branch import Tip, refresh
 from arraystore.commit.log import BranchLog
 from arraystore.commit.packs import PackSettings, pack_key
 from arraystore.commit.reader import ChunkReader
+from arraystore.errors import ObjectNotFoundError
 from arraystore.format.node import Node
 from arraystore.maintenance.collection.summary import Progress
 from arraystore.maintenance.exchange import Exchange, Exchanged, delete_leftovers, exchange
@@ -125,6 +126,18 @@ class _Run:
         self.tip = await refresh(self.log, self.tip)
         self.log.environment.after(self.tip.state.life.fence)
 
+    async def round(self) -> None:
+        """Do once what is to be done."""
+        begin = self.tip.sequence - self.summary.records
+        try:
+            await self.fold()
+            await self.repack()
+        except ObjectNotFoundError:  # others may have replaced it, and a collection has deleted it since
+            await self.look()
+            if self.tip.sequence - self.summary.records == begin:
+                raise
+            self.changed = True
+
     # -- budget -------------------------------------------------------------------------------------------------
 
     def goes_on(self) -> bool:
@@ -208,12 +221,18 @@ class _Run:
         repacker = Repacker(self.reader, self.log.environment, self.settings, self.goes_on)
         named: set[bytes] = set()
         given_up = False
-        async for items in repacker.run(self.tip.state, chosen.ids):
-            result = await self.commit(items)
-            named.update(pack for item in result.done for pack in item.packs)
-            given_up = given_up or bool(result.lost or result.fenced)
-            self.progress("copying bytes", repacker.bytes_read, int(chosen.used.sum()))
+        missing: ObjectNotFoundError | None = None
+        try:
+            async for items in repacker.run(self.tip.state, chosen.ids):
+                result = await self.commit(items)
+                named.update(pack for item in result.done for pack in item.packs)
+                given_up = given_up or bool(result.lost or result.fenced)
+                self.progress("copying bytes", repacker.bytes_read, int(chosen.used.sum()))
+        except ObjectNotFoundError as error:
+            missing = error
         await delete_leftovers(self.log.storage, [pack_key(pack) for pack in repacker.packs if pack not in named])
+        if missing is not None:
+            raise missing
         self.add(
             bytes_read=repacker.bytes_read,
             bytes_written=repacker.bytes_written,
@@ -239,8 +258,7 @@ async def compact(
     run = _begin(grounds, tip, reader, settings, budget, min_live, dry_run, progress)
     for _ in range(1 if dry_run else _ROUNDS):
         run.changed = False
-        await run.fold()
-        await run.repack()
+        await run.round()
         if run.exhausted or not run.changed:
             break
         await run.look()

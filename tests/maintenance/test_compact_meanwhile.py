@@ -11,7 +11,7 @@ import zarr
 
 from arraystore import Repository
 from arraystore.commit.packs import pack_key
-from arraystore.errors import StorageError
+from arraystore.errors import ObjectNotFoundError, StorageError
 from arraystore.format.ids import ID_BYTES
 from arraystore.format.record import Fence, Rewrite
 from arraystore.maintenance import exchange
@@ -25,6 +25,7 @@ from tests.maintenance.worlds import (
     manifests_unnamed,
     packs_ever_used,
     packs_used,
+    run_alone,
     same,
     tip_of,
     values_of,
@@ -184,3 +185,34 @@ def test_a_collection_up_to_now_that_comes_between_takes_nothing_that_is_needed(
     assert layer_counts(world.storage) == [12 * COLUMNS]
     world.repository.garbage_collect(datetime.now(UTC))
     world.check()
+
+
+@pytest.mark.parametrize(
+    ("operation", "prefix"), [("put", "manifests/"), ("put", "chunks/"), ("get_ranges", "chunks/")]
+)
+def test_what_is_replaced_expired_and_deleted_while_it_is_read_is_looked_for_anew(operation: str, prefix: str) -> None:
+    world = with_rows(rows=12)
+
+    def replace_all() -> None:
+        for row in range(12):
+            world.write_row(row)
+        world.repository.compact()
+        for _ in range(2):
+            world.write_row(30)
+        world.repository.expire_snapshots(datetime.now(UTC))
+        world.repository.garbage_collect(datetime.now(UTC))
+
+    storage = Meanwhile(world.storage, operation, prefix, replace_all)
+    assert Repository.open(storage).compact().complete
+    assert storage.happened
+    world.check([])
+
+
+def test_a_pack_that_is_missing_is_an_error_that_names_it() -> None:
+    world = with_rows(rows=12)
+    lost = sorted(packs_used(world.storage))[3]
+    storage = Meanwhile(world.storage, "get_ranges", "chunks/", lambda: run_alone(world.storage.delete([lost])))
+    with pytest.raises(ObjectNotFoundError, match=lost.removeprefix("chunks/")):
+        Repository.open(storage).compact()
+    assert len(packs_used(world.storage)) == 12
+    assert len(keys(world.storage, "chunks/")) == 11
