@@ -9,10 +9,11 @@ from arraystore.commit.branch import Tip, load_checkpoint
 from arraystore.commit.prepare import Prepared, upload
 from arraystore.commit.state import CheckpointRef, State
 from arraystore.context import Context
-from arraystore.errors import FormatError, ObjectNotFoundError, SessionExpiredError
+from arraystore.errors import FormatError, ObjectNotFoundError, ReadOnlyError, SessionExpiredError
 from arraystore.format.ids import id_to_text
 from arraystore.format.snapshot import checkpoint_key, encode_checkpoint
 from arraystore.format.transaction import ChunkChange, TransactionLog
+from arraystore.status import check_allowed
 
 __all__ = ["is_detached", "read_detached", "write_detached"]
 
@@ -38,6 +39,8 @@ async def write_detached(context: Context, base: Tip, prepared: Prepared) -> Tip
     ------
     SessionExpiredError
         If garbage was collected up to what the transaction brings in.
+    ReadOnlyError
+        If the repository is read-only.
     """
     error = objection(replace(prepared, oldest=None), base.state)
     if error is not None:
@@ -51,9 +54,15 @@ async def write_detached(context: Context, base: Tip, prepared: Prepared) -> Tip
     state = replace(made, checkpoint=CheckpointRef(base.sequence, prepared.id))
     key = checkpoint_key(prepared.id)
     await upload(context.storage, [(key, encode_checkpoint(state.to_checkpoint(state.pages)))])
-    oldest = min([prepared.id, *([] if prepared.oldest is None else [prepared.oldest])])
+    oldest = prepared.id if prepared.oldest is None else min(prepared.id, prepared.oldest)
     # A collection with a higher watermark that begins after this finds the snapshot, or both are garbage to it.
-    if (await context.repository_log.table()).watermark > oldest:
+    table = await context.repository_log.table()
+    try:
+        check_allowed(table, "flush")
+    except ReadOnlyError:
+        await context.storage.delete([key])
+        raise
+    if table.watermark > oldest:
         await context.storage.delete([key])
         raise SessionExpiredError(
             f"garbage was collected after this session wrote {id_to_text(oldest)}: it may be deleted already. Nothing "

@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from arraystore.commit.changes import ChangeSet, file_key
+from arraystore.commit.repository_log import RepositoryLog
 from arraystore.errors import InvalidInputError, NodeNotFoundError
 from arraystore.format.node import NodeKind
+from arraystore.format.transaction import NodeChange, Operation
 from arraystore.hierarchy import Hierarchy, check_key
+from arraystore.status import check_allowed
 
-__all__ = ["move_node"]
+__all__ = ["check_moves", "move_node"]
+
+
+async def check_moves(log: RepositoryLog, changes: Iterable[NodeChange]) -> None:
+    """Check that the repository allows moves, if there are any among changes: one request then.
+
+    Raises
+    ------
+    InvalidInputError
+        If they are switched off.
+    ReadOnlyError
+        If the repository is read-only.
+    """
+    if any(change.operation == Operation.MOVED for change in changes):
+        check_allowed(await log.table(), "move_node")
 
 
 def move_node(hierarchy: Hierarchy, source: str, target: str) -> None:

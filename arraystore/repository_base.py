@@ -134,7 +134,8 @@ class RepositoryBase:
         """Find a snapshot in any log; in that of main, which always exists, without asking for the others."""
         branches = [FIRST_BRANCH]
         for branch in branches:
-            place = await find_snapshot(self._context.log(branch), await self._context.newest(branch), snapshot)
+            tip = await self._newest_or_none(branch)
+            place = None if tip is None else await find_snapshot(self._context.log(branch), tip, snapshot)
             if place is not None:
                 return place
             if branch == FIRST_BRANCH:
@@ -143,6 +144,13 @@ class RepositoryBase:
             f"there is no snapshot {id_to_text(snapshot)} on any of the branches {', '.join(branches)}; if there was "
             "one, it has expired"
         )
+
+    async def _newest_or_none(self, branch: str) -> Tip | None:
+        """Return the newest record of a log; None where whoever created the branch has not come to its first one."""
+        try:
+            return await self._context.newest(branch)
+        except RefNotFoundError:
+            return None
 
     async def _tag(self, tag: str) -> Tag:
         found = (await self._context.repository_log.table()).tags.get(tag)

@@ -5,8 +5,15 @@ from __future__ import annotations
 from arraystore.announcing import OutdatedAnnouncementError, activated
 from arraystore.commit.admission import check_open
 from arraystore.commit.branch import Tip
-from arraystore.commit.branching import append_when, settle
-from arraystore.errors import AlreadyExistsError, ConflictError, InvalidInputError, RefNotFoundError
+from arraystore.commit.branching import append_when, deleted_error, settle
+from arraystore.commit.state import State
+from arraystore.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    InvalidInputError,
+    RefNotFoundError,
+    SnapshotExpiredError,
+)
 from arraystore.format.ids import id_from_text, id_to_text
 from arraystore.format.lifecycle import Origin
 from arraystore.format.record import Body, Reset
@@ -112,8 +119,12 @@ class RefsMixin(RepositoryBase):
     async def reset_branch_async(self, branch: str, snapshot_id: str, *, from_snapshot_id: str | None = None) -> None:
         """Asynchronous twin of `reset_branch`."""
         expected = None if from_snapshot_id is None else id_from_text(from_snapshot_id)
-        target = await self._tip_of(None, None, snapshot_id)
         start = await self._context.tip(branch)
+        target = await self._tip_of(None, None, snapshot_id)
+
+        def check_stand(state: State) -> None:
+            if expected is not None and state.snapshot != expected:
+                raise ConflictError(from_snapshot_id, id_to_text(state.snapshot), branch)
 
         async def activate(origin: Origin) -> None:
             now = self._context.environment.now_us()
@@ -123,14 +134,18 @@ class RefsMixin(RepositoryBase):
                 closed = check_open(state)
                 if closed is not None:
                     raise closed
-                if expected is not None and state.snapshot != expected:
-                    raise ConflictError(from_snapshot_id, id_to_text(state.snapshot), branch)
+                check_stand(state)
                 _check_new(origin, state.life.fence)
                 return Reset(target.state.snapshot, target.state.parent, now, origin, state.life)
 
             self._context.seen(await append_when(self._context.log(branch), start, decide))
 
-        await activated(self._context, target, activate)
+        check_stand(start.state)
+        try:
+            await activated(self._context, target, activate)
+        except SnapshotExpiredError:  # perhaps because of another reset, which is what there is to say then
+            check_stand((await self._context.tip(branch)).state)
+            raise
 
     def delete_branch(self, branch: str) -> None:
         """Delete a branch; its snapshots go with the next garbage collection, unless others show them.
@@ -152,12 +167,16 @@ class RefsMixin(RepositoryBase):
             raise InvalidInputError(f"branch {FIRST_BRANCH!r} cannot be deleted; reset_branch lets it stand elsewhere")
         log, now = self._context.repository_log, self._context.environment.now_us()
         tip = await self._context.tip(branch)  # which has a first record from here on
+        row = (await log.table()).branches.get(branch)
+        if row is not None and row.deleted:  # whoever deleted it has not come to its log
+            self._context.seen(await settle(self._context.log(branch), log.known, tip))
+            raise deleted_error(branch)
 
         def decide(table: RepositoryTable) -> RepositoryEntry:
             check_allowed(table, "delete_branch")
             row = table.branches.get(branch)
             if row is None or row.deleted:
-                raise RefNotFoundError(f"there is no branch {branch!r}")
+                raise deleted_error(branch)
             return RepositoryEntry(RepositoryOperation.BRANCH_DELETED, now, branch)
 
         table = await log.append(decide)

@@ -12,8 +12,15 @@ from arraystore.config import RepositoryConfig
 from arraystore.containers import VirtualContainers
 from arraystore.creation import find_repository
 from arraystore.errors import InvalidInputError, RepositoryNotFoundError
+from arraystore.format.envelope import pack_body
 from arraystore.format.record import Body, Fence
-from arraystore.format.repository_log import FIRST_BRANCH, RepositoryEntry, RepositoryOperation, RepositoryTable
+from arraystore.format.repository_log import (
+    FIRST_BRANCH,
+    MAX_SETTING,
+    RepositoryEntry,
+    RepositoryOperation,
+    RepositoryTable,
+)
 from arraystore.maintenance.checkpoints import put_hint_of
 from arraystore.maintenance.retention_policy import parse_policy
 from arraystore.repository_base import RepositoryBase
@@ -38,7 +45,7 @@ class SettingsMixin(RepositoryBase):
 
     async def _set(self, name: str, value: Any, *, checked: bool = True) -> RepositoryTable:
         """Keep a setting; unless told otherwise only where the repository may be changed."""
-        entry = RepositoryEntry(RepositoryOperation.SETTING, self._context.environment.now_us(), name, value=value)
+        entry = _setting(self._context.environment.now_us(), name, value)
 
         def decide(table: RepositoryTable) -> RepositoryEntry:
             if checked:
@@ -111,7 +118,7 @@ class SettingsMixin(RepositoryBase):
 
     async def set_metadata_async(self, metadata: dict[str, Any]) -> None:
         """Asynchronous twin of `set_metadata`."""
-        check_note("", metadata)
+        _check_metadata(metadata)
         await self._set("metadata", metadata)
 
     def update_metadata(self, metadata: dict[str, Any]) -> dict[str, Any]:
@@ -121,12 +128,11 @@ class SettingsMixin(RepositoryBase):
     async def update_metadata_async(self, metadata: dict[str, Any]) -> dict[str, Any]:
         """Asynchronous twin of `update_metadata`."""
         now = self._context.environment.now_us()
+        _check_metadata(metadata)
 
         def decide(table: RepositoryTable) -> RepositoryEntry:
             check_allowed(table, "metadata")
-            merged = {**setting_of(table, "metadata"), **metadata}
-            check_note("", merged)
-            return RepositoryEntry(RepositoryOperation.SETTING, now, "metadata", value=merged)
+            return _setting(now, "metadata", {**setting_of(table, "metadata"), **metadata})
 
         table = await self._context.repository_log.append(decide)
         return dict(table.settings["metadata"])
@@ -258,6 +264,20 @@ class SettingsMixin(RepositoryBase):
         def decide(table: RepositoryTable) -> RepositoryEntry:
             check_allowed(table, "flags")
             kept = {**setting_of(table, "flags"), name: setting}
-            return RepositoryEntry(RepositoryOperation.SETTING, now, "flags", value=kept)
+            return _setting(now, "flags", kept)
 
         await self._context.repository_log.append(decide)
+
+
+def _check_metadata(metadata: Any) -> None:
+    if not isinstance(metadata, dict):
+        raise InvalidInputError(f"metadata is a dict, not a {type(metadata).__name__}")
+    check_note("", metadata)
+
+
+def _setting(now: int, name: str, value: Any) -> RepositoryEntry:
+    """Return the entry for a setting; raises `InvalidInputError` if it is too large to be repeated by records."""
+    size = len(pack_body(value))
+    if size > MAX_SETTING:
+        raise InvalidInputError(f"the {name} of a repository takes at most {MAX_SETTING} bytes, not {size}")
+    return RepositoryEntry(RepositoryOperation.SETTING, now, name, value=value)

@@ -35,7 +35,7 @@ from arraystore.errors import (
 )
 from arraystore.handed import Handed, warn_of_unmerged
 from arraystore.hierarchy import Hierarchy
-from arraystore.moving import move_node
+from arraystore.moving import check_moves, move_node
 from arraystore.readdressing import Readdressing
 from arraystore.rebasing import Unique, get_over
 from arraystore.runtime import run
@@ -417,6 +417,7 @@ class Session(Forking, Readdressing):
         if again is None:
             environment = self.context.environment
             again = await prepare(self._changes, self.context.reader, environment, note, self._isolation)
+            await check_moves(self.context.repository_log, again.log.nodes)
         self._prepared, self._prepared_version = again, self._changes.version
         return again
 

@@ -19,6 +19,7 @@ from arraystore.format.refs import read_name
 
 __all__ = [
     "FIRST_BRANCH",
+    "MAX_SETTING",
     "REPOSITORY_LOG_PREFIX",
     "BranchRow",
     "RepositoryEntry",
