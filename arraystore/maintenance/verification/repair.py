@@ -110,23 +110,35 @@ async def repair(
         Told how far the verification is.
     """
     actions: list[RepairAction] = []
-    for _ in range(_ROUNDS):
-        verification = Verification(storage, environment)
-        if progress is not None:
-            verification.progress = progress
-        await verification.run()
-        findings = verification.report("metadata").findings
-        work = _Repair(verification, dry_run)
-        await work.pages([finding.key for finding in findings if finding.key.startswith("history/")])
-        await work.checkpoints()
-        await work.hints({finding.key for finding in findings if finding.key.startswith("hints/")})
+    for _ in range(_ROUNDS - 1):
+        verification, work = await _round(storage, environment, dry_run, progress)
         actions += work.actions
         if dry_run or not work.actions:
             break
-    done = {action.key for action in actions} if dry_run else set[str]()
-    gone = verification.collector.consequences if done else set[tuple[str, str]]()
+    else:
+        verification, work = await _round(storage, environment, True, progress)
+    findings = verification.report("metadata").findings
+    if not dry_run:
+        return RepairReport(tuple(actions), findings, dry_run)
+    done, gone = {action.key for action in actions}, verification.collector.consequences if actions else ()
     left = tuple(each for each in findings if each.key not in done and (each.key, each.problem) not in gone)
     return RepairReport(tuple(actions), left, dry_run)
+
+
+async def _round(
+    storage: Storage, environment: Environment, dry_run: bool, progress: Progress | None
+) -> tuple[Verification, _Repair]:
+    """Look at everything once, and repair what can be."""
+    verification = Verification(storage, environment)
+    if progress is not None:
+        verification.progress = progress
+    await verification.run()
+    findings = verification.report("metadata").findings
+    work = _Repair(verification, dry_run)
+    await work.pages([finding.key for finding in findings if finding.key.startswith("history/")])
+    await work.checkpoints()
+    await work.hints({finding.key for finding in findings if finding.key.startswith("hints/")})
+    return verification, work
 
 
 class _Repair:
