@@ -9,15 +9,19 @@ import typer
 from arraystore.cli import (
     care,
     changes,
+    checks,
     compaction,
     hierarchies,
     history,
     ingest,
     inspect,
     metadata,
+    operations,
     refs,
     settings,
+    statistics,
     transfer,
+    upkeep,
 )
 from arraystore.cli.group import Commands
 from arraystore.cli.options import CARE, CHANGING, LOOKING, MOVING, SETTING
@@ -31,7 +35,7 @@ It holds Zarr groups and arrays as a history of snapshots; branches move along i
 Credentials come from where the cloud's own tools take them, never from the URL.
 
 Begin with init, tree and log; COMMAND --help tells all about one.
-Every command takes --json for programs. Exit status: 0 fine, 1 error or damage found, 2 wrong usage, 130 interrupted.
+Every command takes --json for programs. Exit status: 0 fine, 1 error, 2 wrong usage, 130 interrupted.
 """
 
 _COMMANDS: dict[str, tuple[tuple[str, Any], ...]] = {
@@ -41,6 +45,8 @@ _COMMANDS: dict[str, tuple[tuple[str, Any], ...]] = {
         ("diff", history.diff),
         ("tree", inspect.tree),
         ("ls", inspect.ls),
+        ("stat", statistics.stat),
+        ("ops", operations.ops),
     ),
     CHANGING: (
         ("branch", refs.branches),
@@ -53,6 +59,9 @@ _COMMANDS: dict[str, tuple[tuple[str, Any], ...]] = {
         ("expire", care.expire),
         ("gc", care.gc),
         ("compact", compaction.compact),
+        ("verify", checks.verify),
+        ("repair", checks.repair),
+        ("maintain", upkeep.maintain),
     ),
     MOVING: (
         ("ingest", ingest.ingest),
@@ -65,6 +74,7 @@ _COMMANDS: dict[str, tuple[tuple[str, Any], ...]] = {
         ("init", settings.init),
         ("config", settings.config),
         ("status", settings.status),
+        ("retention", upkeep.retention),
         ("metadata", metadata.metadata),
         ("flag", metadata.flags),
     ),

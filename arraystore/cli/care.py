@@ -55,8 +55,11 @@ def gc(
         print_json(summary)
     else:
         counts = {name: count for name, count in plain(summary).items() if name.endswith("_deleted") and count}
-        print("Dry run: would be" if dry_run else "Done:", "" if counts else "nothing to delete")
-        print_fields(counts)
+        if counts:
+            print("Dry run: would be deleted, in numbers:" if dry_run else "Deleted, in numbers:")
+            print_fields({name.removesuffix("_deleted"): count for name, count in counts.items()})
+        else:
+            print("Dry run: would delete nothing." if dry_run else "Nothing to delete.")
     for failure in summary.failures:
         note(f"{failure.key} could not be deleted: {failure.reason}; the next full collection tries again")
 
@@ -86,13 +89,18 @@ def expire(
 ) -> None:
     """Take old snapshots out of history; the newest of each branch, what tags name, and the very first one stay.
 
-    At least one of --older-than, --keep-last and --policy says which. What has expired cannot be read any more; storage
-    becomes free with the next `arraystore gc`.
+    --older-than, --keep-last and --policy say which, and where none is given the repository's retention policy. What
+    has expired cannot be read any more; storage becomes free with the next `arraystore gc`.
     """
-    if older_than is None and keep_last is None and policy is None:
-        raise InvalidInputError("say what is to stay: give --older-than, --keep-last or --policy")
     cutoff = moment(older_than or "now", option="--older-than")
     repository = open_repository(url)
+    if older_than is None and keep_last is None and policy is None:
+        policy = repository.get_retention()
+        if policy is None:
+            raise InvalidInputError(
+                "say what is to stay: give --older-than, --keep-last or --policy, or set a policy for good with "
+                "`arraystore retention`"
+            )
     if not dry_run:
         stays = [*([f"the last {keep_last}"] if keep_last else []), *([policy] if policy else [])]
         but = f", but keep {', and '.join(stays)}" if stays else ""

@@ -108,6 +108,11 @@ def fill(root: zarr.Group, rows: slice, value: float) -> None:
     array[rows, :2] = value
 
 
+def make_noise(root: zarr.Group) -> None:
+    """Create an array whose only chunk is too large to travel in a record."""
+    root.create_array("noise", data=np.random.default_rng(0).integers(0, 256, 4096, dtype="u1"), chunks=(4096,))
+
+
 class Unwritable(WrapperStorage):
     """A storage whose credentials only read."""
 

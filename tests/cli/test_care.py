@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.cli.conftest import Cli, Made
+from tests.cli.conftest import Cli, Made, commit, make_noise
 
 EXPIRY = ("expire", "--keep-last", "1")
 COLLECTION = ("gc", "--older-than", "now")
@@ -16,24 +16,38 @@ def with_url(command: tuple[str, ...], url: str) -> list[str]:
     return [command[0], url, *command[1:]]
 
 
+def packs(made: Made) -> list[str]:
+    return [path for path in made.files() if "/chunks/" in path]
+
+
 def test_expiry_takes_snapshots_out_of_history_and_collection_their_objects(cli: Cli, made: Made) -> None:
-    cli("reset", made.url, "main", "main~1", "--yes")
-    chunks = [path for path in made.files() if "/chunks/" in path]
+    noise = commit(made.open(), "noise", make_noise)
+    gone = commit(made.open(), "gone", lambda root: root.__delitem__("noise"))
+    quiet = commit(made.open(), "quiet", lambda root: root.attrs.update(quiet=1))
+    assert len(packs(made)) == 1
     expired = cli("expire", made.url, "--keep-last", 1, "--yes", "--json").json
-    assert expired == {"expired": [made.snapshots[1]], "dry_run": False}
-    assert [item["id"] for item in cli("log", made.url, "--json").json] == [made.snapshots[2], made.snapshots[0]]
-    summary = cli("gc", made.url, "--older-than", "now", "--full", "--yes", "--json").json
-    assert summary["failures"] == []
-    assert summary["full"] is True
-    left = [path for path in made.files() if "/chunks/" in path]
-    assert len(chunks) - len(left) == summary["chunks_deleted"]
+    assert expired == {"expired": sorted([*made.snapshots[1:], noise, gone]), "dry_run": False}
+    assert [item["id"] for item in cli("log", made.url, "--json").json] == [quiet, made.snapshots[0]]
+    assert "expired" in cli("show", made.url, noise, code=1).err
+    told = cli("gc", made.url, "--older-than", "now", "--dry-run", "--json").json
+    assert (told["chunks_deleted"], told["dry_run"], len(packs(made))) == (1, True, 1)
+    summary = cli("gc", made.url, "--older-than", "now", "--yes", "--json").json
+    assert (summary["chunks_deleted"], summary["failures"], packs(made)) == (1, [], [])
     assert made.values("climate/north/rain")[0] == 1.0
-    assert "expired" in cli("show", made.url, made.snapshots[1], code=1).err
+
+
+def test_a_collection_is_told_in_numbers(cli: Cli, made: Made) -> None:
+    made.open().create_branch("dev", made.tip)
+    commit(made.open(), "noise", make_noise, "dev")
+    cli("branch", "delete", made.url, "dev", "--yes")
+    shown = cli("gc", made.url, "--older-than", "now", "--yes").out.splitlines()
+    assert shown[0] == "Deleted, in numbers:"
+    assert ["chunks", "1"] in [line.split() for line in shown]
 
 
 def test_a_second_collection_finds_nothing_to_do(cli: Cli, made: Made) -> None:
     cli(*with_url(COLLECTION, made.url), "--yes")
-    assert cli(*with_url(COLLECTION, made.url), "--yes").out.strip() == "Done: nothing to delete"
+    assert cli(*with_url(COLLECTION, made.url), "--yes").out == "Nothing to delete.\n"
 
 
 def test_what_tags_name_and_a_policy_keeps_stays(cli: Cli, made: Made) -> None:
@@ -48,6 +62,36 @@ def test_an_expiry_of_nothing_in_particular_is_refused(cli: Cli, made: Made) -> 
     assert "say what is to stay" in cli("expire", made.url, "--yes", code=1).err
     assert "no rule of a retention policy" in cli("expire", made.url, "--policy", "some", "--yes", code=1).err
     assert "no point in time" in cli("gc", made.url, "--older-than", "some", "--yes", code=1).err
+
+
+def test_a_bare_expiry_goes_by_the_policy_of_the_repository(cli: Cli, made: Made) -> None:
+    assert cli("retention", made.url).out == "none: nothing expires by itself\n"
+    assert "no rule" in cli("retention", made.url, "something", code=1).err
+    assert cli("retention", made.url, "last 2").out == "last 2\n"
+    assert cli("retention", made.url, "--json").json == {"retention": "last 2"}
+    assert cli("expire", made.url, "--yes", "--json").json["expired"] == [made.snapshots[1]]
+    cli("retention", made.url, "--none")
+    assert "say what is to stay" in cli("expire", made.url, "--yes", code=1).err
+
+
+def test_maintenance_does_all_in_one_and_prints_one_line_of_json(cli: Cli, made: Made) -> None:
+    cli("retention", made.url, "last 1")
+    answer = cli("maintain", made.url, "--collect-after", "0s", "--verify-sample", 5)
+    assert answer.out.count("\n") == 1
+    assert answer.json["status"] == "done"
+    assert answer.json["steps"]["expire"]["snapshots"] == 2
+    assert answer.json["steps"]["verify"]["findings"] == []
+    assert made.values("climate/north/rain")[0] == 1.0
+    quick = cli("maintain", made.url, "--compact-bytes", 0, "--verify-sample", 0).json
+    assert quick["steps"].keys() == {"expire", "collect"}
+    assert "--lease 'long'" in cli("maintain", made.url, "--lease", "long", code=1).err
+
+
+def test_maintenance_that_fails_is_told_in_json_and_by_the_exit_code(cli: Cli, made: Made) -> None:
+    cli("status", made.url, "--read-only", "--yes")
+    answer = cli("maintain", made.url, "--policy", "last 1", code=1)
+    assert answer.json["status"] == "failed"
+    assert "read-only" in answer.json["errors"]["expire"]
 
 
 @pytest.mark.parametrize("command", [EXPIRY, COLLECTION], ids=" ".join)

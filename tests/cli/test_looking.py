@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.conftest import Cli, Made
+from tests.cli.conftest import Cli, Made, commit, make_noise
 
 pytestmark = pytest.mark.usefixtures("read_only")
 
@@ -108,3 +108,29 @@ def test_ls_lists_what_is_right_below(cli: Cli, made: Made) -> None:
 def test_a_path_of_nothing_is_an_error(cli: Cli, made: Made) -> None:
     for command in ("ls", "tree"):
         assert "no group or array 'climate/south'" in cli(command, made.url, "climate/south", code=1).err
+
+
+def test_ops_tell_what_was_done_newest_first(cli: Cli, made: Made) -> None:
+    made.open().create_tag("v1", made.snapshots[1])
+    made.open().set_metadata({"title": "rain"})
+    found = cli("ops", made.url, "--json").json
+    kinds = ["MetadataChanged", "TagCreated", "NewCommit", "NewCommit", "NewCommit", "RepoInitialized"]
+    assert [update["kind"] for update in found] == kinds
+    assert found[1]["details"]["name"] == "v1"
+    lines = cli("ops", made.url, "-n", 3).out.splitlines()
+    assert len(lines) == 4
+    assert f"NewCommit           branch: main, snapshot: {made.tip}, message: more rain" in lines[3]
+
+
+def test_stat_tells_what_takes_how_much(cli: Cli, made: Made) -> None:
+    commit(made.open(), "noise", make_noise)
+    found = cli("stat", made.url, "--json").json
+    arrays = {array["path"].strip("/"): array for array in found["arrays"]}
+    assert (arrays["noise"]["chunks"], arrays["noise"]["native_bytes"] > 4000) == (1, True)
+    assert found["packs"]["count"] == 1
+    sizes = [len(data) for path, data in made.files().items() if "/chunks/" in path]
+    assert found["objects"]["packs"] == {"count": 1, "bytes": sum(sizes)}
+    shown = cli("stat", made.url, "-n", 2).out
+    for part in ("1 pack: ", "/noise", "/climate/north/rain", "brought in", made.tip, "newest 2 snapshots"):
+        assert part in shown
+    assert "no branch 'none'" in cli("stat", made.url, "--branch", "none", code=1).err
