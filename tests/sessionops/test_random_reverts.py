@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given
 
 from arraystore import InvalidInputError, RebaseFailedError, Repository
@@ -69,6 +70,7 @@ def anonymous(cells: Cells) -> Cells:
     return {(paths[identifier], at): value for (identifier, at), value in cells.items()}
 
 
+@pytest.mark.timeout(3000)  # of a long run
 @given(COMMITS, st.data())
 def test_a_revert_is_the_merge_of_three_or_a_conflict(commits: list[Any], data: st.DataObject) -> None:
     repository = world()

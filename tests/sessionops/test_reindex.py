@@ -158,6 +158,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.timeout(3000)  # of a long run
 @given(STEPS)
 def test_any_number_of_moves_writes_shrinks_and_commits_is_what_numpy_makes_of_it(steps: list[Any]) -> None:
     expected = np.arange(1, 13).reshape(4, 3)
