@@ -11,14 +11,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from arraystore.commit.branch import Tip
+from arraystore.commit.branching import settle
 from arraystore.commit.prepare import upload
 from arraystore.commit.retention import kept_snapshots
 from arraystore.commit.state import State
 from arraystore.context import Context
 from arraystore.detached import is_detached
-from arraystore.errors import ArrayStoreError, SnapshotExpiredError, StorageError
+from arraystore.errors import ArrayStoreError, RefNotFoundError, SnapshotExpiredError, StorageError
 from arraystore.format.ids import id_to_text
-from arraystore.format.lifecycle import Origin
+from arraystore.format.lifecycle import Origin, Reset
 from arraystore.format.repository_log import RepositoryTable
 from arraystore.format.snapshot import checkpoint_key, encode_checkpoint
 
@@ -65,17 +66,37 @@ async def check_kept(context: Context, state: State) -> None:
         await _check_detached(context, state)
         return
     newest = await context.newest_state(state.branch)
-    life = newest.life
-    if not life.deleted and max(life.start, life.expired + 1) <= state.sequence <= newest.sequence:
+    if await _is_shown(context, newest, state.sequence):
         return
     table = await context.repository_log.table()
-    logs = {name: (context.log(name), await context.newest_state(name)) for name in _with_logs(table)}
+    logs = {name: (context.log(name), await _settled(context, table, name)) for name in sorted(table.branches)}
     kept = await kept_snapshots(context.storage, logs, [tag.origin for tag in table.tags.values()])
     if state.branch not in kept or not kept[state.branch].holds(state.sequence, state.snapshot):
         raise SnapshotExpiredError(
             f"snapshot {id_to_text(state.snapshot)} is in the history of no branch and no tag any more: it has "
             "expired, or what led to it was deleted"
         )
+
+
+async def _is_shown(context: Context, newest: State, sequence: int) -> bool:
+    """Tell whether a record's snapshots are in the history of its own branch, or were until no collection knew better.
+
+    What a branch had before it was reset or deleted is garbage to the collections that see so: they put a fence behind
+    the reset or the deletion before they look for what is announced.
+    """
+    life, last = newest.life, newest.sequence
+    while True:
+        shown = max(life.start, life.expired + 1) <= sequence <= last
+        if life.is_given_up or (shown and sequence >= life.start):
+            return shown and not life.is_given_up
+        if life.start == 0 or life.fenced > life.start:
+            return False
+        log = context.log(newest.branch)
+        span = await log.span(life.start, life.start)
+        entry = log.decode(life.start, span.bodies[life.start])
+        if not isinstance(entry, Reset):
+            return False
+        last, life = life.start - 1, entry.before
 
 
 async def _check_detached(context: Context, state: State) -> None:
@@ -86,8 +107,17 @@ async def _check_detached(context: Context, state: State) -> None:
         )
 
 
-def _with_logs(table: RepositoryTable) -> list[str]:
-    return sorted(table.branches)
+async def _settled(context: Context, table: RepositoryTable, branch: str) -> State:
+    """Return the newest state of a log, which may lag behind the repository log."""
+    try:
+        state = await context.newest_state(branch)
+    except RefNotFoundError:
+        state = None
+    if state is None or state.life.cause < table.branches[branch].number:
+        tip = await settle(context.log(branch), table)
+        context.seen(tip)
+        state = tip.state
+    return state
 
 
 async def activated(context: Context, tip: Tip, activate: Callable[[Origin], Awaitable[None]]) -> None:

@@ -91,7 +91,7 @@ class State:
 
     def lived(self, sequence: int, entry: Deleted | Fence | Expiry) -> State:
         """Return the state after an entry that changes no data."""
-        return replace(self, sequence=sequence, life=self.life.after(entry))
+        return replace(self, sequence=sequence, life=self.life.after(sequence, entry))
 
     def to_checkpoint(self, pages: tuple[PageRef, ...]) -> Checkpoint:
         """Return this state as a checkpoint."""

@@ -141,6 +141,10 @@ class BranchLife:
         Id of a checkpoint of that record.
     survivors
         Id of the object that lists which of those snapshots are kept.
+    fenced
+        Number of the newest fence, -1 if there is none.
+    ended
+        Number of the newest deletion, -1 if there is none.
     """
 
     start: int = 0
@@ -152,18 +156,26 @@ class BranchLife:
     expired: int = -1
     base: bytes | None = None
     survivors: bytes | None = None
+    fenced: int = -1
+    ended: int = -1
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether the deletion, if there is one, has been seen by a collection, or may have been."""
+        return self.deleted and self.fenced > self.ended
 
     def after_start(self, sequence: int, origin: Origin | None, fence: bytes, cause: int) -> BranchLife:
         """Return what holds after a birth or a reset."""
         later = replace(self, start=sequence, origin=origin, deleted=False)
         return replace(later, fence=max(self.fence, fence), cause=max(self.cause, cause))
 
-    def after(self, entry: Deleted | Fence | Expiry) -> BranchLife:
-        """Return what holds after one more entry."""
+    def after(self, sequence: int, entry: Deleted | Fence | Expiry) -> BranchLife:
+        """Return what holds after one more entry, that of a record of some number."""
         if isinstance(entry, Deleted):
-            return replace(self, deleted=True, cause=max(self.cause, entry.cause))
+            return replace(self, deleted=True, cause=max(self.cause, entry.cause), ended=sequence)
         if isinstance(entry, Fence):
-            return replace(self, fence=max(self.fence, entry.watermark), read_only=entry.read_only)
+            fence = max(self.fence, entry.watermark)
+            return replace(self, fence=fence, read_only=entry.read_only, fenced=sequence)
         return replace(self, expired=entry.upto, base=entry.base, survivors=entry.survivors)
 
 
@@ -219,15 +231,19 @@ def life_to_wire(life: BranchLife) -> tuple[Any, ...]:
         life.expired,
         life.base,
         life.survivors,
+        life.fenced,
+        life.ended,
     )
 
 
 def read_life(name: str, value: Any) -> BranchLife:
     """Read what `life_to_wire` gave; raises `FormatError`."""
     optional = (bytes, type(None))
-    start, origin, fence, read_only, deleted, cause, expired, base, survivors = read_tuple(
-        name, value, int, (tuple, type(None)), bytes, bool, bool, int, int, optional, optional
+    start, origin, fence, read_only, deleted, cause, expired, base, survivors, fenced, ended = read_tuple(
+        name, value, int, (tuple, type(None)), bytes, bool, bool, int, int, optional, optional, int, int
     )
+    if min(fenced, ended) < -1 or (deleted and ended < start):
+        raise FormatError(name, "a branch that is deleted by no record, or fenced by none")
     if expired < -1 or (expired >= 0) != (base is not None) or (survivors is not None and base is None):
         raise FormatError(name, "what has expired does not fit together")
     return BranchLife(
@@ -240,6 +256,8 @@ def read_life(name: str, value: Any) -> BranchLife:
         expired,
         None if base is None else read_id(name, base),
         None if survivors is None else read_id(name, survivors),
+        fenced,
+        ended,
     )
 
 

@@ -221,7 +221,7 @@ def the_bodies() -> dict[int, bytes]:
 def a_life() -> BranchLife:
     """Return what a log may say of its branch, everything in it."""
     origin = Origin("other/é", 12, an_id(31))
-    return BranchLife(4100, origin, an_id(90), True, False, 7, 4150, an_id(141), an_id(142))
+    return BranchLife(4100, origin, an_id(90), True, False, 7, 4150, an_id(141), an_id(142), 4151, 4099)
 
 
 def the_lifecycle() -> dict[int, Reset | Deleted | Fence | Expiry]:
@@ -266,7 +266,8 @@ def some_survivors() -> Survivors:
         SnapshotRow(65, an_id(96), an_id(30), TIME + 1, note),
         SnapshotRow(65, an_id(97), an_id(96), TIME + 2, note),
     )
-    return Survivors(BRANCH, 66, rows, (an_id(150), an_id(151), an_id(152)))
+    links = ((an_id(98), an_id(97)), (an_id(20), None))
+    return Survivors(BRANCH, 66, rows, (an_id(150), an_id(151), an_id(152)), links)
 
 
 def repository_entries() -> list[RepositoryEntry]:

@@ -215,10 +215,12 @@ origins = st.builds(Origin, branches, numbers, ids)
 
 @st.composite
 def lives(draw: st.DrawFn) -> BranchLife:
-    told = draw(numbers), draw(st.none() | origins), draw(ids), draw(st.booleans()), draw(st.booleans()), draw(numbers)
+    start, ended = draw(numbers), draw(st.just(-1) | numbers)
+    told = start, draw(st.none() | origins), draw(ids), draw(st.booleans()), draw(st.just(False) | st.just(ended > start))
+    fenced = draw(st.just(-1) | numbers)
     if draw(st.booleans()):
-        return BranchLife(*told)
-    return BranchLife(*told, draw(numbers), draw(ids), draw(st.none() | ids))
+        return BranchLife(*told, draw(numbers), fenced=fenced, ended=ended)
+    return BranchLife(*told, draw(numbers), draw(numbers), draw(ids), draw(st.none() | ids), fenced, ended)
 
 
 def lifecycle_entries(sequence: int) -> st.SearchStrategy[Reset | Deleted | Fence | Expiry]:
@@ -289,7 +291,9 @@ def history_pages(draw: st.DrawFn) -> HistoryPage:
 def survivors(draw: st.DrawFn) -> Survivors:
     upto = draw(numbers)
     rows = draw(snapshot_rows(0, upto))
-    return Survivors(draw(branches), upto, rows, tuple(draw(st.lists(ids, min_size=len(rows), max_size=len(rows)))))
+    checkpoints = tuple(draw(st.lists(ids, min_size=len(rows), max_size=len(rows))))
+    left = st.none() | ids.filter(any)
+    return Survivors(draw(branches), upto, rows, checkpoints, tuple(draw(st.lists(st.tuples(ids, left), max_size=3))))
 
 
 @st.composite

@@ -52,7 +52,9 @@ async def raise_fence(grounds: Grounds, watermark: bytes) -> tuple[RepositoryTab
 
     def fence(tip: Tip) -> Body | None:
         life = tip.state.life
-        return None if life.fence >= watermark else Fence(watermark, now, life.read_only)
+        if life.fence >= watermark and life.fenced >= max(life.start, life.ended):
+            return None  # nothing was given up that a collection has not seen
+        return Fence(max(watermark, life.fence), now, life.read_only)
 
     table = await grounds.repository_log.append(publish)
     tips = await grounds.tips(table)

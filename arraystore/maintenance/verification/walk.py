@@ -262,7 +262,7 @@ class LogWalk:
     def _change(self, number: int, body: Rewrite | Deleted | Fence | Expiry) -> None:
         builder = self._builder
         if not isinstance(body, Rewrite) and self._life is not None:
-            self._life = self._life.after(body)
+            self._life = self._life.after(number, body)
         if builder is None:
             return
         if not isinstance(body, Rewrite):
