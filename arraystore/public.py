@@ -31,8 +31,12 @@ from arraystore.errors import (
 from arraystore.fork_session import ForkSession
 from arraystore.history_graph import AncestryGraph
 from arraystore.maintenance.compact import CompactionSummary
+from arraystore.maintenance.verification.findings import Finding, Severity, VerifyReport
+from arraystore.maintenance.verification.repair import RepairReport
+from arraystore.maintenance.verification.statistics import RepositoryStatistics
 from arraystore.operations import Update, UpdateType
 from arraystore.repository import Repository, SnapshotInfo
+from arraystore.repository_inspection import ChunkStorageStats
 from arraystore.session import Session
 from arraystore.status import FeatureFlag, RepoAvailability, RepoStatus
 from arraystore.storage import (
@@ -80,6 +84,7 @@ __all__ = [
     "BasicConflictSolver",
     "ByteRange",
     "BytesLike",
+    "ChunkStorageStats",
     "CompactionSummary",
     "Conflict",
     "ConflictDetector",
@@ -93,6 +98,7 @@ __all__ = [
     "Fault",
     "FaultyStorage",
     "FeatureFlag",
+    "Finding",
     "ForkSession",
     "FormatError",
     "FsspecStorage",
@@ -114,15 +120,18 @@ __all__ = [
     "ReadOnlyError",
     "RebaseFailedError",
     "RefNotFoundError",
+    "RepairReport",
     "RepoAvailability",
     "RepoStatus",
     "Repository",
     "RepositoryConfig",
     "RepositoryNotFoundError",
+    "RepositoryStatistics",
     "S3StaticCredentials",
     "Session",
     "SessionExpiredError",
     "SessionStateError",
+    "Severity",
     "SnapshotExpiredError",
     "SnapshotInfo",
     "SnapshotNotFoundError",
@@ -138,6 +147,7 @@ __all__ = [
     "Update",
     "UpdateType",
     "UpkeepOptions",
+    "VerifyReport",
     "VersionSelection",
     "Versions",
     "VirtualChunkSpec",

@@ -40,6 +40,8 @@ class Named:
         The snapshot that it is said to be; None if that is not said.
     needed
         Whether something cannot be read without it: it is not only a short cut.
+    shown
+        Whether its snapshot is one that may be opened; of one that has expired only the way on is told.
     """
 
     id: bytes
@@ -48,6 +50,7 @@ class Named:
     by: str
     snapshot: bytes | None = None
     needed: bool = False
+    shown: bool = True
 
 
 class Checkpoints:
@@ -72,14 +75,16 @@ class Checkpoints:
     def name(self, named: Named) -> None:
         """Note that something names a checkpoint."""
         self._inventory.checkpoints.reach(named.id)
+        if named.snapshot is not None:  # that of one that was on no branch first has its own id
+            self._inventory.checkpoints.reach(named.snapshot)
         here = self._named.setdefault((named.branch, named.sequence), {})
         known = here.get(named.id)
-        if known is None or named.needed > known.needed:
+        if known is None or (named.shown, named.needed) > (known.shown, known.needed):
             here[named.id] = named
 
     def of(self, branch: str, sequence: int) -> list[Named]:
         """Return the checkpoints that are named for a record."""
-        return list(self._named.get((branch, sequence), {}).values())
+        return [named for named in self._named.get((branch, sequence), {}).values() if named.shown]
 
     def reject(self, named: Named) -> None:
         """Note that a checkpoint is wrong."""

@@ -250,6 +250,11 @@ class Verification:
             for number, identifier in page.checkpoints:
                 if number > gone:
                     self.checkpoints.name(Named(identifier, root.log.branch, number, page.key))
+        life = None if root.state is None else root.state.life
+        if life is not None and life.origin is not None and life.start <= life.expired and root.live:
+            # The record that names it has expired, and the history goes on behind it all the same.
+            at, by = life.origin, root.log.key(life.start)
+            self.checkpoints.name(Named(at.checkpoint, at.branch, at.sequence, by, needed=True, shown=False))
 
     def _missing_pages(self, root: LogRoot, keys: set[str]) -> None:
         """Tell which pages are not there that the newest checkpoint names."""
@@ -320,6 +325,9 @@ class Verification:
                 report = self.collector.error if named.needed else self.collector.warning
                 report(checkpoint_key(named.id), what, _HINT_REPAIR if not named.needed else _RESTORE)
                 continue
+            if not named.shown:
+                await self.checkpoints.load(named, [])
+                continue
             uses = [Use(None, [named.snapshot], 0)] if named.snapshot is not None else []
             if named.snapshot is not None and named.needed:
                 await self._pinned(named, named.snapshot)
@@ -330,7 +338,7 @@ class Verification:
                 continue
             if named.snapshot in (None, tip.state.snapshot):
                 await self.checkpoints.compare(named, tip.state, uses)
-            else:  # a snapshot that was on no branch before a tag or a branch was made of it
+            else:  # it was on no branch before a tag or a branch was made of it
                 await self.checkpoints.load(named, uses)
 
     # -- hints and leaks ----------------------------------------------------------------------------------------
