@@ -152,7 +152,7 @@ class _Clone:
         """Tell whether the target is a clone already; raises where it is something else."""
         where = self._target.location
         async for page in self._target.list(""):
-            for info in page[:: max(1, len(page) - 1)]:  # strangers come first or last, or are many
+            for info in page:
                 if info.key.partition("/")[0] not in _OF_A_REPOSITORY:
                     raise CopyTargetError(
                         f"{where} holds {info.key!r}, for instance, which is no part of a repository; choose an empty "

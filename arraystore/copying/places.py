@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import abc
 import asyncio
+import contextlib
 import os
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import zarr
 from zarr.abc.store import Store
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
-from zarr.storage import LocalStore, ZipStore
+from zarr.storage import ZipStore
 
+from arraystore.copying.budget import for_each
 from arraystore.copying.errors import CopyError
 from arraystore.errors import InvalidInputError, ObjectNotFoundError
+from arraystore.storage.keys import check_key
 from arraystore.storage.protocol import BytesLike, Storage
 from arraystore.storage.urls import fsspec_storage, storage_from_url
 
@@ -29,7 +33,9 @@ ZarrPlace = str | os.PathLike[str] | Storage | Store | zarr.Group
 _UNKNOWN = 1 << 20
 """Bytes that a value is taken to have where a listing does not tell."""
 
+_SMALL = 1 << 18
 _BATCH = 1000
+_PUTS = 8
 
 
 class Place(abc.ABC):
@@ -55,8 +61,8 @@ class Place(abc.ABC):
         """List all keys, with the sizes of their values where these are known."""
 
     @abc.abstractmethod
-    async def get(self, key: str) -> BytesLike | None:
-        """Return a value, None if there is none."""
+    async def get(self, key: str, size: int = _UNKNOWN) -> BytesLike | None:
+        """Return a value, None if there is none; `size` is what a listing told of it."""
 
     @abc.abstractmethod
     async def size(self, key: str) -> int | None:
@@ -65,6 +71,10 @@ class Place(abc.ABC):
     @abc.abstractmethod
     async def put(self, key: str, data: BytesLike) -> None:
         """Set a value."""
+
+    async def put_many(self, items: Sequence[tuple[str, BytesLike]]) -> None:
+        """Set several values."""
+        await for_each(items, lambda item: self.put(*item), _PUTS)
 
     @abc.abstractmethod
     async def delete(self, keys: list[str]) -> None:
@@ -88,9 +98,11 @@ class _StoragePlace(Place):
                 if not info.key.endswith("/"):  # what some tools leave to stand for a directory
                     yield info.key, info.size
 
-    async def get(self, key: str) -> BytesLike | None:
+    async def get(self, key: str, size: int = _UNKNOWN) -> BytesLike | None:
         """Return a value."""
         try:
+            if self._storage.cheap_probes and size <= _SMALL:
+                return self._storage.get_sync(key)  # sooner done than another thread begins
             return await self._storage.get(key)
         except ObjectNotFoundError:
             return None
@@ -141,8 +153,9 @@ class _StorePlace(Place):
                 continue
             yield key.removeprefix(self._prefix), _UNKNOWN
 
-    async def get(self, key: str) -> BytesLike | None:
+    async def get(self, key: str, size: int = _UNKNOWN) -> BytesLike | None:
         """Return a value."""
+        del size
         value = await self._run(self._store.get(self._prefix + key, default_buffer_prototype()))
         return None if value is None else value.to_bytes()
 
@@ -166,6 +179,71 @@ class _StorePlace(Place):
                 await self._store.delete(self._prefix + key)
 
         await self._run(all_of_them())
+
+
+class _DirectoryPlace(Place):
+    """A directory to write to: one thread writes many small files, and no directory of temporary ones is left."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self._root = Path(root)
+
+    def _path(self, key: str) -> Path:
+        check_key(key)  # it stays within the directory
+        return self._root / key
+
+    async def entries(self) -> AsyncIterator[tuple[str, int]]:
+        """List all keys."""
+        for directory, _, names in os.walk(self._root):
+            for name in names:
+                yield self._sized(Path(directory, name))
+
+    def _sized(self, path: Path) -> tuple[str, int]:
+        return path.relative_to(self._root).as_posix(), path.lstat().st_size
+
+    async def get(self, key: str, size: int = _UNKNOWN) -> BytesLike | None:
+        """Return a value."""
+        del size
+        try:
+            return await asyncio.to_thread(self._path(key).read_bytes)
+        except FileNotFoundError:
+            return None
+
+    async def size(self, key: str) -> int | None:
+        """Return the length of a value."""
+        try:
+            return self._path(key).stat().st_size
+        except FileNotFoundError:
+            return None
+
+    async def put(self, key: str, data: BytesLike) -> None:
+        """Set a value."""
+        await self.put_many([(key, data)])
+
+    async def put_many(self, items: Sequence[tuple[str, BytesLike]]) -> None:
+        """Set several values."""
+        await asyncio.to_thread(self._write, items)
+
+    def _write(self, items: Sequence[tuple[str, BytesLike]]) -> None:
+        for key, data in items:
+            path = self._path(key)
+            try:
+                path.write_bytes(data)
+            except FileNotFoundError:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
+
+    async def delete(self, keys: list[str]) -> None:
+        """Delete values, and directories that are empty then."""
+
+        def unlink() -> None:
+            for key in keys:
+                self._path(key).unlink(missing_ok=True)
+            for directory, _, _ in os.walk(self._root, topdown=False):
+                with contextlib.suppress(OSError):  # it is not empty
+                    os.rmdir(directory)
+
+        await asyncio.to_thread(unlink)
 
 
 def open_source(place: ZarrPlace) -> Place:
@@ -198,7 +276,9 @@ def open_target(place: ZarrPlace) -> Place:
         raise InvalidInputError(f"{text}: an export goes to a directory, an object store or a zarr store")
     if "://" in text:
         return _StoragePlace(storage_from_url(text))
-    return _StorePlace(LocalStore(text))  # it leaves no directory of temporary files
+    if os.path.isfile(text):
+        raise InvalidInputError(f"{text} is a file, and an export goes to a directory")
+    return _DirectoryPlace(text)
 
 
 def _open(place: Storage | Store | zarr.Group) -> Place:

@@ -31,7 +31,6 @@ MARKER = "arraystore-export.json"
 """Key that is there as long as an export is not complete; it says of what."""
 
 _AT_A_TIME = 16
-_WRITES_AT_A_TIME = 8
 _ROOM = 64 * MiB
 
 
@@ -258,11 +257,8 @@ class _Export:
         else:
             found = [await _read_other(reader, values.references, row) for row in values.rows]
 
-        async def put(item: tuple[str, BytesLike]) -> None:
-            await self._place.put(*item)
-            self._tally.copied(len(item[1]))
-
-        await for_each(zip(values.keys, found, strict=True), put, _WRITES_AT_A_TIME)
+        await self._place.put_many(list(zip(values.keys, found, strict=True)))
+        self._tally.copied(sum(map(len, found)), len(found))
 
     async def _write_documents(self, nodes: list[Node]) -> int:
         """Write documents, those at the top last: what can be opened is complete."""

@@ -162,7 +162,7 @@ class _Import:
 
         async def take_over(item: tuple[str, int]) -> None:
             async with room.take(item[1]):
-                await self._take_over(item[0])
+                await self._take_over(*item)
 
         await for_each(self._values(documents), take_over, _AT_A_TIME)
         return len(documents), self._chunks, self._files
@@ -216,14 +216,14 @@ class _Import:
 
     # -- taking it over -------------------------------------------------------------------------------------
 
-    async def _take_over(self, key: str) -> None:
+    async def _take_over(self, key: str, size: int) -> None:
         full = join(self._path, key)
         found = self._hierarchy.chunk(full)
         is_chunk = found is not None and found[0].info is not None
         if found is not None and is_chunk and not found[0].inside(found[1]):
             self.tally.leave_out(key, f"chunk {found[1]} is outside of the grid {found[0].grid} of its array")
             return
-        data = await self._place.get(key)
+        data = await self._place.get(key, size)
         if data is None:
             if self._place.listable:
                 raise CopyIncompleteError(

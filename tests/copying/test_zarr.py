@@ -228,11 +228,12 @@ def test_an_export_that_fails_at_any_request_goes_on_where_it_was() -> None:
             assert objects(target) == expected
 
 
-def test_nothing_to_export_is_an_error() -> None:
+def test_nothing_to_export_is_an_error(tmp_path: Path) -> None:
     repo = new_repository()
+    (tmp_path / "file").write_bytes(b"x")
     with pytest.raises(NodeNotFoundError):
         export_zarr(repo, MemoryStorage(), branch="main", group="missing")
-    for target in ("http://localhost/out", "out.zip", 7):
+    for target in ("http://localhost/out", "out.zip", tmp_path / "file", 7):
         with pytest.raises(InvalidInputError):
             export_zarr(repo, target, branch="main", group="missing")  # type: ignore[arg-type]
 
