@@ -16,6 +16,7 @@ from arraystore.commit.log import BranchLog
 from arraystore.commit.reader import ChunkReader
 from arraystore.commit.retention import Stretch
 from arraystore.commit.state import State
+from arraystore.errors import ObjectNotFoundError
 from arraystore.format.layer import Layer
 from arraystore.format.manifest import Manifest
 from arraystore.format.record import Birth, Commit, Reset, Rewrite
@@ -26,6 +27,7 @@ __all__ = ["retained_bytes"]
 
 _RECORDS_AT_ONCE = 4096
 _ROWS_AT_ONCE = 1 << 20
+_TRIES = 3
 
 Int64s = npt.NDArray[np.int64]
 
@@ -42,6 +44,15 @@ async def retained_bytes(grounds: Grounds, reader: ChunkReader, wanted: PackIds)
     wanted
         Ids of the packs, ascending.
     """
+    for _ in range(_TRIES - 1):
+        try:
+            return await _retained_bytes(grounds, reader, wanted)
+        except ObjectNotFoundError:  # given up and collected since its name was read: look at the names again
+            continue
+    return await _retained_bytes(grounds, reader, wanted)
+
+
+async def _retained_bytes(grounds: Grounds, reader: ChunkReader, wanted: PackIds) -> Int64s:
     table = await grounds.repository_log.table()
     kept = await grounds.kept(await grounds.tips(table), [tag.origin for tag in table.tags.values()])
     retained = _Retained(reader, wanted)

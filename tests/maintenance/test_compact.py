@@ -11,6 +11,7 @@ from zarr.core.buffer import cpu
 
 from arraystore import ConflictDetector, Repository, in_memory_storage
 from arraystore.errors import InvalidInputError, RefNotFoundError
+from arraystore.format.snapshot import checkpoint_key
 from arraystore.maintenance import full_fold
 from arraystore.storage import CountingStorage, Storage
 from tests.commit.support import DistantStorage, keys, objects, rewrites_in
@@ -26,6 +27,7 @@ from tests.maintenance.worlds import (
     expire,
     layer_counts,
     packs_used,
+    run_alone,
     tip_of,
     with_rows,
 )
@@ -278,6 +280,24 @@ def test_a_pack_that_another_branch_or_a_tag_keeps_is_not_copied(by: str) -> Non
         world.repository.delete_branch("other")
     world.repository.expire_snapshots(datetime.now(UTC))
     assert world.repository.compact().packs_rewritten == 8
+    world.check([])
+
+
+def test_a_tag_that_is_deleted_and_collected_while_its_snapshot_is_looked_at_is_passed_over() -> None:
+    world = full_packs()
+    world.repository.create_tag("v1", list(world.held)[1])
+    world.repository.expire_snapshots(datetime.now(UTC))
+    world.repository.compact(min_live=0)
+    (tag,) = run_alone(world.repository._context.repository_log.table()).tags.values()
+
+    def forget() -> None:
+        world.repository.delete_tag("v1")
+        world.repository.expire_snapshots(datetime.now(UTC))
+        run_alone(world.storage.delete([checkpoint_key(tag.origin.checkpoint)]))
+
+    storage = Meanwhile(world.storage, "get", checkpoint_key(tag.origin.checkpoint), forget)
+    assert Repository.open(storage).compact().packs_rewritten == 8
+    assert storage.happened
     world.check([])
 
 

@@ -264,7 +264,7 @@ class Meanwhile(WrapperStorage):
     inner
         The storage that does the work.
     operation, prefix
-        Which request: ``"put"``, ``"put_if_absent"`` or ``"get_ranges"``, of a key that starts so.
+        Which request: ``"get"``, ``"put"``, ``"put_if_absent"`` or ``"get_ranges"``, of a key that starts so.
     happens
         What happens, in another thread.
     """
@@ -284,6 +284,10 @@ class Meanwhile(WrapperStorage):
         if operation == self._operation and key.startswith(self._prefix) and self._happens is not None:
             happens, self._happens = self._happens, None
             await asyncio.to_thread(happens)
+
+    async def get(self, key: str) -> BytesLike:
+        await self._perhaps("get", key)
+        return await super().get(key)
 
     async def put(self, key: str, data: BytesLike) -> None:
         await self._perhaps("put", key)
