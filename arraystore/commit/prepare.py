@@ -210,7 +210,8 @@ async def prepare(
     await _place_chunks(placing, changes, reader, nodes)
     prepared = await placing.finish(changes.packs.storage, nodes, isolation)
     cuts = {node: array.visible for node, array in changes.arrays.items() if array.visible is not None}
-    oldest = min(changes.borrowed + ([] if prepared.oldest is None else [prepared.oldest]), default=None)
+    ids = [*changes.borrowed, *([] if prepared.oldest is None else [prepared.oldest])]
+    oldest = min(ids) if ids else None
     return replace(prepared, marks=dict(changes.appends), cuts=cuts, oldest=oldest)
 
 
@@ -402,7 +403,8 @@ class _Placing:
         identifier, now = self.environment.new_id(), self.environment.now_us()
         brought = self.brought.difference(self.known)
         objects = [change.layer.id for change in log.chunks if change.layer.is_object]
-        oldest = min([*brought, *objects, *([place] if isinstance(place, bytes) else [])], default=None)
+        ids = [*brought, *objects, *([place] if isinstance(place, bytes) else [])]
+        oldest = min(ids) if ids else None
         packs = _together(*self.brought)  # known ones, too: the snapshot that knows them may expire before this one
         attachments = tuple(self.attachments.parts)
         return Prepared(identifier, self.note, log, place, attachments, now, isolation, oldest=oldest, packs=packs)
