@@ -28,8 +28,9 @@ from arraystore.errors import (
     UnsupportedStorageError,
 )
 from arraystore.runtime import run
-from arraystore.storage import BytesLike, CountingStorage, Fault, FaultyStorage, WrapperStorage
+from arraystore.storage import BytesLike, CountingStorage, Fault, FaultyStorage, WrapperStorage, s3_storage
 from tests.copying.support import SMALL, FarMemory, contents, new_repository, objects, random_history, reopened
+from tests.s3server import S3Server
 
 
 def a_repository(
@@ -380,3 +381,25 @@ def test_a_listing_of_the_clone_is_that_of_the_source() -> None:
         return [info.key async for page in storage.list("") for info in page]
 
     assert run(keys(target)) == run(keys(source))
+
+
+def test_a_repository_goes_to_an_object_store_and_back(s3_server: S3Server) -> None:
+    repo, source = a_repository(3)
+    there = s3_storage(
+        bucket=s3_server.new_bucket("clones"),
+        prefix="clone",
+        region=s3_server.region,
+        endpoint_url=s3_server.endpoint_url,
+        allow_http=True,
+        access_key_id=s3_server.access_key_id,
+        secret_access_key=s3_server.secret_access_key,
+    )
+    clone_repository(source, there)
+    back = MemoryStorage()
+    clone_repository(there, back)
+    assert objects(back) == objects(source)
+    random_history(repo, 8, 2)
+    repo.wait_for_maintenance()
+    clone_repository(source, there)
+    clone_repository(there, back)
+    assert all_contents(reopened(back)) == all_contents(repo)
