@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ import zarr
 
 import arraystore as ars
 from arraystore.format.ids import id_from_text
+from arraystore.format.lifecycle import life_to_wire
 from arraystore.runtime import run
 from arraystore.simulation import checker
 from arraystore.simulation.checker.decoder import Reader
 from arraystore.simulation.checker.decoding import id_text
+from arraystore.simulation.checker.repository import TAG_CREATED, read_repository
 from arraystore.simulation.checker.states import Node, Snapshot
 from arraystore.storage import Storage
 from arraystore.store import ArrayStore
@@ -73,7 +76,31 @@ def fill(repo: ars.Repository) -> dict[str, str]:
     repo.create_branch("side/é", repo.lookup_branch("main"))
     with repo.transaction("side/é", message="Aside") as store:
         zarr.open_array(store, path="dense")[0, 0] = -1
+    live(repo)
     return {"v1/é": repo.lookup_tag("v1/é")}
+
+
+def live(repo: ars.Repository) -> None:
+    """Leave every entry that changes no data, but for expiries, which the history would not show any more."""
+    newest = repo.lookup_branch("main")
+    for name in ("reset/é", "gone", "again"):
+        repo.create_branch(name, newest)
+    with repo.transaction("reset/é", message="Left behind") as store:
+        zarr.open_array(store, path="dense")[0, 0] = -2
+    repo.reset_branch("reset/é", newest)
+    with repo.transaction("reset/é", message="After the reset") as store:
+        zarr.open_array(store, path="dense")[0, 0] = -3
+    for name in ("gone", "again"):
+        repo.delete_branch(name)
+    repo.create_branch("again", repo.lookup_tag("v1/é"))
+    repo.create_tag("burnt", newest)
+    repo.delete_tag("burnt")
+    repo.set_metadata({"é": [1, None]})
+    repo.set_status(ars.RepoStatus(ars.RepoAvailability.read_only))
+    repo.set_status(ars.RepoStatus(ars.RepoAvailability.online))
+    for number in range(60):  # past a table
+        repo.update_metadata({"number": number})
+    repo.create_tag("late", newest)
 
 
 def append_and_move(repo: ars.Repository) -> None:
@@ -178,14 +205,14 @@ def contents_of_store(store: ArrayStore) -> dict[str, bytes]:
     return run(read())
 
 
-@pytest.mark.parametrize("branch", ["main", "side/é"])
+@pytest.mark.parametrize("branch", ["main", "side/é", "reset/é", "again"])
 def test_the_log_alone_tells_every_node_and_every_chunk(repository: Any, branch: str) -> None:
     repo, reader, _ = repository
     snapshot = reader.replay(branch)
     session = repo.readonly_session(branch)
     assert snapshot.id == id_from_text(session.snapshot_id)
     expected = contents_of_store(session.store)
-    assert len(expected) > 300
+    assert len(expected) > 200
     assert contents(reader, snapshot) == expected
 
 
@@ -214,8 +241,12 @@ def test_checkpoints_are_the_states_of_their_records(repository: Any) -> None:
 
 def test_tags_hints_and_history_are_what_they_say(repository: Any) -> None:
     repo, reader, tags = repository
+    found = read_repository(reader).table
     for tag, snapshot_id in tags.items():
-        assert reader.tag(tag).id == id_from_text(snapshot_id)
+        entry = found.refs["tag", tag]
+        assert entry is not None
+        assert entry.origin is not None
+        assert entry.snapshot == reader.checkpoint(entry.origin[2]).id == id_from_text(snapshot_id)
     number, _ = reader.hint("main")
     assert number >= 64
     infos = {info.id: info for info in repo.ancestry(branch="main")}
@@ -228,13 +259,96 @@ def test_tags_hints_and_history_are_what_they_say(repository: Any) -> None:
         assert reader.replay("main", row.number, row.id).id == row.id
 
 
+def test_the_repository_log_alone_tells_branches_tags_and_settings(repository: Any) -> None:
+    repo, reader, _ = repository
+    found = read_repository(reader)
+    assert found.broken == []
+    assert len(found.entries) > 64
+    assert {name for kind, name in found.table.refs if kind == "branch"} == repo.list_branches()
+    assert {name for name, _ in found.table.tags()} == repo.list_tags() == {"v1/é", "late"}
+    assert found.table.burnt == {"burnt"}
+    wire = reader.object(f"refs/repository/{len(found.entries):012d}", 12)[1][-1]
+    assert wire[0] == TAG_CREATED
+    settings = dict(reader.object("refs/repository/000000000064", 12)[2][3])
+    assert settings["metadata"][0]["é"] == [1, None]
+    assert settings["status"][0]["availability"] == "online"
+
+
+def test_each_log_tells_of_its_branch_what_the_store_knows_of_it(repository: Any) -> None:
+    repo, reader, _ = repository
+    for name in ("main", "side/é", "reset/é", "gone", "again"):
+        life = run(repo.context.newest_state(name)).life
+        assert tuple(reader.branch(name).lives[-1].told()) == tuple(map(as_list, life_to_wire(life)))
+    assert reader.branch("gone").lives[-1].deleted
+    assert [len(reader.branch(name).eras) for name in ("reset/é", "again", "gone")] == [2, 2, 1]
+
+
+def as_list(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def test_a_record_names_the_packs_that_were_not_there_before_it(repository: Any) -> None:
+    _, reader, _ = repository
+    log, named = reader.branch("main"), 0
+    packs = {number: told for number, told in packs_of_records(reader) if told is not None}
+    for number, told in packs.items():
+        layers = [layer for node in log.states[number].nodes.values() for layer in node.layers]
+        before = {
+            pack
+            for node in log.states[number - 1].nodes.values()
+            for layer in node.layers
+            for pack in layer.packs.values()
+        }
+        brought = {pack for layer in layers for pack in layer.packs.values()} - before
+        assert brought <= told
+        named += len(told)
+    assert len(packs) > 60
+    assert named > 30
+
+
+def packs_of_records(reader: Reader) -> list[tuple[int, set[str] | None]]:
+    found: list[tuple[int, set[str] | None]] = []
+    for encoded in reader.bodies("main", reader.tip("main")).values():
+        number, entry, content = msgpack.unpackb(encoded)
+        ids = [item[8] for item in content[0]] if entry == 1 else [content[1]] if entry == 2 else []
+        texts = [id_text(part[at : at + 12]) for part in ids if part is not None for at in range(0, len(part), 12)]
+        if ids:
+            found.append((number, None if None in ids else {f"chunks/{text}" for text in texts}))
+    return found
+
+
+def test_what_an_expiry_leaves_is_listed_with_checkpoints_of_it() -> None:
+    storage = ars.in_memory_storage()
+    repo = ars.Repository.create(storage)
+    for number in range(9):
+        with repo.transaction("main", message=f"Commit {number}") as store:
+            zarr.create_group(store, path=f"g{number}")
+        if number in (2, 5):
+            repo.create_tag(f"v{number}", repo.lookup_branch("main"))
+    before = [info.id for info in repo.ancestry(branch="main")]
+    gone = repo.expire_snapshots(datetime.now(UTC) + timedelta(hours=1))
+    assert len(gone) == 6
+    reader = Reader(run(_all_objects(storage)))
+    life = reader.branch("main").lives[-1]
+    upto, rows, checkpoints = reader.survivors("main", life.survivors)
+    assert upto == life.expired
+    newest_first = [row.id for row in reversed(rows)]
+    assert [id_text(identifier) for identifier in newest_first] == [i for i in before[1:] if i not in gone]
+    assert [row.parent for row in reversed(rows)] == [*newest_first[1:], None]
+    assert [reader.checkpoint(checkpoint).id for checkpoint in checkpoints] == newest_first[::-1]
+    base = reader.checkpoint(life.base)
+    assert (base.branch, base.number, base.id) == ("main", upto, reader.replay("main", upto).id)
+
+
 def test_the_history_had_every_feature_that_it_is_there_for(repository: Any) -> None:
     _, reader, _ = repository
     prefixes = {key.split("/")[0] for key in reader.objects}
     assert prefixes == {"repo", "refs", "snapshots", "manifests", "transactions", "chunks", "history", "hints"}
-    bodies = reader.bodies("main", reader.tip("main")).values()
-    entries = [msgpack.unpackb(encoded) for encoded in bodies]
-    assert {entry for _, entry, _ in entries} == {0, 1, 2}
+    names = ["main", "side/é", "reset/é", "gone", "again"]
+    every = {name: reader.bodies(name, reader.tip(name)).values() for name in names}
+    assert {msgpack.unpackb(encoded)[1] for bodies in every.values() for encoded in bodies} == {0, 1, 2, 3, 4, 5}
+    entries = [msgpack.unpackb(encoded) for encoded in every["main"]]
+    assert {entry for _, entry, _ in entries} == {0, 1, 2, 5}
     shared = [content[0] for _, entry, content in entries if entry == 1]
     assert max(map(len, shared)) >= 2
     assert any(commit[6] > 0 for transactions in shared for commit in transactions)
@@ -249,7 +363,7 @@ def test_the_history_had_every_feature_that_it_is_there_for(repository: Any) -> 
                 log = msgpack.unpackb(reader.record("main", number)[3][log + content[0][0][6]])
             places |= {layer[5] for _, layer, *_ in log[1]} if isinstance(log, list) else set()
         elif entry == 2:
-            places |= {layer[5] for replacement in content for layer in replacement[4]}
+            places |= {layer[5] for replacement in content[0] for layer in replacement[4]}
     assert places == {0, 1, 2}
 
 

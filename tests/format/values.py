@@ -216,7 +216,8 @@ origins = st.builds(Origin, branches, numbers, ids)
 @st.composite
 def lives(draw: st.DrawFn) -> BranchLife:
     start, ended = draw(numbers), draw(st.just(-1) | numbers)
-    told = start, draw(st.none() | origins), draw(ids), draw(st.booleans()), draw(st.just(False) | st.just(ended > start))
+    deleted = draw(st.just(False) | st.just(ended > start))
+    told = start, draw(st.none() | origins), draw(ids), draw(st.booleans()), deleted
     fenced = draw(st.just(-1) | numbers)
     if draw(st.booleans()):
         return BranchLife(*told, draw(numbers), fenced=fenced, ended=ended)

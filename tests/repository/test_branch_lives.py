@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from arraystore import (
     InvalidInputError,
     RefNotFoundError,
     Repository,
+    SnapshotExpiredError,
     SnapshotNotFoundError,
     in_memory_storage,
 )
@@ -313,6 +315,62 @@ def test_writers_race_a_reset_and_each_commit_is_before_it_or_after_it_or_refuse
     shown = {info.id for info in Repository.open(storage).ancestry(branch="main")}
     assert set(map(id_to_text, after)) <= shown
     assert len(shown) == len(after) + 3
+
+
+# -- undoing ----------------------------------------------------------------------------------------------------
+
+
+def test_a_reset_is_undone_by_another_one() -> None:
+    storage = in_memory_storage()
+    repository = create_repository(storage)
+    commits = commit_rows(repository, 1, 4)
+    repository.reset_branch("main", commits[0])
+    commit_number(repository, 9, 9)
+    repository.reset_branch("main", commits[2])
+    Repository.open(storage).reset_branch("main", commits[3])
+    opened = Repository.open(storage)
+    assert messages(opened, branch="main") == [*(f"row {row}" for row in (4, 3, 2, 1)), *FIRST]
+    session = opened.readonly_session("main")
+    assert [number(session, row) for row in (1, 2, 3, 4, 9)] == [1, 2, 3, 4, None]
+
+
+def test_a_deleted_branch_is_recovered_from_its_newest_snapshot() -> None:
+    storage = in_memory_storage()
+    repository = create_repository(storage)
+    repository.create_branch("side", commit_number(repository, 1, 1))
+    newest = [commit_number(repository, row, row, "side") for row in (2, 3)][-1]
+    repository.delete_branch("side")
+    Repository.open(storage).create_branch("side", newest)
+    assert messages(Repository.open(storage), branch="side") == ["row 3", "row 2", "row 1", *FIRST]
+    repository.garbage_collect(datetime.now(UTC))
+    repository.garbage_collect(datetime.now(UTC), full=True)
+    session = Repository.open(storage).readonly_session("side")
+    assert [number(session, row) for row in (1, 2, 3)] == [1, 2, 3]
+    assert messages(Repository.open(storage), branch="side") == ["row 3", "row 2", "row 1", *FIRST]
+
+
+@pytest.mark.parametrize("age", [0, 3600])
+def test_what_a_collection_has_seen_given_up_is_never_brought_back(age: int) -> None:
+    storage = in_memory_storage()
+    repository = create_repository(storage)
+    first, second = commit_rows(repository, 1, 2)
+    repository.create_branch("side", first)
+    side = commit_number(repository, 3, 3, "side")
+    repository.delete_branch("side")
+    repository.reset_branch("main", first)
+    Repository.open(storage).garbage_collect(datetime.now(UTC) - timedelta(seconds=age))
+    before = keys(storage, "refs/")
+    for opened in (repository, Repository.open(storage)):
+        for gone in (second, side):
+            for bring in (
+                lambda each, gone: each.reset_branch("main", gone),
+                lambda each, gone: each.create_branch("side", gone),
+                lambda each, gone: each.create_tag("v1", gone),
+            ):
+                with pytest.raises((SnapshotExpiredError, SnapshotNotFoundError), match=r"expired|no snapshot"):
+                    bring(opened, gone)
+    assert keys(storage, "refs/") == before
+    assert messages(Repository.open(storage), branch="main") == ["row 1", *FIRST]
 
 
 # -- what it costs ----------------------------------------------------------------------------------------------
