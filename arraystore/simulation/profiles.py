@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from arraystore.simulation.actors.scene import stream
 from arraystore.simulation.actors.workload import OPERATIONS, Workload
 from arraystore.simulation.faults import Faults
+from arraystore.simulation.latency import Delay
 
 __all__ = ["PROFILES", "Profile"]
 
@@ -139,6 +140,12 @@ def _upkeep(rng: random.Random, workload: Workload) -> Workload:
     )
 
 
+def _hours(rng: random.Random, workload: Workload) -> Workload:
+    """Have hours between transactions, so that records go whose snapshots expired an hour ago."""
+    busy = _upkeep(rng, workload)
+    return replace(busy, think=rng.choice((200.0, 1000.0)), expirers=1, linger=rng.choice((1000.0, 5000.0)))
+
+
 def _some_upkeep(rng: random.Random, workload: Workload) -> Workload:
     return _upkeep(rng, workload) if rng.random() < 0.2 else workload
 
@@ -176,6 +183,15 @@ def _swarm(rng: random.Random) -> Faults:
     return _until(Faults.heavy() if kind < 0.3 else Faults.swarm(rng), rng)
 
 
+def _slow(rng: random.Random) -> Faults:
+    faults = _swarm(rng)
+    if not faults.of_requests and not faults.pauses and not faults.crashes:
+        return faults
+    pause = Delay(rng.choice((10.0, 1500.0)), 0.7)
+    slow = replace(faults, until=rng.uniform(2_000.0, 40_000.0), pauses=faults.pauses * 500, pause=pause)
+    return replace(slow, crashes=faults.crashes * 200, lateness=rng.choice((10.0, 300.0)))
+
+
 PROFILES: Mapping[str, Profile] = {
     "calm": Profile("a bit of everything, and nothing fails", _ordinary, _calm),
     "busy": Profile("many writers on one array", _busy, _calm),
@@ -189,6 +205,7 @@ PROFILES: Mapping[str, Profile] = {
     "pauses": Profile("processes stop for a while", _ordinary, _pauses),
     "long": Profile("enough commits for checkpoints and folds", _long, _swarm),
     "lifecycle": Profile("snapshots expire, refs are deleted, garbage is collected", _lifecycle, _swarm, _upkeep),
+    "hours": Profile("the same over hours, so that records go, too", _lifecycle, _slow, _hours),
     "mixed": Profile("any of these, with any mixture of faults", _mixed, _swarm, _some_upkeep),
 }
 """Kinds of runs."""

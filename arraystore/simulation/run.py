@@ -213,12 +213,18 @@ def _ended(world: World, scene: Scene, what: str) -> bool:
     began = world.loop.time()
     ends = world.faults.until if world.faults.until < float("inf") else 0.0
     try:
-        world.run(until=max(ends, world.loop.time()) + _GRACE, most_steps=_MOST_STEPS)
-        world.drain()
+        world.run(until=max(ends, world.loop.time()) + _grace(scene.workload, world.faults), most_steps=_MOST_STEPS)
+        world.drain(_grace(scene.workload, world.faults))
     except SimulationError as error:
         scene.notes.see(Unfinished("world", f"{type(error).__name__} in {what}: {error}", began))
         return False
     return True
+
+
+def _grace(workload: Workload, faults: Faults) -> float:
+    """Return how many seconds everybody has to come to an end: thinking, lingering and long pauses count."""
+    lingering = workload.linger * 50 if workload.lingering else 0.0
+    return _GRACE + workload.think * 500 + lingering + (faults.pause.median * 100 if faults.pauses else 0.0)
 
 
 def _unexpected(scene: Scene) -> list[Violation]:

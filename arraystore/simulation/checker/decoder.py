@@ -331,10 +331,10 @@ class Reader:
             log.eras.append(Era(number, len(log.commits), state, life.origin))
         elif entry == DELETED:
             _, cause = content
-            life = life.ended(cause)
+            life = life.ended(number, cause)
         elif entry == FENCE:
             watermark, _, read_only = content
-            life = life.fenced(watermark, read_only)
+            life = life.fenced(number, watermark, read_only)
         elif entry == EXPIRY:
             _, upto, base, survivors = content
             if not 0 <= upto < number:
@@ -530,7 +530,7 @@ class Reader:
         """Return up to where a list of survivors reaches, the snapshots, and a checkpoint of each."""
         key = f"history/{key_name(branch)}/kept/{id_text(identifier)}"
         with reading(key):
-            found, upto, rows, checkpoints = self.object(key, 13)
+            found, upto, rows, checkpoints, _links = self.object(key, 13)
             listed = self._rows(key, rows)
             ids = [checkpoints[at : at + 12] for at in range(0, len(checkpoints), 12)]
             if found != branch or len(ids) != len(listed) or any(row.number > upto for row in listed):

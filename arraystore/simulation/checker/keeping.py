@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from math import inf
+from urllib.parse import unquote
 
 from arraystore.simulation.checker.decoding import id_text
 from arraystore.simulation.checker.lifetimes import Lifetimes
@@ -183,6 +184,11 @@ def _needed(logs: Logs, held: Held) -> set[str]:
 
 def _leading(logs: Logs) -> Iterator[str]:
     """Return the checkpoints to which hints, pages and logs lead."""
+    for key in logs.reader.objects:
+        if key.startswith("history/") and "/kept/" not in key:
+            _, name, level, index = key.split("/")
+            checkpoints = logs.reader.history(unquote(name), int(level), int(index))[1]
+            yield from ("snapshots/" + id_text(identifier) for _, identifier in checkpoints)
     for name, log in logs.branches.items():
         life = log.lives[-1]
         origin = None if life.origin is None else life.origin[2]

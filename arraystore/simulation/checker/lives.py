@@ -48,6 +48,8 @@ class Life:
         The newest record of the repository log that was taken into account.
     expired, base, survivors
         Up to which record snapshots have expired, a checkpoint of that record, and the list of those that are left.
+    last_fence, last_end
+        Numbers of the newest fence and of the newest deletion, -1 for none.
     """
 
     start: int = 0
@@ -59,6 +61,8 @@ class Life:
     expired: int = -1
     base: bytes | None = None
     survivors: bytes | None = None
+    last_fence: int = -1
+    last_end: int = -1
 
     def begun(self, number: int, origin: Any, fence: bytes, cause: int) -> Life:
         """Return what holds after a birth or a reset."""
@@ -66,13 +70,13 @@ class Life:
         later = replace(self, start=number, origin=found, deleted=False, cause=max(self.cause, cause))
         return replace(later, fence=max(self.fence, fence))
 
-    def ended(self, cause: int) -> Life:
+    def ended(self, number: int, cause: int) -> Life:
         """Return what holds after a deletion."""
-        return replace(self, deleted=True, cause=max(self.cause, cause))
+        return replace(self, deleted=True, cause=max(self.cause, cause), last_end=number)
 
-    def fenced(self, watermark: bytes, read_only: bool) -> Life:
+    def fenced(self, number: int, watermark: bytes, read_only: bool) -> Life:
         """Return what holds after a fence."""
-        return replace(self, fence=max(self.fence, watermark), read_only=read_only)
+        return replace(self, fence=max(self.fence, watermark), read_only=read_only, last_fence=number)
 
     def aged(self, upto: int, base: bytes, survivors: bytes | None) -> Life:
         """Return what holds after an expiry."""
@@ -84,4 +88,5 @@ class Life:
         """Return it as a checkpoint tells it."""
         origin = None if self.origin is None else list(self.origin)
         flags = [self.fence, self.read_only, self.deleted, self.cause]
-        return [self.start, origin, *flags, self.expired, self.base, self.survivors]
+        numbers = [self.last_fence, self.last_end]
+        return [self.start, origin, *flags, self.expired, self.base, self.survivors, *numbers]

@@ -145,6 +145,12 @@ def _births(logs: Logs, lifetimes: Lifetimes) -> Iterator[Violation]:
             plain = era.number > 0 and cause == log.lives[era.number - 1].cause
             if plain or (name == _MAIN and era.number == 0):
                 continue
+            if (
+                0 < cause < len(lifetimes.refs.tables)
+                and log.lives[era.number].fence < lifetimes.refs.tables[cause].watermark
+            ):
+                what = f"record {era.number} lets it begin below the watermark that there was when it was created"
+                yield Violation(_RULE, what, f"branch {name!r}")
             if created.get((name, cause), b"") != era.first.id:
                 what = f"record {era.number} lets it begin at {id_text(era.first.id)}, which nobody created it at"
                 yield Violation(_RULE, what, f"branch {name!r}")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from arraystore.simulation.checker.decoder import Branch, Reader, oldest_carried, record_key
 from arraystore.simulation.checker.decoding import id_text, key_name
 from arraystore.simulation.checker.logs import Logs
+from arraystore.simulation.checker.retained import needs_of
 from arraystore.simulation.checker.violations import DecodingError, Violation
 
 __all__ = ["broken_history"]
@@ -23,6 +24,7 @@ def broken_history(logs: Logs) -> Iterator[Violation]:
         yield from _ids(name, branch, seen)
         yield from _refusals(name, branch)
         yield from _intents(logs.reader, name, branch)
+        yield from _fences(branch)
 
 
 def _records(reader: Reader, name: str) -> Iterator[Violation]:
@@ -69,6 +71,39 @@ def _intents(reader: Reader, name: str, branch: Branch) -> Iterator[Violation]:
         early = [id_text(identifier) for identifier in ids if committed.get(identifier, number + 1) <= number]
         if early:
             yield Violation(_RULE, f"it proposes {early}, which had been committed by then", key)
+
+
+def _fences(branch: Branch) -> Iterator[Violation]:
+    """Check that nothing is committed where nothing may be, and that nothing is brought in from below a watermark."""
+    for commit in branch.commits:
+        before = branch.lives[commit.number - 1]
+        if before.read_only or before.deleted:
+            what = "it commits, and the branch is " + ("deleted" if before.deleted else "closed")
+            yield Violation(_RULE, what, record_key(branch.name, commit.number))
+    for number, identifier in [*branch.changes, *_brought(branch)]:
+        if identifier < branch.lives[number - 1].fence:
+            what = f"it brings in {id_text(identifier)}, which is below the watermark of a collection"
+            yield Violation(_RULE, what, record_key(branch.name, number))
+
+
+def _brought(branch: Branch) -> Iterator[tuple[int, bytes]]:
+    """Return the packs and manifests that records bring in, which are objects of their own, with their numbers."""
+    known: dict[int, set[str]] = {}
+    for number, pack in branch.brought:
+        if number not in known:
+            known[number] = {key for key, _ in needs_of(branch.states[number - 1])}
+        if "chunks/" + id_text(pack) not in known[number]:
+            yield number, pack
+    for number in range(1, len(branch.states)):
+        before, after = branch.states[number - 1], branch.states[number]
+        if branch.lives[number].start == number:
+            continue
+        for key, node in after.nodes.items():
+            older = before.by_id(node.id) or before.nodes.get(key)
+            known_layers = {layer.id for layer in older.layers} if older is not None else set()
+            for layer in node.layers if older is None or older.layers is not node.layers else ():
+                if layer.id not in known_layers and layer.carrier.startswith("manifests/"):
+                    yield number, layer.id
 
 
 def _ids(name: str, branch: Branch, seen: dict[bytes, str]) -> Iterator[Violation]:

@@ -1,0 +1,219 @@
+"""Wrong ways to collect garbage, to let snapshots expire, and to bring them back: each part of the fence left out."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from arraystore import announcing, repository_refs
+from arraystore.commit import admission, branching, line, prepare, waiting
+from arraystore.commit.branch import Tip, load_tip, refresh
+from arraystore.commit.environment import Environment
+from arraystore.commit.log import BranchLog
+from arraystore.commit.prepare import Prepared, upload
+from arraystore.commit.state import State
+from arraystore.context import Context
+from arraystore.errors import ArrayStoreError
+from arraystore.format.lifecycle import NO_FENCE
+from arraystore.format.record import Birth, Record, encode_body
+from arraystore.format.repository_log import BranchRow, RepositoryTable
+from arraystore.format.snapshot import checkpoint_key, encode_checkpoint
+from arraystore.maintenance import expire
+from arraystore.maintenance.collection import collect, fence
+from arraystore.maintenance.collection.sweep import Listing
+from arraystore.maintenance.exchange import Exchange
+from arraystore.maintenance.grounds import Grounds
+from arraystore.simulation.actors.workload import Workload
+from arraystore.simulation.mutations.patching import Change, Mutation, everywhere
+
+__all__ = ["MUTATIONS"]
+
+_WHERE = ("lifecycle",)
+
+
+def _if_open(prepared: Prepared, state: State) -> ArrayStoreError | None:
+    return admission.check_open(state)
+
+
+def _crowded(workload: Workload) -> Workload:
+    """Have many stand in line while garbage is collected."""
+    return replace(
+        workload,
+        writers=10,
+        shared=1,
+        turns=(4, 6),
+        steps=(1, 1),
+        think=0.05,
+        operations={"write": 10.0},
+        solvers={"detector": 1.0},
+        collectors=2,
+        operators=0,
+        lingering=0.0,
+    )
+
+
+async def _all_but_main(log: BranchLog, tip: Tip, decide: Callable[[Tip], Any]) -> Tip:
+    if log.branch == "main":
+        return await refresh(log, tip)
+    return await _append_when(log, tip, decide)
+
+
+_append_when = branching.append_when
+
+
+async def _tips_before(grounds: Grounds, watermark: bytes) -> tuple[RepositoryTable, dict[str, Tip]]:
+    tips = await grounds.tips(await grounds.repository_log.table())
+    table, _ = await _raise_fence(grounds, watermark)
+    return table, tips
+
+
+_raise_fence = fence.raise_fence
+
+
+async def _look_first(context: Context, state: State) -> bytes:
+    await announcing.check_kept(context, state)
+    await context.environment.sleep(2.0 * context.environment.random())  # as a slow process would
+    context.environment.after((await context.repository_log.table()).watermark)
+    identifier = context.environment.new_id()
+    await upload(context.storage, [(checkpoint_key(identifier), encode_checkpoint(state.to_checkpoint(state.pages)))])
+    return identifier
+
+
+async def _nothing(*_: Any) -> None:
+    return None
+
+
+async def _no_roots(*_: Any) -> list[Any]:
+    return []
+
+
+def _for_ever(self: Listing, storage: Any, kind: str, after: bytes | None, before: bytes) -> None:
+    _listing(self, storage, kind, after, b"\xff" * len(before))
+
+
+_listing = Listing.__init__
+
+
+async def _unfenced(log: BranchLog, row: BranchRow) -> Tip:
+    assert row.snapshot is not None
+    birth = Birth(row.snapshot, row.parent, log.environment.now_us(), row.origin, NO_FENCE, row.number)
+    await log.append(Record(log.branch, 0, encode_body(0, birth, log.branch)))
+    return await load_tip(log)
+
+
+def _without_tags(self: Any, name: str, kept: Any, stay: set[bytes]) -> Awaitable[Any]:
+    tips = {tip.state.snapshot for tip in self._tips.values() if not tip.state.life.deleted}
+    found: Awaitable[Any] = _cut(self, name, kept, stay - ({tag.snapshot for tag in self._table.tags.values()} - tips))
+    return found
+
+
+_cut = expire._Planning._cut  # pyright: ignore[reportPrivateUsage]
+_Run = collect._Run  # pyright: ignore[reportPrivateUsage]
+
+
+def _all_attached() -> Iterable[Change]:
+    return [(prepare, "MAX_MANIFEST_IN_BODY", 0), (prepare, "fits_body", lambda log: False)]
+
+
+MUTATIONS = (
+    Mutation(
+        "watermark is ignored",
+        "commits are taken whatever they bring in, however old that is",
+        lambda: everywhere(admission.objection, _if_open),
+        _WHERE,
+    ),
+    Mutation(
+        "leaders ignore the watermark",
+        "who commits for others does not look how old is what these bring in",
+        lambda: [(line, "objection", _if_open), (waiting, "objection", _if_open)],
+        _WHERE,
+        tuned=_crowded,
+    ),
+    Mutation(
+        "rewrites ignore the watermark",
+        "folds and compactions put manifests and packs in place that may have been deleted",
+        lambda: [(Exchange, "oldest", None)],
+        _WHERE,
+    ),
+    Mutation(
+        "a branch is not fenced",
+        "a collection publishes its watermark, and puts it into the logs of all branches but one",
+        lambda: [(fence, "append_when", _all_but_main)],
+        _WHERE,
+    ),
+    Mutation(
+        "fenced too late",
+        "a collection looks first at what there is, and puts its watermark into the logs then",
+        lambda: [(collect, "raise_fence", _tips_before)],
+        _WHERE,
+    ),
+    Mutation(
+        "born without a fence",
+        "a new branch takes commits whatever they bring in",
+        lambda: [(branching, "_born", _unfenced)],
+        _WHERE,
+    ),
+    Mutation(
+        "ids do not advance",
+        "a process whose clock is behind goes on to make ids below the watermark",
+        lambda: [(Environment, "after", lambda self, watermark: None)],
+        _WHERE,
+    ),
+    Mutation(
+        "new objects are garbage",
+        "a collection deletes what nothing needs yet, above its watermark, too",
+        lambda: [(Listing, "__init__", _for_ever)],
+        _WHERE,
+    ),
+    Mutation(
+        "early finds are forgotten",
+        "a collection does not tell the next one what is needed of what was too new for it",
+        lambda: [(_Run, "_note_early", lambda self, ids: None)],
+        _WHERE,
+    ),
+    Mutation(
+        "looked at before it is announced",
+        "whoever brings a snapshot back looks whether it is kept, and announces it afterwards",
+        lambda: [(announcing, "announce", _look_first)],
+        _WHERE,
+    ),
+    Mutation(
+        "announced without a look",
+        "a snapshot is brought back whether it is still kept or not",
+        lambda: [(announcing, "check_kept", _nothing)],
+        _WHERE,
+    ),
+    Mutation(
+        "activated however old",
+        "an announcement counts although a collection has begun since",
+        lambda: [(repository_refs, "_check_new", lambda origin, watermark: None)],
+        _WHERE,
+    ),
+    Mutation(
+        "announcements are no roots",
+        "a collection does not keep what is announced",
+        lambda: [(_Run, "_announced", _no_roots)],
+        _WHERE,
+    ),
+    Mutation(
+        "tags do not keep",
+        "snapshots expire that tags name",
+        lambda: [(expire._Planning, "_cut", _without_tags)],  # pyright: ignore[reportPrivateUsage]
+        _WHERE,
+    ),
+    Mutation(
+        "attachments go with their records",
+        "manifests that are attached to records get no objects of their own before these are deleted",
+        lambda: [(collect, "detach", _nothing)],
+        ("hours",),
+        settings=_all_attached,
+    ),
+    Mutation(
+        "closed is open",
+        "commits are taken while the repository is read-only, or the branch deleted",
+        lambda: everywhere(admission.check_open, lambda state: None),
+        _WHERE,
+    ),
+)
+"""Wrong ways to forget."""
