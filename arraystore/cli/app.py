@@ -32,9 +32,11 @@ _ABOUT = """Versioned, transactional arrays on object storage.
 
 A repository lives under a URL: s3://bucket/prefix, gs://bucket/prefix, az://account/container/prefix, or a directory.
 It holds Zarr groups and arrays as a history of snapshots; branches move along it, tags do not.
+
 Credentials come from where the cloud's own tools take them, never from the URL.
 
-Begin with init, tree and log; COMMAND --help tells all about one.
+Begin with init, tree and log; `arraystore COMMAND --help` tells all about one.
+
 Every command takes --json for programs. Exit status: 0 fine, 1 error, 2 wrong usage, 130 interrupted.
 """
 
@@ -102,6 +104,7 @@ def make_app() -> typer.Typer:
         name="arraystore",
         cls=Commands,
         add_completion=True,
+        rich_markup_mode="markdown",
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )

@@ -59,7 +59,7 @@ def maintain(
     lease: Annotated[
         str, typer.Option("--lease", metavar="TIME", help="After this long another job takes over.")
     ] = "1h",
-    as_json: Annotated[bool, typer.Option("--json", help="Changes nothing: it is JSON anyway.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="As without: it is JSON anyway.", show_default=False)] = True,
 ) -> None:
     """Do what a job does every now and then: expire by policy, compact, collect, verify a sample; print a line of JSON.
 
