@@ -72,8 +72,9 @@ def put_commit(
     nodes: list[Any] | None = None,
     chunks: list[Any] | None = None,
     refused: bytes = b"",
+    packs: bytes = b"",
 ) -> int:
     """Write one more record with one transaction; returns its number."""
     note = msgpack.packb([message, None])
-    transaction = [identifier, parent, 1, 0, note, [nodes or [], chunks or []], 0, None, b""]
+    transaction = [identifier, parent, 1, 0, note, [nodes or [], chunks or []], 0, None, packs]
     return put_record(objects, 1, [[transaction], refused])

@@ -78,13 +78,13 @@ def check(
         *_committed(logs, notes),
         *broken_hierarchies(logs),
         *wrong_reads(logs, notes),
-        *wrong_ancestries(logs, notes, lifetimes),
+        *_readable(wrong_ancestries(logs, notes, lifetimes)),
         *stale_reads(logs, notes),
         *dependency_cycles(logs, notes),
         *late_sights(logs, notes),
         *wrong_derivatives(logs),
-        *wrong_references(logs, notes, lifetimes),
-        *_kept(logs, notes, lifetimes, objects),
+        *_readable(wrong_references(logs, notes, lifetimes)),
+        *_readable(_kept(logs, notes, lifetimes, objects)),
         *_unfinished(notes),
     ]
 
@@ -105,6 +105,14 @@ def _one(logs: Logs, transaction: Transaction, commit: Commit) -> Iterator[Viola
         return
     yield from concurrent_changes(logs, transaction, commit, meant)
     yield from wrong_content(logs, transaction, commit, meant)
+
+
+def _readable(found: Iterator[Violation]) -> Iterator[Violation]:
+    """Return what a rule finds, and what it cannot read."""
+    try:
+        yield from found
+    except DecodingError as error:
+        yield Violation("derived", error.what, error.key)
 
 
 def _kept(logs: Logs, notes: Observations, lifetimes: Lifetimes, objects: Mapping[str, bytes]) -> Iterator[Violation]:
