@@ -50,6 +50,8 @@ class Commands(TyperGroup):
         except Exception as error:  # noqa: BLE001 - told, with an exit code: nobody above here is left to do it
             code = _end(error)
         if code == EXIT_INTERRUPTED:
+            if sys.stderr.isatty():
+                print(file=sys.stderr)  # below a question or a bar
             print("interrupted; commits are whole or not at all, and the command can be run again", file=sys.stderr)
         sys.exit(code if isinstance(code, int) else 0)
 
