@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 
 from arraystore.commit.history import ancestry
+from arraystore.detached import read_detached
+from arraystore.errors import SnapshotNotFoundError
 from arraystore.format.history import SnapshotRow
 from arraystore.format.ids import id_from_text
 from arraystore.repository_base import RepositoryBase, SnapshotInfo, snapshot_info
@@ -62,7 +64,14 @@ class HistoryMixin(RepositoryBase):
 
     async def lookup_snapshot_async(self, snapshot_id: str) -> SnapshotInfo:
         """Asynchronous twin of `lookup_snapshot`."""
-        return snapshot_info((await self._find(id_from_text(snapshot_id))).row)
+        identifier = id_from_text(snapshot_id)
+        try:
+            return snapshot_info((await self._find(identifier)).row)
+        except SnapshotNotFoundError:
+            state = await read_detached(self._context, identifier)
+            if state is None:
+                raise
+            return snapshot_info(SnapshotRow(state.sequence, state.snapshot, state.parent, state.time, state.note))
 
 
 async def _next(pages: AsyncIterator[list[SnapshotRow]]) -> list[SnapshotRow] | None:

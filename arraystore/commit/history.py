@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from arraystore.commit.branch import INITIAL_MESSAGE, Tip, load_checkpoint, load_tip
@@ -111,19 +111,19 @@ async def ancestry(log: BranchLog, tip: Tip, newest: Newest | None = None) -> As
     life = state.life if newest is None else (await newest(log.branch)).life
     find = newest or _newest_in(log)
     while True:
-        if state.sequence > life.expired:
-            first = SnapshotRow(state.sequence, state.snapshot, state.parent, state.time, state.note)
-            listed = chain.follow([first])  # which may be on no branch
+        kept = await read_survivors(log, life)
+        links = {} if kept is None else dict(kept.links)
+        if kept is None or state.snapshot not in {row.id for row in kept.rows}:
+            own = SnapshotRow(state.sequence, state.snapshot, state.parent, state.time, state.note)
+            listed = chain.follow([own], links)  # which may be on no branch
             if listed:
                 yield listed
         async for rows in _of_log(log, state, life):
-            listed = chain.follow(rows)
+            listed = chain.follow(rows, links)
             if listed:
                 yield listed
-        kept = await read_survivors(log, life)
         if kept is not None:
-            start = state.life.start
-            listed = chain.take([row for row in reversed(kept.rows) if start <= row.sequence <= state.sequence])
+            listed = chain.follow(kept.rows[::-1], links)
             if listed:
                 yield listed
         origin = state.life.origin
@@ -144,30 +144,26 @@ class _Chain:
         self._wanted: bytes | None = snapshot
         self._held: SnapshotRow | None = None
 
-    def follow(self, rows: Sequence[SnapshotRow]) -> list[SnapshotRow]:
-        """Take those rows, newest first, that are parents of one another; the oldest waits for its parent."""
-        return self._take([row for row in rows if self._is_next(row)])
+    def follow(self, rows: Sequence[SnapshotRow], links: Mapping[bytes, bytes | None]) -> list[SnapshotRow]:
+        """Take those rows, newest first, that are parents of one another; the oldest waits for its parent.
 
-    def _is_next(self, row: SnapshotRow) -> bool:
-        if row.id != self._wanted:
-            return False
-        self._wanted = row.parent
-        return True
-
-    def take(self, rows: Sequence[SnapshotRow]) -> list[SnapshotRow]:
-        """Take rows, newest first, of which some in between are gone."""
-        at = next((i for i, row in enumerate(rows) if row.id == self._wanted), 0)
-        if rows:
-            self._wanted = rows[-1].parent
-        return self._take(rows[at:])
-
-    def _take(self, rows: Sequence[SnapshotRow]) -> list[SnapshotRow]:
+        Links lead from snapshots that are gone to the next one that is left.
+        """
         ready: list[SnapshotRow] = []
+        self._link(links)
         for row in rows:
+            if row.id != self._wanted:
+                continue
+            self._wanted = row.parent
+            self._link(links)
             if self._held is not None:
                 ready.append(self._held if self._held.parent == row.id else replace(self._held, parent=row.id))
             self._held = row
         return ready
+
+    def _link(self, links: Mapping[bytes, bytes | None]) -> None:
+        if self._wanted is not None:
+            self._wanted = links.get(self._wanted, self._wanted)
 
     def end(self) -> list[SnapshotRow]:
         """Return the oldest row of all."""

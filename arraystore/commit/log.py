@@ -151,13 +151,7 @@ class BranchLog:
 
     async def exists(self, sequence: int) -> bool:
         """Tell whether a record exists, without reading it."""
-        if sequence in self._recent:
-            return True
-        try:
-            await self.storage.head(self.key(sequence))
-        except ObjectNotFoundError:
-            return False
-        return True
+        return sequence in self._recent or await self._is_there(sequence)
 
     async def tip(self, known: int | None) -> int:
         """Find the number of the newest record.
@@ -197,6 +191,11 @@ class BranchLog:
         return newest
 
     async def _probe(self, known: int | None) -> int | None:
+        """Return the newest record from `known` on, by asking for single ones.
+
+        Expired records are deleted from the oldest on, so if one is there when the next one is not, that is not yet
+        written.
+        """
         low = known or 0
         if not await self.exists(low):
             return None if known is not None else await self._list_after(None)
@@ -211,17 +210,34 @@ class BranchLog:
                 low = middle
             else:
                 high = middle
-        return low
+        return low if await self._is_there(low) else await self._list_after(None)
+
+    async def _is_there(self, sequence: int) -> bool:
+        """Tell whether a record exists at this moment, whatever was seen of it before."""
+        try:
+            await self.storage.head(self.key(sequence))
+        except ObjectNotFoundError:
+            return False
+        return True
 
     async def newer(self, known: int) -> int:
-        """Return the number of the newest record, cheap where `known` still is it: one request for the next one."""
+        """Return the number of the newest record, cheap where `known` still is it: one request for the next one.
+
+        After a long pause the next one may be missing because it has been written, has expired and is deleted.
+        """
         began = self.environment.now_us()
         try:
             await self.read(known + 1)
         except ObjectNotFoundError:
+            if not self._looked_lately():
+                return await self.tip(known)
             self._looked_at = began
             return known
         return await self.tip(known + 1)
+
+    def _looked_lately(self) -> bool:
+        """Tell whether the log was looked at so lately that nothing written since can be deleted by now."""
+        return 0 <= self.environment.now_us() - self._looked_at < LONGEST_PAUSE * 1_000_000
 
     async def span(self, first: int, last: int) -> Span:
         """Read the bodies of some neighbouring records, in one parallel round of ≤ 3 + (last-first)/512 requests."""
@@ -313,7 +329,7 @@ class BranchLog:
                 "first, and never commits twice."
             ) from error
         if won:
-            if not 0 <= self.environment.now_us() - self._looked_at < LONGEST_PAUSE * 1_000_000:
+            if not self._looked_lately():
                 await self._check_still_open(record.sequence)
             self._looked_at = began
             _keep(self._recent, record.sequence, record, _RECORDS_KEPT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -97,8 +98,9 @@ class ManifestCache:
                 data = await self.storage.get(_where(missing[0]))
             except ObjectNotFoundError:
                 return  # the record is gone: each has an object of its own
-            for layer in missing:
-                self._decode(layer, data)
+            with contextlib.suppress(ObjectNotFoundError):  # it is not that record any more
+                for layer in missing:
+                    self._decode(layer, data)
 
     def _claim(self, layer: Layer, *, in_thread: bool) -> tuple[SharedLoad[Manifest], bool]:
         """Return the load of a manifest, and whether the caller has to do it."""
@@ -137,6 +139,9 @@ class ManifestCache:
         at = layer.attachment
         if at is not None:
             record = decode_record(_where(layer), data, at.branch, at.sequence)
+            if not any(layer.id in part for part in (record.body, *record.attachments)):
+                # somebody wrote it late, where the one that is meant had expired: the layer has an object of its own
+                raise ObjectNotFoundError(_where(layer), self.storage.location)
             if at.index >= len(record.attachments):
                 raise FormatError(_where(layer), f"has no attachment {at.index}")
             data = record.attachments[at.index]

@@ -52,11 +52,17 @@ class Kept:
         Kept records; they may overlap.
     survivors
         Kept snapshots of what has expired, with a checkpoint of each.
+    ends
+        The snapshots at which histories enter the log.
+    links
+        As the list of survivors has them.
     """
 
     newest: State
     stretches: list[Stretch] = field(default_factory=list[Stretch])
     survivors: dict[bytes, tuple[SnapshotRow, bytes]] = field(default_factory=dict[bytes, tuple[SnapshotRow, bytes]])
+    ends: list[State] = field(default_factory=list[State])
+    links: dict[bytes, bytes | None] = field(default_factory=dict[bytes, bytes | None])
 
     def holds(self, sequence: int, snapshot: bytes) -> bool:
         """Tell whether a snapshot of the log is kept."""
@@ -115,6 +121,7 @@ class _Finding:
     async def _of_log(self, state: State) -> None:
         log, newest = self._logs[state.branch]
         kept = self.kept[state.branch]
+        kept.ends.append(state)
         start, gone = state.life.start, newest.life.expired
         first = max(start, gone + 1)
         if first <= state.sequence:
@@ -125,6 +132,7 @@ class _Finding:
         if gone >= start:
             survivors = await read_survivors(log, newest.life)
             if survivors is not None:
+                kept.links = dict(survivors.links)
                 for row, checkpoint in zip(survivors.rows, survivors.checkpoints, strict=True):
                     if start <= row.sequence <= state.sequence:
                         kept.survivors[row.id] = row, checkpoint

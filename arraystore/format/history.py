@@ -163,12 +163,16 @@ class Survivors:
         The snapshots, oldest first; parents are those that are left.
     checkpoints
         Id of a checkpoint of each.
+    links
+        Snapshots that are gone and that something still names as its parent, or as what it begins with: for each, the
+        nearest one before it that is left, None if none is.
     """
 
     branch: str
     upto: int
     rows: tuple[SnapshotRow, ...]
     checkpoints: tuple[bytes, ...]
+    links: tuple[tuple[bytes, bytes | None], ...] = ()
 
 
 def survivors_key(branch_name: str, identifier: bytes) -> str:
@@ -179,14 +183,16 @@ def survivors_key(branch_name: str, identifier: bytes) -> str:
 def encode_survivors(survivors: Survivors) -> bytes:
     """Return the object for a list of survivors."""
     assert len(survivors.rows) == len(survivors.checkpoints)
-    body = (survivors.branch, survivors.upto, _rows_to_wire(survivors.rows), b"".join(survivors.checkpoints))
+    checkpoints = b"".join(survivors.checkpoints)
+    links = b"".join(gone + (left or _NONE) for gone, left in survivors.links)
+    body = (survivors.branch, survivors.upto, _rows_to_wire(survivors.rows), checkpoints, links)
     return encode_object(Kind.SURVIVORS, pack_body(body))
 
 
 def decode_survivors(name: str, data: bytes | bytearray | memoryview, branch: str) -> Survivors:
     """Read a list of survivors and check that it is of the log that it is read for; raises `FormatError`."""
     body = read_object(name, Kind.SURVIVORS, data)
-    found_branch, upto, wire, checkpoints = read_tuple(name, body, str, int, tuple, bytes)
+    found_branch, upto, wire, checkpoints, links = read_tuple(name, body, str, int, tuple, bytes, bytes)
     if found_branch != branch:
         raise FormatError(name, f"holds snapshots of branch {found_branch[:80]!r}")
     if upto < 0:
@@ -194,8 +200,15 @@ def decode_survivors(name: str, data: bytes | bytearray | memoryview, branch: st
     rows = _read_rows(name, wire, 0, upto)
     if len(checkpoints) != len(rows) * ID_BYTES:
         raise FormatError(name, "there is not one checkpoint for each snapshot")
-    ids = [checkpoints[at : at + ID_BYTES] for at in range(0, len(checkpoints), ID_BYTES)]
-    return Survivors(branch, upto, rows, tuple(ids))
+    if len(links) % (2 * ID_BYTES):
+        raise FormatError(name, "a link of which a part is missing")
+    ids = _ids(links)
+    pairs = [(gone, None if left == _NONE else left) for gone, left in zip(ids[::2], ids[1::2], strict=True)]
+    return Survivors(branch, upto, rows, tuple(_ids(checkpoints)), tuple(pairs))
+
+
+def _ids(joined: bytes) -> list[bytes]:
+    return [joined[at : at + ID_BYTES] for at in range(0, len(joined), ID_BYTES)]
 
 
 def _read_checkpoint(name: str, value: Any) -> tuple[int, bytes]:

@@ -87,6 +87,10 @@ class _Cut:
     stay: tuple[SnapshotRow, ...]
     checkpoints: dict[bytes, bytes] = field(default_factory=dict[bytes, bytes])
     """Of those that have survived before, by id."""
+    parents: dict[bytes, bytes | None] = field(default_factory=dict[bytes, bytes | None])
+    """Of all that go, and what earlier expiries have put in the place of others."""
+    named: tuple[bytes, ...] = ()
+    """Snapshots that something begins with, or has as its parent."""
 
 
 class _Planning:
@@ -128,11 +132,15 @@ class _Planning:
         if not gone:
             return None
         last_gone = max((row.sequence for row in gone if row.id not in old), default=kept.newest.life.expired)
-        upto = max(last_gone, kept.newest.life.expired)
+        following = [row.sequence for row in rows if row.sequence > last_gone]
+        # Rewrites behind the last one that goes belong to what goes: they spare the base what they have replaced.
+        upto = max(min(following) - 1 if following else last_gone, kept.newest.life.expired)
         lost = {row.id for row in gone}
         left = [row for row in every if row.sequence <= upto and row.id not in lost]
         checkpoints = {row.id: checkpoint for row, checkpoint in kept.survivors.values()}
-        return _Cut(log, upto, tuple(gone), tuple(left), checkpoints)
+        parents = kept.links | {row.id: row.parent for row in gone}
+        named = [each for end in kept.ends for each in (end.snapshot, end.parent) if each is not None]
+        return _Cut(log, upto, tuple(gone), tuple(left), checkpoints, parents, tuple(named))
 
 
 def _is_first(row: SnapshotRow) -> bool:
@@ -179,16 +187,18 @@ async def _carry_out(grounds: Grounds, cut: _Cut, tip: Tip) -> None:
         hint = None if place is None else place.hint
         return await checkpoint((await load_tip(log, hint, at=row.sequence, snapshot=row.id)).state)
 
+    bottom = (await load_tip(log, _hint_before(tip, cut.upto), at=cut.upto)).state
     if cut.upto == life.expired and life.base is not None:
         base = life.base
     else:
-        base = await checkpoint((await load_tip(log, _hint_before(tip, cut.upto), at=cut.upto)).state)
+        base = await checkpoint(bottom)
     checkpoints = await bounded(survivor, cut.stay)
     survivors: bytes | None = None
-    if cut.stay:
+    links = _links(cut, (bottom.snapshot, bottom.parent))
+    if cut.stay or links:
         survivors = environment.new_id()
         written.append(survivors)
-        kept = Survivors(log.branch, cut.upto, _closed_up(cut.stay), tuple(checkpoints))
+        kept = Survivors(log.branch, cut.upto, _closed_up(cut), tuple(checkpoints), links)
         await grounds.storage.put(survivors_key(name_in_key(log.branch), survivors), encode_survivors(kept))
     await grounds.storage.sync()
     oldest = min(written, default=None)
@@ -213,9 +223,22 @@ def _hint_before(tip: Tip, sequence: int) -> Hint | None:
     return Hint(known.sequence, known.id) if known is not None and known.sequence <= sequence else None
 
 
-def _closed_up(rows: Sequence[SnapshotRow]) -> tuple[SnapshotRow, ...]:
-    """Return rows, oldest first, of which each has the one before it as its parent."""
-    closed: list[SnapshotRow] = []
-    for row in rows:
-        closed.append(replace(row, parent=closed[-1].id if closed else None))
-    return tuple(closed)
+def _closed_up(cut: _Cut) -> tuple[SnapshotRow, ...]:
+    """Return what stays; the parent of each is the next older one of its history that does, or is in another log."""
+    return tuple([replace(row, parent=_left(row.parent, cut)) for row in cut.stay])
+
+
+def _left(snapshot: bytes | None, cut: _Cut) -> bytes | None:
+    """Return a snapshot, or the nearest one before it that is left."""
+    while snapshot in cut.parents:
+        snapshot = cut.parents[snapshot]
+    return snapshot
+
+
+def _links(cut: _Cut, others: Sequence[bytes | None]) -> tuple[tuple[bytes, bytes | None], ...]:
+    """Return what takes the place of snapshots that go, wherever something has one of them as its parent or origin.
+
+    Others are the parents that commits on top of the newest snapshot that goes may have.
+    """
+    named = sorted({each for each in (*cut.named, *others) if each is not None and each in cut.parents})
+    return tuple([(each, _left(each, cut)) for each in named])

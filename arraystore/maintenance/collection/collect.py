@@ -48,6 +48,9 @@ _MOST_CANDIDATES = 2_000_000
 """Objects of each kind that are looked at in one go: 13 bytes each, with what numpy needs to put them together."""
 
 _FEW_RECORDS = 8
+_TRIES = 5
+"""How often a collection begins anew where others take away what it is looking at."""
+
 _ID = np.dtype((np.bytes_, ID_BYTES))
 
 
@@ -77,8 +80,15 @@ async def collect(
     progress
         Told how far it is.
     """
-    run = _Run(grounds, watermark, dry_run, grace, progress or (lambda _what, _done, _total: None))
-    return await run.collect(full)
+    failure: ObjectNotFoundError | None = None
+    for _ in range(_TRIES):
+        run = _Run(grounds, watermark, dry_run, grace, progress or (lambda _what, _done, _total: None))
+        try:
+            return await run.collect(full)
+        except ObjectNotFoundError as error:  # gone for good reason, if something has expired or was collected since
+            failure = error
+    assert failure is not None
+    raise failure
 
 
 @dataclass(eq=False)
@@ -183,7 +193,7 @@ class _Run:
 
     async def _delete(self, kind: str, keys: list[str], size: int) -> None:
         self.progress(f"deleting {kind}", 0, len(keys))
-        failures = [] if self.dry_run else await delete_all(self.grounds.storage, keys)
+        failures = [] if self.dry_run else await delete_all(self.grounds.storage, keys, in_order=kind == "refs")
         self.progress(f"deleting {kind}", len(keys), len(keys))
         self.failures += failures
         deleted = len(keys) - len(failures)

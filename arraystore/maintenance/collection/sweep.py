@@ -80,10 +80,10 @@ def _just_before(identifier: bytes) -> str:
     return id_to_text((number - 1).to_bytes(len(identifier), "big")) if number else ""
 
 
-async def delete_all(storage: Storage, keys: Sequence[str]) -> list[DeleteFailure]:
-    """Delete objects in batches, several at a time; returns what could not be deleted."""
+async def delete_all(storage: Storage, keys: Sequence[str], *, in_order: bool = False) -> list[DeleteFailure]:
+    """Delete objects in batches, several at a time unless the order matters; returns what could not be deleted."""
     failures: list[DeleteFailure] = []
-    gate = asyncio.Semaphore(_BATCHES_AT_ONCE)
+    gate = asyncio.Semaphore(1 if in_order else _BATCHES_AT_ONCE)
 
     async def delete(batch: Sequence[str]) -> None:
         async with gate:

@@ -107,6 +107,8 @@ class Trace:
         hint = await log.hint()
         if hint is not None:
             checkpoints.append(hint.checkpoint)
+        checkpoints += [None if end.life.origin is None else end.life.origin.checkpoint for end in kept.ends]
+        checkpoints += [end.snapshot for end in kept.ends]  # which is its checkpoint if it is on no branch
         self._found("snapshots", b"".join(each for each in checkpoints if each is not None))
         seen = -1 if self._previous is None else _sequence_seen(self._previous, log.branch)
         await self._pages(log, kept.newest, seen)
@@ -114,8 +116,9 @@ class Trace:
             await self._records(log, max(first, seen + 1), last)
         self._found("snapshots", b"".join(each.bottom for each in kept.stretches if each.bottom is not None))
         self._found("snapshots", b"".join(checkpoint for _, checkpoint in kept.survivors.values()))
+        begun = [each for each in kept.stretches if self._previous is None or each.first > seen]
+        await self._states(each.bottom for each in begun if each.bottom is not None)
         if self._previous is None:
-            await self._states(each.bottom for each in kept.stretches if each.bottom is not None)
             await self._states(checkpoint for _, checkpoint in kept.survivors.values())
 
     async def _pages(self, log: BranchLog, state: State, seen: int) -> None:

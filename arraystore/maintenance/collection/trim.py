@@ -73,29 +73,25 @@ async def trimmed_records(log: BranchLog, tip: Tip, seen: int, grace: float) -> 
     seen
         Number of a record before which no proposals are left.
     grace
-        Seconds for which a record is left after it was written.  A writer that has taken longer than a sixth of that
-        for a commit looks whether its number was given, taken and forgotten meanwhile.
+        Seconds for which a record is left after it was written.  Whoever has not looked at the log for a sixth of that
+        looks whether what it knows was forgotten meanwhile.
     """
     found = Trimmed()
-    gone = tip.state.life.expired
-    kept = _still_carried(tip.sequence)
-    if gone >= 0:
+    last = min(tip.state.life.expired, _oldest_carrier(tip.sequence) - 1)
+    if last >= 0:
         expired: list[ObjectInfo] = []
-        latest: float | None = None
         async for page in log.storage.list(log.prefix):
             for info in page:
                 number = read_record_key(log.prefix, info.key)
-                if info.modified is not None:
-                    latest = max(latest or info.modified, info.modified)
-                if number is not None and number <= gone and number not in kept:
+                if number is not None and number <= last:
                     expired.append(info)
-            if page and (read_record_key(log.prefix, page[-1].key) or 0) > gone:
+            if page and (read_record_key(log.prefix, page[-1].key) or 0) > last:
                 break
-        newest = await _written(log, tip.sequence)
-        latest = newest if latest is None or newest is None else max(latest, newest)
-        for info in expired:
-            if not grace or (info.modified is not None and latest is not None and latest - info.modified >= grace):
-                found.add(info)
+        latest = await _written(log, tip.sequence) if grace and expired else None
+        for info in expired:  # from the oldest on without gaps, so that whoever sees a record sees all after it
+            if grace and (info.modified is None or latest is None or latest - info.modified < grace):
+                break
+            found.add(info)
     async for page in log.storage.list(log.prefix, log.key(max(0, seen - PATIENCE))):
         for info in page:
             intent = read_intent_key(log.prefix, info.key)
@@ -104,9 +100,9 @@ async def trimmed_records(log: BranchLog, tip: Tip, seen: int, grace: float) -> 
     return found
 
 
-def _still_carried(sequence: int) -> set[int]:
-    """Return the records from which a later one may have to take bodies."""
-    return set(carriers(max(0, sequence) // LONGEST_SKIP * LONGEST_SKIP + 1, sequence)) | {sequence}
+def _oldest_carrier(sequence: int) -> int:
+    """Return the oldest record from which a later one may have to take bodies."""
+    return min([sequence, *carriers(sequence // LONGEST_SKIP * LONGEST_SKIP + 1, sequence)])
 
 
 async def _written(log: BranchLog, sequence: int) -> float | None:
