@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from arraystore.as_of import microseconds_of
-from arraystore.errors import InvalidInputError
+from arraystore.errors import InvalidInputError, RefNotFoundError
 from arraystore.format.history import SnapshotRow
 from arraystore.format.ids import id_to_text
 from arraystore.maintenance.collection.collect import RECORD_GRACE, collect
@@ -118,14 +119,16 @@ class CareMixin(RefsMixin):
 
     async def _delete_old_tags(self, moment: int) -> None:
         table = await self._context.repository_log.table()
-        for name, tag in table.tags.items():
-            if (await self._find(tag.snapshot)).row.time < moment:
-                await self.delete_tag_async(name)
+        for name in table.tags:
+            with suppress(RefNotFoundError):  # somebody else has deleted it
+                if (await self._tip_of(None, name, None)).state.time < moment:
+                    await self.delete_tag_async(name)
 
     async def _delete_old_branches(self, moment: int) -> None:
         for name in await self.list_branches_async():
-            if name != "main" and (await self._context.tip(name)).state.time < moment:
-                await self.delete_branch_async(name)
+            with suppress(RefNotFoundError):
+                if name != "main" and (await self._context.tip(name)).state.time < moment:
+                    await self.delete_branch_async(name)
 
     # -- garbage --------------------------------------------------------------------------------------------
 
