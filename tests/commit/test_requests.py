@@ -86,7 +86,7 @@ def test_where_probes_are_cheap_a_cold_reader_lists_nothing_and_reads_no_more(se
     Repository.open(storage).readonly_session("main")
     counted = requests(storage)
     assert counted["get"] <= 6
-    assert counted["head"] <= 2 * 7
+    assert counted["head"] <= 2 * 7 + 1  # the last one asks whether what was found has been deleted meanwhile
     assert counted.keys() == {"get", "head"}
 
 
@@ -167,7 +167,7 @@ def test_a_race_lost_to_a_fold_costs_two_reads_and_another_put(make: Make) -> No
     counted = requests(storage)
     assert counted["put_if_absent"] == 2
     assert counted.get("put", 0) == 0
-    assert sum(counted.values()) <= 5
+    assert sum(counted.values()) <= 6
     assert number(Repository.open(storage).readonly_session("main"), 1) == 1
 
 
