@@ -47,9 +47,8 @@ async def _collect(scene: Scene, process: str, repo: Repository, cut_off: dateti
 
 
 async def collect_all(scene: Scene, process: str, repo: Repository) -> None:
-    """Collect everything that can be, twice: nobody is at work any more."""
-    for _ in range(2):
-        await _collect(scene, process, repo, _clock(repo), True)
+    """Collect everything that can be: nobody is at work any more."""
+    await _collect(scene, process, repo, _clock(repo), True)
 
 
 async def expire_turn(scene: Scene, process: str, repo: Repository, actor: str, turn: Turn) -> None:

@@ -156,7 +156,11 @@ def leaks(logs: Logs, notes: Observations, lifetimes: Lifetimes, objects: Mappin
     if any(one.process.partition(".")[0] != _LAST for one in last):
         return
     watermark = lifetimes.refs.table.watermark
-    needed = _needed(logs, lifetimes.at(inf))
+    began = last[-1].began  # what the last collection itself replaces goes with the next one
+    needed = _needed(logs, lifetimes.at(inf)) | _needed(logs, lifetimes.at(began)) | set(_leading(logs))
+    for name, log in logs.branches.items():
+        base = log.lives[lifetimes.newest(name, began)].base
+        needed |= set() if base is None else {"snapshots/" + id_text(base)}
     for key in sorted(objects):
         kind, _, rest = key.partition("/")
         if kind in _KINDS and id_bytes(rest) < watermark and key not in needed:
@@ -179,7 +183,7 @@ def _needed(logs: Logs, held: Held) -> set[str]:
                 for key, other in needs_of(commit.after):
                     needed |= {key, other}
                 needed |= set(packs_of(commit.after))
-    return needed | set(_leading(logs))
+    return needed
 
 
 def _leading(logs: Logs) -> Iterator[str]:

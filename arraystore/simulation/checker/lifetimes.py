@@ -53,6 +53,10 @@ class Lifetimes:
     def _upto(self, log: Branch, moment: float) -> int:
         return sum(time <= moment for time in self.times(log.name)) - 1
 
+    def newest(self, branch: str, moment: float) -> int:
+        """Return the newest record of a branch at a moment; the first one if there was none."""
+        return max(0, self._upto(self.logs.branches[branch], moment))
+
     def times(self, branch: str) -> list[float]:
         """Return when each record of a branch was written."""
         if branch not in self._times:

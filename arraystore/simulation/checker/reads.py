@@ -109,5 +109,7 @@ def _wrong_ancestry(expected: list[Snapshot], seen: Ancestry, lapsed: Mapping[by
             return f"{identifier} as ancestor {at}, not {forgotten[0]}"
         if (parent, message) != (after, found.message):
             return f"parent {parent} and message {message!r} of ancestor {at}, not {after} and {found.message!r}"
+    if seen.entries and id_bytes(seen.entries[-1][0]) in gone:
+        return None  # a branch began there while it expired: nobody leads from it to what is left before it
     forgotten = [id_text(each.id) for each in left if each.id not in gone]
     return f"no ancestor {len(seen.entries)}, which is {forgotten[0]}" if forgotten else None
