@@ -45,6 +45,7 @@ class UpdateType(enum.StrEnum):
     MetadataChanged = "MetadataChanged"
     RepoStatusChanged = "RepoStatusChanged"
     FeatureFlagChanged = "FeatureFlagChanged"
+    RetentionChanged = "RetentionChanged"
     ExpirationRan = "ExpirationRan"
     GCRan = "GCRan"
     Rewritten = "Rewritten"
@@ -77,6 +78,7 @@ _SETTINGS = {
     "metadata": UpdateType.MetadataChanged,
     "status": UpdateType.RepoStatusChanged,
     "flags": UpdateType.FeatureFlagChanged,
+    "retention": UpdateType.RetentionChanged,
 }
 _REPOSITORY = {
     RepositoryOperation.TAG_CREATED: UpdateType.TagCreated,

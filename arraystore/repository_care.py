@@ -10,6 +10,7 @@ from arraystore.as_of import microseconds_of
 from arraystore.errors import InvalidInputError, RefNotFoundError
 from arraystore.format.history import SnapshotRow
 from arraystore.format.ids import id_to_text
+from arraystore.format.repository_log import FIRST_BRANCH
 from arraystore.maintenance.collection.collect import RECORD_GRACE, collect
 from arraystore.maintenance.collection.fence import watermark_at
 from arraystore.maintenance.collection.summary import GCSummary, Progress
@@ -102,11 +103,15 @@ class CareMixin(RefsMixin):
         if keep_last is not None and (type(keep_last) is not int or keep_last < 1):
             raise InvalidInputError(f"keep_last={keep_last!r}: at least the newest snapshot of a branch is kept")
         check_allowed(await self._context.repository_log.table(), "expire_snapshots")
+        tags = await self._old_tags(moment) if delete_expired_tags else []
+        branches = await self._old_branches(moment) if delete_expired_branches else []
         if not dry_run:
-            if delete_expired_tags:
-                await self._delete_old_tags(moment)
-            if delete_expired_branches:
-                await self._delete_old_branches(moment)
+            for name in tags:
+                with suppress(RefNotFoundError):  # somebody else has deleted it
+                    await self.delete_tag_async(name)
+            for name in branches:
+                with suppress(RefNotFoundError):
+                    await self.delete_branch_async(name)
         now = datetime.fromtimestamp(self._context.environment.now_us() / 1_000_000, UTC)
 
         def keeps(rows: Sequence[SnapshotRow]) -> set[bytes]:
@@ -114,21 +119,28 @@ class CareMixin(RefsMixin):
             return kept | {row.id for row in rows[: keep_last or 1]}
 
         wants_history = rules is not None or keep_last is not None
-        gone = await expire(self._grounds(), moment, keeps if wants_history else None, dry_run=dry_run)
+        gone = await expire(
+            self._grounds(), moment, keeps if wants_history else None, dry_run=dry_run, without=(branches, tags)
+        )
         return {id_to_text(each) for each in gone}
 
-    async def _delete_old_tags(self, moment: int) -> None:
-        table = await self._context.repository_log.table()
-        for name in table.tags:
-            with suppress(RefNotFoundError):  # somebody else has deleted it
-                if (await self._tip_of(None, name, None)).state.time < moment:
-                    await self.delete_tag_async(name)
-
-    async def _delete_old_branches(self, moment: int) -> None:
-        for name in await self.list_branches_async():
+    async def _old_tags(self, moment: int) -> list[str]:
+        """Return the tags of snapshots that are older than a moment."""
+        found: list[str] = []
+        for name in (await self._context.repository_log.table()).tags:
             with suppress(RefNotFoundError):
-                if name != "main" and (await self._context.tip(name)).state.time < moment:
-                    await self.delete_branch_async(name)
+                if (await self._tip_of(None, name, None)).state.time < moment:
+                    found.append(name)
+        return found
+
+    async def _old_branches(self, moment: int) -> list[str]:
+        """Return the branches, but for the first one, whose newest snapshot is older than a moment."""
+        found: list[str] = []
+        for name in await self.list_branches_async() - {FIRST_BRANCH}:
+            with suppress(RefNotFoundError):
+                if (await self._context.tip(name)).state.time < moment:
+                    found.append(name)
+        return found
 
     # -- garbage --------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from arraystore.commit.branch import Tip, load_tip
@@ -13,7 +13,7 @@ from arraystore.commit.retention import Kept
 from arraystore.commit.state import State
 from arraystore.errors import ArrayStoreError, StorageError
 from arraystore.format.history import SnapshotRow, Survivors, encode_survivors, page_span, survivors_key
-from arraystore.format.record import Body, Expiry
+from arraystore.format.record import Body, Deleted, Expiry
 from arraystore.format.refs import Hint, name_in_key
 from arraystore.format.repository_log import RepositoryEntry, RepositoryOperation, RepositoryTable
 from arraystore.format.snapshot import checkpoint_key, encode_checkpoint
@@ -32,7 +32,14 @@ class _OutdatedError(ArrayStoreError):
     """Another expiry, or a collection, came between."""
 
 
-async def expire(grounds: Grounds, older_than: int, keeps: Keeps | None = None, *, dry_run: bool = False) -> set[bytes]:
+async def expire(
+    grounds: Grounds,
+    older_than: int,
+    keeps: Keeps | None = None,
+    *,
+    dry_run: bool = False,
+    without: tuple[Collection[str], Collection[str]] = ((), ()),
+) -> set[bytes]:
     """Let snapshots expire.
 
     Kept are, whatever their age, the newest snapshot of each branch, those of tags, and the very first one; and what
@@ -48,6 +55,8 @@ async def expire(grounds: Grounds, older_than: int, keeps: Keeps | None = None, 
         Says which snapshots of a branch are kept besides.
     dry_run
         Whether only to tell what would expire.
+    without
+        Names of branches, and of tags, that are taken for deleted.
 
     Returns
     -------
@@ -57,6 +66,7 @@ async def expire(grounds: Grounds, older_than: int, keeps: Keeps | None = None, 
     for _ in range(_TRIES):
         table = await grounds.repository_log.table()
         tips = await grounds.tips(table)
+        table, tips = _without(table, tips, *without)
         plan = await _Planning(grounds, table, tips, older_than, keeps).plan()
         if dry_run or not plan:
             return _all_gone(plan)
@@ -71,6 +81,19 @@ async def expire(grounds: Grounds, older_than: int, keeps: Keeps | None = None, 
         await grounds.repository_log.append(lambda _, entry=entry: entry)  # type: ignore[misc]
         return gone
     raise StorageError(f"{grounds.storage.location}: others came between {_TRIES} times in a row; try again")
+
+
+def _without(
+    table: RepositoryTable, tips: dict[str, Tip], branches: Collection[str], tags: Collection[str]
+) -> tuple[RepositoryTable, dict[str, Tip]]:
+    """Return what there would be if some branches and tags were deleted."""
+    left = {name: tag for name, tag in table.tags.items() if name not in tags}
+    ended = {
+        name: replace(tip, state=tip.state.lived(tip.sequence, Deleted(tip.state.time, tip.state.life.cause)))
+        for name, tip in tips.items()
+        if name in branches
+    }
+    return replace(table, tags=left), tips | ended
 
 
 def _all_gone(plan: Iterable[_Cut]) -> set[bytes]:

@@ -7,18 +7,19 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from arraystore.commit.branch import load_checkpoint
+from arraystore.commit.branch import load_checkpoint, load_tip
 from arraystore.commit.history import read_page
 from arraystore.commit.log import BranchLog
 from arraystore.commit.manifests import ManifestCache
-from arraystore.commit.retention import Kept
+from arraystore.commit.retention import Kept, Stretch
 from arraystore.commit.state import State
 from arraystore.format.collection import Collection
 from arraystore.format.history import page_span
 from arraystore.format.layer import Layer
-from arraystore.format.lifecycle import Origin
+from arraystore.format.lifecycle import BranchLife, Origin
 from arraystore.format.node import Node
 from arraystore.format.record import Birth, Commit, Reset, Rewrite
+from arraystore.format.refs import Hint
 from arraystore.format.transaction import TransactionLog
 from arraystore.maintenance.collection.visible import visible_packs
 from arraystore.maintenance.grounds import Grounds
@@ -117,9 +118,31 @@ class Trace:
         self._found("snapshots", b"".join(each.bottom for each in kept.stretches if each.bottom is not None))
         self._found("snapshots", b"".join(checkpoint for _, checkpoint in kept.survivors.values()))
         begun = [each for each in kept.stretches if self._previous is None or each.first > seen]
-        await self._states(each.bottom for each in begun if each.bottom is not None)
-        if self._previous is None:
-            await self._states(checkpoint for _, checkpoint in kept.survivors.values())
+        for each in begun:
+            await self._bottom(log, each, life)
+        left = [
+            checkpoint for row, checkpoint in kept.survivors.values() if self._previous is None or row.sequence > seen
+        ]
+        await self._states(left)
+
+    async def _bottom(self, log: BranchLog, stretch: Stretch, life: BranchLife) -> None:
+        """Find what the oldest kept snapshots of a log have from before.
+
+        Where the rest has expired, no snapshot is as the base says: what the first kept commit deletes or covers is
+        garbage, and only its manifests stay, for who reads on from the base.
+        """
+        if stretch.bottom is None:
+            return
+        first = None
+        if stretch.bottom == life.base and stretch.bottom not in self._traced:
+            first = await _first_commit(log, stretch)
+        if first is None:
+            await self._states([stretch.bottom])
+            return
+        self._traced.add(stretch.bottom)
+        hint = Hint(life.expired, stretch.bottom)
+        self._manifests_of(await load_checkpoint(self._grounds.storage, stretch.bottom))
+        await self._state((await load_tip(log, hint, at=first)).state)
 
     async def _pages(self, log: BranchLog, state: State, seen: int) -> None:
         """Find the checkpoints that spare readers of old snapshots a long way."""
@@ -182,6 +205,10 @@ class Trace:
                 await self._state(await load_checkpoint(self._grounds.storage, identifier))
 
     async def _state(self, state: State) -> None:
+        self._manifests_of(state)
+        await bounded(self._shown_by, [node for node in state.nodes.values() if node.layers])
+
+    def _manifests_of(self, state: State) -> None:
         layers = [layer for node in state.nodes.values() for layer in node.layers]
         self._found("manifests", b"".join(layer.id for layer in layers))
         for layer in layers:
@@ -189,7 +216,6 @@ class Trace:
             kept = None if at is None else self._kept.get(at.branch)
             if at is not None and kept is not None and at.sequence <= kept.newest.life.expired:
                 self.attached[layer.id] = layer
-        await bounded(self._shown_by, [node for node in state.nodes.values() if node.layers])
 
     async def _shown_by(self, node: Node) -> None:
         stack = tuple([layer.id for layer in node.layers])
@@ -217,3 +243,18 @@ def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             merged.append((first, last))
     return merged
+
+
+async def _first_commit(log: BranchLog, stretch: Stretch) -> int | None:
+    """Return the number of the oldest commit of a stretch, None if it has none among its first records.
+
+    Of several transactions in that record the last one counts, unless there are more than one: the snapshots before it
+    are kept, too.
+    """
+    last = min(stretch.last, (stretch.first // _BLOCK + 1) * _BLOCK)
+    span = await log.span(stretch.first, last)
+    for number, body in span.bodies.items():
+        entry = log.decode(number, body)
+        if isinstance(entry, Commit):
+            return number if len(entry.transactions) == 1 else None
+    return None

@@ -25,7 +25,7 @@ _AT_A_TIME = 1 << 14
 _END = "\U0010ffff"
 
 SHELVES = ("chunks/", "manifests/", "snapshots/", "transactions/")
-_SMALL = ("collections/", "hints/", "history/")
+_SMALL = ("collections/", "hints/", "history/", "leases/")
 
 
 def texts_to_ids(texts: Sequence[str]) -> tuple[Ids, npt.NDArray[np.bool_]]:

@@ -116,6 +116,7 @@ class LogWalk:
         self._rows = RowDigest()
         self._first = 0
         self._unknown: list[int] = []
+        self._begun = False
         """Records of which it is not known which snapshots they make."""
 
     async def run(self, start: Start, last: int) -> None:
@@ -232,6 +233,18 @@ class LogWalk:
             self._rows.add(SnapshotRow(number, item.id, item.parent, item.time, note))
             if self._builder is not None:
                 await self._apply(number, resolved, self._builder, last=at == last)
+        if not self._begun and self._keeps(number):
+            self._begun = True
+            if last == 0 and self._builder is not None:
+                self._begin_with(self._builder.peek())
+
+    def _begin_with(self, state: State) -> None:
+        """Ask of what the log begins with only what the first kept snapshot still shows: the rest may be collected."""
+        pending, self._pending = self._pending, []
+        for item in pending:
+            node = item.node if item.stack is None else state.by_id(item.node.id)
+            if node is not None:
+                self._pending.append(item if item.stack is None else replace(item, stack=node.layers))
 
     async def _apply(self, number: int, resolved: Resolved, builder: StateBuilder, *, last: bool) -> None:
         item, log, _ = resolved
