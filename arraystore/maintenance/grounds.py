@@ -42,9 +42,13 @@ class Grounds:
     known: Callable[[str], Tip | None]
 
     async def tips(self, table: RepositoryTable) -> dict[str, Tip]:
-        """Return the newest record of every branch, deleted ones included; logs that lag behind are settled."""
+        """Return the newest record of every branch, deleted ones included; logs that lag behind are settled.
+
+        What is made from here on is above all watermarks, whatever the clock here says.
+        """
         names = sorted(table.branches)
         tips = await asyncio.gather(*(settle(self.log(name), table, self.known(name)) for name in names))
+        self.environment.after(max([table.watermark, *(tip.state.life.fence for tip in tips)]))
         return dict(zip(names, tips, strict=True))
 
     async def kept(self, tips: dict[str, Tip], roots: list[Origin]) -> dict[str, Kept]:

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 from arraystore.simulation.checker.decoding import id_text
 from arraystore.simulation.checker.lifetimes import Lifetimes
 from arraystore.simulation.checker.logs import Logs, id_bytes
+from arraystore.simulation.checker.repository import COLLECTED
 from arraystore.simulation.checker.retained import Held, Need, needs_of, packs_of
 from arraystore.simulation.checker.violations import DecodingError, Violation
 from arraystore.simulation.observations import Committed, Missing, Observations, Refused, Transaction, Upkeep
@@ -155,7 +156,8 @@ def leaks(logs: Logs, notes: Observations, lifetimes: Lifetimes, objects: Mappin
         return
     if any(one.process.partition(".")[0] != _LAST for one in last):
         return
-    watermark = lifetimes.refs.table.watermark
+    collections = [entry.watermark for entry in lifetimes.refs.entries if entry.operation == COLLECTED]
+    watermark = min(each or b"" for each in collections[-2:]) if len(collections) > 1 else b""
     began = last[-1].began  # what the last collection itself replaces goes with the next one
     needed = _needed(logs, lifetimes.at(inf)) | _needed(logs, lifetimes.at(began)) | set(_leading(logs))
     for name, log in logs.branches.items():

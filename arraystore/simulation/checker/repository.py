@@ -9,7 +9,7 @@ from typing import Any
 from arraystore.simulation.checker.decoder import Reader, reading
 from arraystore.simulation.checker.violations import DecodingError
 
-__all__ = ["Entry", "RefLog", "Table", "read_repository", "repository_key"]
+__all__ = ["COLLECTED", "Entry", "RefLog", "Table", "read_repository", "repository_key"]
 
 TAG_CREATED, TAG_DELETED, BRANCH_CREATED, BRANCH_DELETED, SETTING, WATERMARK, COLLECTED, EXPIRED = range(8)
 _PREFIX = "refs/repository/"
