@@ -62,16 +62,20 @@ async def announce(context: Context, state: State) -> bytes:
 
 async def check_kept(context: Context, state: State) -> None:
     """Check that a snapshot is in the history of a branch or a tag; raises `SnapshotExpiredError`."""
-    if is_detached(state):
-        await _check_detached(context, state)
-        return
-    newest = await context.newest_state(state.branch)
-    if await _is_shown(context, newest, state.sequence):
+    detached = is_detached(state)
+    if not detached and await _is_shown(context, await context.newest_state(state.branch), state.sequence):
         return
     table = await context.repository_log.table()
+    if detached and table.watermark <= state.snapshot:
+        return  # no collection was allowed to take it
     logs = {name: (context.log(name), await _settled(context, table, name)) for name in sorted(table.branches)}
     kept = await kept_snapshots(context.storage, logs, [tag.origin for tag in table.tags.values()])
-    if state.branch not in kept or not kept[state.branch].holds(state.sequence, state.snapshot):
+    found = kept.get(state.branch)
+    if detached and not (found is not None and any(end.snapshot == state.snapshot for end in found.ends)):
+        raise SnapshotExpiredError(
+            f"snapshot {id_to_text(state.snapshot)} is on no branch, and garbage was collected since it was written"
+        )
+    if not detached and not (found is not None and found.holds(state.sequence, state.snapshot)):
         raise SnapshotExpiredError(
             f"snapshot {id_to_text(state.snapshot)} is in the history of no branch and no tag any more: it has "
             "expired, or what led to it was deleted"
@@ -97,14 +101,6 @@ async def _is_shown(context: Context, newest: State, sequence: int) -> bool:
         if not isinstance(entry, Reset):
             return False
         last, life = life.start - 1, entry.before
-
-
-async def _check_detached(context: Context, state: State) -> None:
-    """Check that no collection has a watermark above a snapshot that is on no branch."""
-    if (await context.repository_log.table()).watermark > state.snapshot:
-        raise SnapshotExpiredError(
-            f"snapshot {id_to_text(state.snapshot)} is on no branch, and garbage was collected since it was written"
-        )
 
 
 async def _settled(context: Context, table: RepositoryTable, branch: str) -> State:

@@ -82,6 +82,8 @@ async def write_periodic(log: BranchLog, tip: Tip) -> State | None:
     if not checkpoint_due(tip):
         return None
     target = _last_multiple(tip)
+    if target <= tip.state.life.expired:
+        return None  # what it would be made of may be missing; readers begin behind it
     known = tip.state.checkpoint
     found = await _written_by_others(log, target)
     if found is not None:
@@ -92,7 +94,7 @@ async def write_periodic(log: BranchLog, tip: Tip) -> State | None:
         hint = None if known is None else Hint(known.sequence, known.id)
         state = (await load_tip(log, hint, at=target)).state
     identifier = log.environment.new_id()
-    pages = await _new_pages(log, state, identifier)
+    pages = await _new_pages(log, state, identifier, tip.state.life.expired + 1)
     directory = _directory(state.pages, [_ref(page) for page in pages])
     state = replace(state, pages=directory, checkpoint=CheckpointRef(target, identifier))
     await upload(log.storage, [(checkpoint_key(identifier), encode_checkpoint(state.to_checkpoint(directory)))])
@@ -116,11 +118,10 @@ async def _written_by_others(log: BranchLog, target: int) -> State | None:
     return state if fits else None
 
 
-async def _new_pages(log: BranchLog, state: State, identifier: bytes) -> list[HistoryPage]:
-    """Make the pages up to a state that its directory does not have."""
+async def _new_pages(log: BranchLog, state: State, identifier: bytes, shown: int) -> list[HistoryPage]:
+    """Make the pages up to a state that its directory does not have; records before `shown` may be missing."""
     pages: list[HistoryPage] = []
     before = state.checkpoint
-    shown = max(state.life.start, state.life.expired + 1)  # what is before may be missing, and is in no history
     for index in range(max(covered(state.pages), shown - 1, 0) // LONG_SKIP, state.sequence // LONG_SKIP):
         first, last = page_span(1, index)
         rows = await rows_of_records(log, max(first, shown), last)
