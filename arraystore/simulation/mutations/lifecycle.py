@@ -53,6 +53,11 @@ def _crowded(workload: Workload) -> Workload:
     )
 
 
+def _forgetful(workload: Workload) -> Workload:
+    """Have snapshots come and go."""
+    return replace(workload, writers=1, readers=0, turns=(6, 9), operators=3, expirers=1, collectors=2, lingering=0.0)
+
+
 async def _all_but_main(log: BranchLog, tip: Tip, decide: Callable[[Tip], Any]) -> Tip:
     if log.branch == "main":
         return await refresh(log, tip)
@@ -73,11 +78,20 @@ _raise_fence = fence.raise_fence
 
 async def _look_first(context: Context, state: State) -> bytes:
     await announcing.check_kept(context, state)
-    await context.environment.sleep(2.0 * context.environment.random())  # as a slow process would
+    await context.environment.sleep(5.0 * context.environment.random())  # as a slow process would
     context.environment.after((await context.repository_log.table()).watermark)
     identifier = context.environment.new_id()
     await upload(context.storage, [(checkpoint_key(identifier), encode_checkpoint(state.to_checkpoint(state.pages)))])
     return identifier
+
+
+async def _slow(context: Context, state: State) -> bytes:
+    identifier = await _announce(context, state)
+    await context.environment.sleep(4.0 * context.environment.random())
+    return identifier
+
+
+_announce = announcing.announce
 
 
 async def _nothing(*_: Any) -> None:
@@ -177,6 +191,7 @@ MUTATIONS = (
         "whoever brings a snapshot back looks whether it is kept, and announces it afterwards",
         lambda: [(announcing, "announce", _look_first)],
         _WHERE,
+        tuned=_forgetful,
     ),
     Mutation(
         "announced without a look",
@@ -195,6 +210,8 @@ MUTATIONS = (
         "a collection does not keep what is announced",
         lambda: [(_Run, "_announced", _no_roots)],
         _WHERE,
+        settings=lambda: [(announcing, "announce", _slow)],
+        tuned=_forgetful,
     ),
     Mutation(
         "tags do not keep",
