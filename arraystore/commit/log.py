@@ -105,6 +105,7 @@ class BranchLog:
         self.settings = 0
         """Number of the newest repository record about the configuration, as far as it is known; hints tell it on."""
         self._looked_at = 0
+        self._newest = -1  # record that the look found
         self._recent: dict[int, Record] = {}
         self.memo = None if environment.memo is None else environment.memo.log(storage.location, branch)
         self._decoded: dict[int, tuple[bytes, Body]] = {} if self.memo is None else self.memo.bodies
@@ -173,7 +174,7 @@ class BranchLog:
             found = await self._list_after(known)
         if found is None and known is not None:
             found = await self._list_after(None)  # the hint was wrong, or what it named was trimmed
-        self._looked_at = began
+        self._looked(began, found)
         if found is None:
             raise RefNotFoundError(f"there is no branch {self.branch!r}")
         return found
@@ -229,15 +230,23 @@ class BranchLog:
         try:
             await self.read(known + 1)
         except ObjectNotFoundError:
-            if not self._looked_lately():
-                return await self.tip(known)
-            self._looked_at = began
+            if known < self._newest or not self._looked_lately():
+                return await self.tip(max(known, self._newest))
+            self._looked(began, known)
             return known
         return await self.tip(known + 1)
 
+    def _looked(self, began: int, newest: int | None) -> None:
+        self._looked_at = began
+        if newest is not None:
+            self._newest = max(self._newest, newest)
+
     def _looked_lately(self) -> bool:
         """Tell whether the log was looked at so lately that nothing written since can be deleted by now."""
-        return 0 <= self.environment.now_us() - self._looked_at < LONGEST_PAUSE * 1_000_000
+        return not self._is_late(self._looked_at)
+
+    def _is_late(self, looked_at: int) -> bool:
+        return not 0 <= self.environment.now_us() - looked_at < LONGEST_PAUSE * 1_000_000
 
     async def span(self, first: int, last: int) -> Span:
         """Read the bodies of some neighbouring records, in one parallel round of ≤ 3 + (last-first)/512 requests."""
@@ -321,6 +330,7 @@ class BranchLog:
         """
         key = self.key(record.sequence)
         began = self.environment.now_us()
+        looked_at, newest = self._looked_at, self._newest
         try:
             won = await put_surely(self.storage, self.environment, key, encode_record(record))
         except StorageError as error:
@@ -329,9 +339,9 @@ class BranchLog:
                 "first, and never commits twice."
             ) from error
         if won:
-            if not self._looked_lately():
+            if self._is_late(looked_at) or record.sequence <= newest:  # others in this process may have looked since
                 await self._check_still_open(record.sequence)
-            self._looked_at = began
+            self._looked(began, record.sequence)
             _keep(self._recent, record.sequence, record, _RECORDS_KEPT)
         return won
 

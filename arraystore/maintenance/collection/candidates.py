@@ -33,9 +33,9 @@ def ids_from_texts(texts: Sequence[str]) -> tuple[npt.NDArray[np.bytes_], npt.ND
     """
     fits = np.array([len(text) == ID_CHARS and text.isascii() for text in texts], dtype=bool)
     blob = "".join(text if fit else "0" * ID_CHARS for text, fit in zip(texts, fits.tolist(), strict=True))
-    values = _VALUES[np.frombuffer(blob.encode(), dtype=np.uint8).reshape(-1, ID_CHARS)]
+    values = _VALUES[np.frombuffer(blob.encode(), dtype=np.uint8).reshape(len(texts), ID_CHARS)]
     fits &= (values < 32).all(axis=1) & (values[:, 0] < 2)
-    bits = ((values[:, :, None] >> np.arange(4, -1, -1, dtype=np.uint8)) & 1).reshape(len(values), -1)
+    bits = ((values[:, :, None] >> np.arange(4, -1, -1, dtype=np.uint8)) & 1).reshape(len(values), 5 * ID_CHARS)
     packed = np.packbits(bits[:, 4:], axis=1)
     ids: npt.NDArray[np.bytes_] = np.ascontiguousarray(packed).view(_ID).reshape(-1)
     return ids, fits
