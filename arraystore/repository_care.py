@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from arraystore.as_of import microseconds_of
+from arraystore.commit.log import BranchLog
 from arraystore.errors import InvalidInputError, RefNotFoundError
 from arraystore.format.history import SnapshotRow
 from arraystore.format.ids import id_to_text
@@ -20,6 +22,7 @@ from arraystore.maintenance.retention_policy import RetentionPolicy, parse_polic
 from arraystore.repository_refs import RefsMixin
 from arraystore.runtime import run
 from arraystore.status import check_allowed
+from arraystore.storage.counting import CountingStorage
 
 __all__ = ["CareMixin"]
 
@@ -30,6 +33,21 @@ class CareMixin(RefsMixin):
     def _grounds(self) -> Grounds:
         context = self._context
         return Grounds(context.storage, context.environment, context.repository_log, context.log, context.known_tip)
+
+    def _counted_grounds(self) -> tuple[Grounds, CountingStorage]:
+        """Return the same with every request counted."""
+        context = self._context
+        storage = CountingStorage(context.storage)
+        logs: dict[str, BranchLog] = {}
+
+        def log(name: str) -> BranchLog:
+            if name not in logs:
+                logs[name] = BranchLog(storage, name, context.environment)
+                logs[name].hinted = context.log(name).hinted
+            return logs[name]
+
+        repository_log = context.repository_log.over(storage)
+        return Grounds(storage, context.environment, repository_log, log, context.known_tip), storage
 
     # -- expiry ---------------------------------------------------------------------------------------------
 
@@ -197,9 +215,11 @@ class CareMixin(RefsMixin):
     ) -> GCSummary:
         """Asynchronous twin of `garbage_collect`."""
         moment = microseconds_of(delete_object_older_than, "delete_object_older_than")
-        grounds = self._grounds()
+        grounds, counting = self._counted_grounds()
         watermark = watermark_at(grounds, moment)
         if not dry_run:
-            check_allowed(await self._context.repository_log.table(), "garbage_collect")
+            check_allowed(await grounds.repository_log.table(), "garbage_collect")
         grace = record_grace.total_seconds()
-        return await collect(grounds, watermark, full=full, dry_run=dry_run, grace=grace, progress=progress)
+        summary = await collect(grounds, watermark, full=full, dry_run=dry_run, grace=grace, progress=progress)
+        self._context.repository_log.learn(grounds.repository_log)
+        return replace(summary, requests=counting.counts.total)

@@ -45,6 +45,16 @@ class RepositoryLog:
         self._hint = 0
         self._last = RepositoryRecord(0, ())
 
+    def over(self, storage: Storage) -> RepositoryLog:
+        """Return the same log as another view of its storage reaches it, with what is known here."""
+        other = RepositoryLog(storage, self.environment)
+        other._known, other._hint, other._last = self._known, self._hint, self._last
+        return other
+
+    def learn(self, other: RepositoryLog) -> None:
+        """Take over what is known of the same log elsewhere."""
+        self._see(other.known)
+
     def hinted(self, number: int) -> None:
         """Take note of a record that is believed to exist."""
         self._hint = max(self._hint, number)

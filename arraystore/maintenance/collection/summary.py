@@ -33,6 +33,8 @@ class GCSummary:
         Records of branches' logs whose snapshots had expired, and proposals that nobody waits for.
     others_deleted
         History pages, and what earlier collections left for later ones.
+    requests
+        Sent to the storage; a deletion of up to a thousand objects is one.
     full
         Whether everything was looked at, and not only what is new.
     watermark
@@ -51,6 +53,7 @@ class GCSummary:
     transaction_logs_deleted: int = 0
     records_deleted: int = 0
     others_deleted: int = 0
+    requests: int = 0
     full: bool = False
     watermark: str = ""
     failures: tuple[DeleteFailure, ...] = ()
