@@ -104,6 +104,8 @@ class BranchLog:
         self.prefix = branch_prefix(branch)
         self.settings = 0
         """Number of the newest repository record about the configuration, as far as it is known; hints tell it on."""
+        self.hinted: Hint | None = None
+        """The hint as it was read last."""
         self._looked_at = 0
         self._newest = -1  # record that the look found
         self._recent: dict[int, Record] = {}
@@ -148,6 +150,7 @@ class BranchLog:
         except (ObjectNotFoundError, FormatError):
             return None
         self.settings = max(self.settings, hint.settings)
+        self.hinted = hint
         return hint
 
     async def exists(self, sequence: int) -> bool:

@@ -56,7 +56,7 @@ async def raise_fence(grounds: Grounds, watermark: bytes) -> tuple[RepositoryTab
             return None  # nothing was given up that a collection has not seen
         return Fence(max(watermark, life.fence), now, life.read_only)
 
-    table = await grounds.repository_log.append(publish)
+    table = await grounds.repository_log.append(publish, fresh=grounds.repository_log.known.number == 0)
     tips = await grounds.tips(table)
     fenced = await asyncio.gather(*(append_when(grounds.log(name), tip, fence) for name, tip in tips.items()))
     return table, dict(zip(tips, fenced, strict=True))

@@ -105,7 +105,7 @@ class Trace:
         checkpoints = [life.base, None if life.origin is None else life.origin.checkpoint]
         if kept.newest.checkpoint is not None:
             checkpoints.append(kept.newest.checkpoint.id)
-        hint = await log.hint()
+        hint = log.hinted or await log.hint()
         if hint is not None:
             checkpoints.append(hint.checkpoint)
         checkpoints += [None if end.life.origin is None else end.life.origin.checkpoint for end in kept.ends]
