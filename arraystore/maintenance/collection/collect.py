@@ -236,7 +236,7 @@ class _Run:
     async def _retired(self, kept: Kept, tip: Tip) -> Tip:
         """Let the log of a deleted branch that nothing leads to expire as a whole, so that its records may go."""
         life = tip.state.life
-        idle = life.deleted and not kept.stretches and not kept.survivors
+        idle = life.deleted and not kept.ends
         if not idle or tip.sequence - life.expired <= _FEW_RECORDS:
             return tip
         log, environment = self.grounds.log(tip.state.branch), self.grounds.environment
