@@ -78,7 +78,8 @@ async def _close(scene: Scene, process: str, repo: Repository, rng: random.Rando
     """Make the repository read-only, and open it again after a while."""
     closing = Upkeep(process, "read only", scene.clock())
     scene.notes.see(closing)
-    closing.end(scene.clock(), await _status(scene, repo, RepoAvailability.read_only))
+    outcome = await _status(repo, RepoAvailability.read_only)
+    closing.end(scene.clock(), outcome)
     await asyncio.sleep(rng.expovariate(2.0))
     await reopen(scene, process, repo)
 
@@ -88,13 +89,14 @@ async def reopen(scene: Scene, process: str, repo: Repository) -> None:
     for _ in range(_TRIES):
         opening = Upkeep(process, "online", scene.clock())
         scene.notes.see(opening)
-        opening.end(scene.clock(), await _status(scene, repo, RepoAvailability.online))
-        if isinstance(opening.outcome, Committed):
+        outcome = await _status(repo, RepoAvailability.online)
+        opening.end(scene.clock(), outcome)
+        if isinstance(outcome, Committed):
             return
         await asyncio.sleep(0.2)
 
 
-async def _status(scene: Scene, repo: Repository, availability: RepoAvailability) -> Outcome:
+async def _status(repo: Repository, availability: RepoAvailability) -> Outcome:
     try:
         await repo.set_status_async(RepoStatus(availability))
     except StorageError as error:

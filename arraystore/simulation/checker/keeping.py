@@ -109,7 +109,21 @@ def _late(logs: Logs, lifetimes: Lifetimes, transaction: Transaction, error: str
         deletes and at <= ended for at, deletes in _moves(logs, lifetimes, log.name)
     ):
         return
+    if error == "ReadOnlyError" and _closed(lifetimes, transaction.attempts[-1].began, ended):
+        return
     yield Violation(_RULE, f"it was refused with {error}, for which there is no reason", transaction.label)
+
+
+def _closed(lifetimes: Lifetimes, began: float, ended: float) -> bool:
+    """Tell whether the repository log said at some time between two moments that nothing may be committed."""
+    closed, found = False, False
+    for entry in lifetimes.refs.entries:
+        at = lifetimes.since_entry(entry.number)
+        if at > ended:
+            break
+        found |= closed and at >= began
+        closed = closed if entry.closes is None else entry.closes
+    return closed or found
 
 
 def _expired(logs: Logs, notes: Observations, lifetimes: Lifetimes) -> Iterator[Violation]:

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 from arraystore.simulation.checker.applying import Touched
 from arraystore.simulation.checker.decoder import Branch, Commit, Reader, record_key
 from arraystore.simulation.checker.decoding import id_text
+from arraystore.simulation.checker.lives import Era
 from arraystore.simulation.checker.moments import Moments
 from arraystore.simulation.checker.states import Snapshot
 from arraystore.simulation.checker.violations import DecodingError, Violation
@@ -93,9 +94,13 @@ class Logs:
             found.setdefault(commit.after.message, []).append(commit)
         return found
 
+    def started(self, branch: Branch, era: Era) -> float | None:
+        """Return when an era began; None where no trace tells."""
+        return self.moments.since(record_key(branch.name, era.number))
+
     def begun(self, branch: Branch, place: int, first: bytes) -> float:
         """Return when the era of a place began; before everything where nobody knows."""
-        since = self.moments.since(record_key(branch.name, branch.era(place, first).number))
+        since = self.started(branch, branch.era(place, first))
         return -inf if since is None else since
 
     def commits(self) -> Iterator[Commit]:

@@ -45,8 +45,9 @@ def _groundless(logs: Logs, transaction: Transaction) -> Iterator[Violation]:
         return
     branch = logs.branches[transaction.branch]
     end = len(branch.commits)
-    if branch.era(end + 1) != branch.era(replay.start, replay.base.id) or any(life.deleted for life in branch.lives):
-        return  # the branch was reset, or deleted and created anew
+    starts = [logs.started(branch, era) for era in branch.eras[1:]]
+    if any(at is None or at > transaction.began for at in starts):
+        return  # the branch was reset since, or deleted and created anew
     if replay.start == end:
         yield Violation(_RULE, "it was refused because of others, and nobody has committed since", transaction.label)
         return

@@ -30,6 +30,14 @@ class Entry:
     snapshot: bytes | None
     origin: tuple[str, int, bytes] | None
     watermark: bytes | None
+    value: Any = None
+
+    @property
+    def closes(self) -> bool | None:
+        """Whether nothing may be committed from here on; None where it says nothing of that."""
+        if self.operation != SETTING or self.name != "status":
+            return None
+        return bool(self.value["availability"] == "read_only")
 
     @property
     def ref(self) -> Ref | None:
@@ -157,11 +165,11 @@ def read_repository(reader: Reader) -> RefLog:
 
 
 def _entry(number: int, wire: Any) -> Entry:
-    operation, _, name, snapshot, _, origin, _, watermark, _ = wire
+    operation, _, name, snapshot, _, origin, value, watermark, _ = wire
     if operation not in range(8):
         raise ValueError(f"an entry of kind {operation}, which there is not")
     place = None if origin is None else (origin[0], origin[1], origin[2])
-    return Entry(number, operation, name, snapshot, place, watermark)
+    return Entry(number, operation, name, snapshot, place, watermark, value[0])
 
 
 def _says(wire: Any, table: Table) -> bool:
