@@ -26,7 +26,7 @@ from arraystore.commit.state import State
 from arraystore.config import RepositoryConfig
 from arraystore.containers import VirtualContainers
 from arraystore.errors import ArrayStoreError, RefNotFoundError
-from arraystore.format.refs import Hint
+from arraystore.format.refs import Hint, name_in_key
 from arraystore.maintenance.checkpoints import MOST_DETACHED, checkpoint_due, write_checkpoint, write_periodic
 from arraystore.maintenance.fold import fold
 from arraystore.runtime import submit
@@ -135,6 +135,7 @@ class Context:
         RefNotFoundError
             If there is no such branch.
         """
+        name_in_key(branch)  # which tells what can be none
         try:
             tip = await self.newest(branch)
         except RefNotFoundError:

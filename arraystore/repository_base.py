@@ -19,7 +19,13 @@ from arraystore.format.refs import RepositoryInfo
 from arraystore.format.repository_log import FIRST_BRANCH, Tag
 from arraystore.storage.protocol import Storage
 
-__all__ = ["RepositoryBase", "SnapshotInfo", "snapshot_info"]
+__all__ = ["RepositoryBase", "SnapshotInfo", "check_text", "snapshot_info"]
+
+
+def check_text(name: str) -> None:
+    """Check that what is to name a branch or a tag is a text; raises `InvalidInputError`."""
+    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] - of a caller without types
+        raise InvalidInputError(f"a branch or a tag has a name, a text; {name!r} is none")
 
 
 @dataclass(frozen=True)
@@ -153,6 +159,7 @@ class RepositoryBase:
             return None
 
     async def _tag(self, tag: str) -> Tag:
+        check_text(tag)
         found = (await self._context.repository_log.table()).tags.get(tag)
         if found is None:
             raise RefNotFoundError(f"there is no tag {tag!r}")

@@ -117,7 +117,7 @@ class CareMixin(RefsMixin):
     ) -> set[str]:
         """Asynchronous twin of `expire_snapshots`."""
         moment = microseconds_of(older_than, "older_than")
-        rules = parse_policy(policy) if isinstance(policy, str) else policy
+        rules = policy if policy is None or isinstance(policy, RetentionPolicy) else parse_policy(policy)
         if keep_last is not None and (type(keep_last) is not int or keep_last < 1):
             raise InvalidInputError(f"keep_last={keep_last!r}: at least the newest snapshot of a branch is kept")
         check_allowed(await self._context.repository_log.table(), "expire_snapshots")
@@ -187,14 +187,16 @@ class CareMixin(RefsMixin):
         dry_run
             Whether only to tell what would be deleted.
         record_grace
-            For how long records of branches' logs are left whose snapshots have expired.
+            For how long records of branches' logs are left whose snapshots have expired.  Less than twenty minutes are
+            only safe while nobody writes: writers look at the log every ten minutes, and whoever comes back later to
+            where records are missing may be told that a commit succeeded which nobody will ever see.
         progress
             Told how far it is.
 
         Raises
         ------
         InvalidInputError
-            If the moment has no time zone, or is yet to come.
+            If the moment has no time zone, or is yet to come; if `record_grace` is no length of time.
         ReadOnlyError
             If the repository is read-only.
         """
@@ -215,6 +217,10 @@ class CareMixin(RefsMixin):
     ) -> GCSummary:
         """Asynchronous twin of `garbage_collect`."""
         moment = microseconds_of(delete_object_older_than, "delete_object_older_than")
+        if not isinstance(record_grace, timedelta) or record_grace < timedelta(0):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInputError(
+                f"record_grace={record_grace!r} is no length of time, which a timedelta of 0 or more is"
+            )
         grounds, counting = self._counted_grounds()
         watermark = watermark_at(grounds, moment)
         if not dry_run:

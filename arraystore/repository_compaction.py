@@ -84,11 +84,11 @@ class CompactionMixin(CareMixin):
         progress: Progress | None = None,
     ) -> CompactionSummary:
         """Asynchronous twin of `compact`."""
-        if not 0 <= min_live <= 1:
+        if not isinstance(min_live, int | float) or not 0 <= min_live <= 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidInputError(f"min_live={min_live!r} is no part of a pack: it is from 0 to 1")
         for name, limit in (("max_bytes", max_bytes), ("max_seconds", max_seconds)):
-            if limit is not None and not limit >= 0:
-                raise InvalidInputError(f"{name}={limit!r} is less than nothing; None means without limit")
+            if limit is not None and not (isinstance(limit, int | float) and limit >= 0):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise InvalidInputError(f"{name}={limit!r} is no number from 0 on; None means without limit")
         context = self._context
         tip = await context.tip(branch)
         now = context.environment.now_us()

@@ -19,7 +19,7 @@ from arraystore.format.lifecycle import Origin
 from arraystore.format.record import Body, Reset
 from arraystore.format.refs import name_in_key
 from arraystore.format.repository_log import FIRST_BRANCH, RepositoryEntry, RepositoryOperation, RepositoryTable
-from arraystore.repository_base import RepositoryBase
+from arraystore.repository_base import RepositoryBase, check_text
 from arraystore.runtime import run
 from arraystore.status import check_allowed
 
@@ -163,6 +163,7 @@ class RefsMixin(RepositoryBase):
 
     async def delete_branch_async(self, branch: str) -> None:
         """Asynchronous twin of `delete_branch`."""
+        check_text(branch)
         if branch == FIRST_BRANCH:
             raise InvalidInputError(f"branch {FIRST_BRANCH!r} cannot be deleted; reset_branch lets it stand elsewhere")
         log, now = self._context.repository_log, self._context.environment.now_us()
@@ -257,6 +258,7 @@ class RefsMixin(RepositoryBase):
 
     async def delete_tag_async(self, tag: str) -> None:
         """Asynchronous twin of `delete_tag`."""
+        check_text(tag)
         now = self._context.environment.now_us()
 
         def decide(table: RepositoryTable) -> RepositoryEntry:

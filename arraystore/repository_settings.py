@@ -259,6 +259,8 @@ class SettingsMixin(RepositoryBase):
         """Asynchronous twin of `set_feature_flag`."""
         if name not in FLAGS:
             raise InvalidInputError(f"there is no flag {name!r}; there are {', '.join(FLAGS)}")
+        if setting is not None and not isinstance(setting, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInputError(f"flag {name!r} is True, False or None for its default, not {setting!r}")
         now = self._context.environment.now_us()
 
         def decide(table: RepositoryTable) -> RepositoryEntry:

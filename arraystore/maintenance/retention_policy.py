@@ -27,6 +27,7 @@ _UNITS = {
     "y": timedelta(days=366),
     "year": timedelta(days=366),
 }
+_EARLIEST = datetime.min.replace(tzinfo=UTC)
 _EVERY = ("all", "hourly", "daily", "weekly", "monthly", "yearly")
 _RULE = re.compile(r"(?:keep\s+)?(\w+)\s+for\s+(.+)", re.IGNORECASE)
 _SPAN = re.compile(r"(\d+)?\s*(an?\s+)?([a-z]+?)s?", re.IGNORECASE)
@@ -118,7 +119,7 @@ def _span_text(span: timedelta) -> str:
 
 
 def _newest_of_each(rule: KeepRule, rows: Iterable[SnapshotRow], now: datetime) -> Iterable[bytes]:
-    edge = now - rule.span
+    edge = now - rule.span if rule.span < now - _EARLIEST else _EARLIEST
     seen: set[tuple[int, ...]] = set()
     for position, row in enumerate(rows):
         moment = datetime.fromtimestamp(row.time / 1_000_000, UTC)
@@ -136,6 +137,8 @@ def parse_policy(text: str) -> RetentionPolicy:
     InvalidInputError
         If it is none.
     """
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - of a caller without types
+        raise InvalidInputError(f"a retention policy is a text, 'daily for 30 days' for instance, not {text!r}")
     rules: list[KeepRule] = []
     last = 1
     for part in (piece.strip() for piece in text.split(",")):
