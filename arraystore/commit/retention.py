@@ -13,6 +13,7 @@ from arraystore.commit.branch import load_checkpoint
 from arraystore.commit.history import read_survivors
 from arraystore.commit.log import BranchLog
 from arraystore.commit.state import State
+from arraystore.errors import ObjectNotFoundError
 from arraystore.format.history import SnapshotRow
 from arraystore.format.lifecycle import Origin
 from arraystore.storage.protocol import Storage
@@ -70,7 +71,10 @@ class Kept:
 
 
 async def kept_snapshots(
-    storage: Storage, logs: Mapping[str, tuple[BranchLog, State]], roots: Iterable[Origin]
+    storage: Storage,
+    logs: Mapping[str, tuple[BranchLog, State]],
+    roots: Iterable[Origin],
+    announced: Iterable[Origin] = (),
 ) -> dict[str, Kept]:
     """Work out what is kept.
 
@@ -82,6 +86,9 @@ async def kept_snapshots(
         Every log, deleted branches included, and its newest state.
     roots
         Snapshots that are kept besides those of branches that exist: those of tags, for instance.
+    announced
+        Snapshots that somebody may be about to make reachable; of one whose history is gone already nothing but itself
+        is kept, as of the checkpoint that an expiry leaves of a deleted branch.
     """
     found = _Finding(storage, logs)
     for _, state in logs.values():
@@ -90,6 +97,8 @@ async def kept_snapshots(
     states = await asyncio.gather(*(found.load(root) for root in roots if found.wants(root)))
     for state in states:
         await found.add(state)
+    for root in announced:
+        await found.add_if_whole(root)
     return found.kept
 
 
@@ -117,6 +126,22 @@ class _Finding:
             if origin is None or not self.wants(origin):
                 return
             state = await self.load(origin)
+
+    async def add_if_whole(self, root: Origin) -> None:
+        """Keep what a snapshot's history shows, unless a part of it is gone."""
+        states: list[State] = []
+        loaded: set[bytes] = set()
+        at: Origin | None = root
+        try:
+            while at is not None and self.wants(at):
+                loaded.add(at.checkpoint)
+                states.append(await self.load(at))
+                at = states[-1].life.origin
+        except ObjectNotFoundError:
+            self._seen -= loaded
+            return
+        for state in states:
+            await self._of_log(state)
 
     async def _of_log(self, state: State) -> None:
         log, newest = self._logs[state.branch]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from arraystore.commit.branch import Tip
@@ -51,7 +51,9 @@ class Grounds:
         self.environment.after(max([table.watermark, *(tip.state.life.fence for tip in tips)]))
         return dict(zip(names, tips, strict=True))
 
-    async def kept(self, tips: dict[str, Tip], roots: list[Origin]) -> dict[str, Kept]:
+    async def kept(
+        self, tips: dict[str, Tip], roots: list[Origin], announced: Sequence[Origin] = ()
+    ) -> dict[str, Kept]:
         """Return which snapshots are kept, of every log."""
         logs = {name: (self.log(name), tip.state) for name, tip in tips.items()}
-        return await kept_snapshots(self.storage, logs, roots)
+        return await kept_snapshots(self.storage, logs, roots, announced)

@@ -107,14 +107,15 @@ class _Run:
         previous = None if full else await self._previous(table)
         table = await self.grounds.repository_log.table()  # names that came since
         tips = await self._with_new_branches(table, tips)
-        roots = [tag.origin for tag in table.tags.values()] + await self._announced(table)
-        kept = await self.grounds.kept(tips, roots)
+        announced = await self._announced(table)
+        tagged = [tag.origin for tag in table.tags.values()]
+        kept = await self.grounds.kept(tips, tagged, announced)
         if previous is not None and _is_released(previous, table, tips):
             previous = None
         self.summary = replace(
             self.summary, full=previous is None, watermark=id_to_text(self.watermark), dry_run=self.dry_run
         )
-        trace = await self._sweep(kept, roots, previous)
+        trace = await self._sweep(kept, tagged + announced, previous)
         await self._trim(kept, tips, previous, trace)
         if not self.dry_run:
             await self._leave_behind(table, tips)
