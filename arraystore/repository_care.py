@@ -43,7 +43,6 @@ class CareMixin(RefsMixin):
         def log(name: str) -> BranchLog:
             if name not in logs:
                 logs[name] = BranchLog(storage, name, context.environment)
-                logs[name].hinted = context.log(name).hinted
             return logs[name]
 
         repository_log = context.repository_log.over(storage)

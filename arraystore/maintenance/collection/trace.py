@@ -13,6 +13,7 @@ from arraystore.commit.log import BranchLog
 from arraystore.commit.manifests import ManifestCache
 from arraystore.commit.retention import Kept, Stretch
 from arraystore.commit.state import State
+from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.format.collection import Collection
 from arraystore.format.history import page_span
 from arraystore.format.layer import Layer
@@ -20,6 +21,7 @@ from arraystore.format.lifecycle import BranchLife, Origin
 from arraystore.format.node import Node
 from arraystore.format.record import Birth, Commit, Reset, Rewrite
 from arraystore.format.refs import Hint
+from arraystore.format.snapshot import PageRef
 from arraystore.format.transaction import TransactionLog
 from arraystore.maintenance.collection.visible import visible_packs
 from arraystore.maintenance.grounds import Grounds
@@ -112,7 +114,7 @@ class Trace:
         checkpoints += [end.snapshot for end in kept.ends]  # which is its checkpoint if it is on no branch
         self._found("snapshots", b"".join(each for each in checkpoints if each is not None))
         seen = -1 if self._previous is None else _sequence_seen(self._previous, log.branch)
-        await self._pages(log, kept.newest, seen)
+        await self._pages(log, await self._newest_pages(log, kept.newest, hint), max(life.expired, seen))
         for first, last in _merged((each.first, each.last) for each in kept.stretches):
             await self._records(log, max(first, seen + 1), last)
         self._found("snapshots", b"".join(each.bottom for each in kept.stretches if each.bottom is not None))
@@ -144,10 +146,20 @@ class Trace:
         self._manifests_of(await load_checkpoint(self._grounds.storage, stretch.bottom))
         await self._state((await load_tip(log, hint, at=first)).state)
 
-    async def _pages(self, log: BranchLog, state: State, seen: int) -> None:
+    async def _newest_pages(self, log: BranchLog, state: State, hint: Hint | None) -> Sequence[PageRef]:
+        """Return the directory of pages; that of a tip which was known for long is as old as its checkpoint."""
+        known = state.checkpoint
+        if hint is None or (known is not None and hint.sequence <= known.sequence):
+            return state.pages
+        try:
+            found = await load_checkpoint(log.storage, hint.checkpoint)
+        except (ObjectNotFoundError, FormatError):
+            return state.pages  # the hint is wrong, or others write it at this moment
+        return found.pages if found.branch == log.branch else state.pages
+
+    async def _pages(self, log: BranchLog, pages: Sequence[PageRef], seen: int) -> None:
         """Find the checkpoints that spare readers of old snapshots a long way."""
-        ends = [(ref, page_span(ref.level, ref.index)[1]) for ref in state.pages]
-        wanted = [ref for ref, end in ends if end > max(state.life.expired, seen)]
+        wanted = [ref for ref in pages if page_span(ref.level, ref.index)[1] > seen]
         for page in await bounded(partial(read_page, log), wanted):
             self._found("snapshots", b"".join(identifier for _, identifier in page.checkpoints))
 
