@@ -46,12 +46,25 @@ def _lost(lifetimes: Lifetimes, objects: Mapping[str, bytes], need: Need) -> flo
 def missed(logs: Logs, notes: Observations, lifetimes: Lifetimes) -> Iterator[Violation]:
     """Check everybody who was told that something is not there, or has come too late."""
     for seen in notes.seen:
-        if isinstance(seen, Missing):
+        if isinstance(seen, Missing) and not _own_loss(logs, notes, lifetimes, seen):
             yield from _missing(logs, lifetimes, seen)
     for transaction in notes.transactions.values():
         if isinstance(transaction.outcome, Refused):
             yield from _late(logs, lifetimes, transaction, transaction.outcome.error)
     yield from _expired(logs, notes, lifetimes)
+
+
+def _own_loss(logs: Logs, notes: Observations, lifetimes: Lifetimes, seen: Missing) -> bool:
+    """Tell whether a session may have missed what it wrote itself, before a fence that came while it was open."""
+    for one in notes.transactions.values():
+        if (one.process, one.base) == (seen.process, seen.name) and one.operations and seen.kind == "snapshot":
+            log = logs.branches.get(one.branch)
+            times = [] if log is None else lifetimes.times(one.branch)
+            for number in range(1, len(times)):
+                rose = log is not None and log.lives[number].fence > log.lives[number - 1].fence
+                if rose and one.began <= times[number] <= seen.ended:
+                    return True
+    return False
 
 
 def _missing(logs: Logs, lifetimes: Lifetimes, seen: Missing) -> Iterator[Violation]:
