@@ -8,6 +8,7 @@ from typing import Any
 
 from arraystore.commit.branch import Tip, load_checkpoint, load_tip
 from arraystore.commit.history import Place, find_snapshot
+from arraystore.commit.state import State
 from arraystore.config import RepositoryConfig
 from arraystore.context import Context
 from arraystore.detached import read_detached
@@ -126,10 +127,25 @@ class RepositoryBase:
         try:
             return await self._tip_at(await self._find(identifier))
         except SnapshotNotFoundError:
-            state = await read_detached(self._context, identifier)
+            state = await self._found_otherwise(identifier)
             if state is None:
                 raise
             return Tip(state, {})
+
+    async def _found_otherwise(self, snapshot: bytes) -> State | None:
+        """Return a snapshot that no log tells of: it is on no branch, or was named while it expired."""
+        state = await read_detached(self._context, snapshot)
+        if state is not None:
+            return state
+        table = await self._context.repository_log.table()
+        named = [tag.origin for tag in table.tags.values() if tag.snapshot == snapshot]
+        tips = [await self._newest_or_none(name) for name, row in sorted(table.branches.items()) if not row.deleted]
+        named += [tip.state.life.origin for tip in tips if tip is not None and tip.state.life.origin is not None]
+        for origin in named:
+            state = await load_checkpoint(self.storage, origin.checkpoint)
+            if state.snapshot == snapshot:
+                return state
+        return None
 
     async def _tip_at(self, place: Place) -> Tip:
         """Load the snapshot at a place."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 
 from arraystore.commit.history import ancestry
-from arraystore.detached import read_detached
 from arraystore.errors import SnapshotNotFoundError
 from arraystore.format.history import SnapshotRow
 from arraystore.format.ids import id_from_text
@@ -68,7 +67,7 @@ class HistoryMixin(RepositoryBase):
         try:
             return snapshot_info((await self._find(identifier)).row)
         except SnapshotNotFoundError:
-            state = await read_detached(self._context, identifier)
+            state = await self._found_otherwise(identifier)
             if state is None:
                 raise
             return snapshot_info(SnapshotRow(state.sequence, state.snapshot, state.parent, state.time, state.note))

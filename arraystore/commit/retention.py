@@ -67,7 +67,8 @@ class Kept:
 
     def holds(self, sequence: int, snapshot: bytes) -> bool:
         """Tell whether a snapshot of the log is kept."""
-        return snapshot in self.survivors or any(each.first <= sequence <= each.last for each in self.stretches)
+        shown = any(each.first <= sequence <= each.last for each in self.stretches)
+        return shown or snapshot in self.survivors or any(end.snapshot == snapshot for end in self.ends)
 
 
 async def kept_snapshots(

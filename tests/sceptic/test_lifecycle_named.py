@@ -1,0 +1,45 @@
+"""Snapshots that get a name at the moment at which they expire."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import zarr
+
+from arraystore import Repository, Session, in_memory_storage
+from tests.maintenance.worlds import Meanwhile
+from tests.sessionops.test_collection import now
+from tests.sessionops.worlds import commit, put, world
+
+NAMES: dict[str, Callable[[Repository, str], None]] = {
+    "tag": lambda repository, snapshot: repository.create_tag("named", snapshot),
+    "branch": lambda repository, snapshot: repository.create_branch("named", snapshot),
+    "reset": lambda repository, snapshot: repository.reset_branch("other", snapshot),
+}
+
+
+def values(session: Session) -> list[int]:
+    """Return the values of an array."""
+    return [int(each) for each in np.asarray(zarr.open_array(session.store, path="g/a", mode="r")[...])]
+
+
+@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES.keys())
+def test_what_is_named_while_it_expires_is_found_by_its_id_as_well(name: Callable[[Repository, str], None]) -> None:
+    storage = in_memory_storage()
+    repository = world(storage)
+    repository.create_branch("other", repository.lookup_branch("main"))
+    snapshot = commit(repository, put("g/a", 0, 10))
+    for at in range(3):
+        commit(repository, put("g/a", 0, 20 + at))
+    meanwhile = Meanwhile(storage, "put_if_absent", "refs/branch/main/", lambda: name(repository, snapshot))
+    Repository.open(meanwhile).expire_snapshots(now())
+    assert meanwhile.happened
+    for turn in range(2):
+        fresh = Repository.open(storage)
+        assert values(fresh.readonly_session(snapshot_id=snapshot)) == [10, 2, 3, 4, 5, 6]
+        assert fresh.lookup_snapshot(snapshot).id == snapshot
+        fresh.create_tag(f"again {turn}", snapshot)
+        assert values(fresh.readonly_session(tag=f"again {turn}")) == [10, 2, 3, 4, 5, 6]
+        repository.garbage_collect(now())
