@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from arraystore.as_of import microseconds_of
 from arraystore.commit.log import BranchLog
-from arraystore.errors import InvalidInputError, RefNotFoundError
+from arraystore.errors import AlreadyExistsError, InvalidInputError, RefNotFoundError
 from arraystore.format.history import SnapshotRow
 from arraystore.format.ids import id_to_text
 from arraystore.format.repository_log import FIRST_BRANCH
@@ -121,14 +121,14 @@ class CareMixin(RefsMixin):
             raise InvalidInputError(f"keep_last={keep_last!r}: at least the newest snapshot of a branch is kept")
         check_allowed(await self._context.repository_log.table(), "expire_snapshots")
         tags = await self._old_tags(moment) if delete_expired_tags else []
-        branches = await self._old_branches(moment) if delete_expired_branches else []
+        branches = await self._old_branches(moment) if delete_expired_branches else {}
         if not dry_run:
             for name in tags:
                 with suppress(RefNotFoundError):  # somebody else has deleted it
                     await self.delete_tag_async(name)
-            for name in branches:
+            for name, snapshot in branches.items():
                 with suppress(RefNotFoundError):
-                    await self.delete_branch_async(name)
+                    await self._delete_unless_moved(name, snapshot)
         now = datetime.fromtimestamp(self._context.environment.now_us() / 1_000_000, UTC)
 
         def keeps(rows: Sequence[SnapshotRow]) -> set[bytes]:
@@ -136,9 +136,8 @@ class CareMixin(RefsMixin):
             return kept | {row.id for row in rows[: keep_last or 1]}
 
         wants_history = rules is not None or keep_last is not None
-        gone = await expire(
-            self._grounds(), moment, keeps if wants_history else None, dry_run=dry_run, without=(branches, tags)
-        )
+        without = (branches, tags) if dry_run else ((), ())  # deleted by now, unless somebody created them anew
+        gone = await expire(self._grounds(), moment, keeps if wants_history else None, dry_run=dry_run, without=without)
         return {id_to_text(each) for each in gone}
 
     async def _old_tags(self, moment: int) -> list[str]:
@@ -150,14 +149,23 @@ class CareMixin(RefsMixin):
                     found.append(name)
         return found
 
-    async def _old_branches(self, moment: int) -> list[str]:
-        """Return the branches, but for the first one, whose newest snapshot is older than a moment."""
-        found: list[str] = []
+    async def _old_branches(self, moment: int) -> dict[str, bytes]:
+        """Return the branches, but for the first one, whose newest snapshot is older than a moment, and that one."""
+        found: dict[str, bytes] = {}
         for name in await self.list_branches_async() - {FIRST_BRANCH}:
             with suppress(RefNotFoundError):
-                if (await self._context.tip(name)).state.time < moment:
-                    found.append(name)
+                state = (await self._context.tip(name)).state
+                if state.time < moment:
+                    found[name] = state.snapshot
         return found
+
+    async def _delete_unless_moved(self, branch: str, snapshot: bytes) -> None:
+        """Delete a branch; what was committed to it before the deletion stood in its log brings it back."""
+        await self.delete_branch_async(branch)
+        newest = await self._context.newest_state(branch)
+        if newest.life.deleted and newest.snapshot != snapshot:
+            with suppress(AlreadyExistsError):
+                await self.create_branch_async(branch, id_to_text(newest.snapshot))
 
     # -- garbage --------------------------------------------------------------------------------------------
 

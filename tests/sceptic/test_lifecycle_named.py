@@ -43,3 +43,24 @@ def test_what_is_named_while_it_expires_is_found_by_its_id_as_well(name: Callabl
         fresh.create_tag(f"again {turn}", snapshot)
         assert values(fresh.readonly_session(tag=f"again {turn}")) == [10, 2, 3, 4, 5, 6]
         repository.garbage_collect(now())
+
+
+def test_a_commit_to_a_branch_that_was_old_a_moment_ago_is_not_lost_with_it() -> None:
+    storage = in_memory_storage()
+    repository = world(storage)
+    repository.create_branch("other", repository.lookup_branch("main"))
+    commit(repository, put("g/a", 0, 10), branch="other")
+    moment = now()
+    meanwhile = Meanwhile(
+        storage,
+        "put_if_absent",
+        "refs/repository/",
+        lambda: commit(Repository.open(storage), put("g/a", 1, 20), branch="other"),
+    )
+    Repository.open(meanwhile).expire_snapshots(moment, delete_expired_branches=True)
+    assert meanwhile.happened
+    fresh = Repository.open(storage)
+    assert fresh.list_branches() == {"main", "other"}
+    assert values(fresh.readonly_session("other")) == [10, 20, 3, 4, 5, 6]
+    fresh.garbage_collect(now(), full=True)
+    assert values(Repository.open(storage).readonly_session("other")) == [10, 20, 3, 4, 5, 6]
