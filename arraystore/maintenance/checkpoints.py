@@ -124,7 +124,7 @@ async def _new_pages(log: BranchLog, state: State, identifier: bytes, shown: int
     before = state.checkpoint
     for index in range(max(covered(state.pages), shown - 1, 0) // LONG_SKIP, state.sequence // LONG_SKIP):
         first, last = page_span(1, index)
-        rows = await rows_of_records(log, max(first, shown), last)
+        rows = await _rows_of_page(log, first, last, shown)
         checkpoints: list[tuple[int, bytes]] = []
         if before is not None and before.sequence <= last:
             checkpoints.append((before.sequence, before.id))
@@ -145,6 +145,14 @@ async def _new_pages(log: BranchLog, state: State, identifier: bytes, shown: int
             by_ref[refs[-1]] = merged
             level += 1
     return pages
+
+
+async def _rows_of_page(log: BranchLog, first: int, last: int, shown: int) -> list[SnapshotRow]:
+    """Return the rows of a page; without those that no history shows, where their records are deleted."""
+    try:
+        return await rows_of_records(log, first, last)
+    except ObjectNotFoundError:
+        return await rows_of_records(log, max(first, shown), last)
 
 
 async def _merge(log: BranchLog, refs: list[PageRef], at_hand: dict[PageRef, HistoryPage]) -> HistoryPage:

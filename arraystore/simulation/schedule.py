@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from math import inf
 
 from arraystore.simulation.actors.documents import DOCUMENT
 from arraystore.simulation.observations import (
@@ -63,11 +64,16 @@ def schedule(report: Report, *, requests: bool = True) -> str:
             (event.time, event.process, f"    {event.operation:<14} {event.key}  -> {event.effect}")
             for event in report.trace
         ]
-    lines.sort(key=lambda line: line[0])
+    # What was begun and never answered comes last.
+    lines = sorted(((inf if time is None else time, process, what) for time, process, what in lines), key=_time)
     width = max((len(process) for _, process, _ in lines), default=0)
     text = [f"{time:10.4f}  {process:<{width}}  {what}" for time, process, what in lines]
     text += ["", *(f"violated: {violation}" for violation in report.violations)]
     return _ID.sub(lambda found: "~" + found.group()[-_SHOWN:], "\n".join(text))
+
+
+def _time(line: Line) -> float:
+    return line[0]
 
 
 def _transaction(noted: Transaction) -> Iterator[Line]:

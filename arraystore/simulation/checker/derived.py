@@ -117,10 +117,10 @@ def _pages(
 
     It is written before its pages, and those before the hint: until something leads to it, they may be missing.
     """
-    end = 0
+    end: int | None = None
     for level, index, low, high in reader.pages(identifier):
         size = 64**level
-        if size * index != end or size * (index + 1) > found.number:
+        if (end is not None and size * index != end) or size * (index + 1) > found.number:
             yield Violation(_RULE, f"its page {index} of level {level} does not follow record {end}", key)
         end = size * (index + 1)
         if identifier not in named and f"history/{key_name(found.branch)}/{level}/{index:012d}" not in reader.objects:
@@ -142,7 +142,10 @@ def _page(logs: Logs, key: str) -> Iterator[Violation]:
     expected = [_row(c.after) for c in branch.commits if first <= c.number <= last]
     if not int(index) and branch.origin is None:
         expected.insert(0, _row(branch.first))
-    if rows != expected:
+    life = branch.lives[-1]
+    shown = [row for row in rows if row.number > life.expired and row.number >= life.start]
+    needed = [row for row in expected if row.number > life.expired and row.number >= life.start]
+    if shown != needed or not all(row in expected for row in rows):  # what is shown no more may have been trimmed
         differing = [a for a, b in zip(rows, expected, strict=False) if a != b]
         yield Violation(_RULE, f"{len(rows)} rows, not the {len(expected)} of the log: {differing[:1]}", key)
     for number, identifier in checkpoints:
