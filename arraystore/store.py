@@ -15,13 +15,15 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.core.buffer.core import default_buffer_prototype
 from zarr.core.sync import SyncMixin
 
+from arraystore.announcing import check_kept
 from arraystore.commit.reader import Window, whole_chunk
-from arraystore.errors import InvalidInputError, ReadOnlyError
+from arraystore.errors import InvalidInputError, ObjectNotFoundError, ReadOnlyError
 from arraystore.format.box import Box
 from arraystore.format.node import Node, NodeKind
 from arraystore.format.zarr_metadata import array_info
 from arraystore.hierarchy import check_key, join
 from arraystore.listing import list_dir, list_prefix, prefix_size
+from arraystore.runtime import run, submit
 from arraystore.virtual_refs import VirtualChunkSpec, write_virtual_references
 
 if TYPE_CHECKING:
@@ -135,6 +137,10 @@ class ArrayStore(Store, SyncMixin):
         """Values are set whole."""
         return False
 
+    async def _check_not_expired(self) -> None:
+        """Say so, where an object is missing because the snapshot has expired; else it is damage."""
+        await check_kept(self._session.context, self._session.base_tip.state)
+
     # -- synchronous path -----------------------------------------------------------------------------------
 
     def get_sync(
@@ -142,7 +148,11 @@ class ArrayStore(Store, SyncMixin):
     ) -> Buffer | None:
         """Return a value, or a range of it; None if there is none."""
         self._is_open = True
-        data = self._session.hierarchy.get_sync(key, whole_chunk if byte_range is None else _checked(byte_range))
+        try:
+            data = self._session.hierarchy.get_sync(key, whole_chunk if byte_range is None else _checked(byte_range))
+        except ObjectNotFoundError:
+            run(self._check_not_expired())
+            raise
         if data is None:
             return None
         return (prototype or default_buffer_prototype()).buffer.from_bytes(data)
@@ -166,7 +176,11 @@ class ArrayStore(Store, SyncMixin):
     ) -> Buffer | None:
         """Return a value, or a range of it; None if there is none."""
         self._is_open = True
-        data = await self._session.hierarchy.get(key, whole_chunk if byte_range is None else _checked(byte_range))
+        try:
+            data = await self._session.hierarchy.get(key, whole_chunk if byte_range is None else _checked(byte_range))
+        except ObjectNotFoundError:
+            await asyncio.wrap_future(submit(self._check_not_expired()))
+            raise
         if data is None:
             return None
         return (prototype or default_buffer_prototype()).buffer.from_bytes(data)
