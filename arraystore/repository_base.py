@@ -139,8 +139,11 @@ class RepositoryBase:
             return state
         table = await self._context.repository_log.table()
         named = [tag.origin for tag in table.tags.values() if tag.snapshot == snapshot]
-        tips = [await self._newest_or_none(name) for name, row in sorted(table.branches.items()) if not row.deleted]
-        named += [tip.state.life.origin for tip in tips if tip is not None and tip.state.life.origin is not None]
+        for name, row in sorted(table.branches.items()):
+            tip = None if row.deleted else await self._newest_or_none(name)
+            life = None if tip is None or tip.state.snapshot != snapshot else tip.state.life
+            if life is not None and life.origin is not None and life.expired < life.start:
+                named.append(life.origin)
         for origin in named:
             state = await load_checkpoint(self.storage, origin.checkpoint)
             if state.snapshot == snapshot:

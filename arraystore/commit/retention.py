@@ -57,6 +57,8 @@ class Kept:
         The snapshots at which histories enter the log.
     links
         As the list of survivors has them.
+    named
+        Snapshots that tags name, and at which branches stand that have begun there; whatever has expired of their log.
     """
 
     newest: State
@@ -64,11 +66,12 @@ class Kept:
     survivors: dict[bytes, tuple[SnapshotRow, bytes]] = field(default_factory=dict[bytes, tuple[SnapshotRow, bytes]])
     ends: list[State] = field(default_factory=list[State])
     links: dict[bytes, bytes | None] = field(default_factory=dict[bytes, bytes | None])
+    named: set[bytes] = field(default_factory=set[bytes])
 
     def holds(self, sequence: int, snapshot: bytes) -> bool:
         """Tell whether a snapshot of the log is kept."""
         shown = any(each.first <= sequence <= each.last for each in self.stretches)
-        return shown or snapshot in self.survivors or any(end.snapshot == snapshot for end in self.ends)
+        return shown or snapshot in self.survivors or snapshot in self.named
 
 
 async def kept_snapshots(
@@ -95,9 +98,12 @@ async def kept_snapshots(
     for _, state in logs.values():
         if not state.life.deleted:
             await found.add(state)
+            if state.life.origin is not None and state.life.expired < state.life.start:
+                found.named.add(state.snapshot)
     states = await asyncio.gather(*(found.load(root) for root in roots if found.wants(root)))
     for state in states:
         await found.add(state)
+        found.named.add(state.snapshot)
     for root in announced:
         await found.add_if_whole(root)
     return found.kept
@@ -105,7 +111,8 @@ async def kept_snapshots(
 
 class _Finding:
     def __init__(self, storage: Storage, logs: Mapping[str, tuple[BranchLog, State]]) -> None:
-        self.kept = {name: Kept(state) for name, (_, state) in logs.items()}
+        self.named: set[bytes] = set()
+        self.kept = {name: Kept(state, named=self.named) for name, (_, state) in logs.items()}
         self._storage = storage
         self._logs = logs
         self._seen: set[bytes] = set()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import zarr
 
-from arraystore import Repository, Session, in_memory_storage
+from arraystore import Repository, Session, SnapshotNotFoundError, in_memory_storage
 from tests.maintenance.worlds import Meanwhile
 from tests.sessionops.test_collection import now
 from tests.sessionops.worlds import commit, put, world
@@ -64,3 +64,18 @@ def test_a_commit_to_a_branch_that_was_old_a_moment_ago_is_not_lost_with_it() ->
     assert values(fresh.readonly_session("other")) == [10, 20, 3, 4, 5, 6]
     fresh.garbage_collect(now(), full=True)
     assert values(Repository.open(storage).readonly_session("other")) == [10, 20, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("collected", [False, True])
+def test_what_a_branch_has_begun_with_and_left_behind_is_not_brought_back_once_it_expired(collected: bool) -> None:
+    repository = world()
+    snapshot = commit(repository, put("g/a", 0, 10))
+    repository.create_branch("other", snapshot)
+    for branch in ("main", "other"):
+        for at in range(3):
+            commit(repository, put("g/a", 0, 20 + at), branch=branch)
+    repository.expire_snapshots(now())
+    if collected:
+        repository.garbage_collect(now(), full=True)
+    with pytest.raises(SnapshotNotFoundError):
+        Repository.open(repository.storage).create_tag("again", snapshot)
