@@ -129,7 +129,10 @@ def _meant(notes: Observations, entry: Entry) -> Iterator[Violation]:
     if entry.ref is None:
         return
     tried = [cause for cause in _causes(notes, entry) if not isinstance(cause.outcome, Refused)]
-    allowed = any(getattr(seen, "what", "") == "expire" for seen in notes.seen) and not entry.creates
+    # An expiry deletes old branches, and brings one back that was committed to meanwhile, from its own log.
+    returns = entry.ref[0] == "branch" and entry.origin is not None and entry.origin[0] == entry.name
+    expiring = any(getattr(seen, "what", "") == "expire" for seen in notes.seen)
+    allowed = expiring and (returns or not entry.creates)
     if not tried and not allowed:
         at = f" at {id_text(entry.snapshot)}" if entry.snapshot is not None else ""
         what = f"nobody {'created' if entry.creates else 'deleted'} it{at}"
