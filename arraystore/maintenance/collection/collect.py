@@ -107,11 +107,13 @@ class _Run:
         previous = None if full else await self._previous(table)
         table = await self.grounds.repository_log.table()  # names that came since
         tips = await self._with_new_branches(table, tips)
-        announced = await self._announced(table)
-        tagged = [tag.origin for tag in table.tags.values()]
-        kept = await self.grounds.kept(tips, tagged, announced)
         if previous is not None and _is_released(previous, table, tips):
             previous = None
+        tagged = [tag.origin for tag in table.tags.values()]
+        kept = await self.grounds.kept(tips, tagged)
+        announced = await self._announced(table, tips, kept, previous)
+        if announced:
+            kept = await self.grounds.kept(tips, tagged, announced)
         self.summary = replace(
             self.summary, full=previous is None, watermark=id_to_text(self.watermark), dry_run=self.dry_run
         )
@@ -137,9 +139,18 @@ class _Run:
         found = await self.grounds.tips(table)
         return tips | {name: found[name] for name in new}
 
-    async def _announced(self, table: RepositoryTable) -> list[Origin]:
-        """Return the snapshots of checkpoints above the watermark: somebody may be about to make them reachable."""
+    async def _announced(
+        self, table: RepositoryTable, tips: dict[str, Tip], kept: dict[str, Kept], previous: Collection | None
+    ) -> list[Origin]:
+        """Return the snapshots of checkpoints above the watermark: somebody may be about to make them reachable.
+
+        Those that a branch shows are not among them: these are kept in any case.
+        """
         named = {tag.origin.checkpoint for tag in table.tags.values()}
+        named |= {tip.state.checkpoint.id for tip in tips.values() if tip.state.checkpoint is not None}
+        if previous is not None:  # what that one took into account already
+            early = previous.early
+            named |= {early[at : at + ID_BYTES] for at in range(0, len(early), ID_BYTES)}
         found: list[bytes] = []
         prefix = "snapshots/"
         async for page in self.grounds.storage.list(prefix, prefix + id_to_text(self.watermark)):
@@ -152,7 +163,10 @@ class _Run:
                 state = await load_checkpoint(self.grounds.storage, identifier)
             except (ObjectNotFoundError, FormatError):
                 return None  # deleted by its writer, or by another collection; or no checkpoint
-            return Origin(state.branch, state.sequence, identifier) if state.branch in table.branches else None
+            part = kept.get(state.branch)
+            if part is None or (state.snapshot != identifier and part.holds(state.sequence, b"")):
+                return None
+            return Origin(state.branch, state.sequence, identifier)
 
         origins = await bounded(origin, [each for each in found if each not in named])
         return [each for each in origins if each is not None]
