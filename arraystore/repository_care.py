@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from arraystore.as_of import microseconds_of
-from arraystore.commit.log import BranchLog
+from arraystore.commit.log import LONGEST_PAUSE, BranchLog
 from arraystore.errors import AlreadyExistsError, InvalidInputError, RefNotFoundError
 from arraystore.format.history import SnapshotRow
 from arraystore.format.ids import id_to_text
@@ -176,6 +176,7 @@ class CareMixin(RefsMixin):
         full: bool = False,
         dry_run: bool = False,
         record_grace: timedelta = timedelta(seconds=RECORD_GRACE),
+        nobody_writes: bool = False,
         progress: Progress | None = None,
     ) -> GCSummary:
         """Delete objects that no snapshot needs.
@@ -194,22 +195,30 @@ class CareMixin(RefsMixin):
         dry_run
             Whether only to tell what would be deleted.
         record_grace
-            For how long records of branches' logs are left whose snapshots have expired.  Less than twenty minutes are
-            only safe while nobody writes: writers look at the log every ten minutes, and whoever comes back later to
-            where records are missing may be told that a commit succeeded which nobody will ever see.
+            For how long records of branches' logs are left whose snapshots have expired; twenty minutes at least.
+        nobody_writes
+            Allows less: promises that no process is open that may still write.  Writers look at the log every ten
+            minutes, and whoever comes back later to where records are missing could be told that a commit succeeded
+            which nobody will ever see.
         progress
             Told how far it is.
 
         Raises
         ------
         InvalidInputError
-            If the moment has no time zone, or is yet to come; if `record_grace` is no length of time.
+            If the moment has no time zone, or is yet to come; if `record_grace` is no length of time, or
+            too short while somebody may write.
         ReadOnlyError
             If the repository is read-only.
         """
         return run(
             self.garbage_collect_async(
-                delete_object_older_than, full=full, dry_run=dry_run, record_grace=record_grace, progress=progress
+                delete_object_older_than,
+                full=full,
+                dry_run=dry_run,
+                record_grace=record_grace,
+                nobody_writes=nobody_writes,
+                progress=progress,
             )
         )
 
@@ -220,6 +229,7 @@ class CareMixin(RefsMixin):
         full: bool = False,
         dry_run: bool = False,
         record_grace: timedelta = timedelta(seconds=RECORD_GRACE),
+        nobody_writes: bool = False,
         progress: Progress | None = None,
     ) -> GCSummary:
         """Asynchronous twin of `garbage_collect`."""
@@ -227,6 +237,11 @@ class CareMixin(RefsMixin):
         if not isinstance(record_grace, timedelta) or record_grace < timedelta(0):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidInputError(
                 f"record_grace={record_grace!r} is no length of time, which a timedelta of 0 or more is"
+            )
+        if record_grace.total_seconds() < 2 * LONGEST_PAUSE and not nobody_writes:
+            raise InvalidInputError(
+                f"record_grace={record_grace!r} is less than twenty minutes, which is safe only while nobody writes; "
+                "nobody_writes=True promises that"
             )
         grounds, counting = self._counted_grounds()
         watermark = watermark_at(grounds, moment)

@@ -166,7 +166,7 @@ class BranchLife:
 
     def after_start(self, sequence: int, origin: Origin | None, fence: bytes, cause: int) -> BranchLife:
         """Return what holds after a birth or a reset."""
-        later = replace(self, start=sequence, origin=origin, deleted=False)
+        later = replace(self, start=sequence, origin=origin, deleted=False, read_only=False)
         return replace(later, fence=max(self.fence, fence), cause=max(self.cause, cause))
 
     def after(self, sequence: int, entry: Deleted | Fence | Expiry) -> BranchLife:

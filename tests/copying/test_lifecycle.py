@@ -76,7 +76,7 @@ def test_a_clone_follows_expiry_and_collection(seed: int, grace: timedelta) -> N
     early, late = MemoryStorage(), MemoryStorage()
     clone_repository(storage, early)
     source.expire_snapshots(past(), keep_last=2)
-    source.garbage_collect(past(), record_grace=grace)
+    source.garbage_collect(past(), record_grace=grace, nobody_writes=True)
     source.wait_for_maintenance()
     clone_repository(storage, early)
     clone_repository(storage, late)
@@ -91,7 +91,7 @@ def test_a_clone_follows_expiry_and_collection(seed: int, grace: timedelta) -> N
     random_history(clone, 78, 3)
     tips = {branch: contents(clone.readonly_session(branch)) for branch in clone.list_branches()}
     clone.expire_snapshots(past(), keep_last=1)
-    clone.garbage_collect(past(), full=True, record_grace=grace)
+    clone.garbage_collect(past(), full=True, record_grace=grace, nobody_writes=True)
     assert {branch: contents(reopened(early).readonly_session(branch)) for branch in tips} == tips
     assert len(all_contents(reopened(early))) < len(all_contents(source)) + 3
 
@@ -135,7 +135,7 @@ def test_a_collection_during_the_clone_leaves_a_clone_that_is_complete_or_none(g
     after = copied(before)
     repo = reopened(after)
     repo.expire_snapshots(past(), keep_last=1)
-    repo.garbage_collect(past(), record_grace=grace)
+    repo.garbage_collect(past(), record_grace=grace, nobody_writes=True)
     repo.wait_for_maintenance()
     for at in range(1, 40, 2):
         storage, target = copied(before), MemoryStorage()

@@ -43,7 +43,7 @@ def past(request: pytest.FixtureRequest) -> _Past:
     times = {row: repository.lookup_snapshot(ids[row]).written_at for row in (KEPT, ROWS - 1)}
     repository.expire_snapshots(times[KEPT])
     if request.param == "collected":
-        repository.garbage_collect(datetime.now(UTC), record_grace=timedelta(0))
+        repository.garbage_collect(datetime.now(UTC), record_grace=timedelta(0), nobody_writes=True)
     return _Past(storage, ids, times, history[-1].id)
 
 

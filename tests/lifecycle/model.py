@@ -265,7 +265,9 @@ class Model:
             history[:] = [snapshot for snapshot in history if snapshot not in gone]
 
     def collect(self) -> None:
-        self.repository.garbage_collect(now(), full=self.chance.random() < 0.3, record_grace=NO_GRACE)
+        self.repository.garbage_collect(
+            now(), full=self.chance.random() < 0.3, record_grace=NO_GRACE, nobody_writes=True
+        )
 
     def compact(self) -> None:
         self.repository.compact(branch=self._branch())
@@ -289,4 +291,4 @@ class Model:
         """Collect everything that is garbage."""
         self.repository.wait_for_maintenance()
         for _ in range(2):
-            self.repository.garbage_collect(now(), full=True, record_grace=NO_GRACE)
+            self.repository.garbage_collect(now(), full=True, record_grace=NO_GRACE, nobody_writes=True)

@@ -104,7 +104,7 @@ def _copy(storage: Storage) -> Storage:
 def test_a_collection_leaves_what_is_kept_and_nothing_else() -> None:
     storage, kept = _with_garbage()
     before = set(keys(storage, "chunks/"))
-    summary = Repository.open(storage).garbage_collect(now(), record_grace=NO_GRACE)
+    summary = Repository.open(storage).garbage_collect(now(), record_grace=NO_GRACE, nobody_writes=True)
     _check(storage, kept)
     counting = CountingStorage(storage)
     repository = Repository.open(counting)
@@ -167,17 +167,17 @@ def test_a_collection_that_dies_at_any_request_is_completed_by_the_next(lost: bo
     original, kept = _with_garbage()
     cut_off = now()
     whole = _copy(original)
-    Repository.open(whole).garbage_collect(cut_off, full=True, record_grace=NO_GRACE)
+    Repository.open(whole).garbage_collect(cut_off, full=True, record_grace=NO_GRACE, nobody_writes=True)
     expected, died = set(keys(whole, "chunks/")), 0
     for lives in range(100):
         storage = _copy(original)
         mortal = _Mortal(storage, lives, lost=lost)
         try:
-            Repository.open(mortal).garbage_collect(cut_off, record_grace=NO_GRACE)
+            Repository.open(mortal).garbage_collect(cut_off, record_grace=NO_GRACE, nobody_writes=True)
         except StorageError:
             died += 1
         _check(storage, kept)
-        Repository.open(storage).garbage_collect(cut_off, full=True, record_grace=NO_GRACE)
+        Repository.open(storage).garbage_collect(cut_off, full=True, record_grace=NO_GRACE, nobody_writes=True)
         _check(storage, kept)
         assert set(keys(storage, "chunks/")) == expected, lives
         if mortal.left >= 0:
@@ -255,12 +255,17 @@ def test_a_full_collection_finds_no_more_than_incremental_ones_have() -> None:
     storage, kept = _with_garbage()
     for number in range(5):
         repository = Repository.open(storage)
-        repository.garbage_collect(now(), record_grace=NO_GRACE)
+        repository.garbage_collect(now(), record_grace=NO_GRACE, nobody_writes=True)
         _write(session := repository.writable_session("main"), 1, number)
         made = session.commit("more")
         kept[made] = _values(repository.readonly_session("main"))
         _write(lost := repository.writable_session("main"), 2, number)
         lost.flush("lost")
-    Repository.open(storage).garbage_collect(cut_off := now(), record_grace=NO_GRACE)
-    assert Repository.open(storage).garbage_collect(cut_off, full=True, record_grace=NO_GRACE).objects_deleted == 0
+    Repository.open(storage).garbage_collect(cut_off := now(), record_grace=NO_GRACE, nobody_writes=True)
+    assert (
+        Repository.open(storage)
+        .garbage_collect(cut_off, full=True, record_grace=NO_GRACE, nobody_writes=True)
+        .objects_deleted
+        == 0
+    )
     _check(storage, kept)

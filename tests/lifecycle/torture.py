@@ -140,7 +140,7 @@ def _collect(place: Place, _number: int, chance: random.Random) -> None:
     while True:
         full = chance.random() < 0.1
         with contextlib.suppress(StorageError):
-            summary = repository.garbage_collect(datetime.now(UTC), full=full, record_grace=GRACE)
+            summary = repository.garbage_collect(datetime.now(UTC), full=full, record_grace=GRACE, nobody_writes=True)
             _note(place, "count", what="collection", objects=summary.objects_deleted, records=summary.records_deleted)
         time.sleep(chance.random() * 0.3)
 
@@ -298,7 +298,7 @@ def _checked(place: Place) -> Outcome:
     repository = Repository.open(place.open())
     _check_history(place, repository, outcome)
     for _ in range(2):
-        repository.garbage_collect(datetime.now(UTC), full=True, record_grace=timedelta(0))
+        repository.garbage_collect(datetime.now(UTC), full=True, record_grace=timedelta(0), nobody_writes=True)
     repository = Repository.open(place.open())
     _check_history(place, repository, outcome)
     report = repository.verify(level="chunks")

@@ -17,6 +17,7 @@ from arraystore import (
     RepositoryConfig,
     in_memory_storage,
 )
+from arraystore.format.lifecycle import NO_FENCE, BranchLife
 from arraystore.format.record import Commit
 from arraystore.status import FLAGS, RepoAvailability, RepoStatus
 from arraystore.storage import CountingStorage
@@ -288,3 +289,8 @@ def test_a_flag_that_there_is_not_is_refused_with_those_that_there_are() -> None
     repository = create_repository()
     with pytest.raises(InvalidInputError, match="create_branch, create_tag"):
         repository.set_feature_flag("everything", False)
+
+
+def test_a_branch_that_is_created_anew_is_open_whatever_was_said_before_it_was_deleted() -> None:
+    before = BranchLife(read_only=True, ended=7, deleted=True)
+    assert not before.after_start(8, None, NO_FENCE, 3).read_only

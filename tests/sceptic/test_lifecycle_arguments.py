@@ -19,6 +19,7 @@ WRONG: dict[str, Callable[[Any], Any]] = {
     "a retention that is a number": lambda r: r.set_retention(5),
     "a grace that is a number": lambda r: r.garbage_collect(NOW, record_grace=5),
     "no grace": lambda r: r.garbage_collect(NOW, record_grace=None),
+    "a grace in which a writer may be overtaken": lambda r: r.garbage_collect(NOW, record_grace=timedelta(minutes=19)),
     "a grace below nothing": lambda r: r.garbage_collect(NOW, record_grace=timedelta(seconds=-1)),
     "a branch that is a list": lambda r: r.delete_branch(["x"]),
     "a tag that is a list": lambda r: r.delete_tag(["x"]),

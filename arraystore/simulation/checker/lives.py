@@ -67,7 +67,7 @@ class Life:
     def begun(self, number: int, origin: Any, fence: bytes, cause: int) -> Life:
         """Return what holds after a birth or a reset."""
         found = None if origin is None else (origin[0], origin[1], origin[2])
-        later = replace(self, start=number, origin=found, deleted=False, cause=max(self.cause, cause))
+        later = replace(self, start=number, origin=found, deleted=False, read_only=False, cause=max(self.cause, cause))
         return replace(later, fence=max(self.fence, fence))
 
     def ended(self, number: int, cause: int) -> Life:
