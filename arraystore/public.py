@@ -30,7 +30,9 @@ from arraystore.errors import (
 )
 from arraystore.fork_session import ForkSession
 from arraystore.history_graph import AncestryGraph
+from arraystore.maintenance.collection.summary import GCSummary
 from arraystore.maintenance.compact import CompactionSummary
+from arraystore.maintenance.retention_policy import KeepRule, RetentionPolicy
 from arraystore.maintenance.verification.findings import Finding, Severity, VerifyReport
 from arraystore.maintenance.verification.repair import RepairReport
 from arraystore.maintenance.verification.statistics import RepositoryStatistics
@@ -102,10 +104,12 @@ __all__ = [
     "ForkSession",
     "FormatError",
     "FsspecStorage",
+    "GCSummary",
     "GcsBearerCredential",
     "InjectedFaultError",
     "InvalidInputError",
     "InvalidKeyError",
+    "KeepRule",
     "Latency",
     "LatencyStorage",
     "LocalStorage",
@@ -127,6 +131,7 @@ __all__ = [
     "RepositoryConfig",
     "RepositoryNotFoundError",
     "RepositoryStatistics",
+    "RetentionPolicy",
     "S3StaticCredentials",
     "Session",
     "SessionExpiredError",
