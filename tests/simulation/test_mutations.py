@@ -77,7 +77,7 @@ def test_every_mutation_puts_something_else_in_place() -> None:
 
 def test_a_function_is_replaced_wherever_it_was_imported_but_in_the_checker() -> None:
     owners = {owner.__name__ for owner, _, _ in everywhere(put_surely, print)}  # type: ignore[attr-defined]
-    assert {"arraystore.commit.log", "arraystore.repository"} <= owners
+    assert {"arraystore.commit.log", "arraystore.commit.line"} <= owners
     assert not any(name.startswith("arraystore.simulation.checker") for name in owners)
 
 
