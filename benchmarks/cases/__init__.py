@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.cases import chunks, contention, forks, history, listing, objects, rebasing, references, requests
+from benchmarks.cases import (
+    chunks,
+    contention,
+    forks,
+    history,
+    lifecycle,
+    listing,
+    objects,
+    rebasing,
+    references,
+    requests,
+)
 from benchmarks.results import CaseResult
 from benchmarks.setup import Setup
 
@@ -22,7 +33,8 @@ CASES: dict[str, Callable[[Setup], CaseResult]] = {
     "processes": contention.run_local,
     "rebasing": rebasing.run,
     "forks": forks.run,
+    "lifecycle": lifecycle.run,
 }
 
 NEED_SERVER = frozenset({"requests", "contention", "rebasing"})
-NEED_LOCAL = frozenset({"large", "history", "listing", "objects", "references", "forks", "processes"})
+NEED_LOCAL = frozenset({"large", "history", "listing", "objects", "references", "forks", "processes", "lifecycle"})
