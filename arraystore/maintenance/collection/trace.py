@@ -33,7 +33,9 @@ Found = Callable[[str, bytes], None]
 
 _AT_ONCE = 16
 _BLOCK = 512
-_FEW_BYTES = 1 << 24
+_FEW_BYTES = 1 << 23
+_LARGE = 1 << 17
+"""References in a manifest that is looked at alone; arraystore writes smaller ones, of which many fit into memory."""
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -81,6 +83,8 @@ class Trace:
         self._previous = previous
         self._found = found
         self._manifests = ManifestCache(grounds.storage, _FEW_BYTES)
+        self._loads = asyncio.Semaphore(_AT_ONCE)
+        self._large_loads = asyncio.Semaphore(1)
         self._traced: set[bytes] = set()
         self._stacks: set[tuple[bytes, ...]] = set()
         self.attached: dict[bytes, Layer] = {}
@@ -95,6 +99,9 @@ class Trace:
             self._found_everywhere(self._previous.early)
         seen = set(() if self._previous is None else self._previous.tags)
         await self._states(root.checkpoint for root in self._roots if root.checkpoint not in seen)
+        self._manifests = ManifestCache(
+            self._grounds.storage, _FEW_BYTES
+        )  # who needs what was found needs no manifests
 
     def _found_everywhere(self, ids: bytes) -> None:
         for kind in ("snapshots", "manifests", "transactions", "chunks"):
@@ -234,11 +241,17 @@ class Trace:
         if stack in self._stacks:
             return  # the same in a state that was looked at before
         self._stacks.add(stack)
-        async for packs in visible_packs(self._manifests, node.layers):
-            self._found("chunks", packs)
+        async with self._gate(node.layers):
+            async for packs in visible_packs(self._manifests, node.layers):
+                self._found("chunks", packs)
 
     async def _packs_of(self, layer: Layer) -> None:
-        self._found("chunks", (await self._manifests.load(layer)).packs)
+        async with self._gate([layer]):
+            self._found("chunks", (await self._manifests.load(layer)).packs)
+
+    def _gate(self, layers: Sequence[Layer]) -> asyncio.Semaphore:
+        """Return what bounds how many manifests are in memory at the same time, those of different commits included."""
+        return self._large_loads if any(layer.count > _LARGE for layer in layers) else self._loads
 
 
 def _sequence_seen(previous: Collection, branch: str) -> int:
