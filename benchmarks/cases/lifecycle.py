@@ -179,8 +179,7 @@ _ON_THE_REST = (
 def run(setup: Setup) -> CaseResult:
     """Collections against the peer's, what collections cost as the repository grows, and a look at long histories."""
     result = CaseResult("lifecycle", "Lifecycle")
-    for name, places in setup.places.items():
-        orphaned.measure(result, setup, name, places)
+    orphaned.measure(result, setup, setup.main_place)
     _idle(result, setup)
     _memory(result, setup)
     _looking(result, setup)

@@ -36,8 +36,8 @@ _COLLECTION, _REST = "collection", "collection after the grace"
 
 REMARK = (
     "The orphaned commits are those of a branch that was deleted, beside a *main* with all the others. Every round "
-    "collects in a copy of the directory (hard links) by a repository object just opened, ours with nothing from an "
-    "earlier collection to build on. *Left* compares with the directory before that branch was made: what we have "
+    "collects in a copy of the directory, on the disk (hard links), by a repository object just opened, ours with nothing "
+    "from an earlier collection to build on. *Left* compares with the directory before that branch was made: what we have "
     "more in the end are notes of the two collections, in the log of the repository and in those of branches. Ours "
     "leaves records of logs for an hour (*left*); the second collection is told that nobody writes, and takes them "
     "(*left in the end*). The peer's *overwritten* objects are older states of its `repo` object; no collection "
@@ -140,7 +140,7 @@ def _collect_copy(system: System, made: Place, places: PlaceMaker, left: _Left) 
     return watch
 
 
-def measure(result: CaseResult, setup: Setup, name: str, places: PlaceMaker) -> None:
+def measure(result: CaseResult, setup: Setup, places: PlaceMaker) -> None:
     kept, orphans = setup.scaled(9000, 40), setup.scaled(1000, 10)
     systems: list[System] = [setup.ours, IcechunkSystem()]
     lefts: dict[str, _Left] = {}
@@ -152,7 +152,7 @@ def measure(result: CaseResult, setup: Setup, name: str, places: PlaceMaker) -> 
             runs[system.name] = partial(_collect_copy, system, made, places, lefts[system.name])
         found = interleaved(runs, setup.rounds, warmup=False)
     ours, peer = (found[system.name] for system in systems)
-    what = f"collection of {orphans:,} orphaned commits among {kept + orphans:,}, {name}"
+    what = f"collection of {orphans:,} orphaned commits among {kept + orphans:,}"
     result.bars.append(at_least(what, ours.median(_COLLECTION), peer.median(_COLLECTION), 2, "s"))
     mine, theirs = (_growth(lefts[system.name]) for system in systems)
     text, other = (f"{objects:+,} objects, {size:+,} B" for size, objects in (mine, theirs))
