@@ -35,13 +35,13 @@ _SIDE = "side"
 _COLLECTION, _REST = "collection", "collection after the grace"
 
 REMARK = (
-    "The orphaned commits are those of a branch that was deleted, beside a *main* with all the others. Every round "
-    "collects in a copy of the directory, on the disk (hard links), by a repository object just opened, ours with nothing "
-    "from an earlier collection to build on. *Left* compares with the directory before that branch was made: what we have "
-    "more in the end are notes of the two collections, in the log of the repository and in those of branches. Ours "
-    "leaves records of logs for an hour (*left*); the second collection is told that nobody writes, and takes them "
-    "(*left in the end*). The peer's *overwritten* objects are older states of its `repo` object; no collection "
-    "deletes them."
+    "The orphaned commits are those of a branch that was deleted, beside a *main* with all the others. Every "
+    "round collects in a copy of the directory, on the disk (hard links), by a repository object just opened, "
+    "ours with nothing from an earlier collection to build on. *Left* compares with the directory before that "
+    "branch was made: what we have more in the end are notes of the two collections, in the log of the repository "
+    "and in those of branches. Ours leaves records of logs for an hour (*left*); the second collection is told "
+    "that nobody writes, and takes them (*left in the end*). The peer's *overwritten* objects are older states of "
+    "its `repo` object; no collection deletes them."
 )
 
 
