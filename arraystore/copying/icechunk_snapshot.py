@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -128,8 +128,7 @@ class _Snapshot:
 
     async def chunks(self, path: str, coords: Int64s) -> None:
         """Write chunks, or delete those that are not there any more."""
-        from icechunk import ChunkType
-
+        is_virtual, is_absent = _chunk_type("virtual"), _chunk_type("uninitialized")
         node = self._array(path)
         info = array_info(node.documents)
         inside = coords[(coords < np.array(info.grid, dtype=np.int64)).all(axis=1)]  # a shrink has cut off the others
@@ -138,9 +137,9 @@ class _Snapshot:
         async def write(cell: Sequence[int]) -> None:
             kind = await self._theirs.chunk_type_async(path, list(cell))
             key = join(node.path, info.key(tuple(cell)))
-            if kind == ChunkType.virtual:
+            if kind == is_virtual:
                 virtual.append(tuple(cell))
-            elif kind == ChunkType.uninitialized:
+            elif kind == is_absent:
                 self._hierarchy.delete(key)
             else:
                 value = await self._theirs.store.get(key, default_buffer_prototype())
@@ -225,3 +224,10 @@ async def _numbers(theirs: icechunk.Session, path: str, grid: tuple[int, ...], b
             take_batch()
     take_batch()
     return np.sort(np.concatenate(parts))
+
+
+def _chunk_type(name: str) -> Any:
+    """Return one of the kinds of chunks, as the release of icechunk that is installed spells it."""
+    from icechunk import ChunkType
+
+    return getattr(ChunkType, name, None) or getattr(ChunkType, name.upper())

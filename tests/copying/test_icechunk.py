@@ -11,7 +11,7 @@ import pytest
 import zarr
 
 from arraystore import MemoryStorage, Repository, local_filesystem_storage
-from arraystore.copying import CopyDivergedError, CopyTargetError, import_icechunk
+from arraystore.copying import CopyDivergedError, CopyError, CopyTargetError, import_icechunk
 from arraystore.errors import ArrayStoreError, InvalidInputError, StorageError
 from arraystore.runtime import run
 from arraystore.storage import CountingStorage, Fault, FaultyStorage
@@ -70,8 +70,10 @@ def fill(repo: icechunk.Repository, seed: int, commits: int, branch: str = "main
     rng = random.Random(seed)
     made = []
     for number in range(commits):
-        if number % 5 == 4 and (
-            names := [n for n, _ in zarr.open_group(repo.readonly_session(branch).store, mode="r").arrays()]
+        if (
+            hasattr(repo, "rearrange_session")
+            and number % 5 == 4
+            and (names := [n for n, _ in zarr.open_group(repo.readonly_session(branch).store, mode="r").arrays()])
         ):
             session = repo.rearrange_session(branch)
             session.move(f"/{names[0]}", f"/moved{seed}_{number}")
@@ -79,7 +81,10 @@ def fill(repo: icechunk.Repository, seed: int, commits: int, branch: str = "main
             session = repo.writable_session(branch)
             for part in range(rng.randrange(1, 4)):
                 step(session, rng, 1000 * seed + 10 * number + part)
-        made.append(session.commit(f"commit {number}", {"number": number}, allow_empty=True))
+        if not session.has_uncommitted_changes:  # not every release commits nothing
+            root = zarr.open_group(session.store, mode="a")
+            root.attrs["number"] = number
+        made.append(session.commit(f"commit {number}", {"number": number}))
     return made
 
 
@@ -178,6 +183,10 @@ def test_virtual_chunks_stay_references(tmp_path: Path) -> None:
     session.store.set_virtual_ref("v/c/4/0", prefix + "data.bin", offset=40, length=4)
     session.commit("one more")
     storage = MemoryStorage()
+    if not hasattr(icechunk.IcechunkStore, "array_chunk_iterator"):  # what older releases do not tell
+        with pytest.raises(CopyError, match="install release"):
+            import_icechunk(theirs, storage)
+        return
     report = import_icechunk(theirs, storage)
     assert (report.virtual, report.chunks) == (3, 1)
     ours = Repository.open(storage, authorize_virtual_chunk_access={prefix: local_filesystem_storage(tmp_path)})
