@@ -118,7 +118,7 @@ class Manifest:
     def nbytes(self) -> int:
         """Bytes of memory that the columns take."""
         index = 0 if self.index is None else self.index.nbytes
-        texts = len(self.locations.suffixes) + len(self.locations.etags) + 32 * len(self.locations)
+        texts = len(self.packs) + len(self.locations.suffixes) + len(self.locations.etags) + 32 * len(self.locations)
         return index + self.source.nbytes + self.offset.nbytes + self.length.nbytes + len(self.inline) + texts
 
     def pack_id(self, i: int) -> bytes:

@@ -75,9 +75,7 @@ class Candidates:
         found = self.ids[at] == asked
         self.needed[at[found]] = True
 
-    def garbage(self) -> tuple[list[bytes], int]:
-        """Return the ids that nothing needs, and how many bytes they are."""
+    def garbage(self) -> tuple[bytes, int]:
+        """Return the ids that nothing needs, one after the other, and how many bytes these objects have."""
         unneeded = ~self.needed
-        blob = np.ascontiguousarray(self.ids[unneeded]).tobytes()
-        ids = [blob[at : at + ID_BYTES] for at in range(0, len(blob), ID_BYTES)]
-        return ids, int(self.sizes[unneeded].sum())
+        return np.ascontiguousarray(self.ids[unneeded]).tobytes(), int(self.sizes[unneeded].sum())
