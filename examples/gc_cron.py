@@ -2,7 +2,7 @@
 
     python examples/gc_cron.py s3://bucket/prefix
 
-The same as `arraystore maintain URL`, for jobs that are programs; change it to do what yours needs.
+Without a URL it maintains a small repository that it makes for the purpose, to show what it prints.  The same as `arraystore maintain URL`, for jobs that are programs; change it to do what yours needs.
 """
 
 from __future__ import annotations
@@ -11,11 +11,24 @@ import json
 import sys
 from datetime import timedelta
 
+import zarr
+
 import arraystore
 
 
-def main(url: str) -> int:
-    repository = arraystore.Repository.open(arraystore.storage_from_url(url))
+def example() -> arraystore.Repository:
+    """Make a repository of which something is to be given up."""
+    repository = arraystore.Repository.create(arraystore.in_memory_storage())
+    with repository.transaction("main", message="an array") as store:
+        zarr.create_array(store, name="rain", shape=(1000,), chunks=(1000,), dtype="f8", compressors=None)
+    for day in range(5):
+        with repository.transaction("main", message=f"day {day}") as store:
+            zarr.open_array(store, path="rain")[:] = day
+    repository.set_retention("last 2")
+    return repository
+
+
+def main(repository: arraystore.Repository) -> int:
     options = arraystore.UpkeepOptions(
         policy=repository.get_retention(),  # what the repository says; None keeps every snapshot
         collect_after=timedelta(days=1),  # longer than the longest session that may be open
@@ -29,6 +42,8 @@ def main(url: str) -> int:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: gc_cron.py URL")
-    sys.exit(main(sys.argv[1]))
+    if len(sys.argv) > 2:
+        sys.exit("usage: gc_cron.py [URL]")
+    if len(sys.argv) == 2:
+        sys.exit(main(arraystore.Repository.open(arraystore.storage_from_url(sys.argv[1]))))
+    sys.exit(main(example()))
