@@ -2,7 +2,8 @@
 
     python examples/gc_cron.py s3://bucket/prefix
 
-Without a URL it maintains a small repository that it makes for the purpose, to show what it prints.  The same as `arraystore maintain URL`, for jobs that are programs; change it to do what yours needs.
+Without a URL it maintains a small repository that it makes for the purpose, to show what it prints.  The same as
+`arraystore maintain URL`, for jobs that are programs; change it to do what yours needs.
 """
 
 from __future__ import annotations
