@@ -11,7 +11,7 @@ from arraystore.commit.history import ancestry, find_snapshot, read_page, rows_o
 from arraystore.commit.log import BranchLog
 from arraystore.commit.retention import Kept
 from arraystore.commit.state import State
-from arraystore.errors import ArrayStoreError, StorageError
+from arraystore.errors import ArrayStoreError, ObjectNotFoundError, StorageError
 from arraystore.format.history import SnapshotRow, Survivors, encode_survivors, page_span, survivors_key
 from arraystore.format.record import Body, Deleted, Expiry
 from arraystore.format.refs import Hint, name_in_key
@@ -63,23 +63,27 @@ async def expire(
     set
         Ids of the snapshots that have expired.
     """
+    failure: ArrayStoreError | None = None
     for _ in range(_TRIES):
         table = await grounds.repository_log.table()
         tips = await grounds.tips(table)
         table, tips = _without(table, tips, *without)
-        plan = await _Planning(grounds, table, tips, older_than, keeps).plan()
-        if dry_run or not plan:
-            return _all_gone(plan)
         try:
+            plan = await _Planning(grounds, table, tips, older_than, keeps).plan()
+            if dry_run or not plan:
+                return _all_gone(plan)
             for cut in plan:
                 await _carry_out(grounds, cut, tips[cut.log.branch])
-        except _OutdatedError:
+        except (_OutdatedError, ObjectNotFoundError) as error:  # a collection may have taken what was looked at
+            failure = error
             continue
         gone = _all_gone(plan)
         value = {"snapshots": len(gone)}
         entry = RepositoryEntry(RepositoryOperation.EXPIRED, grounds.environment.now_us(), value=value)
         await grounds.repository_log.append(lambda _, entry=entry: entry)  # type: ignore[misc]
         return gone
+    if isinstance(failure, ObjectNotFoundError):
+        raise failure  # it is missing for good, then
     raise StorageError(f"{grounds.storage.location}: others came between {_TRIES} times in a row; try again")
 
 
