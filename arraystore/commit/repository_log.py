@@ -11,12 +11,14 @@ from arraystore.commit.log import put_surely
 from arraystore.errors import FormatError, ObjectNotFoundError, StorageError
 from arraystore.format.repository_log import (
     REPOSITORY_LOG_PREFIX,
+    TABLE_EVERY,
     RepositoryEntry,
     RepositoryRecord,
     RepositoryTable,
     carried_from,
     decode_repository_record,
     encode_repository_record,
+    read_repository_record_key,
     repository_record_key,
 )
 from arraystore.storage.protocol import Storage
@@ -24,7 +26,6 @@ from arraystore.storage.protocol import Storage
 __all__ = ["RepositoryLog"]
 
 _TRIES = 100
-_EVERY = 64
 
 
 class RepositoryLog:
@@ -83,15 +84,14 @@ class RepositoryLog:
         after = repository_record_key(known - 1) if known > 1 else REPOSITORY_LOG_PREFIX
         async for page in self.storage.list(REPOSITORY_LOG_PREFIX, after):
             for info in page:
-                text = info.key[len(REPOSITORY_LOG_PREFIX) :]
-                if len(text) == 12 and text.isascii() and text.isdigit():
-                    newest = int(text)
+                number = read_repository_record_key(info.key)
+                newest = newest if number is None else number
         return newest
 
     async def _load(self, number: int) -> RepositoryTable:
         """Return the table after a record."""
         base = carried_from(number) - 1
-        if self._known.number >= base or number % _EVERY == 0:
+        if self._known.number >= base or number % TABLE_EVERY == 0:
             record = await self.read(number)
             table = self._known
         else:
@@ -160,7 +160,7 @@ class RepositoryLog:
         if carried_from(number) < number:
             entries = (await self.read(number - 1)).entries
         after = table.after(entry)
-        record = RepositoryRecord(number, (*entries, entry), None if number % _EVERY else after)
+        record = RepositoryRecord(number, (*entries, entry), None if number % TABLE_EVERY else after)
         if not await put_surely(
             self.storage, self.environment, repository_record_key(number), encode_repository_record(record)
         ):

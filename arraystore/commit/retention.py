@@ -6,7 +6,7 @@ A collection keeps what these need, and whoever makes an old snapshot reachable 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from arraystore.commit.branch import load_checkpoint
@@ -19,8 +19,6 @@ from arraystore.format.lifecycle import Origin
 from arraystore.storage.protocol import Storage
 
 __all__ = ["Kept", "Stretch", "kept_snapshots"]
-
-Load = Callable[[Origin], Awaitable[State]]
 
 
 @dataclass(frozen=True, order=True)

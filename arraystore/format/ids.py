@@ -8,14 +8,24 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from arraystore.errors import InvalidInputError
 from arraystore.storage.forking import renew_locks_after_fork
 
-__all__ = ["ID_BYTES", "ID_CHARS", "IdSource", "all_different", "id_from_text", "id_time", "id_to_text"]
+__all__ = [
+    "ID_BYTES",
+    "ID_CHARS",
+    "IdSource",
+    "all_different",
+    "id_from_text",
+    "id_time",
+    "id_to_text",
+    "ids_from_texts",
+]
 
 ID_BYTES = 12
 ID_CHARS = 20
@@ -55,6 +65,30 @@ def id_from_text(text: str) -> bytes:
     if number >> 96:
         raise InvalidInputError(f"{text!r} is no id: it is larger than 96 bits")
     return number.to_bytes(ID_BYTES, "big")
+
+
+_VALUE_OF = np.full(256, 255, dtype=np.uint8)
+_VALUE_OF[np.frombuffer(_ALPHABET.encode(), dtype=np.uint8)] = np.arange(32, dtype=np.uint8)
+
+
+def ids_from_texts(texts: Sequence[str]) -> tuple[npt.NDArray[np.bytes_], npt.NDArray[np.bool_]]:
+    """Read many ids in their form for keys.
+
+    Returns
+    -------
+    array
+        The ids, 12 bytes each; anything where a text is no id.
+    array
+        Which of the texts are ids.
+    """
+    fits = np.array([len(text) == ID_CHARS and text.isascii() for text in texts], dtype=bool)
+    blob = "".join(text if fit else "0" * ID_CHARS for text, fit in zip(texts, fits.tolist(), strict=True))
+    values = _VALUE_OF[np.frombuffer(blob.encode(), dtype=np.uint8).reshape(len(texts), ID_CHARS)]
+    fits &= (values < 32).all(axis=1) & (values[:, 0] < 2)
+    bits = ((values[:, :, None] >> np.arange(4, -1, -1, dtype=np.uint8)) & 1).reshape(len(values), 5 * ID_CHARS)
+    packed = np.packbits(bits[:, 4:], axis=1)
+    ids: npt.NDArray[np.bytes_] = np.ascontiguousarray(packed).view(f"S{ID_BYTES}").reshape(-1)
+    return ids, fits
 
 
 def all_different(identifiers: bytes) -> bool:

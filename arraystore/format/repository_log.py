@@ -15,12 +15,14 @@ from arraystore.errors import FormatError
 from arraystore.format.envelope import Kind, check_plain, check_time, encode_object, pack_body, read_object, read_tuple
 from arraystore.format.layer import read_id
 from arraystore.format.lifecycle import NO_FENCE, Origin, origin_to_wire, read_origin
+from arraystore.format.record import read_record_key, record_key
 from arraystore.format.refs import read_name
 
 __all__ = [
     "FIRST_BRANCH",
     "MAX_SETTING",
     "REPOSITORY_LOG_PREFIX",
+    "TABLE_EVERY",
     "BranchRow",
     "RepositoryEntry",
     "RepositoryOperation",
@@ -30,6 +32,7 @@ __all__ = [
     "carried_from",
     "decode_repository_record",
     "encode_repository_record",
+    "read_repository_record_key",
     "repository_record_key",
 ]
 
@@ -203,7 +206,12 @@ class RepositoryRecord:
 
 def repository_record_key(number: int) -> str:
     """Return the key of a record."""
-    return f"{REPOSITORY_LOG_PREFIX}{number:012d}"
+    return record_key(REPOSITORY_LOG_PREFIX, number)
+
+
+def read_repository_record_key(key: str) -> int | None:
+    """Return the number of the record that a key names; None if it is not the key of a record."""
+    return read_record_key(REPOSITORY_LOG_PREFIX, key)
 
 
 def carried_from(number: int) -> int:

@@ -6,39 +6,16 @@ memory is 13 bytes a candidate, whatever the repository holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
 
-from arraystore.format.ids import ID_BYTES, ID_CHARS
+from arraystore.format.ids import ID_BYTES
 
-__all__ = ["Candidates", "ids_from_texts"]
+__all__ = ["Candidates"]
 
 _ID: np.dtype[np.bytes_] = np.dtype(f"S{ID_BYTES}")
-_ALPHABET = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-_VALUES = np.full(256, 255, dtype=np.uint8)
-_VALUES[np.frombuffer(_ALPHABET, dtype=np.uint8)] = np.arange(32, dtype=np.uint8)
-
-
-def ids_from_texts(texts: Sequence[str]) -> tuple[npt.NDArray[np.bytes_], npt.NDArray[np.bool_]]:
-    """Read many ids in their form for keys.
-
-    Returns
-    -------
-    array
-        The ids, 12 bytes each; anything where a text is no id.
-    array
-        Which of the texts are ids.
-    """
-    fits = np.array([len(text) == ID_CHARS and text.isascii() for text in texts], dtype=bool)
-    blob = "".join(text if fit else "0" * ID_CHARS for text, fit in zip(texts, fits.tolist(), strict=True))
-    values = _VALUES[np.frombuffer(blob.encode(), dtype=np.uint8).reshape(len(texts), ID_CHARS)]
-    fits &= (values < 32).all(axis=1) & (values[:, 0] < 2)
-    bits = ((values[:, :, None] >> np.arange(4, -1, -1, dtype=np.uint8)) & 1).reshape(len(values), 5 * ID_CHARS)
-    packed = np.packbits(bits[:, 4:], axis=1)
-    ids: npt.NDArray[np.bytes_] = np.ascontiguousarray(packed).view(_ID).reshape(-1)
-    return ids, fits
 
 
 class Candidates:

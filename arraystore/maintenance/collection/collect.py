@@ -24,12 +24,12 @@ from arraystore.format.collection import (
     decode_collection,
     encode_collection,
 )
-from arraystore.format.ids import ID_BYTES, id_to_text
+from arraystore.format.ids import ID_BYTES, id_to_text, ids_from_texts
 from arraystore.format.lifecycle import BranchLife, Origin
 from arraystore.format.record import Body, Expiry
 from arraystore.format.repository_log import RepositoryEntry, RepositoryOperation, RepositoryTable
 from arraystore.format.snapshot import checkpoint_key, encode_checkpoint
-from arraystore.maintenance.collection.candidates import Candidates, ids_from_texts
+from arraystore.maintenance.collection.candidates import Candidates
 from arraystore.maintenance.collection.fence import raise_fence
 from arraystore.maintenance.collection.summary import GCSummary, Progress
 from arraystore.maintenance.collection.sweep import Listing, delete_all

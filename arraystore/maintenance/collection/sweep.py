@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from arraystore.format.ids import id_to_text
-from arraystore.maintenance.collection.candidates import Candidates, ids_from_texts
+from arraystore.format.ids import id_to_text, ids_from_texts
+from arraystore.maintenance.collection.candidates import Candidates
 from arraystore.storage.protocol import DeleteFailure, ObjectInfo, Storage
 
 __all__ = ["Listing", "delete_all"]

@@ -9,33 +9,20 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from arraystore.format.ids import ID_BYTES, ID_CHARS
+from arraystore.format.ids import ID_BYTES, ids_from_texts
 from arraystore.storage.protocol import ObjectInfo, Storage
 
-__all__ = ["Inventory", "Shelf", "list_all", "take_inventory", "texts_to_ids"]
+__all__ = ["Inventory", "Shelf", "list_all", "take_inventory"]
 
 Int64s = npt.NDArray[np.int64]
 Ids = npt.NDArray[np.bytes_]
 
-_ALPHABET = np.frombuffer(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ", dtype=np.uint8)
-_VALUES = np.full(256, 255, dtype=np.uint8)
-_VALUES[_ALPHABET] = np.arange(32)
 _NAMED = frozenset({"repo"})
 _AT_A_TIME = 1 << 14
 _END = "\U0010ffff"
 
 SHELVES = ("chunks/", "manifests/", "snapshots/", "transactions/")
 _SMALL = ("collections/", "hints/", "history/", "leases/")
-
-
-def texts_to_ids(texts: Sequence[str]) -> tuple[Ids, npt.NDArray[np.bool_]]:
-    """Read many ids at once: the ids, and which of the texts are ids at all."""
-    raw = np.array([text.encode() if len(text) == ID_CHARS and text.isascii() else b"" for text in texts], dtype="S20")
-    values = _VALUES[raw.view(np.uint8).reshape(-1, ID_CHARS)]
-    good = (values < 32).all(axis=1) & (values[:, 0] < 2)
-    bits = np.unpackbits(values.reshape(-1, 1), axis=1)[:, 3:].reshape(-1, 5 * ID_CHARS)[:, 4:]
-    packed = np.packbits(bits, axis=1)
-    return np.ascontiguousarray(packed).view(f"S{ID_BYTES}").reshape(-1), good
 
 
 class Shelf:
@@ -63,7 +50,7 @@ class Shelf:
         """Take in a page of a listing."""
         start = len(self.prefix)
         for part in batched_page(page):
-            ids, good = texts_to_ids([info.key[start:] for info in part])
+            ids, good = ids_from_texts([info.key[start:] for info in part])
             sizes = np.fromiter((info.size for info in part), dtype=np.int64, count=len(part))
             if not bool(good.all()):
                 self.strays += [info for info, fine in zip(part, good.tolist(), strict=True) if not fine]

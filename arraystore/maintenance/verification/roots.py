@@ -23,6 +23,7 @@ from arraystore.format.repository_log import (
     RepositoryTable,
     carried_from,
     decode_repository_record,
+    read_repository_record_key,
     repository_record_key,
 )
 from arraystore.maintenance.verification.findings import Collector, Severity
@@ -89,8 +90,8 @@ def sort_refs(infos: Iterable[ObjectInfo], storage: Storage, environment: Enviro
         if kind == "branch" and rest:
             if not _sort_branch(refs, info, rest.partition("/")[0], storage, environment):
                 refs.strays.append(info)
-        elif kind == "repository" and rest.isascii() and rest.isdigit() and len(rest) == 12:
-            refs.repository.append(int(rest))
+        elif (number := read_repository_record_key(info.key)) is not None:
+            refs.repository.append(number)
         else:
             refs.strays.append(info)
     return refs
