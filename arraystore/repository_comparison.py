@@ -10,6 +10,7 @@ from arraystore.as_of import microseconds_of, nearer, newest_until
 from arraystore.commit.branch import Tip
 from arraystore.commit.comparing import compare
 from arraystore.commit.history import ancestry
+from arraystore.concurrency import bounded
 from arraystore.diff import Diff, diff_of
 from arraystore.errors import InvalidInputError, RefNotFoundError, SnapshotNotFoundError
 from arraystore.format.ids import id_to_text
@@ -170,17 +171,15 @@ class ComparisonMixin(HistoryMixin):
 
     async def _newest(self, branches: Iterable[str]) -> dict[str, bytes]:
         """Return the newest snapshot of each branch, the first one's first."""
-        gate = asyncio.Semaphore(_REQUESTS)
 
         async def newest(branch: str) -> bytes | None:
-            async with gate:
-                try:
-                    return (await self._context.tip(branch)).state.snapshot
-                except RefNotFoundError:  # deleted just now
-                    return None
+            try:
+                return (await self._context.tip(branch)).state.snapshot
+            except RefNotFoundError:  # deleted just now
+                return None
 
         ordered = sorted(branches, key=lambda name: (name != FIRST_BRANCH, name))
-        found = zip(ordered, await asyncio.gather(*map(newest, ordered)), strict=True)
+        found = zip(ordered, await bounded(newest, ordered, _REQUESTS), strict=True)
         return {name: snapshot for name, snapshot in found if snapshot is not None}
 
     def _histories(self, branches: Mapping[str, bytes], tags: Mapping[str, Tag]) -> Iterable[History]:

@@ -66,7 +66,7 @@ FLOORS = (
     {"commit", "maintenance"},
     {"format"},
     {"storage"},
-    {"conflicts", "errors", "runtime"},
+    {"concurrency", "conflicts", "errors", "runtime"},
 )
 """From the top down.  Modules of one floor may import each other."""
 

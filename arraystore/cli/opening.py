@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -166,19 +165,18 @@ def newest_of(repository: Repository, kind: str, names: Iterable[str]) -> dict[s
 
 
 async def _newest_of(repository: Repository, kind: str, names: Sequence[str]) -> dict[str, SnapshotInfo]:
-    gate = asyncio.Semaphore(_AT_ONCE)
+    from arraystore.concurrency import bounded
 
     async def newest(name: str) -> SnapshotInfo | None:
         place = Place(kind, name, "")
-        async with gate:
-            try:
-                async for info in repository.async_ancestry(branch=place.branch, tag=place.tag):
-                    return info
-            except RefNotFoundError:
-                pass
+        try:
+            async for info in repository.async_ancestry(branch=place.branch, tag=place.tag):
+                return info
+        except RefNotFoundError:
+            pass
         return None
 
-    found = zip(names, await asyncio.gather(*map(newest, names)), strict=True)
+    found = zip(names, await bounded(newest, names, _AT_ONCE), strict=True)
     return {name: info for name, info in found if info is not None}
 
 

@@ -11,13 +11,13 @@ from arraystore.commit.history import ancestry, find_snapshot, read_page, rows_o
 from arraystore.commit.log import BranchLog
 from arraystore.commit.retention import Kept
 from arraystore.commit.state import State
+from arraystore.concurrency import bounded
 from arraystore.errors import ArrayStoreError, ObjectNotFoundError, StorageError
 from arraystore.format.history import SnapshotRow, Survivors, encode_survivors, page_span, survivors_key
 from arraystore.format.record import Body, Deleted, Expiry
 from arraystore.format.refs import Hint, name_in_key
 from arraystore.format.repository_log import RepositoryEntry, RepositoryOperation, RepositoryTable
 from arraystore.format.snapshot import checkpoint_key, encode_checkpoint
-from arraystore.maintenance.collection.trace import bounded
 from arraystore.maintenance.grounds import Grounds
 
 __all__ = ["Keeps", "expire"]

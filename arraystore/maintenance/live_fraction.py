@@ -16,6 +16,7 @@ import numpy.typing as npt
 from arraystore.commit.packs import pack_key
 from arraystore.commit.reader import ChunkReader
 from arraystore.commit.state import State
+from arraystore.concurrency import bounded
 from arraystore.errors import ObjectNotFoundError
 from arraystore.format.ids import ID_BYTES
 from arraystore.format.layer import Layer
@@ -186,13 +187,10 @@ async def pack_sizes(storage: Storage, ids: PackIds) -> Int64s:
 
 
 async def _asked(storage: Storage, ids: PackIds) -> Int64s:
-    room = asyncio.Semaphore(_AT_ONCE)
-
     async def size(position: int) -> int:
-        async with room:
-            try:
-                return (await storage.head(pack_key(id_at(ids, position)))).size
-            except ObjectNotFoundError:
-                return 0
+        try:
+            return (await storage.head(pack_key(id_at(ids, position)))).size
+        except ObjectNotFoundError:
+            return 0
 
-    return np.array(await asyncio.gather(*map(size, range(len(ids)))), dtype=np.int64)
+    return np.array(await bounded(size, range(len(ids)), _AT_ONCE), dtype=np.int64)

@@ -211,7 +211,7 @@ def test_what_is_replaced_expired_and_deleted_while_it_is_read_is_looked_for_ane
 def test_a_pack_that_is_missing_is_an_error_that_names_it() -> None:
     world = with_rows(rows=12)
     lost = sorted(packs_used(world.storage))[3]
-    storage = Meanwhile(world.storage, "get_ranges", "chunks/", lambda: run_alone(world.storage.delete([lost])))
+    storage = Meanwhile(world.storage, "get_ranges", lost, lambda: run_alone(world.storage.delete([lost])))
     with pytest.raises(ObjectNotFoundError, match=lost.removeprefix("chunks/")):
         Repository.open(storage).compact()
     assert len(packs_used(world.storage)) == 12

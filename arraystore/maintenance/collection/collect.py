@@ -16,6 +16,7 @@ import numpy as np
 from arraystore.commit.branch import Tip, load_checkpoint
 from arraystore.commit.branching import append_when
 from arraystore.commit.retention import Kept
+from arraystore.concurrency import bounded
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.format.collection import (
     Collection,
@@ -33,7 +34,7 @@ from arraystore.maintenance.collection.candidates import Candidates
 from arraystore.maintenance.collection.fence import raise_fence
 from arraystore.maintenance.collection.summary import GCSummary, Progress
 from arraystore.maintenance.collection.sweep import Listing, delete_all
-from arraystore.maintenance.collection.trace import Trace, bounded
+from arraystore.maintenance.collection.trace import Trace
 from arraystore.maintenance.collection.trim import Trimmed, detach, trimmed_history, trimmed_records
 from arraystore.maintenance.grounds import Grounds
 from arraystore.storage.protocol import DeleteFailure

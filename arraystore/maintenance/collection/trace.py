@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TypeVar
 
 from arraystore.commit.branch import load_checkpoint, load_tip
 from arraystore.commit.history import read_page
@@ -13,6 +12,7 @@ from arraystore.commit.log import BranchLog
 from arraystore.commit.manifests import ManifestCache
 from arraystore.commit.retention import Kept, Stretch
 from arraystore.commit.state import State
+from arraystore.concurrency import bounded
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.format.collection import Collection
 from arraystore.format.history import page_span
@@ -26,7 +26,7 @@ from arraystore.format.transaction import TransactionLog
 from arraystore.maintenance.collection.visible import visible_packs
 from arraystore.maintenance.grounds import Grounds
 
-__all__ = ["Found", "Trace", "bounded"]
+__all__ = ["Found", "Trace"]
 
 Found = Callable[[str, bytes], None]
 """Told a kind of objects (the first part of their keys) and ids that are needed, one after the other."""
@@ -36,20 +36,6 @@ _BLOCK = 512
 _FEW_BYTES = 1 << 23
 _LARGE = 1 << 17
 """References in a manifest that is looked at alone; arraystore writes smaller ones, of which many fit into memory."""
-
-A = TypeVar("A")
-T = TypeVar("T")
-
-
-async def bounded(do: Callable[[A], Awaitable[T]], items: Iterable[A]) -> list[T]:
-    """Do something with many items at the same time, but only with so many."""
-    gate = asyncio.Semaphore(_AT_ONCE)
-
-    async def one(item: A) -> T:
-        async with gate:
-            return await do(item)
-
-    return list(await asyncio.gather(*(one(item) for item in items)))
 
 
 class Trace:

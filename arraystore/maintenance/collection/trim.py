@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 from arraystore.commit.branch import Tip
 from arraystore.commit.log import BranchLog, carriers
+from arraystore.concurrency import bounded
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.format.history import page_span, survivors_key
 from arraystore.format.intent import PATIENCE, read_intent_key
 from arraystore.format.layer import Layer
 from arraystore.format.record import LONGEST_SKIP, decode_record, read_record_key
 from arraystore.format.refs import name_in_key
-from arraystore.maintenance.collection.trace import bounded
 from arraystore.maintenance.grounds import Grounds
 from arraystore.storage.protocol import ObjectInfo
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from dataclasses import dataclass
 
+from arraystore.concurrency import bounded
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.format.history import HistoryPage, SnapshotRow, decode_history, page_span
 from arraystore.format.refs import name_in_key
@@ -76,20 +76,19 @@ async def read_pages(
     storage: Storage, branch: str, pages: list[tuple[str, int, int]], collector: Collector, counts: Counter[str]
 ) -> dict[tuple[int, int], PageDigest]:
     """Read all pages of a branch, and keep what it takes to compare them."""
-    room = asyncio.Semaphore(_PARALLEL)
 
-    async def read(key: str, level: int, index: int) -> PageDigest | None:
-        async with room:
-            try:
-                page = decode_history(key, await storage.get(key), branch, level, index)
-            except (FormatError, ObjectNotFoundError) as error:
-                reason = error.reason if isinstance(error, FormatError) else "has vanished since it was listed"
-                collector.error(key, f"the history page cannot be read: {reason}", _REPAIR)
-                return None
+    async def read(place: tuple[str, int, int]) -> PageDigest | None:
+        key, level, index = place
+        try:
+            page = decode_history(key, await storage.get(key), branch, level, index)
+        except (FormatError, ObjectNotFoundError) as error:
+            reason = error.reason if isinstance(error, FormatError) else "has vanished since it was listed"
+            collector.error(key, f"the history page cannot be read: {reason}", _REPAIR)
+            return None
         counts["history_pages"] += 1
         return digest_page(key, page)
 
-    found = await asyncio.gather(*(read(*page) for page in pages))
+    found = await bounded(read, pages, _PARALLEL)
     return {(page.level, page.index): page for page in found if page is not None}
 
 

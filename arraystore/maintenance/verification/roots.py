@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from arraystore.commit.environment import Environment
 from arraystore.commit.log import BranchLog
 from arraystore.commit.retention import Kept, kept_snapshots
 from arraystore.commit.state import State
+from arraystore.concurrency import bounded
 from arraystore.errors import ArrayStoreError, FormatError, NotFoundError, ObjectNotFoundError
 from arraystore.format.intent import read_intent_key
 from arraystore.format.lifecycle import Expiry, Origin
@@ -127,23 +127,22 @@ async def read_repository_log(
     RepositoryTable or None
         None where damage hides it.
     """
-    room = asyncio.Semaphore(_PARALLEL)
 
     async def read(number: int) -> RepositoryRecord | None:
         key = repository_record_key(number)
-        async with room:
-            try:
-                record = decode_repository_record(key, await storage.get(key), number)
-            except ObjectNotFoundError:
-                return None
-            except FormatError as error:
-                what = f"the record of the repository log cannot be read: {error.reason}"
-                collector.error(key, what, _RESTORE)
-                return None
+        try:
+            record = decode_repository_record(key, await storage.get(key), number)
+        except ObjectNotFoundError:
+            return None
+        except FormatError as error:
+            what = f"the record of the repository log cannot be read: {error.reason}"
+            collector.error(key, what, _RESTORE)
+            return None
         counts["repository_records"] += 1
         return record
 
-    records = {number: record for number in numbers if (record := await read(number)) is not None}
+    found = await bounded(read, numbers, _PARALLEL)
+    records = {number: record for number, record in zip(numbers, found, strict=True) if record is not None}
     if not numbers:
         return RepositoryTable()
     # Old records may have been tidied away, but none that the newest one goes on from.
@@ -184,18 +183,16 @@ def _replayed(records: dict[int, RepositoryRecord], last: int, collector: Collec
 
 async def open_logs(logs: Iterable[LogRoot], collector: Collector) -> None:
     """Load the newest state of each log, as a session does."""
-    room = asyncio.Semaphore(_PARALLEL)
 
     async def load(root: LogRoot) -> None:
-        async with room:
-            try:
-                hint = await root.log.hint()
-                root.state = (await load_tip(root.log, hint, at=root.last)).state
-            except (FormatError, NotFoundError) as error:
-                what = f"no session can be opened at the tip of the branch: {error}"
-                collector.consequence(Severity.ERROR, root.log.key(root.last), what)
+        try:
+            hint = await root.log.hint()
+            root.state = (await load_tip(root.log, hint, at=root.last)).state
+        except (FormatError, NotFoundError) as error:
+            what = f"no session can be opened at the tip of the branch: {error}"
+            collector.consequence(Severity.ERROR, root.log.key(root.last), what)
 
-    await asyncio.gather(*(load(root) for root in logs))
+    await bounded(load, logs, _PARALLEL)
 
 
 async def last_expiry(root: LogRoot) -> Expiry | None:
