@@ -21,6 +21,7 @@ from arraystore.commit.reader import ChunkReader, Found, Window, whole_chunk
 from arraystore.commit.reads import ReadSet
 from arraystore.commit.state import State
 from arraystore.errors import InvalidInputError, InvalidKeyError, ReadOnlyError
+from arraystore.format.hidden import HIDDEN, has_visible_files, is_hidden
 from arraystore.format.manifest import Manifest
 from arraystore.format.node import MAX_PATH, Node, NodeKind, ancestors
 from arraystore.format.references import DELETED, INLINE, VIRTUAL
@@ -162,7 +163,7 @@ class Hierarchy:
         self.beneath = state
         self._handles: dict[str, ArrayHandle] = {}
         self._last: ArrayHandle | None = None
-        self._files = changes.has_files if changes else any(key.startswith("\0") for key in state.nodes)
+        self._files = changes.has_files if changes else has_visible_files(state.nodes)
 
     # -- finding --------------------------------------------------------------------------------------------
 
@@ -205,7 +206,7 @@ class Hierarchy:
         return self._find_chunk(key)
 
     def _find_chunk(self, key: str) -> tuple[ArrayHandle, tuple[int, ...]] | None:
-        if self._files:
+        if self._files or key.startswith(HIDDEN):  # which `_files` does not speak of, to keep finding chunks fast
             file = self.node(file_key(key))
             if file is not None:
                 return self.handle(file), ()
@@ -418,7 +419,7 @@ class Hierarchy:
                 if file is None:
                     file = file_node(key, changes.packs.environment.new_id())
                     changes.put_node(file)
-                    self._files = True
+                    self._files = changes.has_files
                 return self.handle(file), ()
         handle, coords = found
         if not handle.inside(coords):
@@ -590,6 +591,8 @@ class Hierarchy:
                 reads.listing(moved.path, recursive=True)
         with changes.lock:
             for node in list(changes.all_nodes()):
+                if is_hidden(node.path) and not is_hidden(path):
+                    continue  # what is not listed does not go with what is
                 is_file = node.kind == NodeKind.FILE
                 if node.path.startswith(below) or (node.path == path and not is_file):
                     changes.remove_node(node)

@@ -11,12 +11,13 @@ import numpy.typing as npt
 from arraystore.commit.noting import moved_below, places_beneath
 from arraystore.commit.prepare import final_references
 from arraystore.commit.reads import ReadSet
+from arraystore.format.hidden import HIDDEN, is_hidden
 from arraystore.format.node import DOCUMENT_NAMES, MAX_PATH, Node, NodeKind, ancestors
 from arraystore.format.references import DELETED, References, overlay
 from arraystore.format.zarr_metadata import ArrayInfo, array_info
 from arraystore.hierarchy import Hierarchy, join
 
-__all__ = ["all_nodes", "list_dir", "list_prefix", "prefix_size", "present_chunks"]
+__all__ = ["all_nodes", "list_dir", "list_prefix", "prefix_size", "present_chunks", "visible_nodes"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -26,6 +27,12 @@ def all_nodes(hierarchy: Hierarchy) -> Iterator[Node]:
     if hierarchy.changes is None:
         return iter(hierarchy.state.nodes.values())
     return hierarchy.changes.all_nodes()
+
+
+def visible_nodes(hierarchy: Hierarchy, path: str) -> list[Node]:
+    """Return the nodes as they are now; the library's own only where a path or prefix asks for them."""
+    nodes = all_nodes(hierarchy)
+    return list(nodes) if is_hidden(path) else [node for node in nodes if not is_hidden(node.path)]
 
 
 async def present_chunks(hierarchy: Hierarchy, node: Node) -> References:
@@ -65,7 +72,7 @@ def _keys(info: ArrayInfo, coords: Int64s) -> Iterator[str]:
 async def list_prefix(hierarchy: Hierarchy, prefix: str) -> AsyncIterator[str]:
     """List all keys that start with a text."""
     _note_prefix(hierarchy, prefix)
-    for node in list(all_nodes(hierarchy)):
+    for node in visible_nodes(hierarchy, prefix):
         below = join(node.path, "")
         related = below.startswith(prefix) or prefix.startswith(below)
         if node.kind == NodeKind.FILE:
@@ -143,6 +150,8 @@ async def list_dir(hierarchy: Hierarchy, prefix: str) -> list[str]:
         if array is not None and array.kind == NodeKind.ARRAY and (array.layers or _written(hierarchy, array)):
             relative = path[len(join(above, "")) :]
             names.update(dict.fromkeys(await _chunk_names(hierarchy, array, relative)))
+    if not path:
+        names.pop(HIDDEN, None)
     return list(names)
 
 
@@ -209,7 +218,7 @@ async def prefix_size(hierarchy: Hierarchy, prefix: str) -> int:
         for moved in moved_below(hierarchy.beneath, hierarchy.changes, below):
             reads.tree(moved.path)
         _note_arrays_above(hierarchy, reads, path)
-    for node in list(all_nodes(hierarchy)):
+    for node in visible_nodes(hierarchy, path):
         if node.kind == NodeKind.FILE:
             if node.path.startswith(below):
                 total += int((await _present_chunks(hierarchy, node)).length.sum())

@@ -12,7 +12,7 @@ from arraystore import Session
 from arraystore.errors import NodeNotFoundError
 from arraystore.format.node import Node, NodeKind
 from arraystore.format.zarr_metadata import array_info
-from arraystore.listing import all_nodes, present_chunks
+from arraystore.listing import present_chunks, visible_nodes
 from arraystore.runtime import run
 
 __all__ = ["NodeView", "children", "nodes_below"]
@@ -72,7 +72,8 @@ def nodes_below(session: Session, path: str, *, count: bool) -> list[NodeView]:
     """
     key = path.strip("/")
     below = f"{key}/" if key else ""
-    found = [node for node in all_nodes(session.hierarchy) if node.path == key or node.path.startswith(below)]
+    nodes = visible_nodes(session.hierarchy, key)
+    found = [node for node in nodes if node.path == key or node.path.startswith(below)]
     if not found or (key and all(node.path != key for node in found)):
         raise NodeNotFoundError(f"there is no group or array {path!r} in snapshot {session.snapshot_id}")
     found.sort(key=lambda node: node.path.split("/") if node.path else [])

@@ -19,6 +19,7 @@ from arraystore.commit.nodechanges import AppendMark, append_mark, node_changes
 from arraystore.commit.packs import PackWriter
 from arraystore.commit.state import State
 from arraystore.errors import SessionStateError
+from arraystore.format.hidden import has_visible_files, is_hidden
 from arraystore.format.locations import Locations, concat_locations
 from arraystore.format.node import Node, NodeKind, ancestors, node_key
 from arraystore.format.references import DELETED, INLINE, VIRTUAL, References
@@ -84,7 +85,7 @@ class ChangeSet:
         self._below: Counter[str] | None = None
         self.borrowed: list[bytes] = []
         """Checkpoints that keep what these changes refer to besides the base."""
-        self.has_files = any(key.startswith("\0") for key in base.nodes)
+        self.has_files = has_visible_files(base.nodes)
         self._locations: list[Locations] = []
         self._location_count = 0
         renew_locks_after_fork(self)
@@ -105,7 +106,7 @@ class ChangeSet:
         """Set a node."""
         with self.lock:
             self._note_node(node.key)
-            if node.kind == NodeKind.FILE:
+            if node.kind == NodeKind.FILE and not is_hidden(node.path):
                 self.has_files = True
             self._mark_append(node)
             self._clip(node)

@@ -13,6 +13,7 @@ from arraystore.commit.packs import PackWriter
 from arraystore.commit.prepare import Prepared
 from arraystore.commit.reader import ChunkReader
 from arraystore.commit.state import State, StateBuilder
+from arraystore.format.hidden import has_visible_files
 from arraystore.format.manifest import decode_manifest
 from arraystore.format.node import Node
 from arraystore.format.references import INLINE, VIRTUAL, References
@@ -81,7 +82,7 @@ def put_nodes(changes: ChangeSet, nodes: Sequence[NodeChange]) -> State:
         if change.operation != Operation.DELETED:
             node = final.nodes[final.keys[change.id]]
             changes.nodes[node.key] = node
-    changes.has_files = any(node.key.startswith("\0") for node in changes.all_nodes())
+    changes.has_files = has_visible_files(node.key for node in changes.all_nodes())
     return final
 
 

@@ -19,7 +19,7 @@ from arraystore.format.node import Node, NodeKind
 from arraystore.format.references import INLINE, VIRTUAL, References
 from arraystore.format.zarr_metadata import DOCUMENT_NAMES, array_info
 from arraystore.hierarchy import join
-from arraystore.listing import present_chunks
+from arraystore.listing import present_chunks, visible_nodes
 from arraystore.repository import Repository
 from arraystore.runtime import run
 from arraystore.session import Session
@@ -156,7 +156,7 @@ class _Export:
     async def carry_out(self, *, overwrite: bool) -> TransferReport:
         """Write everything."""
         below = join(self._path, "")
-        every = self._session.hierarchy.state.nodes.values()
+        every = visible_nodes(self._session.hierarchy, self._path)
         nodes = [node for node in every if node.path == self._path or node.path.startswith(below)]
         if not nodes:
             raise NodeNotFoundError(f"there is nothing at {'/' + self._path!r} in snapshot {self._session.snapshot_id}")

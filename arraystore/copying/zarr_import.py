@@ -17,7 +17,7 @@ from arraystore.errors import InvalidInputError
 from arraystore.format.node import ancestors
 from arraystore.format.zarr_metadata import DOCUMENT_NAMES, array_info, node_type
 from arraystore.hierarchy import Hierarchy, join, split_document
-from arraystore.listing import all_nodes
+from arraystore.listing import visible_nodes
 from arraystore.repository import Repository
 from arraystore.runtime import run
 
@@ -136,7 +136,8 @@ class _Import:
     def make_room(self, *, overwrite: bool) -> None:
         """Delete what is at the path, or refuse to."""
         below = join(self._path, "")
-        there = next((n for n in all_nodes(self._hierarchy) if n.path == self._path or n.path.startswith(below)), None)
+        nodes = visible_nodes(self._hierarchy, self._path)
+        there = next((n for n in nodes if n.path == self._path or n.path.startswith(below)), None)
         if there is None:
             return
         if not overwrite:
