@@ -31,6 +31,7 @@ __all__ = [
     "SnapshotExpiredError",
     "SnapshotNotFoundError",
     "StorageError",
+    "StreamRestartedError",
     "UnmergedForksWarning",
     "UnsupportedStorageError",
 ]
@@ -117,6 +118,13 @@ class SessionExpiredError(SessionStateError):
 
     What it has written since then may be collected at any moment, so it must never be referred to.  Start again with
     a new session: nothing that was committed is lost.
+    """
+
+
+class StreamRestartedError(SessionStateError):
+    """A stream begins anew under the id of one whose batches have been written; nothing was committed.
+
+    Its batches are numbered from the beginning, so that they look as if they had been written before.
     """
 
 

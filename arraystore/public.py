@@ -25,6 +25,7 @@ from arraystore.errors import (
     SnapshotExpiredError,
     SnapshotNotFoundError,
     StorageError,
+    StreamRestartedError,
     UnmergedForksWarning,
     UnsupportedStorageError,
 )
@@ -147,6 +148,7 @@ __all__ = [
     "StorageRetriesSettings",
     "StorageSettings",
     "StorageTimeoutSettings",
+    "StreamRestartedError",
     "UnmergedForksWarning",
     "UnsupportedStorageError",
     "Update",

@@ -26,6 +26,7 @@ from arraystore.commit.solvers import (
 from arraystore.commit.state import State
 from arraystore.conflicts import Conflict, ConflictType
 from arraystore.errors import InvalidInputError, RebaseFailedError
+from arraystore.format.hidden import is_hidden
 from arraystore.format.ids import id_to_text
 from arraystore.format.node import Documents, NodeKind
 from arraystore.format.transaction import Operation
@@ -149,6 +150,10 @@ def _deleted(prepared: Prepared) -> set[bytes]:
 async def _ask(
     session: Session, conflicts: Sequence[Conflict], obstacle: Obstacle, solver: ConflictSolver
 ) -> list[Solution | None]:
+    if any(is_hidden(conflict.path.lstrip("/")) for conflict in conflicts):
+        # The library's own keys, such as how far a stream is: whoever collides there has to look again, and with what
+        # it wrote for it to go nothing may be committed, so nobody needs to be asked about the rest.
+        return [None] * len(conflicts)
     versions = Versions(*(open_view(session, which, obstacle) for which in ("base", "ours", "theirs")))
     if type(solver) in _BUILT_IN:
         return [answer_of(solver.solve(conflict, versions)) for conflict in conflicts]

@@ -1,0 +1,248 @@
+"""How far streams are: the last batch that is in a snapshot, so that no batch gets into the history twice.
+
+Each stream has a small file in the hierarchy, below ``.arraystore/streams/``, which is committed together with what its
+batches write.  So it is in every snapshot, goes along with branches, resets and copies, and two writers of one batch
+collide on it.  Listings do not show it.  See docs/decisions/streams-in-the-hierarchy.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from zarr.abc.store import RangeByteRequest
+from zarr.core.buffer import cpu
+
+from arraystore.errors import FormatError, InvalidInputError, StreamRestartedError
+from arraystore.format.hidden import HIDDEN
+from arraystore.format.node import Node
+from arraystore.hierarchy import Hierarchy
+from arraystore.listing import all_nodes
+from arraystore.session import Session
+
+__all__ = [
+    "STREAMS",
+    "StreamProgress",
+    "forget_stream",
+    "is_written",
+    "last_batch",
+    "note_batch",
+    "progress_of",
+    "stream_key",
+    "streams",
+]
+
+STREAMS = f"{HIDDEN}/streams/"
+"""What the keys of all streams start with."""
+
+_VERSION = 1
+_LONGEST = 1024
+"""Characters of the id of a stream or of a run."""
+_MOST_BYTES = 16 * 1024
+"""Of a file: more is not read."""
+
+
+@dataclass(frozen=True)
+class StreamProgress:
+    """How far a stream is.
+
+    Parameters
+    ----------
+    stream
+        Its id.
+    batch
+        The last batch that was committed.
+    run
+        What numbers the batches: the id that Spark keeps in the checkpoint of a query.  None where it is not known.
+    """
+
+    stream: str
+    batch: int
+    run: str | None = None
+
+
+def stream_key(stream_id: str) -> str:
+    """Return the key of a stream's file.
+
+    Raises
+    ------
+    InvalidInputError
+        If this is no id: text of at most 1024 characters, and not empty.
+    """
+    _check_text(stream_id, "stream_id")
+    return STREAMS + hashlib.sha256(stream_id.encode()).hexdigest()[:32]
+
+
+def progress_of(session: Session, stream_id: str) -> StreamProgress | None:
+    """Return how far a stream is in what a session shows, what it has written included; None if there is none.
+
+    It takes one request at most, however many streams, arrays and snapshots there are.
+
+    Raises
+    ------
+    InvalidInputError
+        If this is no id of a stream.
+    FormatError
+        If the file is damaged, or another program's.
+    """
+    key = stream_key(stream_id)
+    found = _read(session, key)
+    if found is not None and found.stream != stream_id:
+        raise FormatError(key, f"is of stream {found.stream[:80]!r}, not of {stream_id[:80]!r}")
+    return found
+
+
+def last_batch(session: Session, stream_id: str) -> int | None:
+    """Return the last batch of a stream in what a session shows; None before the first one.
+
+    Raises
+    ------
+    InvalidInputError, FormatError
+        As `progress_of`.
+    """
+    found = progress_of(session, stream_id)
+    return None if found is None else found.batch
+
+
+def is_written(
+    session: Session, stream_id: str, batch_id: int, *, run: str | None = None, restarted: bool = False
+) -> bool:
+    """Tell whether a batch is in what a session shows, so that writing it again would be once too often.
+
+    Parameters
+    ----------
+    session
+        Where to look.
+    stream_id, batch_id
+        The batch.
+    run
+        What numbers the batches (Spark: the id of the query); None if that is not known.
+    restarted
+        Whether the stream may begin anew under its old id: a batch of another run is then to be written.
+
+    Raises
+    ------
+    StreamRestartedError
+        If the batches are numbered anew: by another run, or, where none is known, because the batch is older than the
+        last one, of which Spark would never repeat another.
+    InvalidInputError, FormatError
+        As `progress_of`, or if the number of the batch is none.
+    """
+    _check_batch(batch_id)
+    last = progress_of(session, stream_id)
+    if last is None:
+        return False
+    known = run is not None and last.run is not None
+    anew = run != last.run if known else batch_id < last.batch
+    if not anew:
+        return batch_id <= last.batch
+    if restarted:
+        return False
+    numbered = f"by {run!r}, not by {last.run!r} as before" if known else "anew, as it seems"
+    raise StreamRestartedError(
+        f"stream {stream_id!r} has written its batches up to {last.batch}, and batch {batch_id} is numbered {numbered}"
+        ": its checkpoint was deleted or is another one. Nothing was committed. Choose a new stream_id, go back to the "
+        "old checkpoint, or pass restarted=True if what comes now is to be written on top of what is there"
+    )
+
+
+def note_batch(
+    session: Session, stream_id: str, batch_id: int, *, run: str | None = None, restarted: bool = False
+) -> None:
+    """Write down, as a part of what a session will commit, that it holds a batch.
+
+    Parameters
+    ----------
+    session
+        Writable, and of the branch that the batch goes to.
+    stream_id, batch_id, run, restarted
+        See `is_written`.
+
+    Raises
+    ------
+    InvalidInputError
+        If the batch is written already.
+    StreamRestartedError, FormatError
+        As `is_written`.
+    """
+    if run is not None:
+        _check_text(run, "run")
+    if is_written(session, stream_id, batch_id, run=run, restarted=restarted):
+        raise InvalidInputError(
+            f"batch {batch_id} of stream {stream_id!r} is written already: the last one is "
+            f"{last_batch(session, stream_id)}"
+        )
+    value: dict[str, Any] = {"v": _VERSION, "stream": stream_id, "batch": batch_id}
+    if run is not None:
+        value["run"] = run
+    session.store.set_sync(stream_key(stream_id), cpu.Buffer.from_bytes(json.dumps(value).encode()))
+
+
+def forget_stream(session: Session, stream_id: str) -> bool:
+    """Delete what a session's snapshot knows of a stream, whose next batch is then its first; commit it.
+
+    Returns
+    -------
+    bool
+        Whether there was something.
+    """
+    key = stream_key(stream_id)
+    there = key in {node.path for node in _files(session.hierarchy)}
+    if there:
+        session.store.delete_sync(key)
+    return there
+
+
+def streams(session: Session) -> dict[str, StreamProgress]:
+    """Return how far all streams are, by their ids.
+
+    Raises
+    ------
+    FormatError
+        If a file is damaged, or another program's.
+    """
+    found = (_read(session, node.path) for node in list(_files(session.hierarchy)))
+    return {each.stream: each for each in found if each is not None}
+
+
+def _files(hierarchy: Hierarchy) -> Iterator[Node]:
+    return (node for node in all_nodes(hierarchy) if node.key.startswith("\0" + STREAMS))
+
+
+def _read(session: Session, key: str) -> StreamProgress | None:
+    found = session.store.get_sync(key, byte_range=RangeByteRequest(0, _MOST_BYTES + 1))
+    return None if found is None else _decode(key, found.to_bytes())
+
+
+def _decode(key: str, data: bytes) -> StreamProgress:
+    if len(data) > _MOST_BYTES:
+        raise FormatError(key, f"the progress of a stream of more than {_MOST_BYTES} bytes")
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        raise FormatError(key, "the progress of a stream that is no JSON") from None
+    if not isinstance(value, dict):
+        raise FormatError(key, "the progress of a stream that is no JSON object")
+    stream, batch, run = value.get("stream"), value.get("batch"), value.get("run")
+    if value.get("v") != _VERSION:
+        raise FormatError(key, f"the progress of a stream in version {str(value.get('v'))[:20]}; this release knows 1")
+    if not isinstance(stream, str) or type(batch) is not int or batch < 0 or not isinstance(run, str | None):
+        raise FormatError(key, "the progress of a stream without an id or a number of its batch")
+    return StreamProgress(stream, batch, run)
+
+
+def _check_text(text: Any, what: str) -> None:
+    if not isinstance(text, str) or not text or len(text) > _LONGEST:
+        raise InvalidInputError(f"{what} is a text of 1 to {_LONGEST} characters, not {str(text)[:80]!r}")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidInputError(f"{what} {text[:80]!r} is not valid Unicode") from None
+
+
+def _check_batch(batch_id: Any) -> None:
+    if type(batch_id) is not int or not 0 <= batch_id < 1 << 63:
+        raise InvalidInputError(f"the number of a batch is an integer from 0 on, not {batch_id!r}")
