@@ -20,7 +20,10 @@ from arraystore.ingest.transfer import RegionTransfer
 from arraystore.ingest.values import check_values
 from arraystore.runtime import run
 from arraystore.session import Session
-from arraystore.spark import Progress, parallelism, run_tasks, start_session
+from arraystore.spark.cluster import parallelism, start_session
+from arraystore.spark.jobs import merge_outcomes
+from arraystore.spark.report import Progress
+from arraystore.spark.tasks import run_tasks
 from arraystore.storage import Storage
 
 if TYPE_CHECKING:
@@ -181,9 +184,9 @@ def carry_out(
     retried = 0
     if plan.tasks and spark is not None:
         text = message or default_message(plan)
-        results = run_tasks(spark, session, plan.tasks, RegionTransfer.of(plan), description=text, progress=progress)
-        session.merge(*(result.changes for result in results))
-        retried = sum(result.attempt > 0 for result in results)
+        outcomes = run_tasks(spark, session, plan.tasks, RegionTransfer.of(plan), description=text, progress=progress)
+        merge_outcomes(session, outcomes)
+        retried = sum(outcome.attempt > 0 for outcome in outcomes)
     text = message or default_message(plan)
     snapshot = session.commit(text, metadata=_metadata(plan), rebase_with=ConflictDetector())
     run(session.context.idle())  # a batch job leaves nothing behind in the background

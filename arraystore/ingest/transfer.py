@@ -21,7 +21,7 @@ from arraystore.ingest.source import open_source, read_box, to_plain
 from arraystore.ingest.target import open_target
 from arraystore.ingest.times import recoded
 
-__all__ = ["RegionTransfer", "RegionTransferError", "Sources", "TransferReport", "box_text"]
+__all__ = ["RegionTransfer", "RegionTransferError", "Sources", "box_text"]
 
 
 MOST_OPEN_SOURCES = 32
@@ -46,14 +46,6 @@ class OpenedAs:
     path: str
     engine: str
     group: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class TransferReport:
-    """What a task has written."""
-
-    regions: int
-    nbytes: int
 
 
 def box_text(dims: Sequence[str], box: Box) -> str:
@@ -116,8 +108,8 @@ class RegionTransfer:
         sources = tuple(OpenedAs(source.path, source.engine, source.group) for source in plan.sources)
         return cls(sources, plan.group.path, {array.name: array.variable for array in plan.arrays})
 
-    def __call__(self, session: HasStore, regions: Sequence[Region]) -> TransferReport:
-        """Copy the regions through a session or a fork.
+    def __call__(self, session: HasStore, regions: Sequence[Region]) -> dict[str, int]:
+        """Copy the regions through a session or a fork, and tell how many regions and bytes.
 
         Raises
         ------
@@ -133,7 +125,7 @@ class RegionTransfer:
                 if array is None:
                     array = arrays[region.array] = group[region.array]
                 self._copy(sources, array, region)
-        return TransferReport(len(regions), sum(region.nbytes for region in regions))
+        return {"regions": len(regions), "nbytes": sum(region.nbytes for region in regions)}
 
     def _copy(self, sources: Sources, array: Any, region: Region) -> None:
         variable = self.variables[region.array]

@@ -18,7 +18,7 @@ from arraystore.spark.errors import SparkUnavailableError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["active_session", "keep_logs", "parallelism", "start_session"]
+__all__ = ["active_session", "keep_logs", "parallelism", "required_session", "slots", "start_session"]
 
 OLDEST_JAVA = 17
 _HOW_TO_GET_JAVA = (
@@ -47,13 +47,51 @@ def parallelism(master: str | None = None) -> int:
     """How many tasks run at once, as far as it is known before Spark starts."""
     session = active_session()
     if session is not None:
-        return session.sparkContext.defaultParallelism
+        return slots(session)
     found = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master or "local[*]")
     if found is not None and found[1] is None:
         return 1
     if found is not None and found[1] != "*":
         return int(found[1])
     return os.cpu_count() or 1
+
+
+def slots(spark: SparkSession) -> int:
+    """How many tasks a running session has at once, as far as Spark tells."""
+    from pyspark.sql.utils import is_remote
+
+    if not is_remote() and not type(spark).__module__.startswith("pyspark.sql.connect"):
+        return spark.sparkContext.defaultParallelism
+    known = spark.conf.get("spark.default.parallelism", None) or spark.conf.get(_LEAVES, None)
+    if known is not None and known.isdigit():
+        return int(known)
+    from pyspark.sql.functions import spark_partition_id
+
+    key = id(spark)
+    if key not in _counted:  # a range has as many partitions as there are slots, and Connect tells nothing else
+        _counted[key] = spark.range(_MOST_COUNTED).select(spark_partition_id()).distinct().count()
+    return _counted[key]
+
+
+_LEAVES = "spark.sql.leafNodeDefaultParallelism"
+_MOST_COUNTED = 4096
+_counted: dict[int, int] = {}
+
+
+def required_session(spark: SparkSession | None) -> SparkSession:
+    """Return the session that is given, or the one that runs.
+
+    Raises
+    ------
+    SparkUnavailableError
+        If there is none.
+    """
+    found = spark or active_session()
+    if found is None:
+        raise SparkUnavailableError(
+            "no Spark session runs in this process: pass spark=, or start one (arraystore.spark.start_session())"
+        )
+    return found
 
 
 def start_session(master: str | None = None, name: str = "arraystore") -> SparkSession:

@@ -16,7 +16,7 @@ import zarr
 import arraystore
 from arraystore.ingest import ingest
 from arraystore.ingest import run as ingest_run
-from arraystore.spark import TaskFailedError, run_tasks
+from arraystore.spark import TaskFailedError, merge_outcomes, run_tasks
 from arraystore.storage import Storage
 from tests.ingest.conftest import Make, climate, history, ingested
 
@@ -131,20 +131,20 @@ def test_progress_ends_with_all_tasks_done(spark: SparkSession, storage: Storage
 class WritesSquares:
     """A work of a user's own."""
 
-    def __call__(self, fork: Any, share: list[int]) -> int:
+    def __call__(self, fork: Any, share: list[int]) -> dict[str, int]:
         array = zarr.open_array(fork.store, path="squares", mode="r+")
         for index in share:
             array[index] = index * index
-        return len(share)
+        return {"written": len(share)}
 
 
 def test_any_work_can_be_run_through_forks(spark: SparkSession, storage: Storage) -> None:
     session = arraystore.Repository.create(storage).writable_session("main")
     zarr.create_array(session.store, name="squares", shape=(10,), chunks=(1,), dtype="i8")
     results = run_tasks(spark, session, [[0, 1, 2], [3, 4], [5, 6, 7, 8, 9]], WritesSquares())
-    assert [result.report for result in results] == [3, 2, 5]
+    assert [result.report["written"] for result in results] == [3, 2, 5]
     assert [result.attempt for result in results] == [0, 0, 0]
-    session.merge(*(result.changes for result in results))
+    merge_outcomes(session, results)
     session.commit("squares")
     store = arraystore.Repository.open(storage).readonly_session("main").store
     assert zarr.open_array(store, path="squares", mode="r")[:].tolist() == [i * i for i in range(10)]  # type: ignore[union-attr]
@@ -155,7 +155,7 @@ def test_two_tasks_that_write_the_same_chunk_are_found_out(spark: SparkSession, 
     zarr.create_array(session.store, name="squares", shape=(10,), chunks=(1,), dtype="i8")
     results = run_tasks(spark, session, [[1, 2], [2, 3]], WritesSquares())
     with pytest.raises(arraystore.ArrayStoreError, match="squares"):
-        session.merge(*(result.changes for result in results))
+        merge_outcomes(session, results)
 
 
 def test_no_shares_are_no_job(spark: SparkSession, storage: Storage) -> None:

@@ -1,0 +1,226 @@
+"""Writing on executors through forks of one session, and bringing home what they changed.
+
+The driver pickles one fork.  Each task writes through a copy of its own and returns one row: its change set, or where
+that lies, and a report of plain values.  Nothing that a worker returns is unpickled.  Attempts that die, run twice, or
+go on after the job is over do no harm: what they wrote lies under keys of their own, and only the rows of the attempts
+that Spark counts are merged.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgpack
+import numpy as np
+
+from arraystore.errors import FormatError, MergeConflictError
+from arraystore.fork_session import ForkSession
+from arraystore.session import Session
+from arraystore.spark.deliveries import MOST_INLINE, deliver, receive
+from arraystore.spark.errors import marked
+from arraystore.spark.report import Progress
+from arraystore.spark.running import map_in_arrow, run_action
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["OUTCOME", "Attempt", "Outcome", "Work", "merge_outcomes", "run_fork_job", "task_frame", "ticket_of"]
+
+Work = Callable[[ForkSession, Iterator[Any]], Mapping[str, Any]]
+"""Writes through a fork what batches of Arrow say, and returns a report of plain values."""
+
+OUTCOME = "task int, attempt int, delivery binary, report binary"
+"""Schema of what tasks return."""
+
+_REPORT = "report of a task"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What comes back from one task.
+
+    Parameters
+    ----------
+    task
+        Its number.
+    attempt
+        0 if it succeeded at once.
+    delivery
+        Its change set, or the name of the object that holds it; see `merge_outcomes`.
+    report
+        What the work returned.
+    """
+
+    task: int
+    attempt: int
+    delivery: bytes
+    report: dict[str, Any]
+
+
+def ticket_of(session: Session) -> bytes:
+    """Return a fork of a session, pickled: each time that it is unpickled, it is a fork of its own.
+
+    Raises
+    ------
+    SessionStateError
+        If the session cannot be written to.
+    InvalidInputError
+        If its storage holds credentials that are not to be pickled.
+    """
+    return pickle.dumps(session.fork(), pickle.HIGHEST_PROTOCOL)
+
+
+def task_frame(spark: SparkSession, tasks: int) -> DataFrame:
+    """Return a frame of one row and one partition for each task; column ``id`` is its number."""
+    return spark.range(0, tasks, 1, tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What an executor does with one partition.
+
+    Parameters
+    ----------
+    ticket
+        See `ticket_of`.
+    work
+        What is to be done.
+    most_inline
+        Bytes of a change set that travel in the result.
+    """
+
+    ticket: bytes
+    work: Work
+    most_inline: int = MOST_INLINE
+
+    def outcome(self, batches: Iterator[pa.RecordBatch]) -> tuple[int, int, bytes, bytes]:
+        """Do the work and return a row of `OUTCOME`.
+
+        Raises
+        ------
+        RuntimeError
+            With the mark of what went wrong; see `arraystore.spark.errors`.
+        """
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        task, attempt = (0, 0) if context is None else (context.partitionId(), context.attemptNumber())
+        try:
+            fork: ForkSession = pickle.loads(self.ticket)  # noqa: S301 - the driver of this very job has made it
+            report = self.work(fork, batches)
+            for _ in batches:  # to the end: a worker whose input is left unread is not used again
+                pass
+            return task, attempt, deliver(fork, self.most_inline), pack_report(report)
+        except Exception as error:
+            raise RuntimeError(marked(error)) from error
+
+
+def pack_report(report: Mapping[str, Any]) -> bytes:
+    """Return a report as bytes; numbers of numpy become plain ones."""
+    found = msgpack.packb(dict(report), use_bin_type=True, default=_plain)
+    assert isinstance(found, bytes)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    raise TypeError(f"a report holds plain values, not {type(value).__name__}")
+
+
+def unpack_report(data: bytes) -> dict[str, Any]:
+    """Read a report; raises `FormatError`."""
+    try:
+        found = msgpack.unpackb(data, raw=False, max_ext_len=0)
+    except Exception as error:
+        raise FormatError(_REPORT, f"cannot be read ({type(error).__name__})") from error
+    if not isinstance(found, dict):
+        raise FormatError(_REPORT, "is no mapping")
+    return found
+
+
+def run_fork_job(
+    session: Session,
+    frame: DataFrame,
+    work: Work,
+    *,
+    description: str,
+    tasks: int,
+    progress: Progress | None = None,
+    most_inline: int = MOST_INLINE,
+) -> list[Outcome]:
+    """Have each partition of a frame worked through by a task that writes through a fork of a session.
+
+    Parameters
+    ----------
+    session
+        Session that the tasks write for; what is uncommitted travels along, and it stays as it is.
+    frame
+        Input of the tasks.
+    work
+        Picklable by cloudpickle.
+    description
+        For Spark's pages.
+    tasks
+        Number of partitions, as far as it is known, for progress.
+    progress
+        Told about the tasks done.
+    most_inline
+        Bytes of a change set that travel in the result.
+
+    Returns
+    -------
+    list of Outcome
+        One for each partition, in their order; see `merge_outcomes`.
+
+    Raises
+    ------
+    ArrayStoreError
+        The error of a task that failed for good.
+    """
+    attempt = Attempt(ticket_of(session), work, most_inline)
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        number, tries, delivery, report = attempt.outcome(iter(batches))
+        columns = [
+            pa.array([number], pa.int32()), pa.array([tries], pa.int32()),
+            pa.array([delivery], pa.binary()), pa.array([report], pa.binary()),
+        ]  # fmt: skip
+        yield pa.RecordBatch.from_arrays(columns, names=["task", "attempt", "delivery", "report"])
+
+    results = map_in_arrow(frame, task, OUTCOME)
+    table = run_action(frame.sparkSession, results.toArrow, description=description, tasks=tasks, progress=progress)
+    return sorted(outcomes_in(table), key=lambda outcome: outcome.task)
+
+
+def outcomes_in(table: pa.Table) -> Iterator[Outcome]:
+    """Read the rows of a table that tasks returned."""
+    columns = [table.column(name).to_pylist() for name in ("task", "attempt", "delivery", "report")]
+    for task, attempt, delivery, report in zip(*columns, strict=True):
+        yield Outcome(task, attempt, delivery, unpack_report(report))
+
+
+def merge_outcomes(session: Session, outcomes: Iterable[Outcome]) -> None:
+    """Bring home what tasks changed: all of it, or nothing.
+
+    Raises
+    ------
+    MergeConflictError
+        If two tasks wrote the same chunk.
+    SessionExpiredError
+        If a garbage collection has taken a change set away that was spilled.
+    """
+    deliveries = [outcome.delivery for outcome in outcomes]
+    try:
+        session.merge(*receive(session.context, deliveries))
+    except MergeConflictError as error:
+        remedy = f"{error.message}. With Spark: let one task own each chunk (repartition_by_chunk), nothing was merged"
+        raise MergeConflictError(remedy, error.path, error.chunks) from error

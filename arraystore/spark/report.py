@@ -1,0 +1,54 @@
+"""What a write tells its user."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Progress", "WriteReport"]
+
+from collections.abc import Callable
+
+Progress = Callable[[int, int], None]
+"""Called on the driver with the number of tasks done and the number of all."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteReport:
+    """What a parallel write did; it is in the session, and visible to others when that is committed.
+
+    Parameters
+    ----------
+    arrays
+        Paths of the arrays that were written to.
+    rows
+        Rows of the DataFrame; 0 where regions were written.
+    chunks
+        Chunks that were written, of all arrays.
+    nbytes
+        Size of the values that were written, in bytes, before compression.
+    tasks
+        Tasks that ran.
+    attempts_wasted
+        Attempts of these tasks that failed before one succeeded.
+    spilled
+        Change sets that were too large to travel and went through the storage.
+    seconds
+        From the first look at the arguments to the merge.
+    """
+
+    arrays: tuple[str, ...]
+    rows: int
+    chunks: int
+    nbytes: int
+    tasks: int
+    attempts_wasted: int
+    spilled: int
+    seconds: float
+
+    def __str__(self) -> str:
+        rows = f"{self.rows:,} rows, " if self.rows else ""
+        again = f", {self.attempts_wasted} attempts of tasks failed" if self.attempts_wasted else ""
+        return (
+            f"{', '.join(self.arrays)}: {rows}{self.chunks:,} chunks, {self.nbytes:,} bytes in {self.tasks} tasks, "
+            f"{self.seconds:.2f} s{again}"
+        )
