@@ -1,0 +1,309 @@
+"""Options of the data source: which there are, and what their text means.
+
+Spark hands all options over as text, with their names in lower case, and shows them in plans, in its web interface and
+in event logs.  So nothing secret may be among them.  A name that is not known is an error: an option that was misspelt
+would have no effect, silently.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from arraystore.errors import InvalidInputError
+
+__all__ = ["CHANGES", "READ", "STREAM", "WRITE", "Given", "check_names", "check_use", "flag_of", "is_for_writing"]
+
+READ, WRITE, STREAM, CHANGES = "reading", "writing", "writing a stream", "reading changes"
+
+_ANY = frozenset({READ, WRITE, STREAM, CHANGES})
+_ROWS = frozenset({READ, WRITE, STREAM})
+_WRITES = frozenset({WRITE, STREAM})
+_READS = frozenset({READ})
+_FEED = frozenset({CHANGES})
+
+_KNOWN: Mapping[str, frozenset[str]] = {
+    "path": _ANY,
+    "branch": _ANY,
+    "array": _ANY,
+    "arrays": frozenset({READ, CHANGES}),
+    "coords": _ROWS,
+    "changes": frozenset({READ, CHANGES}),
+    # reading
+    "tag": _READS,
+    "snapshot": _READS,
+    "ref": _READS,
+    "asof": _READS,
+    "sel": _READS,
+    "isel": _READS,
+    "layout": _READS,
+    "decode": _READS,
+    "skip_missing": _READS,
+    "chunks_per_task": _READS,
+    "tasks": _READS,
+    "pushdown": _READS,
+    # writing
+    "group": _WRITES,
+    "dims": _ROWS,
+    "value": _WRITES,
+    "values": _WRITES,
+    "tolerance": _WRITES,
+    "partial": _WRITES,
+    "on_null": _WRITES,
+    "on_duplicate": _WRITES,
+    "message": _WRITES,
+    "stream": frozenset({STREAM}),
+    "restarted": frozenset({STREAM}),
+    # reading changes
+    "from": _FEED,
+    "to": _FEED,
+    "starting_snapshot": _FEED,
+    "max_snapshots_per_trigger": _FEED,
+}
+"""What each option is for."""
+
+_OF_SPARK = frozenset({"checkpointlocation", "queryname"})
+"""What Spark adds on its own account."""
+
+_STORAGE = "storage."
+_ELSEWHERE = {
+    "append_dim": "the data source cannot let arrays grow: resize them first, or use arraystore.spark.write_dataframe",
+    "paths": "load one repository at a time, and name its arrays in the option 'arrays'",
+    "mode": "say .mode('append') or .mode('overwrite') on the writer",
+}
+_SECRET = re.compile(
+    r"secret|passw|token|credential|signature|private|access_?key|account_?key|api_?key|key_?id|\bkey$|\bsas|authori|header"
+)
+_HOW_TO_GIVE_SECRETS = (
+    "options are shown in plans, logs and Spark's web interface, so credentials are not taken from there: let each "
+    "process find its own, in its environment (spark.executorEnv.* or the cluster's secrets) or by the role of its "
+    "machine"
+)
+
+
+def _bare(name: str) -> str:
+    return name.replace("_", "")
+
+
+_BY_BARE_NAME = {_bare(name): name for name in (*_KNOWN, *_ELSEWHERE)} | {"snapshotid": "snapshot"}
+"""Spark lower-cases names, so that ``skipMissing`` arrives as ``skipmissing``."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """The options of one load or save, under their proper names.
+
+    Parameters
+    ----------
+    texts
+        By name.
+    storage
+        Those of the storage, by name without its prefix.
+    of_stream
+        Whether Spark has added options that only a streaming write gets.
+    """
+
+    texts: Mapping[str, str]
+    storage: Mapping[str, str]
+    of_stream: bool = False
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.texts
+
+    def text(self, name: str) -> str | None:
+        """Return an option as it is; None where it was not given or is empty."""
+        return self.texts.get(name, "").strip() or None
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """Return an option that is true or false."""
+        text = self.text(name)
+        return default if text is None else flag_of(name, text)
+
+    def count(self, name: str) -> int | None:
+        """Return an option that is a number of things, from 1."""
+        text = self.text(name)
+        if text is None:
+            return None
+        if not text.isascii() or not text.isdigit() or not int(text):
+            raise _wrong(name, text, "a whole number from 1")
+        return int(text)
+
+    def choice(self, name: str, among: tuple[str, ...], default: str) -> str:
+        """Return an option that is one of some words."""
+        text = self.text(name)
+        if text is None:
+            return default
+        if text.lower() not in among:
+            raise _wrong(name, text, f"one of {', '.join(among)}")
+        return text.lower()
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """Return an option that is a list: with commas, or in JSON."""
+        text = self.text(name)
+        if text is None:
+            return ()
+        if not text.startswith("["):
+            return tuple(part.strip() for part in text.split(",") if part.strip())
+        found = self._json(name, text)
+        if not isinstance(found, list) or not all(isinstance(each, str) and each for each in found):
+            raise _wrong(name, text, 'names, as in u,v or ["u", "v"]')
+        return tuple(found)
+
+    def names_or_mapping(self, name: str) -> tuple[str, ...] | dict[str, str]:
+        """Return an option that is a list of names or a JSON object from names to names."""
+        text = self.text(name)
+        if text is None or not text.startswith("{"):
+            return self.names(name)
+        found = self._json(name, text)
+        if not isinstance(found, dict) or not all(isinstance(each, str) and each for each in found.values()):
+            raise _wrong(name, text, 'names, as in u,v or {"u": "u_ms", "v": "v_ms"}')
+        return found
+
+    def number_or_mapping(self, name: str) -> float | dict[str, float] | None:
+        """Return an option that is a number, or a JSON object from names to numbers."""
+        text = self.text(name)
+        if text is None:
+            return None
+        found = self._json(name, text)
+        if _is_number(found):
+            return float(found)
+        if isinstance(found, dict) and all(map(_is_number, found.values())):
+            return {key: float(each) for key, each in found.items()}
+        raise _wrong(name, text, 'a number, or a number for each dimension: {"lat": 0.01}')
+
+    def selection(self, name: str) -> dict[str, Any] | None:
+        """Return a selection: for each dimension a value, a list of values, or a range of them.
+
+        A range is a JSON object with ``start``, ``stop`` and ``step``, of which each may be left out.
+        """
+        text = self.text(name)
+        if text is None:
+            return None
+        found = self._json(name, text)
+        if not isinstance(found, dict):
+            raise _wrong(name, text, 'a JSON object by dimension: {"time": {"start": 0, "stop": 12}, "lat": 51.5}')
+        return {dimension: _selected(name, dimension, wanted) for dimension, wanted in found.items()}
+
+    def moment(self, name: str) -> datetime | None:
+        """Return an option that is a time with a time zone, in ISO 8601."""
+        text = self.text(name)
+        if text is None:
+            return None
+        try:
+            found = datetime.fromisoformat(text)
+        except ValueError:
+            found = None
+        if found is None or found.utcoffset() is None:
+            raise _wrong(name, text, "a time with a time zone: 2026-01-31T12:00:00+00:00")
+        return found
+
+    @staticmethod
+    def _json(name: str, text: str) -> Any:
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise InvalidInputError(f"option {name!r} is not JSON ({error}): {_short(text)}") from None
+
+
+def check_names(options: Mapping[str, str]) -> Given:
+    """Sort options, and check that all are known.
+
+    Raises
+    ------
+    InvalidInputError
+        If one is not, or holds a secret; the message never shows its value.
+    """
+    texts: dict[str, str] = {}
+    storage: dict[str, str] = {}
+    for key, value in options.items():
+        name = key.lower()
+        proper = _BY_BARE_NAME.get(_bare(name))
+        if name.startswith(_STORAGE):
+            storage[_storage_name(name)] = value
+        elif name in _OF_SPARK:
+            continue
+        elif proper is None or proper in _ELSEWHERE:
+            raise InvalidInputError(_refusal(name, proper))
+        elif proper in texts:
+            raise InvalidInputError(f"option {proper!r} is given twice, in two spellings: give it once")
+        else:
+            texts[proper] = value
+    return Given(texts, storage, any(name.lower() in _OF_SPARK for name in options))
+
+
+def check_use(given: Given, use: str) -> None:
+    """Check that all options are for what they are used for.
+
+    Raises
+    ------
+    InvalidInputError
+        If one is for something else, and would have no effect.
+    """
+    for name in given.texts:
+        if use not in _KNOWN[name]:
+            raise InvalidInputError(
+                f"option {name!r} has no effect in {use}, but in {' and '.join(sorted(_KNOWN[name]))}: leave it out"
+            )
+
+
+def is_for_writing(given: Given) -> bool:
+    """Tell whether there are options that only a write gets."""
+    return given.of_stream or any(_KNOWN[name] <= _WRITES for name in given.texts)
+
+
+def flag_of(name: str, text: str) -> bool:
+    """Return what a text says that is true or false."""
+    if text.lower() not in ("true", "false"):
+        raise _wrong(name, text, "true or false")
+    return text.lower() == "true"
+
+
+def _refusal(name: str, proper: str | None) -> str:
+    if proper is not None:
+        return f"there is no option {name!r}: {_ELSEWHERE[proper]}"
+    if _SECRET.search(name):
+        return f"option {name!r} looks like a credential: {_HOW_TO_GIVE_SECRETS}"
+    near = difflib.get_close_matches(name, [*_KNOWN, "storage.region", "storage.endpoint_url"], 3, 0.6)
+    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are {', '.join(sorted(_KNOWN))}"
+    return f"there is no option {name!r}: {hint}"
+
+
+def _storage_name(name: str) -> str:
+    found = name.removeprefix(_STORAGE)
+    if _SECRET.search(found):
+        raise InvalidInputError(f"option {name!r} looks like a credential: {_HOW_TO_GIVE_SECRETS}")
+    return found
+
+
+def _selected(option: str, dimension: str, wanted: Any) -> Any:
+    if isinstance(wanted, dict):
+        unknown = set(wanted) - {"start", "stop", "step"}
+        if unknown or not wanted:
+            raise InvalidInputError(
+                f"option {option!r} selects along {dimension!r} with {sorted(wanted)}: a range has start, stop and step"
+            )
+        return slice(wanted.get("start"), wanted.get("stop"), wanted.get("step"))
+    items = wanted if isinstance(wanted, list) else [wanted]
+    if not all(isinstance(item, int | float | str) for item in items):
+        raise InvalidInputError(
+            f"option {option!r} selects along {dimension!r} with {_short(json.dumps(wanted))}: give a value, a list of "
+            'values, or a range such as {"start": 0, "stop": 12}'
+        )
+    return wanted
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _wrong(name: str, text: str, wanted: str) -> InvalidInputError:
+    return InvalidInputError(f"option {name!r} is {_short(text)}, and must be {wanted}")
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 200 else text[:200] + " ...")
