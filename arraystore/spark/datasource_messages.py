@@ -1,0 +1,144 @@
+"""What tasks of a write of the data source send to its commit: plain values in bytes.
+
+Spark pickles the objects that carry these bytes, on its own account; nothing of what is in them is unpickled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgpack
+from pyspark.sql.datasource import WriterCommitMessage
+
+from arraystore.errors import FormatError
+from arraystore.session_homes import SessionHome
+from arraystore.session_pickle import Pin
+from arraystore.spark.jobs import Outcome, unpack_report
+
+if TYPE_CHECKING:
+    from arraystore.context import Context
+
+__all__ = ["TaskMessage", "home_in", "message_of", "outcomes_of", "queries_of"]
+
+_NAME = "message of a task"
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class TaskMessage(WriterCommitMessage):
+    """What one task did.
+
+    Parameters
+    ----------
+    data
+        See `message_of`.
+    """
+
+    data: bytes
+
+
+def message_of(row: tuple[int, int, bytes, bytes], home: SessionHome, query: str | None) -> TaskMessage:
+    """Return the message of a task.
+
+    Parameters
+    ----------
+    row
+        What `Attempt.outcome` returned.
+    home
+        Where its changes are to be merged: the commit of a stream sees nothing but messages.
+    query
+        Id of the streaming query, if it is one.
+    """
+    return TaskMessage(_packed(_VERSION, *row, _plain(home), query))
+
+
+def outcomes_of(messages: Sequence[object]) -> list[Outcome]:
+    """Return what tasks did.
+
+    Raises
+    ------
+    FormatError
+        If a message is missing or damaged.
+    """
+    found = []
+    for fields in map(_fields, messages):
+        task, attempt, delivery, report = fields[:4]
+        if type(task) is not int or type(attempt) is not int or not isinstance(delivery, bytes):
+            raise FormatError(_NAME, "it tells no task")
+        if not isinstance(report, bytes):
+            raise FormatError(_NAME, "it has no report")
+        found.append(Outcome(task, attempt, delivery, unpack_report(report)))
+    return found
+
+
+def home_in(messages: Sequence[object], context: Context, branch: str) -> SessionHome:
+    """Return where the tasks say that their changes are to be merged.
+
+    Parameters
+    ----------
+    context
+        Of the repository.
+    branch
+        That they must agree upon.
+
+    Raises
+    ------
+    FormatError
+        If they do not agree.
+    """
+    named = {_fields(message)[4] for message in messages}
+    if len(named) != 1:
+        raise FormatError(_NAME, f"{len(named)} sessions are named where all tasks of a batch write for one")
+    match named.pop():
+        case (str() as of, str() as pinned, int() as sequence, hint, bytes() as snapshot, bytes() as identifier) if (
+            of == branch and _is_hint(hint)
+        ):
+            return SessionHome(Pin(context, pinned, sequence, hint, snapshot), branch, identifier)
+        case _:
+            raise FormatError(_NAME, f"it names no session of branch {branch!r}")
+
+
+def queries_of(messages: Sequence[object]) -> set[str | None]:
+    """Return the ids of the streaming queries that messages name.
+
+    Raises
+    ------
+    FormatError
+        If one is no text.
+    """
+    found = {_fields(message)[5] for message in messages}
+    if not all(isinstance(query, str | None) for query in found):
+        raise FormatError(_NAME, "it names no query")
+    return found
+
+
+def _plain(home: SessionHome) -> tuple[Any, ...]:
+    pin = home.pin
+    return home.branch, pin.branch, pin.sequence, pin.hint, pin.snapshot, home.identifier
+
+
+def _is_hint(hint: Any) -> bool:
+    return hint is None or (
+        isinstance(hint, tuple) and len(hint) == 2 and type(hint[0]) is int and isinstance(hint[1], bytes)
+    )
+
+
+def _packed(*values: Any) -> bytes:
+    found = msgpack.packb(values, use_bin_type=True)
+    assert isinstance(found, bytes)
+    return found
+
+
+def _fields(message: object) -> tuple[Any, ...]:
+    """Return task, attempt, delivery, report, home and query."""
+    if not isinstance(message, TaskMessage) or not isinstance(message.data, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise FormatError(_NAME, "it is missing, or of another program")
+    try:
+        found = msgpack.unpackb(message.data, use_list=False, raw=False, max_ext_len=0)
+    except Exception as error:
+        raise FormatError(_NAME, f"cannot be read ({type(error).__name__})") from error
+    if not isinstance(found, tuple) or len(found) != 7 or found[0] != _VERSION:
+        raise FormatError(_NAME, "it is of another release")
+    return found[1:]

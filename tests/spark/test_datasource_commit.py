@@ -1,0 +1,286 @@
+"""The commit of a data source, which Spark runs in a process of its own with nothing but messages."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import msgpack
+import numpy as np
+import pytest
+import zarr
+
+from arraystore import Repository, Session, local_filesystem_storage
+from arraystore.errors import FormatError, MergeConflictError, RebaseFailedError, StorageError
+from arraystore.session_homes import SessionHome, home_of
+from arraystore.spark.datasource_commit import commit_job, commit_stream_batch, merge_all
+from arraystore.spark.datasource_messages import TaskMessage, home_in, message_of, outcomes_of, queries_of
+from arraystore.spark.datasource_options import Place
+from arraystore.spark.deliveries import deliver
+from arraystore.spark.jobs import pack_report, ticket_of
+from arraystore.stream_progress import last_batch
+
+SHAPE = (8, 6)
+BEFORE = np.arange(48, dtype="i4").reshape(SHAPE)
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Repository:
+    """An array of 4 x 2 chunks; the last two chunks were never written."""
+    repo = Repository.create(local_filesystem_storage(tmp_path, fsync=False))
+    with repo.transaction("main", message="begin") as store:
+        array = zarr.create_array(store, name="a", shape=SHAPE, chunks=(2, 3), dtype="i4", fill_value=-1)
+        array[:6] = BEFORE[:6]
+    return repo
+
+
+class Planned:
+    """What Spark's planner has: a session, of which tasks get forks, and the home of these."""
+
+    def __init__(self, repo: Repository) -> None:
+        self.session = repo.writable_session("main")
+        self.ticket = ticket_of(self.session)
+        self.home = home_of(self.session)
+
+    def task(self, number: int, region: tuple[slice, ...], value: int) -> TaskMessage:
+        fork = pickle.loads(self.ticket)
+        zarr.open_array(fork.store, path="a", mode="r+")[region] = value
+        return message_of((number, 0, deliver(fork), pack_report({"rows": 6})), self.home, "query-1")
+
+
+def place_of(repo: Repository) -> Place:
+    return Place(repo.storage.location.removeprefix("file://"))
+
+
+def values(repo: Repository) -> np.ndarray:
+    return zarr.open_array(repo.readonly_session("main").store, path="a", mode="r")[:]
+
+
+def messages(repo: Repository) -> list[str]:
+    return [snapshot.message for snapshot in repo.ancestry(branch="main")]
+
+
+def expected(**rows: int) -> np.ndarray:
+    found = np.full(SHAPE, -1, dtype="i4")
+    found[:6] = BEFORE[:6]
+    return found
+
+
+def test_what_tasks_wrote_gets_into_one_commit_through_messages_alone(repo: Repository):
+    planned = Planned(repo)
+    sent = [planned.task(0, np.s_[0:2, :], 100), planned.task(1, np.s_[6:8, 0:3], 200)]
+
+    home = home_in(sent, Repository.open(repo.storage).context, "main")
+    session = home.open()
+    merge_all(session, outcomes_of(sent), ["a"], overwrite=False)
+    commit_job(session, place_of(repo), "job-1", "write", {"spark.rows": 12})
+
+    wanted = expected()
+    wanted[0:2], wanted[6:8, 0:3] = 100, 200
+    assert np.array_equal(values(repo), wanted)
+    newest = next(iter(repo.ancestry(branch="main")))
+    assert newest.metadata == {"spark.rows": 12, "spark.job": "job-1"}
+    assert queries_of(sent) == {"query-1"}
+
+
+def test_overwriting_keeps_nothing_of_what_the_array_held(repo: Repository):
+    planned = Planned(repo)
+    sent = [planned.task(0, np.s_[0:2, 0:3], 100), planned.task(1, np.s_[6:8, 0:3], 200)]
+
+    session = planned.home.open()
+    merge_all(session, outcomes_of(sent), ["a"], overwrite=True)
+    commit_job(session, place_of(repo), "job-1", "overwrite", {})
+
+    wanted = np.full(SHAPE, -1, dtype="i4")
+    wanted[0:2, 0:3], wanted[6:8, 0:3] = 100, 200
+    assert np.array_equal(values(repo), wanted)
+    assert messages(repo)[0] == "overwrite"
+    assert len(repo.readonly_session("main").chunk_coordinates("a")) == 2
+
+
+def test_overwriting_with_nothing_leaves_nothing(repo: Repository):
+    session = Planned(repo).home.open()
+
+    merge_all(session, [], ["a"], overwrite=True)
+    commit_job(session, place_of(repo), "job-1", "overwrite", {})
+
+    assert np.array_equal(values(repo), np.full(SHAPE, -1, dtype="i4"))
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_chunk_of_two_tasks_is_refused_with_the_remedy(repo: Repository, overwrite: bool):
+    planned = Planned(repo)
+    sent = [planned.task(0, np.s_[0:1, 0:1], 100), planned.task(1, np.s_[1:2, 0:1], 200)]
+    session = planned.home.open()
+
+    with pytest.raises(MergeConflictError, match="repartition_by_chunk") as caught:
+        merge_all(session, outcomes_of(sent), ["a"], overwrite=overwrite)
+
+    assert caught.value.chunks == ((0, 0),)
+    assert not session.has_uncommitted_changes
+
+
+def test_a_commit_that_is_called_again_finds_that_it_is_done(repo: Repository):
+    planned = Planned(repo)
+    sent = [planned.task(0, np.s_[0:2, :], 100)]
+
+    for _ in range(3):
+        session = planned.home.open()
+        merge_all(session, outcomes_of(sent), ["a"], overwrite=False)
+        commit_job(session, place_of(repo), "job-1", "write", {})
+
+    assert messages(repo)[:2] == ["write", "begin"]
+
+
+def test_a_commit_goes_on_top_of_others_and_is_still_found(repo: Repository):
+    planned = Planned(repo)
+    sent = [planned.task(0, np.s_[0:2, :], 100)]
+    with repo.transaction("main", message="elsewhere") as store:
+        zarr.open_array(store, path="a", mode="r+")[4:6] = 7
+
+    for _ in range(2):
+        session = planned.home.open()
+        merge_all(session, outcomes_of(sent), ["a"], overwrite=False)
+        commit_job(session, place_of(repo), "job-1", "write", {})
+
+    wanted = expected()
+    wanted[0:2], wanted[4:6] = 100, 7
+    assert np.array_equal(values(repo), wanted)
+    assert messages(repo)[:3] == ["write", "elsewhere", "begin"]
+
+
+def test_a_collision_with_another_commit_is_a_conflict(repo: Repository):
+    planned = Planned(repo)
+    sent = [planned.task(0, np.s_[0:2, :], 100)]
+    with repo.transaction("main", message="same chunk") as store:
+        zarr.open_array(store, path="a", mode="r+")[0:2] = 7
+    session = planned.home.open()
+    merge_all(session, outcomes_of(sent), ["a"], overwrite=False)
+
+    with pytest.raises(RebaseFailedError):
+        commit_job(session, place_of(repo), "job-1", "write", {})
+
+    assert messages(repo)[0] == "same chunk"
+
+
+def test_overwriting_collides_with_whoever_wrote_a_chunk_that_it_drops(repo: Repository):
+    planned = Planned(repo)
+    sent = [planned.task(0, np.s_[6:8, :], 100)]
+    with repo.transaction("main", message="elsewhere") as store:
+        zarr.open_array(store, path="a", mode="r+")[0:2] = 7
+    session = planned.home.open()
+    merge_all(session, outcomes_of(sent), ["a"], overwrite=True)
+
+    with pytest.raises(RebaseFailedError):
+        commit_job(session, place_of(repo), "job-1", "overwrite", {})
+
+
+def test_a_commit_whose_answer_gets_lost_is_asked_again(repo: Repository, monkeypatch: pytest.MonkeyPatch):
+    planned = Planned(repo)
+    session = planned.home.open()
+    merge_all(session, outcomes_of([planned.task(0, np.s_[0:2, :], 100)]), ["a"], overwrite=False)
+    commit, calls = Session.commit, []
+
+    def loses_two_answers(self: Session, *arguments: object, **options: object) -> str:
+        calls.append(arguments)
+        if len(calls) < 3:
+            raise StorageError("the answer got lost")
+        return commit(self, *arguments, **options)
+
+    monkeypatch.setattr(Session, "commit", loses_two_answers)
+    commit_job(session, place_of(repo), "job-1", "write", {})
+
+    assert len(calls) == 3
+    assert messages(repo)[:2] == ["write", "begin"]
+
+
+def stream_batch(repo: Repository, planned: Planned, sent: list[TaskMessage], batch: int) -> None:
+    session = home_in(sent, repo.context, "main").open()
+    merge_all(session, outcomes_of(sent), ["a"], overwrite=False)
+    commit_stream_batch(session, repo, "s", batch, "query-1", "batch", {"spark.rows": 6}, restarted=False)
+
+
+def test_a_batch_of_a_stream_is_committed_with_its_number(repo: Repository):
+    planned = Planned(repo)
+
+    stream_batch(repo, planned, [planned.task(0, np.s_[0:2, :], 100)], 5)
+
+    session = repo.readonly_session("main")
+    assert last_batch(session, "s") == 5
+    newest = next(iter(repo.ancestry(branch="main")))
+    assert newest.metadata == {"spark.rows": 6, "spark.stream": "s", "spark.batch": 5}
+
+
+def test_of_two_drivers_that_commit_the_same_batch_one_finds_it_done(repo: Repository):
+    first, second = Planned(repo), Planned(repo)
+    rows = np.s_[0:2, :]
+
+    stream_batch(repo, first, [first.task(0, rows, 100)], 0)
+    stream_batch(repo, second, [second.task(0, rows, 100)], 0)
+
+    assert messages(repo)[:2] == ["batch", "begin"]
+
+
+def test_a_batch_that_collides_with_other_data_is_a_conflict(repo: Repository):
+    planned = Planned(repo)
+    with repo.transaction("main", message="same chunk") as store:
+        zarr.open_array(store, path="a", mode="r+")[0:2] = 7
+
+    with pytest.raises(RebaseFailedError):
+        stream_batch(repo, planned, [planned.task(0, np.s_[0:2, :], 100)], 0)
+
+    assert last_batch(repo.readonly_session("main"), "s") is None
+
+
+def damaged(**changes: object) -> TaskMessage:
+    fields: dict[str, object] = {
+        "version": 1, "task": 0, "attempt": 0, "delivery": b"", "report": pack_report({}),
+        "home": ("main", "main", 1, None, b"s" * 12, b"i" * 12), "query": None,
+    }  # fmt: skip
+    return TaskMessage(msgpack.packb(list((fields | changes).values())))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        None,
+        "text",
+        TaskMessage(b""),
+        TaskMessage(b"\xc1"),
+        TaskMessage(pickle.dumps(("main",))),
+        TaskMessage(msgpack.packb([1, 2])),
+        damaged(version=2),
+        damaged(task="0"),
+        damaged(delivery="x"),
+        damaged(report=b"\xc1"),
+        damaged(report=None),
+    ],
+)
+def test_messages_that_no_task_wrote_are_refused(message: object):
+    with pytest.raises(FormatError):
+        outcomes_of([message])
+
+
+@pytest.mark.parametrize(
+    "homes",
+    [
+        (),
+        (("main", "main", 1, None, b"s", b"i"), ("main", "main", 2, None, b"s", b"i")),
+        (("dev", "main", 1, None, b"s", b"i"),),
+        (("main", "main", "1", None, b"s", b"i"),),
+        (("main", "main", 1, (1, "x"), b"s", b"i"),),
+        (None,),
+        ("main",),
+    ],
+)
+def test_tasks_must_agree_on_a_session_of_the_branch(homes: tuple[object, ...], repo: Repository):
+    with pytest.raises(FormatError):
+        home_in([damaged(home=home) for home in homes], repo.context, "main")
+
+
+def test_a_home_gets_through_messages_unchanged(repo: Repository):
+    planned = Planned(repo)
+    found = home_in([planned.task(0, np.s_[0:2, :], 1)], repo.context, "main")
+
+    assert isinstance(found, SessionHome)
+    assert found == planned.home
