@@ -15,6 +15,10 @@ from benchmarks.cases import (
     rebasing,
     references,
     requests,
+    spark_changes,
+    spark_objects,
+    spark_regions,
+    spark_rows,
 )
 from benchmarks.results import CaseResult
 from benchmarks.setup import Setup
@@ -34,7 +38,26 @@ CASES: dict[str, Callable[[Setup], CaseResult]] = {
     "rebasing": rebasing.run,
     "forks": forks.run,
     "lifecycle": lifecycle.run,
+    "spark-rows": spark_rows.run,
+    "spark-regions": spark_regions.run,
+    "spark-changes": spark_changes.run,
+    "spark-objects": spark_objects.run,
 }
 
 NEED_SERVER = frozenset({"requests", "contention", "rebasing"})
-NEED_LOCAL = frozenset({"large", "history", "listing", "objects", "references", "forks", "processes", "lifecycle"})
+NEED_LOCAL = frozenset(
+    {
+        "large",
+        "history",
+        "listing",
+        "objects",
+        "references",
+        "forks",
+        "processes",
+        "lifecycle",
+        "spark-rows",
+        "spark-regions",
+        "spark-changes",
+        "spark-objects",
+    }
+)
