@@ -1,0 +1,128 @@
+"""For those who write their own ``rdd.mapPartitions``: a function gets a store, and a change set comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgpack
+
+from arraystore.errors import FormatError, InvalidInputError
+from arraystore.fork_session import ForkSession
+from arraystore.session import Session
+from arraystore.spark.jobs import Attempt, Outcome, merge_outcomes, ticket_of, unpack_report
+
+if TYPE_CHECKING:
+    from arraystore.store import ArrayStore
+
+__all__ = ["PartitionWriter", "map_partitions_writer"]
+
+Write = Callable[["ArrayStore", Iterator[Any]], Mapping[str, Any] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Items:
+    """Calls a function with the store of a fork and what is in the partition."""
+
+    function: Write
+
+    def __call__(self, fork: ForkSession, items: Iterator[Any]) -> Mapping[str, Any]:
+        return self.function(fork.store, items) or {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Partition:
+    """What ``mapPartitions`` calls on executors; pickles small."""
+
+    attempt: Attempt
+
+    def __call__(self, items: Iterable[Any]) -> Iterator[bytes]:
+        packed = msgpack.packb(self.attempt.outcome(iter(items)), use_bin_type=True)
+        assert isinstance(packed, bytes)
+        yield packed
+
+
+class PartitionWriter:
+    """Makes functions for ``rdd.mapPartitions`` that write to a session, and merges what they return.
+
+    Comes from `map_partitions_writer`.
+
+    Parameters
+    ----------
+    session
+        The writable session.
+    """
+
+    def __init__(self, session: Session) -> None:
+        session.check_writable()
+        self._session = session
+
+    def __call__(self, function: Write) -> Callable[[Iterable[Any]], Iterator[bytes]]:
+        """Return a function for ``rdd.mapPartitions``.
+
+        Parameters
+        ----------
+        function
+            ``function(store, items)`` writes what the items of a partition say through a Zarr store of its own, and may
+            return a mapping of plain values as a report.  Two partitions must not write the same chunk.
+
+        Returns
+        -------
+        callable
+            Yields one value for each partition, for `merge`.
+        """
+        return _Partition(Attempt(ticket_of(self._session), _Items(function)))
+
+    def merge(self, results: Iterable[bytes]) -> list[dict[str, Any]]:
+        """Bring home what the partitions wrote: all of it, or nothing.
+
+        Parameters
+        ----------
+        results
+            What ``rdd.mapPartitions(writer(function)).collect()`` returned.
+
+        Returns
+        -------
+        list of dict
+            What the functions returned, in the order of the partitions.
+
+        Raises
+        ------
+        MergeConflictError
+            If two partitions wrote the same chunk.
+        FormatError
+            If something else is given.
+        """
+        outcomes = sorted((_read(result) for result in results), key=lambda outcome: outcome.task)
+        merge_outcomes(self._session, outcomes)
+        return [outcome.report for outcome in outcomes]
+
+
+def map_partitions_writer(session: Session) -> PartitionWriter:
+    """Return what writes to a session from ``rdd.mapPartitions``; nothing is committed.
+
+    ::
+
+        writer = map_partitions_writer(session)
+        results = rdd.mapPartitions(writer(function)).collect()
+        writer.merge(results)
+        session.commit("...")
+    """
+    return PartitionWriter(session)
+
+
+def _read(result: bytes) -> Outcome:
+    if not isinstance(result, bytes | bytearray):
+        raise InvalidInputError(
+            f"{type(result).__name__} is not what a partition returns: pass what collect() of mapPartitions returned"
+        )
+    try:
+        found = msgpack.unpackb(bytes(result), use_list=False, raw=False, max_ext_len=0)
+    except Exception as error:
+        raise FormatError("result of a partition", f"cannot be read ({type(error).__name__})") from error
+    match found:
+        case (int() as task, int() as attempt, bytes() as delivery, bytes() as report):
+            return Outcome(task, attempt, delivery, unpack_report(report))
+        case _:
+            raise FormatError("result of a partition", "has not the parts of one")

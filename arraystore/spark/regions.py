@@ -1,0 +1,296 @@
+"""Regions of an array: which chunks they touch, which of them have to go to the same task, and how they are dealt out.
+
+A region is a box of cells.  Two tasks must never write the same chunk, since each would write all of it.  So regions
+that cover whole chunks are free to go anywhere, and those that share a chunk go to one task together.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore.errors import InvalidInputError
+
+__all__ = [
+    "Align",
+    "Ownership",
+    "RegionLike",
+    "as_bounds",
+    "as_slices",
+    "cut_regions",
+    "deal",
+    "joined",
+    "ownership",
+    "region_text",
+]
+
+Int64s = npt.NDArray[np.int64]
+Align = Literal["own", "error"]
+RegionLike = Sequence[slice | int] | Mapping[str, slice | int] | slice | int
+
+_MOST_IN_A_CHUNK = 20_000
+"""Regions that may share a chunk: each of them reads, decodes, encodes and writes all of it."""
+_MOST_TOUCHED = 200_000_000
+
+
+def region_text(bounds: Int64s, dims: Sequence[str | None] | None = None) -> str:
+    """Return a region as a person would write it: ``time[0:60], lat[0:37]``."""
+    names = list(dims) if dims is not None else [None] * len(bounds)
+    return ", ".join(f"{name or ''}[{a}:{b}]" for name, (a, b) in zip(names, bounds.tolist(), strict=True)) or "()"
+
+
+def as_slices(bounds: Int64s) -> tuple[slice, ...]:
+    """Return the bounds of one region, shape (d, 2), as slices."""
+    return tuple(slice(a, b) for a, b in bounds.tolist())
+
+
+def as_bounds(
+    regions: Iterable[RegionLike] | Int64s, shape: Sequence[int], dims: Sequence[str | None] | None = None
+) -> Int64s:
+    """Return regions as bounds, shape (n, d, 2): first item, and the one after the last, along each dimension.
+
+    Parameters
+    ----------
+    regions
+        Tuples of slices or numbers, which may leave dimensions at the end out; mappings from names of dimensions; or an
+        array of bounds.
+    shape
+        Of the array, in items.
+    dims
+        Names of its dimensions.
+
+    Raises
+    ------
+    InvalidInputError
+        If a region has a step, no cells, or cells outside of the array.
+    """
+    ndim = len(shape)
+    if isinstance(regions, np.ndarray):
+        found = np.ascontiguousarray(regions, dtype=np.int64)
+        if regions.dtype.kind not in "iu" or found.ndim != 3 or found.shape[1:] != (ndim, 2):
+            raise InvalidInputError(
+                f"an array of regions has integers and the shape (regions, {ndim}, 2), not {regions.dtype} "
+                f"{regions.shape}"
+            )
+    else:
+        rows = [_row(region, shape, dims) for region in regions]
+        found = np.array(rows, dtype=np.int64).reshape(len(rows), ndim, 2)
+    bad = (found[..., 0] < 0) | (found[..., 1] > np.array(shape, dtype=np.int64)) | (found[..., 0] >= found[..., 1])
+    wrong = np.flatnonzero(bad.any(axis=1))
+    if len(wrong):
+        raise InvalidInputError(
+            f"region {region_text(found[wrong[0]], dims)} (number {wrong[0]}) is empty or not within the array, whose "
+            f"shape is {tuple(shape)}"
+        )
+    return found
+
+
+def _row(region: RegionLike, shape: Sequence[int], dims: Sequence[str | None] | None) -> list[tuple[int, int]]:
+    if isinstance(region, Mapping):
+        unknown = set(region) - set(dims or ())
+        if unknown:
+            raise InvalidInputError(f"region {region!r}: the array has no dimension {min(map(str, unknown))!r}")
+        parts: list[Any] = [region.get(str(name), slice(None)) for name in dims or ()]
+    else:
+        parts = list(region) if isinstance(region, Sequence) else [region]
+    if len(parts) > len(shape):
+        raise InvalidInputError(f"region {region!r} has {len(parts)} dimensions, and the array {len(shape)}")
+    parts += [slice(None)] * (len(shape) - len(parts))
+    return [_interval(part, size, region) for part, size in zip(parts, shape, strict=True)]
+
+
+def _interval(part: Any, size: int, region: RegionLike) -> tuple[int, int]:
+    if isinstance(part, slice):
+        if part.step not in (None, 1):
+            raise InvalidInputError(f"region {region!r} has a step; regions are boxes")
+        try:
+            start = 0 if part.start is None else operator.index(part.start)
+            stop = size if part.stop is None else operator.index(part.stop)
+        except TypeError:
+            raise InvalidInputError(f"region {region!r}: the ends of slices are whole numbers") from None
+        return start + size if start < 0 else start, stop + size if stop < 0 else stop
+    try:
+        at = operator.index(part)
+    except TypeError:
+        raise InvalidInputError(f"region {region!r}: {part!r} is neither a slice nor a number") from None
+    return (at + size, at + size + 1) if at < 0 else (at, at + 1)
+
+
+def cut_regions(shape: Sequence[int], unit: Sequence[int], itemsize: int, most_bytes: int) -> Int64s:
+    """Cut an array into regions of whole chunks of at most so many bytes, or of one chunk where that is larger.
+
+    Returns
+    -------
+    array
+        Bounds, shape (n, d, 2), in row-major order.
+    """
+    steps = [max(1, side) for side in unit]
+    for axis in reversed(range(len(steps))):
+        fitting = max(1, most_bytes // max(1, math.prod(steps) * itemsize))
+        steps[axis] *= min(fitting, max(1, -(-shape[axis] // steps[axis])))
+    starts = [np.arange(0, size, step, dtype=np.int64) for size, step in zip(shape, steps, strict=True)]
+    if not starts:
+        return np.empty((1, 0, 2), dtype=np.int64)
+    low = np.stack([axis.reshape(-1) for axis in np.meshgrid(*starts, indexing="ij")], axis=1)
+    high = np.minimum(low + np.array(steps, dtype=np.int64), np.array(shape, dtype=np.int64))
+    return np.stack([low, high], axis=2)
+
+
+@dataclass(frozen=True, eq=False)
+class Ownership:
+    """Which regions have to go to the same task.
+
+    Parameters
+    ----------
+    group
+        Number of the group of each region: the first region of it.
+    chunks
+        Chunks that are touched by all of them.
+    """
+
+    group: Int64s
+    chunks: int
+
+
+def ownership(
+    bounds: Int64s,
+    shape: Sequence[int],
+    unit: Sequence[int],
+    align: Align = "own",
+    dims: Sequence[str | None] | None = None,
+) -> Ownership:
+    """Find out which regions share chunks.
+
+    Parameters
+    ----------
+    bounds
+        Regions, shape (n, d, 2).
+    shape, unit
+        Of the array, and of what is written as a whole: its chunks, or its shards.
+    align
+        ``"error"`` refuses regions that do not cover whole chunks.
+    dims
+        Names of the dimensions, for errors.
+
+    Raises
+    ------
+    InvalidInputError
+        If two regions overlap, or one does not cover whole chunks though it has to.
+    """
+    sides = np.array(unit, dtype=np.int64)
+    if align == "error":
+        _check_aligned(bounds, np.array(shape, dtype=np.int64), sides, dims)
+    elif align != "own":
+        raise InvalidInputError(f"align={align!r}: it is 'own' or 'error'")
+    region, chunk = _touched(bounds, shape, sides)
+    order = np.argsort(chunk, kind="stable")
+    region, chunk = region[order], chunk[order]
+    same = chunk[1:] == chunk[:-1]
+    if not bool(same.any()):
+        return Ownership(np.arange(len(bounds), dtype=np.int64), len(chunk))
+    _check_overlap(bounds, region, chunk, dims)
+    group = _components(len(bounds), region[:-1][same], region[1:][same])
+    return Ownership(group, int(len(chunk) - same.sum()))
+
+
+def _check_aligned(bounds: Int64s, shape: Int64s, sides: Int64s, dims: Sequence[str | None] | None) -> None:
+    low, high = bounds[..., 0], bounds[..., 1]
+    ragged = ((low % sides != 0) | ((high % sides != 0) & (high != shape))).any(axis=1)
+    if bool(ragged.any()):
+        first = int(np.flatnonzero(ragged)[0])
+        raise InvalidInputError(
+            f"{int(ragged.sum())} of {len(bounds)} regions do not cover whole chunks of {tuple(sides.tolist())}, the "
+            f"first is {region_text(bounds[first], dims)} (number {first}): let regions begin and end where chunks do, "
+            "or pass align='own' to have those that share a chunk written by one task"
+        )
+
+
+def _touched(bounds: Int64s, shape: Sequence[int], sides: Int64s) -> tuple[Int64s, Int64s]:
+    """Return pairs of region and chunk, the chunk as its row-major number."""
+    low = bounds[..., 0] // sides
+    counts = -(-bounds[..., 1] // sides) - low
+    totals = counts.prod(axis=1, dtype=np.float64)
+    if totals.sum() > _MOST_TOUCHED:
+        raise InvalidInputError(
+            f"the regions touch {totals.sum():.0f} chunks; more than {_MOST_TOUCHED:,} in one job are not supported: "
+            "make chunks larger, or write in several jobs"
+        )
+    sizes = counts.prod(axis=1)
+    region = np.repeat(np.arange(len(bounds), dtype=np.int64), sizes)
+    rest = np.arange(len(region), dtype=np.int64) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    chunk = np.zeros(len(region), dtype=np.int64)
+    stride = 1
+    for axis in reversed(range(bounds.shape[1])):
+        width = counts[region, axis]
+        chunk += (low[region, axis] + rest % width) * stride
+        rest //= width
+        stride *= max(1, -(-int(shape[axis]) // int(sides[axis])))
+    return region, chunk
+
+
+def _check_overlap(bounds: Int64s, region: Int64s, chunk: Int64s, dims: Sequence[str | None] | None) -> None:
+    """Compare the regions of each chunk with each other, all chunks at a time."""
+    first = np.concatenate([[True], chunk[1:] != chunk[:-1]])
+    starts = np.flatnonzero(first)
+    sizes = np.diff(np.append(starts, len(chunk)))
+    most = int(sizes.max())
+    if most > _MOST_IN_A_CHUNK:
+        raise InvalidInputError(f"{most} regions share one chunk: make regions larger, or chunks smaller")
+    left = np.repeat(starts + sizes, sizes) - np.arange(len(chunk)) - 1
+    for distance in range(1, most):
+        a = np.flatnonzero(left >= distance)
+        one, other = region[a], region[a + distance]
+        apart = (bounds[one, :, 1] <= bounds[other, :, 0]) | (bounds[other, :, 1] <= bounds[one, :, 0])
+        shared = np.flatnonzero(~apart.any(axis=1))
+        if len(shared):
+            i, j = int(one[shared[0]]), int(other[shared[0]])
+            raise InvalidInputError(
+                f"regions {region_text(bounds[i], dims)} (number {i}) and {region_text(bounds[j], dims)} (number {j}) "
+                "overlap: which of them should count could not be told"
+            )
+
+
+def _components(count: int, one: Int64s, other: Int64s) -> Int64s:
+    """Return for each of so many things the first one that it is connected with."""
+    label = np.arange(count, dtype=np.int64)
+    while True:
+        before = label.copy()
+        least = np.minimum(label[one], label[other])
+        np.minimum.at(label, one, least)
+        np.minimum.at(label, other, least)
+        label = label[label]
+        if np.array_equal(label, before):
+            return label
+
+
+def joined(groups: Sequence[Int64s]) -> Int64s:
+    """Return groups in which those stay together that are together in any of several."""
+    count = len(groups[0])
+    return _components(count, np.tile(np.arange(count, dtype=np.int64), len(groups)), np.concatenate(groups))
+
+
+def deal(group: Int64s, weight: Int64s, tasks: int) -> list[Int64s]:
+    """Deal regions out to at most so many tasks of about the same weight, groups together, neighbours side by side.
+
+    Returns
+    -------
+    list of arrays
+        Numbers of the regions of each task; none is empty.
+    """
+    order = np.argsort(group, kind="stable")
+    labels, start = np.unique(group[order], return_index=True)
+    if not len(labels):
+        return []
+    heavy = np.add.reduceat(weight[order].astype(np.float64), start)
+    middle = np.cumsum(heavy) - heavy / 2
+    hands = min(tasks, len(labels))
+    hand = np.minimum(hands - 1, (middle * hands / max(1.0, float(heavy.sum()))).astype(np.int64))
+    of_region = np.repeat(hand, np.diff(np.append(start, len(order))))
+    edges = np.flatnonzero(np.diff(of_region)) + 1
+    return np.split(order, edges)
