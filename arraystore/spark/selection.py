@@ -1,0 +1,242 @@
+"""What of an array is read: positions along each dimension, the chunks that hold them, and boxes of such chunks.
+
+Everything is told in ranges and numpy columns: a selection of ten million chunks is a few numbers where they are
+dense, and never an object for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore.errors import InvalidInputError
+
+__all__ = ["Axis", "Boxes", "ChunkRuns", "Int64s", "Positions", "boxes_of", "check_names", "index_positions"]
+
+Int64s = npt.NDArray[np.int64]
+Positions = range | Int64s
+"""Positions along a dimension, rising: a range without gaps, or an array."""
+
+Boxes = Int64s
+"""Shape (n, dimensions, 2): ordinals of the first touched chunk along each dimension, and of the one past the last."""
+
+
+def index_positions(what: str, size: int, index: Any) -> Positions:
+    """Return the positions that an index means, as numpy understands it.
+
+    Parameters
+    ----------
+    what
+        Names the dimension in errors.
+    size
+        Of the dimension.
+    index
+        A whole number, a slice, whole numbers in any order, or a truth value for each position.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is no such thing, or out of bounds.
+    """
+    if isinstance(index, slice):
+        return _of_slice(what, size, index)
+    found = np.asarray(index)
+    if found.dtype.kind == "b":
+        if found.shape != (size,):
+            raise InvalidInputError(f"{what} has {size} positions, and the mask for it has shape {found.shape}")
+        return compact(np.flatnonzero(found))
+    if found.size == 0:
+        return range(0)
+    if found.dtype.kind not in "iu" or found.ndim > 1:
+        raise InvalidInputError(
+            f"{index!r} selects no positions of {what}: give a whole number, a slice, or a list of whole numbers"
+        )
+    positions = found.astype(np.int64).reshape(-1)
+    outside = (positions < -size) | (positions >= size)
+    if outside.any():
+        raise InvalidInputError(
+            f"{what} has {size} positions, and {int(positions[outside][0])} is not among them"
+            + (f", nor are {int(outside.sum()) - 1} more" if outside.sum() > 1 else "")
+        )
+    return compact(np.unique(np.where(positions < 0, positions + size, positions)))
+
+
+def _of_slice(what: str, size: int, index: slice) -> Positions:
+    for bound in (index.start, index.stop, index.step):
+        if bound is not None and not isinstance(bound, int | np.integer):
+            raise InvalidInputError(f"{what} is selected by position, and {index!r} has bounds that are none")
+    if index.step == 0:
+        raise InvalidInputError(f"the slice {index!r} of {what} has a step of 0")
+    found = range(*index.indices(size))
+    found = found if found.step > 0 else found[::-1]
+    if found.step == 1 or len(found) <= 1:
+        return range(found.start, found.start + len(found))
+    return np.arange(found.start, found.stop, found.step, dtype=np.int64)
+
+
+def compact(positions: Int64s) -> Positions:
+    """Return rising positions as a range, where they have no gaps."""
+    if len(positions) and positions[-1] - positions[0] + 1 != len(positions):
+        return positions
+    start = int(positions[0]) if len(positions) else 0
+    return range(start, start + len(positions))
+
+
+def check_names(option: str, selected: Mapping[str, Any], dims: Sequence[str]) -> None:
+    """Check that a selection names dimensions that there are.
+
+    Raises
+    ------
+    InvalidInputError
+        With those that there are.
+    """
+    for name in selected:
+        if name not in dims:
+            close = get_close_matches(str(name), dims, 1)
+            raise InvalidInputError(
+                f"{option} selects along {name!r}, but the dimensions are {', '.join(map(repr, dims)) or 'none'}"
+                + (f"; did you mean {close[0]!r}?" if close else "")
+            )
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What is selected along one dimension, and how chunks cut it.
+
+    Parameters
+    ----------
+    name, size
+        Of the dimension.
+    side
+        Of its chunks.
+    positions
+        That are selected.
+    """
+
+    name: str
+    size: int
+    side: int
+    positions: Positions
+
+    @cached_property
+    def touched(self) -> Positions:
+        """Coordinates of the chunks that hold selected positions, rising."""
+        if isinstance(self.positions, range):
+            if not self.positions:
+                return range(0)
+            return range(self.positions[0] // self.side, self.positions[-1] // self.side + 1)
+        return compact(np.unique(self.positions // self.side))
+
+    @property
+    def chunks(self) -> int:
+        """How many chunks hold selected positions."""
+        return len(self.touched)
+
+    def within(self, first: int, stop: int) -> tuple[int, int]:
+        """Return which of the selected positions lie in touched chunks: the ordinals of the first and past the last."""
+        lowest, beyond = int(self.touched[first]) * self.side, (int(self.touched[stop - 1]) + 1) * self.side
+        if isinstance(self.positions, range):
+            start = self.positions.start
+            return max(lowest - start, 0), min(beyond, self.positions.stop) - start
+        low, high = np.searchsorted(self.positions, [lowest, beyond])
+        return int(low), int(high)
+
+    def ordinals_of(self, coordinates: Int64s) -> Int64s:
+        """Return the ordinals of chunks among the touched ones, -1 for others."""
+        if isinstance(self.touched, range):
+            ordinals = coordinates - self.touched.start
+            return np.where((ordinals >= 0) & (ordinals < len(self.touched)), ordinals, -1)
+        if not len(self.touched):
+            return np.full(coordinates.shape, -1)
+        ordinals = np.minimum(np.searchsorted(self.touched, coordinates), len(self.touched) - 1)
+        return np.where(self.touched[ordinals] == coordinates, ordinals, -1)
+
+    def spans_of(self, starts: Int64s, stops: Int64s) -> tuple[Int64s, Int64s]:
+        """Return the touched chunks that stretches of positions overlap: ordinals of the first, and past the last."""
+        if isinstance(self.touched, range):
+            first, beyond = starts // self.side - self.touched.start, -(-stops // self.side) - self.touched.start
+            low, high = np.clip(first, 0, len(self.touched)), np.clip(beyond, 0, len(self.touched))
+        else:
+            low = np.searchsorted(self.touched, starts // self.side)
+            high = np.searchsorted(self.touched, -(-stops // self.side))
+        return low.astype(np.int64), np.maximum(low, high).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class ChunkRuns:
+    """Chunks by their numbers, counted in row-major order over those that are touched; as runs without gaps."""
+
+    starts: Int64s
+    lengths: Int64s
+
+    @classmethod
+    def up_to(cls, count: int) -> ChunkRuns:
+        """All chunks, of which there are so many."""
+        return cls(np.zeros(min(count, 1), np.int64), np.full(min(count, 1), count, np.int64))
+
+    @classmethod
+    def of(cls, numbers: Int64s) -> ChunkRuns:
+        """Some chunks; `numbers` rise."""
+        breaks = np.flatnonzero(np.diff(numbers, prepend=numbers[:1] - 2) != 1)
+        return cls(numbers[breaks], np.diff(breaks, append=len(numbers)))
+
+    def __len__(self) -> int:
+        return int(self.lengths.sum())
+
+    def between(self, start: int, stop: int) -> Int64s:
+        """Return the numbers of some of the chunks: from the `start`-th one on, up to the `stop`-th."""
+        ends = np.cumsum(self.lengths)
+        wanted = np.arange(start, stop, dtype=np.int64)
+        runs = np.searchsorted(ends, wanted, side="right")
+        return self.starts[runs] + wanted - (ends - self.lengths)[runs]
+
+
+def boxes_of(numbers: Int64s, shape: Sequence[int], most: int) -> Boxes:
+    """Join chunks into boxes, each of which is read at once.
+
+    Parameters
+    ----------
+    numbers
+        Of the chunks, rising, in row-major order of `shape`.
+    shape
+        How many chunks are touched along each dimension.
+    most
+        Chunks in a box.
+
+    Returns
+    -------
+    ndarray of int64
+        `Boxes`, which hold each of the chunks once, and no other.
+    """
+    places = np.stack(np.unravel_index(numbers, shape), axis=1) if shape else np.empty((len(numbers), 0), np.int64)
+    boxes = np.stack([places, places + 1], axis=2).astype(np.int64)
+    for axis in reversed(range(len(shape))):
+        if most <= 1 or len(boxes) <= 1:
+            break
+        boxes = _joined(boxes, axis, most)
+    return boxes
+
+
+def _joined(boxes: Boxes, axis: int, most: int) -> Boxes:
+    """Join boxes that differ along one dimension only, and are next to each other there."""
+    others = [number for number in range(boxes.shape[1]) if number != axis]
+    keys = [boxes[:, axis, 0], *(boxes[:, other, side] for other in reversed(others) for side in (1, 0))]
+    boxes = boxes[np.lexsort(keys)]
+    begins = np.ones(len(boxes), bool)
+    begins[1:] = boxes[1:, axis, 0] != boxes[:-1, axis, 1]
+    begins[1:] |= (boxes[1:, others] != boxes[:-1, others]).any(axis=(1, 2))
+    starts = np.flatnonzero(begins)
+    lengths = np.diff(starts, append=len(boxes))
+    # All boxes of a run are of one size, one chunk along this dimension, so as many of them fit.
+    size = np.prod(boxes[:, :, 1] - boxes[:, :, 0], axis=1)
+    at_once = np.maximum(most // size, 1)
+    firsts = np.flatnonzero((np.arange(len(boxes)) - np.repeat(starts, lengths)) % at_once == 0)
+    joined = boxes[firsts]
+    joined[:, axis, 1] = boxes[np.append(firsts[1:], len(boxes)) - 1, axis, 1]
+    return joined

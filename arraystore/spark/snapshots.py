@@ -1,0 +1,102 @@
+"""From a repository and a ref to a session that stays on one snapshot."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from arraystore.errors import InvalidInputError, RefNotFoundError, SnapshotExpiredError, SnapshotNotFoundError
+from arraystore.repository import Repository
+from arraystore.session import Session
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    Source: TypeAlias = Repository | Session | str | os.PathLike[str]
+
+__all__ = ["open_repository", "pinned_session"]
+
+
+def open_repository(place: Repository | str | os.PathLike[str]) -> Repository:
+    """Return a repository that is given as such, or by its path or URL.
+
+    Raises
+    ------
+    RepositoryNotFoundError
+        If there is none.
+    """
+    if isinstance(place, Repository):
+        return place
+    if not isinstance(place, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance] - callers without types
+        raise InvalidInputError(f"a repository is a Repository, or the path or URL of one, not {type(place).__name__}")
+    from arraystore.storage import storage_from_url
+
+    return Repository.open(storage_from_url(place))
+
+
+def pinned_session(
+    source: Source,
+    *,
+    branch: str | None = None,
+    tag: str | None = None,
+    snapshot_id: str | None = None,
+    ref: str | None = None,
+    as_of: datetime | None = None,
+) -> Session:
+    """Return a session on one snapshot: whatever is committed later, what it shows stays the same.
+
+    Parameters
+    ----------
+    source
+        A repository, its path or URL, or a session.  A session is taken as it is, with what is uncommitted in it.
+    branch, tag, snapshot_id
+        At most one of them; branch ``"main"`` where there is none.
+    ref
+        In their place: the name of a branch, else of a tag, else the id of a snapshot.
+    as_of
+        With a branch: its newest snapshot that was written at this time or before.
+
+    Raises
+    ------
+    InvalidInputError
+        If more than one is given, or a name is that of a branch and of a tag.
+    RefNotFoundError, SnapshotNotFoundError
+        If there is none.
+    """
+    given = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "ref": ref}
+    named = [name for name, value in given.items() if value is not None]
+    if isinstance(source, Session):
+        if named or as_of is not None:
+            named += ["as_of"] * (as_of is not None)
+            raise InvalidInputError(
+                f"a session shows one snapshot, so {' and '.join(named)} cannot be chosen: pass the repository instead"
+            )
+        return source
+    if len(named) > 1:
+        raise InvalidInputError(f"{' and '.join(named)} are given: one of them names the snapshot")
+    repo = open_repository(source)
+    if ref is not None:
+        branch, tag, snapshot_id = _resolved(repo, ref)
+    if branch is None and tag is None and snapshot_id is None:
+        branch = "main"
+    return repo.readonly_session(branch, tag=tag, snapshot_id=snapshot_id, as_of=as_of)
+
+
+def _resolved(repo: Repository, ref: str) -> tuple[str | None, str | None, str | None]:
+    """Return which branch, tag or snapshot a name stands for."""
+    is_branch, is_tag = ref in repo.list_branches(), ref in repo.list_tags()
+    if is_branch and is_tag:
+        raise InvalidInputError(f"{ref!r} is a branch and a tag: say branch={ref!r} or tag={ref!r}")
+    if is_branch:
+        return ref, None, None
+    if is_tag:
+        return None, ref, None
+    try:
+        repo.lookup_snapshot(ref)
+    except SnapshotExpiredError:
+        raise
+    except (SnapshotNotFoundError, InvalidInputError):
+        known = ", ".join(repr(name) for name in [*sorted(repo.list_branches()), *sorted(repo.list_tags())][:20])
+        raise RefNotFoundError(f"there is no branch, tag or snapshot {ref!r}, but {known}") from None
+    return None, None, ref
