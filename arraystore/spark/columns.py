@@ -1,0 +1,227 @@
+"""Columns of a DataFrame as NumPy arrays of the type that an array has.
+
+What can be told from the types alone is refused before a job starts.  What only a value tells (a number that is too
+large for the array's type) is marked, value by value, and counted by the task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore.errors import InvalidInputError
+from arraystore.spark.clock import Clock, clock_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+__all__ = ["INTEGERS", "TIMES", "Read", "ValueColumn", "column_kind", "microseconds", "quoted", "raw", "value_column"]
+
+Array = npt.NDArray[Any]
+Mask = npt.NDArray[np.bool_]
+
+INTEGERS = {"byte": "i1", "short": "i2", "integer": "i4", "long": "i8"}
+_NUMBERS = {**INTEGERS, "float": "f4", "double": "f8", "boolean": "?"}
+TIMES = frozenset({"timestamp", "timestamp_ntz", "date"})
+_TEXTS = frozenset({"string", "char", "varchar"})
+_DAY = 86_400_000_000
+
+
+def quoted(name: str) -> str:
+    """Return the name of a column as Spark SQL takes it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def column_kind(schema: StructType, column: str, role: str) -> str:
+    """Return the name of the type of a column.
+
+    Parameters
+    ----------
+    role
+        Says in an error what the column is for.
+
+    Raises
+    ------
+    InvalidInputError
+        If there is no such column, or more than one.
+    """
+    found = [field for field in schema.fields if field.name == column]
+    if len(found) != 1:
+        names = ", ".join(map(repr, schema.names)) or "none"
+        which = "no column" if not found else "more than one column"
+        raise InvalidInputError(f"{role}: the DataFrame has {which} {column!r}; its columns are {names}")
+    return found[0].dataType.typeName()
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Values of one batch.
+
+    Parameters
+    ----------
+    values
+        Shape (rows,), of the type of the array.
+    absent
+        Where there is no value; None where there are all.
+    unfit
+        Where the value does not fit the type; None where all do.
+    """
+
+    values: Array
+    absent: Mask | None
+    unfit: Mask | None
+
+
+@dataclass(frozen=True)
+class ValueColumn:
+    """A column that goes into an array.
+
+    Parameters
+    ----------
+    column
+        Name of the column.
+    kind
+        Name of its type in Spark.
+    dtype
+        Type of the array, as text where NumPy can read it again.
+    clock
+        How the array counts time, if the column holds instants and the array numbers.
+    """
+
+    column: str
+    kind: str
+    dtype: np.dtype[Any]
+    clock: Clock | None = None
+
+    def read(self, array: pa.Array) -> Read:
+        """Return the values of a column of a batch."""
+        values, absent = raw(array, self.kind)
+        if self.kind in TIMES:
+            found, unfit = self._times(microseconds(values, self.kind))
+        elif self.dtype.kind in "TUSO":
+            found, unfit = self._texts(array, values)
+        else:
+            found, unfit = _numbers(values, self.dtype)
+        if unfit is not None and absent is not None:
+            unfit &= ~absent
+        return Read(found, absent, unfit if unfit is not None and unfit.any() else None)
+
+    def _times(self, instants: npt.NDArray[np.int64]) -> tuple[Array, Mask | None]:
+        if self.clock is not None:
+            found, told = self.clock.from_microseconds(instants, self.dtype)
+            return found, ~told
+        limits = _reach(self.dtype)
+        far = (instants < limits[0]) | (instants > limits[1])
+        given = np.where(far, 0, instants).view("M8[us]")
+        found = given.astype(self.dtype)
+        return found, far | (found.astype("M8[us]") != given)
+
+    def _texts(self, array: pa.Array, values: Array) -> tuple[Array, Mask | None]:
+        import pyarrow.compute as pc
+
+        if self.dtype.kind not in "US":
+            return values.astype(self.dtype), None
+        size = self.dtype.itemsize // (4 if self.dtype.kind == "U" else 1)
+        length = pc.utf8_length(array) if self.dtype.kind == "U" else pc.binary_length(array)
+        unfit = length.fill_null(0).to_numpy(zero_copy_only=False) > size
+        return values.astype(self.dtype), unfit
+
+
+def _reach(dtype: np.dtype[Any]) -> tuple[int, int]:
+    """Return the least and the last microsecond that a datetime64 type can tell."""
+    unit, count = np.datetime_data(dtype)
+    finer = {"ns": 10**3, "ps": 10**6, "fs": 10**9, "as": 10**12}.get(unit)
+    most = 2**63 - 1 if finer is None else (2**63 - 1) * count // finer
+    return -most, most
+
+
+def raw(array: pa.Array, kind: str) -> tuple[Array, Mask | None]:
+    """Return the values of an Arrow array as they are, and where there are none.
+
+    Numbers are not copied; instants come as their numbers, texts as Python strings.
+    """
+    import pyarrow as pa
+
+    absent: Mask | None = None
+    if array.null_count:
+        absent = array.is_null().to_numpy(zero_copy_only=False)
+    if kind in TIMES:
+        array = array.view(pa.int32() if kind == "date" else pa.int64())
+    if absent is not None:
+        array = array.fill_null(
+            "" if kind in _TEXTS else b"" if kind == "binary" else False if kind == "boolean" else 0
+        )
+    return array.to_numpy(zero_copy_only=False), absent
+
+
+def microseconds(values: Array, kind: str) -> npt.NDArray[np.int64]:
+    """Return instants since 1970 in microseconds: of days for dates, which begin at midnight UTC."""
+    return values.astype(np.int64) * _DAY if kind == "date" else values.astype(np.int64, copy=False)
+
+
+def _numbers(values: Array, dtype: np.dtype[Any]) -> tuple[Array, Mask | None]:
+    if values.dtype == dtype:
+        return values, None
+    if dtype.kind in "iu" and values.dtype.kind == "i" and not np.can_cast(values.dtype, dtype, "safe"):
+        limits = np.iinfo(dtype)
+        low, high = int(limits.min), min(int(limits.max), 2**63 - 1)
+        if len(values) and (values.min() < low or values.max() > high):
+            unfit = (values < low) | (values > high)
+            return np.where(unfit, 0, values).astype(dtype), unfit
+    if dtype.kind == "f" and values.dtype.kind in "if" and dtype.itemsize < 8:
+        with np.errstate(over="ignore"):
+            found = values.astype(dtype)
+        unfit = np.isinf(found)
+        return found, unfit & np.isfinite(values) if unfit.any() else None
+    return values.astype(dtype), None
+
+
+def value_column(
+    schema: StructType, column: str, what: str, dtype: np.dtype[Any], attrs: Mapping[str, Any]
+) -> ValueColumn:
+    """Return how a column goes into an array.
+
+    Parameters
+    ----------
+    what
+        Names the array in errors.
+    dtype, attrs
+        Of the array.
+
+    Raises
+    ------
+    InvalidInputError
+        If values of its type cannot be those of the array.
+    """
+    kind = column_kind(schema, column, f"the values of {what}")
+    refused = InvalidInputError(
+        f"{what} holds {dtype}, and column {column!r} is of type {kind}: {_remedy(kind, dtype)}"
+    )
+    if kind in TIMES:
+        clock = clock_of(what, attrs) if dtype.kind in "iuf" else None
+        if clock is None and dtype.kind != "M":
+            raise refused
+        return ValueColumn(column, kind, dtype, clock)
+    if kind in _NUMBERS:
+        given = np.dtype(_NUMBERS[kind])
+        # Spark has no unsigned numbers: signed ones stand for them, and each is checked.
+        fits = dtype.kind in "iufb?" and (
+            np.can_cast(given, dtype, "same_kind") or (given.kind == "i" and dtype.kind == "u")
+        )
+    else:
+        fits = (kind in _TEXTS and dtype.kind in "TUO") or (kind == "binary" and dtype.kind in "SO")
+    if not fits:
+        raise refused
+    return ValueColumn(column, kind, dtype)
+
+
+def _remedy(kind: str, dtype: np.dtype[Any]) -> str:
+    if kind in TIMES and dtype.kind in "iuf":
+        return "give the array the attribute units ('seconds since 1970-01-01'), or cast the column to a number"
+    wanted = {"i": "long", "u": "long", "f": "double", "b": "boolean", "M": "timestamp", "S": "binary"}
+    return f"cast the column to {wanted.get(dtype.kind, 'string')} first"

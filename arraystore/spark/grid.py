@@ -1,0 +1,230 @@
+"""The geometry of an array as plain numbers: which chunk a cell is in, where it is there, and which task owns it.
+
+Cells are known by their *position*: number of the chunk (in C order) × cells of a chunk + place in the chunk (in C
+order).  One integer says all, and Spark computes it by itself, so that a shuffled row carries nothing else than it and
+the values.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore.errors import InvalidInputError
+
+__all__ = ["MISSING", "NOWHERE", "Grid", "Int64s", "Owners", "flaw"]
+
+Int64s = npt.NDArray[np.int64]
+
+NOWHERE = -1
+"""In place of an index: the row names a place outside of the array, or a label that the array does not have."""
+
+MISSING = -2
+"""In place of an index: the row has no value in the column of the dimension."""
+
+_RUN_BYTES = 1 << 20
+"""Neighbouring chunks of so many bytes in all go to the same task: few packs, and still balanced for small inputs."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Shape and chunks of an array.
+
+    Parameters
+    ----------
+    shape
+        Of the array.
+    chunk
+        Shape of what is written whole: a shard where there are shards, else a chunk.
+    """
+
+    shape: tuple[int, ...]
+    chunk: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if self.cells * self.chunks >= 2**62:
+            raise InvalidInputError(f"an array of shape {self.shape} has more cells than can be numbered")
+
+    @cached_property
+    def counts(self) -> tuple[int, ...]:
+        """Number of chunks along each dimension."""
+        return tuple(-(-n // c) for n, c in zip(self.shape, self.chunk, strict=True))
+
+    @cached_property
+    def chunks(self) -> int:
+        """Number of all chunks."""
+        return math.prod(self.counts)
+
+    @cached_property
+    def cells(self) -> int:
+        """Cells of a chunk, those outside of the array included."""
+        return math.prod(self.chunk)
+
+    @cached_property
+    def chunk_strides(self) -> tuple[int, ...]:
+        """What a step to the next chunk along each dimension adds to the number of the chunk."""
+        return _strides(self.counts)
+
+    @cached_property
+    def cell_strides(self) -> tuple[int, ...]:
+        """What a step to the next cell along each dimension adds to the place within the chunk."""
+        return _strides(self.chunk)
+
+    def positions(self, indices: Sequence[Int64s]) -> Int64s:
+        """Return the positions of cells, or what is wrong with them.
+
+        Parameters
+        ----------
+        indices
+            For each dimension one index for each cell, or `NOWHERE`, or `MISSING`.
+
+        Returns
+        -------
+        ndarray of int64
+            Positions; a negative one, which `flaw` explains, where there is no index for some dimension.
+        """
+        found = np.zeros(len(indices[0]), np.int64)
+        for index, chunk, chunk_stride, cell_stride in zip(
+            indices, self.chunk, self.chunk_strides, self.cell_strides, strict=True
+        ):
+            found += index * cell_stride
+            over = chunk_stride * self.cells - chunk * cell_stride
+            if over:
+                found += (index // chunk) * over
+        for axis in reversed(range(len(indices))):  # the first dimension with a flaw is the one that is told
+            least = indices[axis].min() if len(found) else 0
+            if least < 0:
+                flawed = indices[axis] < 0
+                found[flawed] = _flaw_codes(axis, indices[axis][flawed])
+        return found
+
+    def position_sql(self, names: Sequence[str]) -> str:
+        """Return `positions` as an expression of Spark SQL over columns of indices of type BIGINT.
+
+        Parameters
+        ----------
+        names
+            Of the columns, one for each dimension, quoted where they must be.
+        """
+        terms: list[str] = []
+        for name, chunk, chunk_stride, cell_stride, count in zip(
+            names, self.chunk, self.chunk_strides, self.cell_strides, self.counts, strict=True
+        ):
+            over = chunk_stride * self.cells - chunk * cell_stride
+            terms.append(f"{name} * {cell_stride}L" if cell_stride != 1 else name)
+            if over and count > 1:
+                terms.append(f"({name} DIV {chunk}L) * {over}L")
+        flaws = "".join(f" WHEN {name} < 0 THEN {name} - {2 * axis}L" for axis, name in enumerate(names))
+        return f"CASE{flaws} ELSE {' + '.join(terms)} END"
+
+    def indices(self, position: int) -> tuple[int, ...]:
+        """Return the indices of a cell."""
+        number, place = divmod(position, self.cells)
+        coords = np.unravel_index(number, self.counts)
+        inside = np.unravel_index(place, self.chunk)
+        return tuple(int(c) * n + int(i) for c, n, i in zip(coords, self.chunk, inside, strict=True))
+
+    def box(self, number: int) -> tuple[slice, ...]:
+        """Return where a chunk lies, cut off at the end of the array."""
+        coords = np.unravel_index(number, self.counts)
+        return tuple(
+            slice(int(c) * n, min((int(c) + 1) * n, length))
+            for c, n, length in zip(coords, self.chunk, self.shape, strict=True)
+        )
+
+
+def _strides(lengths: Sequence[int]) -> tuple[int, ...]:
+    found = [1]
+    for length in reversed(lengths[1:]):
+        found.append(found[-1] * length)
+    return tuple(reversed(found))
+
+
+def _flaw_codes(axis: int, codes: Int64s) -> Int64s:
+    return codes - 2 * axis
+
+
+def flaw(position: int) -> tuple[int, int]:
+    """Return the dimension that a negative position complains about, and `NOWHERE` or `MISSING`."""
+    axis, kind = divmod(-position - 1, 2)
+    return axis, -1 - kind
+
+
+@dataclass(frozen=True)
+class Owners:
+    """Which task owns which chunk: each chunk has one owner, neighbours along any dimension have different ones.
+
+    Parameters
+    ----------
+    grid
+        Geometry of the array.
+    tasks
+        Number of tasks.
+    run
+        So many consecutive chunks along the last dimension have the same owner.
+    """
+
+    grid: Grid
+    tasks: int
+    run: int = 1
+
+    @classmethod
+    def of(cls, grid: Grid, tasks: int, cell_bytes: int) -> Owners:
+        """Return owners that keep packs few and tasks balanced.
+
+        Parameters
+        ----------
+        cell_bytes
+            Bytes of one cell of all arrays that are written.
+        """
+        room = _RUN_BYTES // max(1, grid.cells * cell_bytes)
+        along = grid.counts[-1]
+        return cls(grid, tasks, max(1, min(room, -(-grid.chunks // (4 * tasks)), along)))
+
+    @cached_property
+    def weights(self) -> tuple[int, ...]:
+        """What a step to the next chunk along each dimension adds to the number of the owner, modulo `tasks`.
+
+        In C order all tasks own the same number of chunks.  But rows that come in batches (a day, one station) may be
+        all in one column of chunks: where there are many of them, each step must therefore lead to another task.
+        """
+        lengths = (*self.grid.counts[:-1], -(-self.grid.counts[-1] // self.run))
+        weights = list(_strides(lengths))
+        if math.prod(lengths) >= 4 * self.tasks:
+            for axis, weight in enumerate(weights):
+                weights[axis] = next(w for w in itertools.count(weight) if math.gcd(w, self.tasks) == 1)
+        return tuple(weights)
+
+    def owner(self, chunks: Int64s) -> Int64s:
+        """Return the numbers of the tasks that own chunks."""
+        coords = np.unravel_index(chunks, self.grid.counts)
+        total = np.zeros(len(chunks), np.int64)
+        for axis, (coord, weight) in enumerate(zip(coords, self.weights, strict=True)):
+            step = coord // self.run if axis == len(coords) - 1 else coord
+            total += step * (weight % self.tasks)
+        return total % self.tasks
+
+    def sql(self, position: str) -> str:
+        """Return `owner` as an expression of Spark SQL over the column of positions; flawed rows go to some task."""
+        if self.tasks == 1 or self.grid.chunks == 0:
+            return "0"
+        number = f"(greatest({position}, 0L) DIV {self.grid.cells}L)"
+        terms: list[str] = []
+        for axis, (count, stride, weight) in enumerate(
+            zip(self.grid.counts, self.grid.chunk_strides, self.weights, strict=True)
+        ):
+            step = self.run if axis == len(self.grid.counts) - 1 else 1
+            if weight % self.tasks == 0 or count <= step:
+                continue
+            coord = number if stride == 1 else f"({number} DIV {stride}L)"
+            if axis > 0 and self.grid.chunks != count * stride:
+                coord = f"({coord} % {count}L)"
+            coord = coord if step == 1 else f"({coord} DIV {step}L)"
+            terms.append(f"{coord} * {weight % self.tasks}L")
+        return f"CAST(({' + '.join(terms) or '0L'}) % {self.tasks}L AS INT)"

@@ -1,0 +1,93 @@
+"""Rows that cannot be written: counted by kind, with a few examples of each.
+
+Tasks do not raise because of them: Spark would run the task again, with the same rows, and tell of one task only.  They
+report them, and the driver raises once, with the totals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from arraystore.errors import FormatError, InvalidInputError
+
+__all__ = ["DUPLICATE", "NO_INDEX", "NO_LABEL", "NO_PLACE", "NO_VALUE", "UNFIT", "Problems", "check_reports"]
+
+NO_PLACE = "no place"
+NO_INDEX = "no index"
+NO_LABEL = "no label"
+NO_VALUE = "no value"
+UNFIT = "unfit"
+DUPLICATE = "duplicate"
+
+_TEXTS = {
+    NO_PLACE: "have no value in the dimension column {column!r}",
+    NO_INDEX: "are outside of the array by {column!r}",
+    NO_LABEL: "have a {column!r} that is not in the coordinate",
+    NO_VALUE: "have no value in {column!r} (on_null='fill' or 'skip' accepts them)",
+    UNFIT: "have a {column!r} that does not fit the type of the array",
+    DUPLICATE: "name a cell that another row names, too",
+}
+_EXAMPLES = 3
+_LONGEST = 200
+
+
+class Problems:
+    """What is wrong with the rows of one task."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], tuple[int, list[str]]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def add(self, kind: str, column: str, count: int, examples: Iterable[str]) -> None:
+        """Note rows with a problem; only as many examples are taken as there is room for."""
+        before, shown = self._found.get((kind, column), (0, []))
+        if len(shown) < _EXAMPLES:
+            shown += [text[:_LONGEST] for text, _ in zip(examples, range(_EXAMPLES - len(shown)), strict=False)]
+        self._found[kind, column] = before + count, shown
+
+    def plain(self) -> list[list[Any]]:
+        """Return all as plain values, for the report of a task."""
+        return [[kind, column, count, shown] for (kind, column), (count, shown) in self._found.items()]
+
+    def take(self, plain: Any) -> None:
+        """Add what another task has reported.
+
+        Raises
+        ------
+        FormatError
+            If it is something else.
+        """
+        for entry in plain if isinstance(plain, list) else [None]:
+            match entry:
+                case [str() as kind, str() as column, int() as count, list() as shown] if kind in _TEXTS:
+                    self.add(kind, column, count, (str(text) for text in shown))
+                case _:
+                    raise FormatError("report of a task", f"does not tell which rows were refused: {entry!r:.100}")
+
+    def text(self) -> str:
+        """Return one sentence for each problem."""
+        lines: list[str] = []
+        for (kind, column), (count, shown) in sorted(self._found.items(), key=lambda item: -item[1][0]):
+            examples = f" (for instance {'; '.join(shown)})" if shown else ""
+            lines.append(f"{count:,} {_TEXTS[kind].format(column=column)}{examples}")
+        return "; ".join(lines)
+
+
+def check_reports(what: str, reports: Sequence[Mapping[str, Any]]) -> None:
+    """Check that no task has refused a row.
+
+    Raises
+    ------
+    InvalidInputError
+        Telling how many rows were refused, why, and some of them.
+    """
+    problems = Problems()
+    rows = 0
+    for report in reports:
+        rows += int(report.get("rows", 0))
+        problems.take(report.get("problems", []))
+    if problems:
+        raise InvalidInputError(f"of {rows:,} rows for {what} {problems.text()}. Nothing was written")

@@ -1,0 +1,199 @@
+"""Bringing rows together: all of a chunk to one task.
+
+Spark's own ways to balance partitions (``rebalance``, and adaptive execution where no number of partitions is given)
+split what belongs together, so none of them is used here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from arraystore.errors import InvalidInputError
+from arraystore.session import Session
+from arraystore.spark.cluster import slots
+from arraystore.spark.columns import quoted
+from arraystore.spark.grid import Owners
+from arraystore.spark.planning import Coords, Dims, plan_axes
+from arraystore.spark.running import map_in_arrow
+from arraystore.spark.write_plan import WritePlan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+__all__ = ["located", "repartition_by_chunk", "shuffled", "task_count"]
+
+POSITION, PLACE = "position", "place"
+
+
+def repartition_by_chunk(
+    df: DataFrame,
+    session: Session,
+    path: str,
+    *,
+    dims: Dims,
+    tasks: int | None = None,
+    coords: Coords = "index",
+    tolerance: Any = None,
+    sort: bool = True,
+) -> DataFrame:
+    """Return a DataFrame with the same rows, where all rows of a chunk of an array are in one partition.
+
+    Parameters
+    ----------
+    df
+        Rows; those that name no cell of the array go to some partition.
+    session
+        Session that has the array.
+    path
+        Path of the array; where several arrays have the same shape and chunks, one of them.
+    dims, coords, tolerance
+        As for `write_dataframe`.
+    tasks
+        Number of partitions; by default one for each slot of the cluster, but no more than there are chunks.
+    sort
+        Whether rows are sorted within their partition by chunk, and within it by place.
+
+    Returns
+    -------
+    DataFrame
+        With the same columns.
+
+    Raises
+    ------
+    InvalidInputError
+        If the columns cannot be dimensions of the array.
+    """
+    plan = plan_axes(session, df.schema, path, dims=dims, coords=coords, tolerance=tolerance)
+    tasks = task_count(df, plan, tasks)
+    name = _free_name(df)
+    frame = _with_position(df, plan, name)
+    frame = _by_owner(frame, Owners.of(plan.grid, tasks, plan.cell_bytes), quoted(name))
+    if sort:
+        frame = frame.sortWithinPartitions(quoted(name))
+    return frame.selectExpr(*map(quoted, df.columns))
+
+
+def task_count(df: DataFrame, plan: WritePlan, tasks: int | None) -> int:
+    """Return how many tasks write; raises `InvalidInputError`."""
+    if tasks is not None:
+        if tasks < 1:
+            raise InvalidInputError(f"tasks={tasks!r} must be a positive number")
+        return tasks
+    return max(1, min(plan.grid.chunks, slots(df.sparkSession)))
+
+
+def _free_name(df: DataFrame) -> str:
+    name = POSITION
+    while name.lower() in {column.lower() for column in df.columns}:
+        name += "_"
+    return name
+
+
+def _by_owner(frame: DataFrame, owners: Owners, position: str) -> DataFrame:
+    from pyspark.sql.functions import expr
+
+    owner = expr(owners.sql(position))
+    if hasattr(frame, "repartitionById"):
+        return frame.repartitionById(owners.tasks, owner)
+    return frame.repartition(owners.tasks, owner)  # Spark 4.0: chunks stay together, tasks are less balanced
+
+
+def shuffled(df: DataFrame, plan: WritePlan, tasks: int, *, sort: bool) -> DataFrame:
+    """Return rows as ``position``, ``place``, values, with all rows of a chunk in one of `tasks` partitions."""
+    frame = _by_owner(located(df, plan), Owners.of(plan.grid, tasks, plan.cell_bytes), POSITION)
+    return frame.sortWithinPartitions(POSITION) if sort else frame
+
+
+def located(df: DataFrame, plan: WritePlan) -> DataFrame:
+    """Return rows as ``position``, ``place`` (a text, only where there is no position), and values from ``v0`` on."""
+    values = [f"{quoted(value.column)} AS v{number}" for number, value in enumerate(plan.values)]
+    names = [f"v{number}" for number in range(len(values))]
+    if not plan.in_spark:
+        return _located_in_python(df, plan, names)
+    axes = range(len(plan.axes))
+    indices = [f"{axis.sql()} AS i{number}" for number, axis in enumerate(plan.axes)]
+    dims = [f"{quoted(axis.column)} AS d{number}" for number, axis in enumerate(plan.axes)]
+    frame = df.selectExpr(*indices, *dims, *values)
+    position = plan.grid.position_sql([f"i{number}" for number in axes])
+    frame = frame.selectExpr(f"{position} AS {POSITION}", *(f"d{number}" for number in axes), *names)
+    told = ", ', ', ".join(
+        f"'{_escaped(axis.column)}=', coalesce(CAST(d{number} AS STRING), 'null')"
+        for number, axis in enumerate(plan.axes)
+    )
+    return frame.selectExpr(POSITION, f"CASE WHEN {POSITION} < 0 THEN concat({told}) END AS {PLACE}", *names)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("'", "\\'")
+
+
+def _with_position(df: DataFrame, plan: WritePlan, name: str) -> DataFrame:
+    """Return rows with one more column, the position."""
+    columns = [quoted(column) for column in df.columns]
+    if plan.in_spark:
+        indices = [f"{axis.sql()} AS {quoted(f'{name}{number}')}" for number, axis in enumerate(plan.axes)]
+        frame = df.selectExpr(*columns, *indices)
+        position = plan.grid.position_sql([quoted(f"{name}{number}") for number in range(len(plan.axes))])
+        return frame.selectExpr(*columns, f"{position} AS {quoted(name)}")
+    from pyspark.sql.types import LongType, StructField, StructType
+
+    schema = StructType([*_nullable(df.schema).fields, StructField(name, LongType())])
+    return map_in_arrow(df, _AddPosition(plan, name), schema)
+
+
+def _nullable(schema: Any) -> Any:
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([StructField(field.name, field.dataType) for field in schema.fields])
+
+
+def _located_in_python(df: DataFrame, plan: WritePlan, names: list[str]) -> DataFrame:
+    from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+    columns = list(dict.fromkeys([*(a.column for a in plan.axes), *(v.column for v in plan.values)]))
+    values = [
+        StructField(name, df.schema[value.column].dataType) for name, value in zip(names, plan.values, strict=True)
+    ]
+    schema = StructType([StructField(POSITION, LongType()), StructField(PLACE, StringType()), *values])
+    return map_in_arrow(df.selectExpr(*map(quoted, columns)), _Locate(plan), schema)
+
+
+@dataclass(frozen=True)
+class _AddPosition:
+    """Adds the position to rows whose labels only a search finds."""
+
+    plan: WritePlan
+    name: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for batch in batches:
+            positions, _ = self.plan.locate(batch)
+            names = [*batch.schema.names, self.name]
+            yield pa.RecordBatch.from_arrays([*batch.columns, pa.array(positions)], names=names)
+
+
+@dataclass(frozen=True)
+class _Locate:
+    """Replaces labels that only a search finds by the position."""
+
+    plan: WritePlan
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for batch in batches:
+            positions, lost = self.plan.locate(batch)
+            told = dict.fromkeys(lost.tolist(), "")
+            for row in told:
+                told[row] = self.plan.place_of(batch, row)
+            places = pa.nulls(len(positions), pa.string())
+            if told:
+                places = pa.array([told.get(row) for row in range(len(positions))], pa.string())
+            values = [batch.column(batch.schema.get_field_index(value.column)) for value in self.plan.values]
+            names = [POSITION, PLACE, *(f"v{number}" for number in range(len(values)))]
+            yield pa.RecordBatch.from_arrays([pa.array(positions), places, *values], names=names)
