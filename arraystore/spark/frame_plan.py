@@ -6,7 +6,8 @@ Made on the driver, pickled once, and the same on every executor.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -17,9 +18,9 @@ from arraystore.session import Session
 from arraystore.spark.decoding import Decoder, Values, decoder_of
 from arraystore.spark.opening import Opened, coordinate_of, open_arrays
 from arraystore.spark.presence import present_numbers
-from arraystore.spark.selection import Axis, ChunkRuns, check_names, index_positions
+from arraystore.spark.selection import Axis, ChunkRuns, check_names, compact, index_positions
 
-__all__ = ["Coords", "FramePlan", "Variable", "plan_frame", "task_count"]
+__all__ = ["Coords", "FramePlan", "Variable", "plan_frame", "pruned", "task_count"]
 
 Coords = Literal["index", "label", "none"]
 
@@ -113,8 +114,14 @@ def plan_frame(
     decode: bool = False,
     skip_missing: bool = False,
     dims: Sequence[str] | None = None,
+    name_dims: bool = True,
 ) -> FramePlan:
     """Plan a read; the arguments are those of `read_dataframe`.
+
+    Parameters
+    ----------
+    name_dims
+        Whether dimensions become columns, so that no array can have the name of one.
 
     Raises
     ------
@@ -140,7 +147,7 @@ def plan_frame(
         Variable(one.column, one.array.path, one.axes_in(opened.dims), decoder_of(one.array, decode=decode))
         for one in opened.arrays
     )
-    if coords != "none":
+    if coords != "none" and name_dims:
         _check_columns(opened)
     total = int(np.prod([axis.chunks for axis in axes], dtype=object))
     if total >= 2**62:
@@ -216,3 +223,47 @@ def task_count(plan: FramePlan, slots: int, chunks_per_task: int | None, tasks: 
     cells = int(np.prod([len(axis.positions) for axis in plan.axes], dtype=object))
     total = min(cells, chunks * plan.chunk_cells) * plan.cell_bytes
     return min(chunks, max(_TASKS_OF_A_SLOT * slots, -(-total // _BYTES_OF_A_TASK)))
+
+
+def pruned(plan: FramePlan, bounds: Mapping[str, tuple[Any, Any]]) -> FramePlan:
+    """Leave out positions whose columns are not between bounds; see `ReadPlan.pruned`."""
+    axes, labels = list(plan.axes), list(plan.labels)
+    for number, axis in enumerate(axes):
+        told = labels[number]
+        if axis.name not in bounds or plan.coords == "none":
+            continue
+        values = np.asarray(axis.positions, dtype=np.int64) if told is None else told.values
+        keep = _between(values, *bounds[axis.name])
+        if told is not None and told.missing is not None:
+            keep |= told.missing
+        axes[number] = replace(axis, positions=compact(np.asarray(axis.positions, dtype=np.int64)[keep]))
+        if told is not None:
+            labels[number] = Labels(values[keep], None if told.missing is None else told.missing[keep])
+    return replace(plan, axes=tuple(axes), labels=tuple(labels), chunks=_kept(plan, axes))
+
+
+def _between(values: Values, low: Any, high: Any) -> npt.NDArray[np.bool_]:
+    """Return which values are not outside of bounds: NaN is not, as Spark takes it for greater than any number."""
+    keep = np.ones(values.shape, bool)
+    for bound, outside in ((low, np.less), (high, np.greater)):
+        if isinstance(bound, datetime) and bound.tzinfo is not None and values.dtype.kind == "M":
+            bound = np.datetime64(bound.astimezone(UTC).replace(tzinfo=None), "us")  # noqa: PLW2901
+        elif isinstance(bound, bool) or not isinstance(bound, int | float) or values.dtype.kind not in "iuf":
+            continue
+        keep &= ~outside(values, bound)
+    return keep
+
+
+def _kept(plan: FramePlan, axes: Sequence[Axis]) -> ChunkRuns:
+    """Return the chunks of a plan that are left when fewer of them are touched."""
+    before, after = ([axis.chunks for axis in some] for some in (plan.axes, axes))
+    total = int(np.prod(after, dtype=object))
+    if len(plan.chunks) == int(np.prod(before, dtype=object)) or not total:
+        return ChunkRuns.up_to(total)
+    places = np.unravel_index(plan.chunks.between(0, len(plan.chunks)), before)
+    kept = [
+        axis.ordinals_of(np.asarray(old.touched, dtype=np.int64)[place])
+        for axis, old, place in zip(axes, plan.axes, places, strict=True)
+    ]
+    left = np.logical_and.reduce([place >= 0 for place in kept])
+    return ChunkRuns.of(np.ravel_multi_index(tuple(place[left] for place in kept), after))

@@ -5,23 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
-from arraystore.errors import InvalidInputError
 from arraystore.repository import Repository
 from arraystore.session import Session
 from arraystore.spark.cluster import slots
-from arraystore.spark.frame_plan import Coords, FramePlan, plan_frame, task_count
+from arraystore.spark.frame_plan import Coords
 from arraystore.spark.jobs import task_frame
-from arraystore.spark.rows import ChunkData, ChunkRows, PositionRows, RowReader
+from arraystore.spark.read_plan import Layout, plan_read
+from arraystore.spark.rows import ChunkData
 from arraystore.spark.snapshots import pinned_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Layout", "create_view", "frame_rows", "read_dataframe"]
-
-Layout = Literal["rows", "chunks"]
+__all__ = ["create_view", "read_dataframe"]
 
 
 def read_dataframe(
@@ -121,42 +119,25 @@ def read_dataframe(
     RefNotFoundError, SnapshotNotFoundError, RepositoryNotFoundError
         If there is no such thing.
     """
-    if layout not in get_args(Layout):
-        raise InvalidInputError(f"layout={layout!r} is none of 'rows' and 'chunks'")
-    if data not in get_args(ChunkData):
-        raise InvalidInputError(f"data={data!r} is none of 'binary' and 'array'")
     session = pinned_session(repo, branch=branch, tag=tag, snapshot_id=snapshot_id, ref=ref, as_of=as_of)
-    plan = plan_frame(
-        session, paths, sel=sel, isel=isel, coords=coords, decode=decode, skip_missing=skip_missing, dims=dims
+    plan = plan_read(
+        session,
+        paths,
+        sel=sel,
+        isel=isel,
+        coords=coords,
+        decode=decode,
+        layout=layout,
+        data=data,
+        skip_missing=skip_missing,
+        dims=dims,
+        chunks_per_task=chunks_per_task,
+        tasks=tasks,
+        slots=slots(spark),
     )
-    rows = frame_rows(plan, layout, data)
-    return _frame(spark, rows, task_count(plan, slots(spark), chunks_per_task, tasks))
-
-
-def frame_rows(plan: FramePlan, layout: Layout, data: ChunkData) -> PositionRows | ChunkRows:
-    """Return how a plan becomes rows.
-
-    Raises
-    ------
-    InvalidInputError
-        If the layout cannot tell what is selected.
-    """
-    if layout == "rows":
-        return PositionRows(plan)
-    for axis in plan.axes:
-        if not isinstance(axis.positions, range):
-            raise InvalidInputError(
-                f"along {axis.name!r} positions with gaps are selected, which layout='chunks' cannot tell: select one "
-                "stretch, or use layout='rows' or map_chunks"
-            )
-    return ChunkRows(plan, data)
-
-
-def _frame(spark: SparkSession, rows: PositionRows | ChunkRows, tasks: int) -> DataFrame:
-    schema = rows.spark_schema()
-    if not tasks:
-        return spark.createDataFrame([], schema)
-    return task_frame(spark, tasks).mapInArrow(RowReader(rows, tasks), schema)
+    if not plan.tasks:
+        return spark.createDataFrame([], plan.schema)
+    return task_frame(spark, plan.tasks).mapInArrow(plan, plan.schema)
 
 
 def create_view(

@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from arraystore.errors import ArrayStoreError
 from arraystore.spark.arrow_columns import arrow_array, arrow_type, spark_type
-from arraystore.spark.blocks import Block, blocks_of_task
+from arraystore.spark.blocks import Block
 from arraystore.spark.decoding import Values, filled
-from arraystore.spark.errors import marked
 from arraystore.spark.frame_plan import FramePlan, Variable
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["ChunkData", "ChunkRows", "PositionRows", "RowReader"]
+__all__ = ["ChunkData", "ChunkRows", "PositionRows"]
 
 ChunkData = Literal["binary", "array"]
 
@@ -175,27 +173,3 @@ def _packed_type(variable: Variable) -> np.dtype[Any]:
     if variable.decoder.fills and kind.kind in "iub":
         kind = np.dtype(np.float64)
     return kind.newbyteorder("<")
-
-
-@dataclass(frozen=True)
-class RowReader:
-    """What executors run: from numbers of tasks to the rows that those tasks read."""
-
-    rows: PositionRows | ChunkRows
-    tasks: int
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the tasks that arrive.
-
-        Raises
-        ------
-        RuntimeError
-            With the mark of what went wrong; see `arraystore.spark.errors`.
-        """
-        try:
-            for batch in batches:
-                for task in batch.column(0).to_pylist():
-                    for block in blocks_of_task(self.rows.plan, task, self.tasks):
-                        yield from self.rows.batches(block)
-        except ArrayStoreError as error:
-            raise RuntimeError(marked(error)) from error

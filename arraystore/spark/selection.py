@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from arraystore.errors import InvalidInputError
 
-__all__ = ["Axis", "Boxes", "ChunkRuns", "Int64s", "Positions", "boxes_of", "check_names", "index_positions"]
+__all__ = ["Axis", "Boxes", "ChunkRuns", "Int64s", "Positions", "boxes_of", "check_names", "compact", "index_positions"]
 
 Int64s = npt.NDArray[np.int64]
 Positions = range | Int64s
