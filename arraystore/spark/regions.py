@@ -10,6 +10,7 @@ import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import EllipsisType
 from typing import Any, Literal
 
 import numpy as np
@@ -32,7 +33,7 @@ __all__ = [
 
 Int64s = npt.NDArray[np.int64]
 Align = Literal["own", "error"]
-RegionLike = Sequence[slice | int] | Mapping[str, slice | int] | slice | int
+RegionLike = Sequence[slice | int | EllipsisType] | Mapping[str, slice | int] | slice | int | EllipsisType
 
 _MOST_IN_A_CHUNK = 20_000
 """Regions that may share a chunk: each of them reads, decodes, encodes and writes all of it."""
@@ -58,8 +59,8 @@ def as_bounds(
     Parameters
     ----------
     regions
-        Tuples of slices or numbers, which may leave dimensions at the end out; mappings from names of dimensions; or an
-        array of bounds.
+        Tuples of slices or numbers, which may leave dimensions at the end out, or others with ``...``; mappings from
+        names of dimensions; or an array of bounds.
     shape
         Of the array, in items.
     dims
@@ -79,8 +80,11 @@ def as_bounds(
                 f"{regions.shape}"
             )
     else:
-        rows = [_row(region, shape, dims) for region in regions]
-        found = np.array(rows, dtype=np.int64).reshape(len(rows), ndim, 2)
+        rows = [_row(region, shape, dims) for region in _listed(regions)]
+        try:
+            found = np.array(rows, dtype=np.int64).reshape(len(rows), ndim, 2)
+        except OverflowError:
+            raise InvalidInputError(f"regions end far beyond the array, whose shape is {tuple(shape)}") from None
     bad = (found[..., 0] < 0) | (found[..., 1] > np.array(shape, dtype=np.int64)) | (found[..., 0] >= found[..., 1])
     wrong = np.flatnonzero(bad.any(axis=1))
     if len(wrong):
@@ -98,11 +102,31 @@ def _row(region: RegionLike, shape: Sequence[int], dims: Sequence[str | None] | 
             raise InvalidInputError(f"region {region!r}: the array has no dimension {min(map(str, unknown))!r}")
         parts: list[Any] = [region.get(str(name), slice(None)) for name in dims or ()]
     else:
-        parts = list(region) if isinstance(region, Sequence) else [region]
+        parts = _spelled_out(list(region) if isinstance(region, Sequence) else [region], len(shape))
     if len(parts) > len(shape):
         raise InvalidInputError(f"region {region!r} has {len(parts)} dimensions, and the array {len(shape)}")
     parts += [slice(None)] * (len(shape) - len(parts))
     return [_interval(part, size, region) for part, size in zip(parts, shape, strict=True)]
+
+
+def _listed(regions: Iterable[RegionLike]) -> Iterable[RegionLike]:
+    """Refuse one region where several are expected: what is in it would pass for regions."""
+    if isinstance(regions, Mapping | str) or (
+        isinstance(regions, tuple) and regions and all(isinstance(part, slice | EllipsisType) for part in regions)
+    ):
+        raise InvalidInputError(f"{regions!r} is one region; give a list of regions: [{regions!r}]")
+    if not isinstance(regions, Iterable):
+        raise InvalidInputError(f"{regions!r} is no list of regions")
+    return regions
+
+
+def _spelled_out(parts: list[Any], ndim: int) -> list[Any]:
+    """Put whole dimensions where there is an ellipsis."""
+    places = [place for place, part in enumerate(parts) if part is Ellipsis]
+    if len(places) != 1:  # two of them are refused as what is no slice
+        return parts
+    (at,) = places
+    return [*parts[:at], *[slice(None)] * (ndim - len(parts) + 1), *parts[at + 1 :]]
 
 
 def _interval(part: Any, size: int, region: RegionLike) -> tuple[int, int]:
@@ -236,37 +260,59 @@ def _touched(bounds: Int64s, shape: Sequence[int], sides: Int64s) -> tuple[Int64
 
 def _check_overlap(bounds: Int64s, region: Int64s, chunk: Int64s, dims: Sequence[str | None] | None) -> None:
     """Compare the regions of each chunk with each other, all chunks at a time."""
-    first = np.concatenate([[True], chunk[1:] != chunk[:-1]])
-    starts = np.flatnonzero(first)
-    sizes = np.diff(np.append(starts, len(chunk)))
-    most = int(sizes.max())
+    group = np.cumsum(np.concatenate([[False], chunk[1:] != chunk[:-1]]))
+    most = int(np.bincount(group).max())
     if most > _MOST_IN_A_CHUNK:
         raise InvalidInputError(f"{most} regions share one chunk: make regions larger, or chunks smaller")
-    left = np.repeat(starts + sizes, sizes) - np.arange(len(chunk)) - 1
-    for distance in range(1, most):
-        a = np.flatnonzero(left >= distance)
+    order, following = _swept(bounds[region], group)
+    region = region[order]
+    for distance in range(1, int(following.max()) + 1):
+        a = np.flatnonzero(following >= distance)
         one, other = region[a], region[a + distance]
         apart = (bounds[one, :, 1] <= bounds[other, :, 0]) | (bounds[other, :, 1] <= bounds[one, :, 0])
         shared = np.flatnonzero(~apart.any(axis=1))
         if len(shared):
-            i, j = int(one[shared[0]]), int(other[shared[0]])
+            i, j = sorted((int(one[shared[0]]), int(other[shared[0]])))
             raise InvalidInputError(
                 f"regions {region_text(bounds[i], dims)} (number {i}) and {region_text(bounds[j], dims)} (number {j}) "
                 "overlap: which of them should count could not be told"
             )
 
 
+def _swept(bounds: Int64s, group: Int64s) -> tuple[Int64s, Int64s]:
+    """Sort boxes along the dimension that keeps most of a group apart.
+
+    Returns
+    -------
+    arrays
+        An order of the boxes, and for each place in it how many of those that follow have to be compared with the box.
+    """
+    count = len(bounds)
+    last = np.searchsorted(group, group, side="right")
+    found = np.arange(count, dtype=np.int64), last - np.arange(count, dtype=np.int64) - 1
+    for axis in range(bounds.shape[1]):
+        levels, ranks = np.unique(bounds[:, axis], return_inverse=True)  # ranks: products of coordinates may not fit
+        low, high = ranks.reshape(count, 2).T
+        key = group * len(levels) + low
+        order = np.argsort(key, kind="stable")
+        beyond = np.searchsorted(key[order], (group * len(levels) + high)[order])
+        following = beyond - np.arange(count, dtype=np.int64) - 1
+        if following.sum() < found[1].sum():
+            found = order, following
+    return found
+
+
 def _components(count: int, one: Int64s, other: Int64s) -> Int64s:
     """Return for each of so many things the first one that it is connected with."""
     label = np.arange(count, dtype=np.int64)
-    while True:
-        before = label.copy()
-        least = np.minimum(label[one], label[other])
-        np.minimum.at(label, one, least)
-        np.minimum.at(label, other, least)
-        label = label[label]
-        if np.array_equal(label, before):
-            return label
+    while len(one):
+        low, high = np.minimum(label[one], label[other]), np.maximum(label[one], label[other])
+        np.minimum.at(label, high, low)  # both are the first of what is connected so far: the later joins the earlier
+        while not np.array_equal(further := label[label], label):
+            label = further
+        apart = label[one] != label[other]
+        one, other = one[apart], other[apart]
+    return label
 
 
 def joined(groups: Sequence[Int64s]) -> Int64s:
