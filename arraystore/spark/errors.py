@@ -28,15 +28,16 @@ class TaskFailedError(ArrayStoreError):
 _MARK = re.compile(r"<<arraystore:([0-9a-f]*)>>")
 _WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _LONGEST = 32 << 10
-"""Bytes of a message that travel: a list of all conflicts of a large commit may have any length."""
+"""Characters of a message that travel: a list of all conflicts of a large commit may have any length."""
 
-_SEEN_BY_TYPE: dict[type[ArrayStoreError], tuple[str, ...]] = {
+_TEXTS: dict[type[ArrayStoreError], tuple[str, ...]] = {
     core.ConflictError: ("expected_parent", "actual_parent", "branch"),
-    core.MergeConflictError: ("message", "path", "chunks"),
+    core.RebaseFailedError: ("expected_parent", "actual_parent", "branch"),
     core.FormatError: ("object_name", "reason"),
     core.ObjectNotFoundError: ("key", "where"),
+    core.MergeConflictError: ("path",),
 }
-"""What it takes to make an error again, where that is more than its message."""
+"""Attributes that travel beside the message: texts, or None."""
 
 
 def code_of(kind: type[ArrayStoreError]) -> str:
@@ -65,12 +66,16 @@ def marked(error: BaseException) -> str:
         kind, text = TaskFailedError, error.message
     else:
         text = error.message
-        fields = {name: getattr(error, name) for name in _SEEN_BY_TYPE.get(kind, ())}
+        fields = {name: _text_or_none(getattr(error, name)) for name in _TEXTS.get(kind, ())}
+    if isinstance(error, core.MergeConflictError):
+        fields["chunks"] = [[int(side) for side in chunk] for chunk in error.chunks]
     text = text if len(text) <= _LONGEST else text[:_LONGEST] + " ..."
-    if kind is core.MergeConflictError:
-        fields["message"] = text
     body = json.dumps({"code": code_of(kind), "message": text, "fields": fields})
     return f"[{code_of(kind)}] {text} <<arraystore:{body.encode().hex()}>>"
+
+
+def _text_or_none(value: Any) -> str | None:
+    return None if value is None else str(value)[:_LONGEST]
 
 
 def translate_error(error: BaseException) -> BaseException:
@@ -110,22 +115,30 @@ def _all_text(error: BaseException) -> str:
 
 
 def _made_again(mark: str) -> ArrayStoreError | None:
+    """Return what a mark stands for; None where it is damaged, or none of ours."""
     try:
         body = json.loads(bytes.fromhex(mark))
         kind = _known()[body["code"]]
         message, fields = str(body["message"]), body["fields"]
-        wanted = _SEEN_BY_TYPE.get(kind, ())
-        if kind is core.MergeConflictError:
-            chunks = tuple(tuple(int(side) for side in chunk) for chunk in fields["chunks"])
-            return core.MergeConflictError(message, str(fields["path"]), chunks)
-        made: ArrayStoreError
-        if kind is core.RebaseFailedError:  # its conflicts stay behind as text: they may be any number
-            made = core.RebaseFailedError("", ())
-        elif wanted:
-            made = kind(*(fields[name] for name in wanted))
-        else:
-            made = kind(message)
-    except (ValueError, KeyError, TypeError):
+        texts = {name: _text_or_none(fields[name]) for name in _TEXTS.get(kind, ())}
+        return _made(kind, message, texts, fields)
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
+
+
+def _made(
+    kind: type[ArrayStoreError], message: str, texts: dict[str, str | None], fields: dict[str, Any]
+) -> ArrayStoreError:
+    made: ArrayStoreError
+    if kind is core.MergeConflictError:
+        chunks = tuple(tuple(int(side) for side in chunk) for chunk in fields["chunks"])
+        made = core.MergeConflictError(message, texts["path"] or "", chunks)
+    elif kind is core.RebaseFailedError:  # its conflicts stay behind as text: they may be any number
+        branch = texts["branch"] or ""
+        made = core.RebaseFailedError(texts["actual_parent"] or "", (), texts["expected_parent"], branch)
+    elif texts:
+        made = kind(**texts)
+    else:
+        made = kind(message)
     made.args = (message,)
     return made
