@@ -73,6 +73,12 @@ class Handed:
     below: tuple[ChangeSet, int, Provisional] | None = None
     reported: set[int] = field(default_factory=set)
 
+    def abandon(self, fork: Fork) -> None:
+        """Note that nobody wants what was written through a fork."""
+        for epoch, taken in list(self.taken.items()):
+            if taken.fork is not None and taken.fork() is fork:
+                del self.taken[epoch]
+
     def came_home(self, forks: Iterable[ForkChanges]) -> None:
         """Note forks that were merged."""
         for fork in forks:

@@ -32,6 +32,17 @@ class Forking:
 
         return await fork_of(_session(self))
 
+    def abandon(self, fork: ForkSession) -> None:
+        """Give up what was written through a fork, and through what was unpickled from it: no commit warns of it.
+
+        Parameters
+        ----------
+        fork
+            A fork of this session.
+        """
+        session = _session(self)
+        session._handed.abandon(fork)
+
     def merge(
         self, *forks: ForkSession | bytes | Iterable[ForkSession | bytes], on_overlap: OnOverlap = "error"
     ) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import msgpack
@@ -27,14 +28,21 @@ from arraystore.spark.running import map_in_arrow, run_action
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
-__all__ = ["OUTCOME", "Attempt", "Outcome", "Work", "merge_outcomes", "run_fork_job", "task_frame", "ticket_of"]
+__all__ = ["Attempt", "Outcome", "Work", "merge_outcomes", "run_fork_job", "task_frame", "ticket_of"]
 
 Work = Callable[[ForkSession, Iterator[Any]], Mapping[str, Any]]
 """Writes through a fork what batches of Arrow say, and returns a report of plain values."""
 
-OUTCOME = "task int, attempt int, delivery binary, report binary"
-"""Schema of what tasks return."""
+@cache
+def _outcome_schema() -> StructType:
+    """Return the schema of what tasks return; as text it would be parsed by the JVM for each job."""
+    from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
+
+    types = {"task": IntegerType(), "attempt": IntegerType(), "delivery": BinaryType(), "report": BinaryType()}
+    return StructType([StructField(name, kind) for name, kind in types.items()])
+
 
 _REPORT = "report of a task"
 
@@ -98,7 +106,7 @@ class Attempt:
     most_inline: int = MOST_INLINE
 
     def outcome(self, batches: Iterator[pa.RecordBatch]) -> tuple[int, int, bytes, bytes]:
-        """Do the work and return a row of `OUTCOME`.
+        """Do the work and return task, attempt, delivery and report.
 
         Raises
         ------
@@ -154,6 +162,7 @@ def run_fork_job(
     tasks: int,
     progress: Progress | None = None,
     most_inline: int = MOST_INLINE,
+    check: Callable[[list[Outcome]], None] | None = None,
 ) -> list[Outcome]:
     """Have each partition of a frame worked through by a task that writes through a fork of a session.
 
@@ -173,6 +182,8 @@ def run_fork_job(
         Told about the tasks done.
     most_inline
         Bytes of a change set that travel in the result.
+    check
+        Raises if the outcomes are not to be merged.
 
     Returns
     -------
@@ -184,7 +195,8 @@ def run_fork_job(
     ArrayStoreError
         The error of a task that failed for good.
     """
-    attempt = Attempt(ticket_of(session), work, most_inline)
+    fork = session.fork()
+    attempt = Attempt(pickle.dumps(fork, pickle.HIGHEST_PROTOCOL), work, most_inline)
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -196,9 +208,16 @@ def run_fork_job(
         ]  # fmt: skip
         yield pa.RecordBatch.from_arrays(columns, names=["task", "attempt", "delivery", "report"])
 
-    results = map_in_arrow(frame, task, OUTCOME)
-    table = run_action(frame.sparkSession, results.toArrow, description=description, tasks=tasks, progress=progress)
-    return sorted(outcomes_in(table), key=lambda outcome: outcome.task)
+    results = map_in_arrow(frame, task, _outcome_schema())
+    try:
+        table = run_action(frame.sparkSession, results.toArrow, description=description, tasks=tasks, progress=progress)
+        outcomes = sorted(outcomes_in(table), key=lambda outcome: outcome.task)
+        if check is not None:
+            check(outcomes)
+    except BaseException:
+        session.abandon(fork)
+        raise
+    return outcomes
 
 
 def outcomes_in(table: pa.Table) -> Iterator[Outcome]:
