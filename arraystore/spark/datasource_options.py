@@ -104,8 +104,8 @@ class ReadOptions:
         Arguments that name the snapshot: at most one of branch, tag, snapshot_id and ref, or branch and as_of.
     arrays
         Paths of the arrays.
-    selection
-        Further arguments of `read_dataframe`; those that were not given are left out.
+    arguments
+        Further arguments of `plan_read`; those that were not given are left out.
     pushdown
         Whether filters may prune what is read.
     """
@@ -113,7 +113,7 @@ class ReadOptions:
     place: Place
     ref: Mapping[str, Any]
     arrays: tuple[str, ...]
-    selection: Mapping[str, Any]
+    arguments: Mapping[str, Any]
     pushdown: bool
 
 
@@ -201,18 +201,19 @@ def read_options(given: Given) -> ReadOptions:
         )
     if "arrays" in given and "array" in given:
         raise InvalidInputError("options 'array' and 'arrays' are both given: name all arrays in one of them")
-    selection: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "sel": given.selection("sel"),
         "isel": given.selection("isel"),
         "coords": given.choice("coords", ("index", "label", "none"), "") or None,
         "dims": given.names("dims") or None,
-        "layout": given.choice("layout", ("rows", "chunks"), "") or None,
         "decode": given.flag("decode") if "decode" in given else None,
         "skip_missing": given.flag("skip_missing") if "skip_missing" in given else None,
+        "layout": given.choice("layout", ("rows", "chunks"), "") or None,
+        "data": given.choice("data", ("binary", "array"), "") or None,
         "chunks_per_task": given.count("chunks_per_task"),
         "tasks": given.count("tasks"),
     }
-    return ReadOptions(place, _ref(given), arrays, _given_only(selection), given.flag("pushdown"))
+    return ReadOptions(place, _ref(given), arrays, _given_only(arguments), given.flag("pushdown"))
 
 
 def write_options(given: Given, *, stream: bool) -> WriteOptions:
@@ -232,10 +233,16 @@ def write_options(given: Given, *, stream: bool) -> WriteOptions:
             "array and in their order, as in dims='time,lat,lon'"
         )
     values = given.names_or_mapping("values")
+    value = given.text("value")
+    if not values and value is None:
+        raise InvalidInputError(
+            "option 'value' is missing: name the column that goes into the array, or several columns by their arrays "
+            "in 'values'"
+        )
     arguments: dict[str, Any] = {
-        "value": given.text("value"),
+        "value": value,
         "values": ({name: name for name in values} if isinstance(values, tuple) else values) or None,
-        "coords": given.choice("coords", ("index", "label"), "") or None,
+        "coords": _coords(given),
         "tolerance": given.number_or_mapping("tolerance"),
         "partial": given.choice("partial", ("merge", "fill"), "") or None,
         "on_null": given.text("on_null"),
@@ -343,6 +350,16 @@ def _target(given: Given, several: bool) -> str:
             "or several of a group in 'values', as in '{\"temp\": \"t2m\"}'"
         )
     return array
+
+
+def _coords(given: Given) -> str | dict[str, str] | None:
+    """Return whether columns of places hold positions or labels: all, or by dimension."""
+    text = given.text("coords")
+    if text is None or not text.startswith("{"):
+        return given.choice("coords", ("index", "label"), "") or None
+    found = given.names_or_mapping("coords")
+    assert isinstance(found, dict)
+    return found
 
 
 def _given_only(arguments: Mapping[str, Any]) -> dict[str, Any]:

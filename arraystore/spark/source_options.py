@@ -42,6 +42,7 @@ _KNOWN: Mapping[str, frozenset[str]] = {
     "sel": _READS,
     "isel": _READS,
     "layout": _READS,
+    "data": _READS,
     "decode": _READS,
     "skip_missing": _READS,
     "chunks_per_task": _READS,

@@ -37,7 +37,7 @@ def test_a_load_with_nothing_but_an_array_reads_the_main_branch_as_read_datafram
     assert options.place == Place("/data/repo", {})
     assert options.ref == {"branch": "main"}
     assert options.arrays == ("temp",)
-    assert options.selection == {}
+    assert options.arguments == {}
     assert not options.pushdown
 
 
@@ -52,6 +52,7 @@ def test_all_options_of_a_load_arrive_with_their_types():
         decode="true",
         skip_missing="False",
         chunks_per_task="8",
+        data="array",
         tasks="4",
         dims="t,y",
         pushdown="true",
@@ -60,11 +61,12 @@ def test_all_options_of_a_load_arrive_with_their_types():
     assert options.arrays == ("a/u", "a/v")
     assert options.ref == {"tag": "v1"}
     assert options.pushdown is True
-    assert options.selection == {
+    assert options.arguments == {
         "sel": {"time": slice("2020-01-01", "2020-02-01"), "lat": 51.5},
         "isel": {"lon": [0, 5], "lev": slice(None, 3, 2)},
         "coords": "label",
         "layout": "chunks",
+        "data": "array",
         "decode": True,
         "skip_missing": False,
         "chunks_per_task": 8,
@@ -92,29 +94,30 @@ def test_each_way_to_name_a_snapshot_is_understood(options: dict[str, str], ref:
 
 
 def test_names_are_understood_without_underscores_because_spark_lower_cases_them():
-    assert load(array="temp", skipmissing="true", chunkspertask="2").selection == {
-        "skip_missing": True,
-        "chunks_per_task": 2,
-    }
+    options = load(array="temp", skipmissing="true", chunkspertask="2")
+    assert options.arguments == {"skip_missing": True, "chunks_per_task": 2}
     assert "'chunks_per_task' is given twice" in refusal(load, array="t", chunkspertask="2", chunks_per_task="2")
 
 
 def test_a_save_of_one_array_and_one_of_several_are_told_apart():
     one = save(array="temp", dims="t,y,x", value="t2m", coords="label", tolerance="0.01", partial="fill")
     many = save(group="winds", dims='{"time": "t"}', values='{"u": "u_ms"}', tolerance='{"lat": 0.5}')
-    listed = save(dims='["t"]', values="u,v")
+    listed = save(dims='["t"]', values="u,v", coords='{"t": "label"}')
 
     assert (one.path, one.dims) == ("temp", ("t", "y", "x"))
     assert one.arguments == {"value": "t2m", "coords": "label", "tolerance": 0.01, "partial": "fill"}
     assert (one.branch, one.message, one.stream, one.restarted) == ("main", None, None, False)
     assert (many.path, many.dims) == ("winds", {"time": "t"})
     assert many.arguments == {"values": {"u": "u_ms"}, "tolerance": {"lat": 0.5}}
-    assert (listed.path, listed.arguments) == ("", {"values": {"u": "u", "v": "v"}})
+    assert (listed.path, listed.arguments) == (
+        "",
+        {"values": {"u": "u", "v": "v"}, "coords": {"t": "label"}},
+    )
 
 
 def test_a_stream_may_be_named_and_what_spark_adds_to_its_options_is_let_through():
     options = {
-        "array": "temp", "dims": "t", "stream": "daily", "restarted": "true",
+        "array": "temp", "dims": "t", "value": "v", "stream": "daily", "restarted": "true",
         "checkpointlocation": "/cp", "queryname": "q",
     }  # fmt: skip
 
@@ -177,13 +180,14 @@ def test_a_load_that_cannot_be_is_refused_in_a_sentence_that_says_why(options: d
     ("options", "told"),
     [
         ({"array": "t"}, "option 'dims' is missing"),
-        ({"dims": "t"}, "option 'array' is missing"),
+        ({"dims": "t", "array": "t"}, "option 'value' is missing"),
+        ({"dims": "t", "value": "v"}, "option 'array' is missing"),
         ({"dims": "t", "array": "t", "values": "u"}, "'array' and 'value' are for one alone"),
-        ({"dims": "t", "array": "t", "group": "g"}, "'group' is of use with 'values'"),
+        ({"dims": "t", "array": "t", "value": "v", "group": "g"}, "'group' is of use with 'values'"),
         ({"dims": "t", "array": "t", "tag": "v1"}, "'tag' has no effect in writing"),
-        ({"dims": "t", "array": "t", "partial": "keep"}, "must be one of merge, fill"),
-        ({"dims": "t", "array": "t", "tolerance": "wide"}, "option 'tolerance' is not JSON"),
-        ({"dims": "t", "array": "t", "tolerance": "true"}, "a number for each dimension"),
+        ({"dims": "t", "array": "t", "value": "v", "partial": "keep"}, "must be one of merge, fill"),
+        ({"dims": "t", "array": "t", "value": "v", "tolerance": "wide"}, "option 'tolerance' is not JSON"),
+        ({"dims": "t", "array": "t", "value": "v", "tolerance": "true"}, "a number for each dimension"),
         ({"dims": "t", "values": '{"u": 1}'}, "must be names"),
         ({"dims": "t", "array": "t", "append_dim": "t"}, "resize them first"),
         ({"dims": "t", "array": "t", "mode": "append"}, ".mode('append')"),
