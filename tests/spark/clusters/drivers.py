@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import pickle
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import zarr
 
 import arraystore.spark as asp
-from arraystore import Repository, Storage
-from tests.spark.clusters.model import Region, Values, regions, storage_at
-from tests.spark.clusters.work import KillsExecutorAt, WaitsForCopyAt
+from arraystore import ConflictDetector, Repository, Storage, storage_from_url
+from arraystore.errors import ArrayStoreError
+from tests.spark.clusters.dying import DiesAtCommit, Moment
+from tests.spark.clusters.model import HALF, ROWS, Region, Values, X, Y, regions, storage_at, values
+from tests.spark.clusters.work import Constant, Fails, KillsExecutorAt, WaitsForCopyAt
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+STREAM = "the cube's rows"
+_PATIENCE = 120.0
 
 
 @contextmanager
@@ -26,7 +38,7 @@ def spark_session(settings: Mapping[str, str]) -> Iterator[SparkSession]:
         session.stop()
 
 
-def _write(spark: SparkSession, storage: Storage, function: Callable[[Region], Values]) -> dict[str, int]:
+def write_cube(spark: SparkSession, storage: Storage, function: Callable[[Region], Values] = values) -> dict[str, int]:
     """Write the whole cube with two tasks in one commit; returns what the report says."""
     session = Repository.open(storage).writable_session("main")
     report = asp.write_regions(session, "cube", regions(), function, spark=spark, tasks=2)
@@ -34,13 +46,137 @@ def _write(spark: SparkSession, storage: Storage, function: Callable[[Region], V
     return {"chunks": report.chunks, "tasks": report.tasks, "wasted": report.attempts_wasted}
 
 
+def cells(spark: SparkSession, first: int, end: int) -> DataFrame:
+    """Some rows of the cube as a DataFrame, a row for each cell, with the columns t, y, x and v."""
+    frame = spark.range(first * Y * X, end * Y * X, 1, 3)
+    return frame.selectExpr(
+        f"id div {Y * X} as t", f"id div {X} % {Y} as y", f"id % {X} as x", "cast(id + 1 as double) as v"
+    )
+
+
+# -- attempts that are lost -------------------------------------------------------------------------------------
+
+
 def lose_an_executor(settings: dict[str, str], repository: str, row: int) -> dict[str, int]:
     """Write, and lose the executor of the task that comes to a row."""
     with spark_session(settings) as spark:
-        return _write(spark, storage_at(repository), KillsExecutorAt(row))
+        return write_cube(spark, storage_at(repository), KillsExecutorAt(row))
 
 
 def write_with_copies(settings: dict[str, str], repository: str, row: int, notes: str) -> dict[str, int]:
     """Write, and let the task that comes to a row wait until Spark has started a copy of it."""
     with spark_session(settings) as spark:
-        return _write(spark, storage_at(repository), WaitsForCopyAt(row, notes))
+        return write_cube(spark, storage_at(repository), WaitsForCopyAt(row, notes))
+
+
+# -- drivers that die -------------------------------------------------------------------------------------------
+
+
+def write_and_die(settings: dict[str, str], repository: str, moment: Moment) -> None:
+    """Write the cube and die at the commit."""
+    with spark_session(settings) as spark:
+        write_cube(spark, DiesAtCommit(storage_at(repository), moment))
+
+
+def stream_and_die(settings: dict[str, str], repository: str, moment: Moment, source: str, checkpoint: str) -> None:
+    """Stream files into the cube and die at the commit of the first batch."""
+    with spark_session(settings) as spark:
+        stream_files(spark, DiesAtCommit(storage_at(repository), moment), source, checkpoint)
+
+
+def stream_files(spark: SparkSession, storage: Storage, source: str | Path, checkpoint: str | Path) -> None:
+    """Stream the files that there are into the cube."""
+    write = asp.batch_writer(
+        Repository.open(storage), "cube", dims=["t", "y", "x"], value="v", stream_id=STREAM, tasks=2
+    )
+    rows = spark.readStream.schema("t long, y long, x long, v double").parquet(str(source))
+    query = rows.writeStream.foreachBatch(write).option("checkpointLocation", str(checkpoint))
+    query.trigger(availableNow=True).start().awaitTermination()
+
+
+# -- two drivers ------------------------------------------------------------------------------------------------
+
+
+def append(settings: dict[str, str], repository: str, value: float, rows: int, other: float, meet: str) -> str:
+    """Append rows of one value, and commit when the driver that appends another is about to; returns the snapshot."""
+    with spark_session(settings) as spark:
+        session = Repository.open(storage_at(repository)).writable_session("main")
+        with session.appending("t") as store:
+            array = zarr.open_array(store, path="cube", mode="r+")
+            end = array.shape[0]
+            array.resize((end + rows, Y, X))
+        asp.write_regions(session, "cube", regions(end, end + rows), Constant(value), spark=spark, tasks=2)
+        Path(meet, str(value)).touch()
+        limit = time.monotonic() + _PATIENCE
+        while not Path(meet, str(other)).exists():
+            assert time.monotonic() < limit, f"nobody came to append {other}"
+            time.sleep(0.02)
+        return session.commit(f"append {value}", rebase_with=ConflictDetector())
+
+
+# -- Spark Connect ----------------------------------------------------------------------------------------------
+
+
+def through_connect(url: str, repository: str) -> dict[str, Any]:
+    """Write, read, and let things go wrong with no Spark context in this process."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.remote(url).getOrCreate()
+    repo = Repository.open(storage_at(repository))
+    session = repo.writable_session("main")
+    report = asp.write_regions(session, "cube", regions(0, HALF), values, spark=spark, tasks=2)
+    frames = asp.write_dataframe(cells(spark, HALF, ROWS), session, "cube", dims=["t", "y", "x"], value="v", tasks=2)
+    session.commit("the cube")
+    array = zarr.open_array(repo.readonly_session("main").store, path="cube", mode="r")
+    frame = asp.read_dataframe(spark, repo, "cube", isel={"t": slice(3, ROWS - 2)})
+    read = frame.selectExpr("count(*)", "sum(cube)", "min(t)", "max(t)").collect()[0]
+
+    def failing() -> None:
+        asp.write_regions(session, "cube", regions(), Fails(5), spark=spark, tasks=2)
+
+    session = repo.writable_session("main")
+    answer = {
+        "cube": np.asarray(array[:]).tolist(),
+        "chunks": report.chunks,
+        "rows": frames.rows,
+        "read": [float(found) for found in read],
+        "refused": _error_of(failing, ArrayStoreError),
+        "written": session.has_uncommitted_changes,
+    }
+    for chunk in Path(repository, "chunks").iterdir():
+        chunk.unlink()
+    answer["lost"] = _error_of(frame.count, PySparkException)
+    spark.stop()
+    return answer
+
+
+def _error_of(action: Callable[[], Any], kind: type[Exception]) -> list[str]:
+    """Class, code and text of the error that an action raises, made again from Spark's if need be."""
+    with pytest.raises(kind) as caught:
+        action()
+    found = asp.translate_error(caught.value)
+    assert isinstance(found, ArrayStoreError), found
+    return [type(found).__name__, asp.code_of(type(found)), str(found)]
+
+
+# -- a bucket ---------------------------------------------------------------------------------------------------
+
+
+def pipeline_in_bucket(settings: dict[str, str], url: str) -> dict[str, Any]:
+    """Write half of the cube as regions and half as rows, read it, and tell what is known of the storage."""
+    with spark_session(settings) as spark:
+        repo = Repository.open(storage_from_url(url))
+        session = repo.writable_session("main")
+        asp.write_regions(session, "cube", regions(0, HALF), values, spark=spark, tasks=2)
+        session.commit("regions")
+        session = repo.writable_session("main")
+        asp.write_dataframe(cells(spark, HALF, ROWS), session, "cube", dims=["t", "y", "x"], value="v", tasks=2)
+        session.commit("rows")
+        asp.create_view(spark, "cells", url, "cube")
+        query = spark.sql("select t, sum(cube) as total from cells group by t order by t")
+        totals = [row.total for row in query.collect()]
+        plan = spark.sql("explain extended select * from cells").collect()[0][0]
+        fork = pickle.dumps(repo.writable_session("main").fork())
+        shown = [plan, repr(repo), repr(session), str(spark.sparkContext.getConf().getAll())]
+        return {"totals": totals, "plan": plan, "shown": "\n".join(shown), "fork": fork.hex()}

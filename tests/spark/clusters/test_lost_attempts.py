@@ -12,7 +12,17 @@ import arraystore.spark as asp
 from arraystore import Storage
 from tests.spark.clusters.drivers import lose_an_executor, write_with_copies
 from tests.spark.clusters.masters import Cluster
-from tests.spark.clusters.model import ROWS, collected, cube, history, new_repository, numbers, regions, stored_chunks
+from tests.spark.clusters.model import (
+    HALF,
+    ROWS,
+    collected,
+    cube,
+    history,
+    new_repository,
+    numbers,
+    regions,
+    stored_chunks,
+)
 from tests.spark.clusters.processes import call_in_driver
 from tests.spark.clusters.work import ExitsAt
 
@@ -20,9 +30,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-clusters"), pytest.mark.timeout(600)]
-
-HALF = ROWS // 2
-"""Rows of each of two tasks."""
 
 
 def check_written_once(storage: Storage) -> None:

@@ -8,6 +8,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from tests.spark.clusters.model import Region, Values, values
 
 _PATIENCE = 120.0
@@ -77,4 +79,26 @@ class WaitsForCopyAt:
         while row == self.row and number == 0 and not Path(self.notes, f"1-{row}").exists():
             assert time.monotonic() < limit, "no copy of this task was started"
             time.sleep(0.02)
+        return values(region)
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The same value everywhere."""
+
+    value: float
+
+    def __call__(self, region: Region) -> Values:
+        return np.full([part.stop - part.start for part in region], self.value)
+
+
+@dataclass(frozen=True)
+class Fails:
+    """Raises an error at a row, in every attempt."""
+
+    row: int
+
+    def __call__(self, region: Region) -> Values:
+        if region[0].start == self.row:
+            raise ValueError(f"there is no row {self.row} in the source")
         return values(region)
