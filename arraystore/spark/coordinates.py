@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -21,6 +22,10 @@ Mask = npt.NDArray[np.bool_]
 
 _SHOWN = 5
 _INSTANT = np.dtype("M8[us]")
+_PERIOD = re.compile(r"-?\d{4,6}(-\d{2}(-\d{2})?)?")
+_NO_TIME = np.iinfo(np.int64).min
+_NO_TEXT = ""
+"""Labels that are missing, among texts that begin with an equals sign and times that are numbers."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +73,10 @@ class Coordinate:
         Parameters
         ----------
         wanted
-            A label, a list of labels, or a slice between two labels, both included.  Where labels are times: any of
-            what Python, numpy and pandas use for them; text, as in ``"1990-01"``, means all of that month.  What has
-            no time zone is taken for UTC.
+            A label, a list of labels, or a slice between two labels, both included; where labels fall, the first bound
+            is the greater one, but both may be given the other way round.  Where labels are times: any of what Python,
+            numpy and pandas use for them; text, as in ``"1990-01"``, means all of that month.  What has no time zone is
+            taken for UTC.
 
         Raises
         ------
@@ -93,9 +99,11 @@ class Coordinate:
         given = [bound for bound in (wanted.start, wanted.stop) if bound is not None]
         labels = self._comparable(given)
         low, high = (None if bound is None else self._bounds(bound) for bound in (wanted.start, wanted.stop))
-        if low is not None and high is not None and low[0] > high[0] and _falls(labels):
-            low, high = high, low
+        if _falls(labels) and (low is None or high is None or low[0] > high[0]):
+            low, high = high, low  # the first bound is the one that comes first along the dimension
         inside = np.ones(len(labels), bool)
+        if given and labels.dtype.kind in "iU" and labels is not self.labels:
+            inside = labels != (_NO_TEXT if labels.dtype.kind == "U" else _NO_TIME)
         if low is not None:
             inside &= np.asarray(labels >= low[0], dtype=bool)
         if high is not None:
@@ -110,14 +118,14 @@ class Coordinate:
             if not found.any():
                 raise self._not_there([wanted[0]], labels, bounds[0][0])
             return compact(np.flatnonzero(found))
-        sought = np.unique(np.array([low for low, _ in bounds], dtype=_type_for(labels, bounds)))
+        possible = [_as_label(low, labels.dtype) for low, _ in bounds]
+        sought = np.unique(np.array([one for one in possible if one is not None], dtype=labels.dtype))
         order = np.argsort(labels, kind="stable")
-        ordered = labels[order]
-        first, stop = np.searchsorted(ordered, sought, "left"), np.searchsorted(ordered, sought, "right")
-        if absent := [low for low, _ in bounds if low in set(sought[first == stop].tolist())]:
-            raise self._not_there(
-                [one for one, (low, _) in zip(wanted, bounds, strict=True) if low in absent], labels, absent[0]
-            )
+        first, stop = (np.searchsorted(labels[order], sought, side) for side in ("left", "right"))  # type: ignore[call-overload]
+        there = set(sought[stop > first].tolist())
+        absent = [number for number, one in enumerate(possible) if one is None or one not in there]
+        if absent:
+            raise self._not_there([wanted[number] for number in absent], labels, bounds[absent[0]][0])
         counts = stop - first
         places = np.repeat(first, counts) + np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         return compact(np.sort(order[places]))
@@ -130,8 +138,11 @@ class Coordinate:
             return self.instants.view(np.int64)
         if self.labels.dtype.kind == "M" and wanted:
             raise InvalidInputError(f"labels along {self.name!r} are times, and {wanted[0]!r} is none")
-        if self.labels.dtype.kind in "SUTO":
-            return np.asarray(self.labels, dtype=object if self.labels.dtype.kind == "O" else None)
+        if self.labels.dtype.kind in "TOU":
+            told = [_NO_TEXT if one is None else f"={one}" for one in self.labels.tolist()]
+            return np.array(told, dtype=np.str_)
+        if self.labels.dtype.kind == "S":
+            return self.labels
         if any(isinstance(one, str | bytes | date | np.datetime64) for one in wanted):
             raise InvalidInputError(
                 f"labels along {self.name!r} are numbers, and {wanted[0]!r} is none"
@@ -152,6 +163,8 @@ class Coordinate:
             one = kind.type(one).item()  # the label 0.1 is found in an array of float32
         if kind.kind in "UTO" and not isinstance(one, str):
             raise InvalidInputError(f"labels along {self.name!r} are text, and {one!r} is none")
+        if kind.kind in "UTO":
+            one = f"={one}"
         if kind.kind == "S":
             one = one.encode() if isinstance(one, str) else one
         return one, one
@@ -170,9 +183,8 @@ class Coordinate:
         else:
             from difflib import get_close_matches
 
-            close = ", ".join(get_close_matches(str(first), [str(one) for one in labels.tolist()], 2)) or repr(
-                labels[0]
-            )
+            names = [str(one).removeprefix("=") for one in labels.tolist()]
+            close = ", ".join(get_close_matches(str(first).removeprefix("="), names, 2) or names[:1])
         return InvalidInputError(
             f"{len(missing)} of the labels selected along {self.name!r} {'is' if len(missing) == 1 else 'are'} not "
             f"there: {shown}; near it {'is' if ',' not in close else 'are'} {close}. Select by slice to get all labels "
@@ -181,14 +193,15 @@ class Coordinate:
 
 
 def _falls(labels: Values) -> bool:
-    return len(labels) > 1 and bool(np.all(labels[1:] < labels[:-1]))
+    return len(labels) > 1 and bool(labels[-1] < labels[0]) and bool(np.all(labels[1:] <= labels[:-1]))
 
 
-def _type_for(labels: Values, bounds: list[tuple[Any, Any]]) -> Any:
-    """Return the type in which labels are looked for: whole numbers stay whole where all of them are."""
-    if labels.dtype.kind in "iu":
-        return None if any(isinstance(low, float) or not -(2**63) <= low < 2**63 for low, _ in bounds) else np.int64
-    return labels.dtype
+def _as_label(one: Any, dtype: np.dtype[Any]) -> Any:
+    """Return what a label would be among others, None if none of their type can be it."""
+    if dtype.kind not in "iu":
+        return one
+    limits = np.iinfo(dtype)
+    return int(one) if one == one // 1 and limits.min <= one <= limits.max else None
 
 
 def _is_time(one: Any) -> bool:
@@ -210,10 +223,14 @@ def _instants_of(name: str, one: Any) -> tuple[int, int]:
             return _instants_of(name, datetime.fromisoformat(text.strip()))
         except ValueError as error:
             raise InvalidInputError(f"labels along {name!r} are times, and {text!r} cannot be read as one") from error
+    found = _PERIOD.fullmatch(text.strip())
     try:
-        period = np.datetime64(text)
-        if np.datetime_data(period.dtype)[0] not in ("Y", "M", "D"):
-            raise ValueError(text)
-        return tuple(int(p.astype(_INSTANT).astype(np.int64)) - back for p, back in ((period, 0), (period + 1, 1)))  # type: ignore[return-value]
+        if found is None:
+            raise ValueError("a year, a month or a day is expected")
+        period = np.datetime64(found[0])
     except ValueError as error:
         raise InvalidInputError(f"labels along {name!r} are times, and {text!r} cannot be read as one") from error
+    unit: Any = np.datetime_data(period.dtype)[0]
+    following = period + np.timedelta64(1, unit)
+    start, stop = (int(one.astype(_INSTANT).astype(np.int64)) for one in (period, following))
+    return start, stop - 1

@@ -67,7 +67,8 @@ class Decoder:
             return np.dtype(np.float64)
         if self.truth:
             return np.dtype(bool)
-        return (self.view or self.stored).newbyteorder("=")
+        kind = self.view or self.stored
+        return kind if kind.kind == "T" else kind.newbyteorder("=")
 
     def decode(self, stored: Values) -> tuple[Values, Mask | None]:
         """Return the values of a column, and where there is none.
