@@ -21,7 +21,7 @@ from arraystore.commit.reader import ChunkReader, Found, Window, whole_chunk
 from arraystore.commit.reads import ReadSet
 from arraystore.commit.state import State
 from arraystore.errors import InvalidInputError, InvalidKeyError, ReadOnlyError
-from arraystore.format.hidden import HIDDEN, has_visible_files, is_hidden
+from arraystore.format.hidden import HIDDEN, has_visible_files, visible
 from arraystore.format.manifest import Manifest
 from arraystore.format.node import MAX_PATH, Node, NodeKind, ancestors
 from arraystore.format.references import DELETED, INLINE, VIRTUAL
@@ -590,9 +590,7 @@ class Hierarchy:
             for moved in moved_below(self.beneath, changes, below):
                 reads.listing(moved.path, recursive=True)
         with changes.lock:
-            for node in list(changes.all_nodes()):
-                if is_hidden(node.path) and not is_hidden(path):
-                    continue  # what is not listed does not go with what is
+            for node in visible(changes.all_nodes(), path):
                 is_file = node.kind == NodeKind.FILE
                 if node.path.startswith(below) or (node.path == path and not is_file):
                     changes.remove_node(node)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from arraystore.commit.noting import moved_below, places_beneath
 from arraystore.commit.prepare import final_references
 from arraystore.commit.reads import ReadSet
-from arraystore.format.hidden import HIDDEN, is_hidden
+from arraystore.format.hidden import HIDDEN, visible
 from arraystore.format.node import DOCUMENT_NAMES, MAX_PATH, Node, NodeKind, ancestors
 from arraystore.format.references import DELETED, References, overlay
 from arraystore.format.zarr_metadata import ArrayInfo, array_info
@@ -31,8 +31,7 @@ def all_nodes(hierarchy: Hierarchy) -> Iterator[Node]:
 
 def visible_nodes(hierarchy: Hierarchy, path: str) -> list[Node]:
     """Return the nodes as they are now; the library's own only where a path or prefix asks for them."""
-    nodes = all_nodes(hierarchy)
-    return list(nodes) if is_hidden(path) else [node for node in nodes if not is_hidden(node.path)]
+    return visible(all_nodes(hierarchy), path)
 
 
 async def present_chunks(hierarchy: Hierarchy, node: Node) -> References:

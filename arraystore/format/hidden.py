@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["HIDDEN", "has_visible_files", "is_hidden"]
+from arraystore.format.node import Node
+
+__all__ = ["HIDDEN", "has_visible_files", "is_hidden", "visible"]
 
 HIDDEN = ".arraystore"
 """Path below which they are."""
@@ -13,6 +15,11 @@ HIDDEN = ".arraystore"
 def is_hidden(path: str) -> bool:
     """Tell whether a path, key or prefix (without a slash in front) is one of the library's own."""
     return path == HIDDEN or path.startswith(HIDDEN + "/")
+
+
+def visible(nodes: Iterable[Node], path: str) -> list[Node]:
+    """Return nodes without the library's own, unless the path or prefix that is asked for is one of them."""
+    return list(nodes) if is_hidden(path) else [node for node in nodes if not is_hidden(node.path)]
 
 
 def has_visible_files(keys: Iterable[str]) -> bool:

@@ -22,9 +22,9 @@ from arraystore.spark.snapshots import open_repository
 if TYPE_CHECKING:
     import pyarrow as pa
 
-try:  # since Spark 4.2
-    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles, SupportsTriggerAvailableNow
-except ImportError:
+try:
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+except ImportError:  # before Spark 4.2, which brought this and limits
     _MIXINS: tuple[type, ...] = ()
 else:
     _MIXINS = (SupportsTriggerAvailableNow,)
@@ -172,6 +172,8 @@ class ChangeStreamReader(DataSourceStreamReader, *_MIXINS):  # type: ignore[misc
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802 - Spark's name
         """Return how much a batch may hold: snapshots count as files, of all that Spark has to offer."""
+        from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
+
         return ReadAllAvailable() if self._options.most is None else ReadMaxFiles(self._options.most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
