@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -21,17 +21,24 @@ from arraystore.format.node import Node, NodeKind, node_key
 from arraystore.format.references import DELETED, INLINE, VIRTUAL, References
 from arraystore.format.transaction import Operation
 from arraystore.format.zarr_metadata import array_info
-from arraystore.haul import PAYLOAD, Haul, gathered, grids, part_of, sorted_cells
+from arraystore.haul import PAYLOAD, Haul, Writers, gathered, grids, part_of, sorted_cells
 
 __all__ = ["Home", "Merged", "OnOverlap", "apply_payloads", "check_overlap", "collect", "combined", "decode_payload"]
 
 Int64s = npt.NDArray[np.int64]
+Int32s = npt.NDArray[np.int32]
+Bools = npt.NDArray[np.bool_]
 
 OnOverlap = Literal["error", "last"]
 """What happens where two wrote the same chunk."""
 
 _SHOWN = 100
 """Chunks that an error names."""
+
+_NONE = np.empty(0, dtype=np.int64)
+
+_AT_ONCE = 1 << 20
+"""Cells that are looked at, or put down, at a time: what that takes besides does not grow with their number."""
 
 _THE_SESSION = 0
 
@@ -51,6 +58,10 @@ class CellLog(ChunkTable):
 
     __slots__ = ()
 
+    def note(self, numbers: Int64s, values: Int32s) -> None:
+        """Note for many cells, shape (n,), epoch and owner, shape (n, 2), as `noted` makes them."""
+        self.put_numbered(numbers, values)
+
     def find_many(self, numbers: Int64s) -> tuple[Int64s, Int64s]:
         """Return epoch and owner of many cells; -1 where nothing is known."""
         self._spill()
@@ -59,7 +70,7 @@ class CellLog(ChunkTable):
         for known, values in self._runs:
             at = np.minimum(known.searchsorted(numbers), len(known) - 1)
             hit = known[at] == numbers
-            found[hit] = values[at[hit], :2]
+            found[hit] = values[at[hit]]
         return found[:, 0], found[:, 1]
 
     def coords(self, numbers: Int64s) -> Int64s:
@@ -206,7 +217,7 @@ def combined(payloads: Sequence[ChangePayload], on_overlap: OnOverlap) -> Change
                     f"a fork deleted {change.path!r}, of which others wrote chunks meanwhile", change.path
                 )
     boxes = [Box((0,) * len(grid), grid) for grid in grids(haul)]
-    order, again = sorted_cells(haul, haul.numbers([box.strides for box in boxes]))
+    order, _, again = sorted_cells(haul, haul.numbers([box.strides for box in boxes]))
     if again.any():
         if on_overlap == "error":
             array = int(haul.of_cells([part.array for part in haul.parts])[order[again][0]])
@@ -252,11 +263,12 @@ def _refuse(path: str, coords: Int64s) -> None:
 
 
 def apply_payloads(
-    changes: ChangeSet, payloads: Sequence[ChangePayload], merged: Merged, on_overlap: OnOverlap = "error"
+    changes: ChangeSet, payloads: list[ChangePayload], merged: Merged, on_overlap: OnOverlap = "error"
 ) -> tuple[ForkChanges, ...]:
     """Bring the changes of forks into a session: all of them, or none.
 
-    Of several payloads of one fork the newest counts, since it holds what the others do.
+    Of several payloads of one fork the newest counts, since it holds what the others do.  The list is empty
+    afterwards: payloads are let go of when their references are gathered.
 
     Returns
     -------
@@ -272,6 +284,7 @@ def apply_payloads(
         if any(fork.number <= merged.numbers.get(fork.fork, 0) for fork in payload.forks):
             raise MergeConflictError("these changes of a fork have been merged already, or newer ones of the same fork")
     haul = gathered(payloads)
+    payloads.clear()
     with changes.lock:
         changes.check_open()
         _note_own(changes, merged)
@@ -279,32 +292,74 @@ def apply_payloads(
         nodes = [_written(known, array) for array in haul.arrays]
         haul = _within(haul, nodes)
         logs = [merged.log(node) for node in nodes]
-        order, again = sorted_cells(haul, numbers := haul.numbers([log.strides for log in logs]))
-        forks = haul.of_cells([part.fork for part in haul.parts])
-        arrays = haul.of_cells([part.array for part in haul.parts])[order]
-        spans = [slice(*arrays.searchsorted([number, number + 1]).tolist()) for number in range(len(nodes))]
+        order, numbers, again = sorted_cells(haul, haul.numbers([log.strides for log in logs]))
+        writers, spans = haul.writers(), haul.spans()
         if on_overlap == "error":
             for node, log, span in zip(nodes, logs, spans, strict=True):
-                cells = order[span]
-                shared = again[span] | _late(haul.forks, forks[cells], numbers[cells], log, merged)
-                if shared.any():
-                    _refuse(node.path, np.unique(log.coords(numbers[cells[shared]]), axis=0))
+                if again[span].any() or log:
+                    shared = _shared(haul.forks, writers, order[span], numbers[span], again[span], log, merged)
+                    if len(shared):
+                        _refuse(node.path, np.unique(log.coords(shared), axis=0))
+        del again
         for fork in haul.forks:
             for change in fork.nodes:
                 apply_node(changes, change)
                 merged.nodes[node_key(change.path, change.kind)] = fork.fork
-        references = _taken_over(changes, haul.references)
-        earlier = [merged.owners[fork.fork] for fork in haul.forks if fork.fork in merged.owners]
-        owners = np.array([merged.owners.setdefault(f.fork, len(merged.owners) + 1) for f in haul.forks])
+        references, came = _taken_over(changes, haul.references), haul.forks
+        del haul  # with the sources as they were
+        earlier = [merged.owners[fork.fork] for fork in came if fork.fork in merged.owners]
+        owners = np.array([merged.owners.setdefault(fork.fork, len(merged.owners) + 1) for fork in came])
         if earlier:
             _take_out(changes, merged, earlier)
-        for node, log, span in zip(nodes, logs, spans, strict=True):
-            cells = order[span]  # of cells that are the same chunk the last one counts
-            _put(changes, node, log, numbers[cells], references, cells)
-            values = (np.full(len(cells), changes.epoch), owners[forks[cells]], np.zeros(len(cells), dtype=np.int64))
-            log.put_numbered(numbers[cells], np.stack(values, axis=1))
-        merged.numbers.update({fork.fork: fork.number for fork in haul.forks})
-    return haul.forks
+        for left, node, log, span in zip(reversed(range(len(nodes))), nodes, logs, spans, strict=True):
+            cells = order[span]
+            values = _values(references, cells)  # of cells that are the same chunk the last one counts
+            if not left:
+                references = references.take(_NONE)  # the tables may need as much for sorting
+            _put(changes, node, log, numbers[span], values)
+            log.note(numbers[span], _noted(changes.epoch, owners, writers, cells))
+        merged.numbers.update({fork.fork: fork.number for fork in came})
+    return came
+
+
+def _stretches(count: int) -> Iterator[slice]:
+    return (slice(start, start + _AT_ONCE) for start in range(0, count, _AT_ONCE))
+
+
+def _shared(
+    forks: Sequence[ForkChanges],
+    writers: Writers,
+    order: Int64s,
+    numbers: Int64s,
+    again: Bools,
+    log: CellLog,
+    merged: Merged,
+) -> Int64s:
+    """Return numbers of the cells of one array that two forks wrote, or a fork and, since it was taken, the session."""
+    found: list[Int64s] = []
+    for some in _stretches(len(order)):
+        shared = again[some] | _late(forks, writers.of(order[some]), numbers[some], log, merged)
+        found.append(numbers[some][shared])
+    return np.concatenate(found)
+
+
+def _noted(epoch: int, owners: Int64s, writers: Writers, order: Int64s) -> Int32s:
+    """Return what the log of an array is told of its cells."""
+    noted = np.empty((len(order), 2), dtype=np.int32)
+    noted[:, 0] = epoch
+    for some in _stretches(len(order)):
+        noted[some, 1] = owners[writers.of(order[some])]
+    return noted
+
+
+def _values(references: References, order: Int64s) -> Int64s:
+    """Return source, offset and length of cells, shape (n, 3)."""
+    values = np.empty((len(order), 3), dtype=np.int64)
+    for some in _stretches(len(order)):
+        cells = order[some]
+        for at, column in enumerate((references.source, references.offset, references.length)):
+            values[some, at] = column[cells]
+    return values
 
 
 def _note_own(changes: ChangeSet, merged: Merged) -> None:
@@ -316,8 +371,9 @@ def _note_own(changes: ChangeSet, merged: Merged) -> None:
             grid = tuple((coords.max(axis=0) + 1).tolist())
             log = merged.cells.setdefault(identifier, CellLog(grid))
             log.fit(grid)
-            nobody = np.full(len(coords), _THE_SESSION, dtype=np.int64)
-            log.put_many(coords, values[:, 0], nobody, nobody)
+            noted = np.full((len(coords), 2), _THE_SESSION, dtype=np.int32)
+            noted[:, 0] = values[:, 0]
+            log.note(log.numbers(coords), noted)
 
 
 def _known(changes: ChangeSet, haul: Haul, merged: Merged) -> dict[bytes, Node]:
@@ -411,10 +467,7 @@ def _taken_over(changes: ChangeSet, part: References) -> References:
     return replace(part, source=source, offset=offset)
 
 
-def _put(changes: ChangeSet, node: Node, log: CellLog, numbers: Int64s, references: References, cells: Int64s) -> None:
-    """Write references into the session's table."""
+def _put(changes: ChangeSet, node: Node, log: CellLog, numbers: Int64s, values: Int64s) -> None:
+    """Write references, shape (n, 3), into the session's table; cells are numbered as in the log."""
     table = changes.array(node).table
-    if table.strides != log.strides:
-        numbers = table.numbers(log.coords(numbers))
-    columns = (references.source[cells], references.offset[cells], references.length[cells])
-    table.put_numbered(numbers, np.stack(columns, axis=1))
+    table.put_numbered(numbers if table.strides == log.strides else table.numbers(log.coords(numbers)), values)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +18,32 @@ from arraystore.format.locations import concat_locations
 from arraystore.format.manifest import Manifest
 from arraystore.format.references import DELETED, INLINE, VIRTUAL, References, to_manifests
 
-__all__ = ["PAYLOAD", "Haul", "gathered", "sorted_cells"]
+__all__ = ["PAYLOAD", "Haul", "Writers", "gathered", "sorted_cells"]
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 PAYLOAD = "change payload of a fork"
+
+
+@dataclass(frozen=True, eq=False)
+class Writers:
+    """Which fork wrote which cells.
+
+    Parameters
+    ----------
+    ends
+        Where the cells of each part end, shape (parts,).
+    forks
+        Index of the fork of each part, shape (parts,).
+    """
+
+    ends: Int64s
+    forks: Int64s
+
+    def of(self, cells: Int64s) -> Int64s:
+        """Return the forks of some cells; any number of them, so that nobody needs them for all cells at once."""
+        return self.forks[self.ends.searchsorted(cells, side="right")]
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +94,21 @@ class Haul:
             found.append(block)
         if not found:
             return np.empty(0, dtype=np.int64)
-        return np.concatenate(found) + self.of_cells(starts)
+        numbers = np.concatenate(found)
+        numbers += self.of_cells(starts)
+        return numbers
+
+    def writers(self) -> Writers:
+        """Return who wrote which cells."""
+        return Writers(np.cumsum(self.counts()), np.array([part.fork for part in self.parts], dtype=np.int64))
+
+    def spans(self) -> list[slice]:
+        """Return where the cells of each array are when all are sorted by array."""
+        counts = [0] * len(self.arrays)
+        for part in self.parts:
+            counts[part.array] += part.count
+        ends = list(accumulate(counts))
+        return [slice(end - count, end) for end, count in zip(ends, counts, strict=True)]
 
     def take(self, keep: Bools) -> Haul:
         """Return only some of the cells."""
@@ -203,17 +238,22 @@ def _cells(payloads: Sequence[ChangePayload]) -> Int64s | None:
     return np.concatenate(orders)
 
 
-def sorted_cells(haul: Haul, numbers: Int64s) -> tuple[Int64s, Bools]:
-    """Return the cells sorted by array and number, and for each whether the next one is the same chunk.
+def sorted_cells(haul: Haul, numbers: Int64s) -> tuple[Int64s, Int64s, Bools]:
+    """Return the cells sorted by array and number, their numbers, and for each whether the next one is the same chunk.
 
     Of cells that are the same chunk, the one that was given last comes last.
     """
-    arrays = haul.of_cells([part.array for part in haul.parts])
-    order = np.lexsort((numbers, arrays)) if len(haul.arrays) > 1 else np.argsort(numbers, kind="stable")
-    ordered, labels = numbers[order], arrays[order]
+    if len(haul.arrays) > 1:
+        order = np.lexsort((numbers, haul.of_cells([part.array for part in haul.parts])))
+    else:
+        order = np.argsort(numbers, kind="stable")
+    ordered = numbers[order]
     again = np.zeros(len(order), dtype=bool)
-    again[:-1] = (ordered[1:] == ordered[:-1]) & (labels[1:] == labels[:-1])
-    return order, again
+    np.equal(ordered[1:], ordered[:-1], out=again[:-1])
+    for span in haul.spans():
+        if span.stop > span.start:
+            again[span.stop - 1] = False  # the next one is a chunk of another array
+    return order, ordered, again
 
 
 def grids(haul: Haul) -> list[tuple[int, ...]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from operator import mul
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,8 @@ Entry = tuple[int, int, int]
 """Source, offset, length; see `arraystore.format.references`."""
 
 Int64s = npt.NDArray[np.int64]
+Values = npt.NDArray[np.signedinteger[Any]]
+"""Source, offset and length as int64; what derives from the table may keep something else."""
 
 
 class ChunkTable:
@@ -41,7 +44,7 @@ class ChunkTable:
     def __init__(self, grid: tuple[int, ...]) -> None:
         self._box = Box((), ())
         self._recent: dict[int, Entry] = {}
-        self._runs: list[tuple[Int64s, Int64s]] = []
+        self._runs: list[tuple[Int64s, Values]] = []
         self._forgotten: set[int] = set()
         self._renumber(grid)
 
@@ -106,7 +109,7 @@ class ChunkTable:
         """Set many references, shape (n, d) and (n,); where a cell comes twice, the last one counts."""
         self.put_numbered(self._box.numbers(coords), np.stack([source, offset, length], axis=1))
 
-    def put_numbered(self, numbers: Int64s, values: Int64s) -> None:
+    def put_numbered(self, numbers: Int64s, values: Values) -> None:
         """Set many references by number, shape (n,) and (n, 3); the table keeps the arrays."""
         self._spill()
         self._sweep()
@@ -133,7 +136,7 @@ class ChunkTable:
         self._forgotten -= self._recent.keys()
         self._recent = {}  # after the runs have them: `get` takes no lock, and looks here first
 
-    def _append_run(self, numbers: Int64s, values: Int64s) -> None:
+    def _append_run(self, numbers: Int64s, values: Values) -> None:
         runs = [*self._runs, _sorted(numbers, values)]
         while len(runs) > 1 and len(runs[-2][0]) < 2 * len(runs[-1][0]):
             runs[-2:] = [_merged(*runs[-2:])]
@@ -174,12 +177,12 @@ class ChunkTable:
         self._forgotten = set()
 
 
-def _merged(older: tuple[Int64s, Int64s], newer: tuple[Int64s, Int64s]) -> tuple[Int64s, Int64s]:
+def _merged(older: tuple[Int64s, Values], newer: tuple[Int64s, Values]) -> tuple[Int64s, Values]:
     """Make one run of two."""
     return _sorted(np.concatenate([older[0], newer[0]]), np.concatenate([older[1], newer[1]]))
 
 
-def _sorted(numbers: Int64s, values: Int64s) -> tuple[Int64s, Int64s]:
+def _sorted(numbers: Int64s, values: Values) -> tuple[Int64s, Values]:
     """Sort by number; of equal numbers the last one stays."""
     if len(numbers) > 1:
         steps = np.diff(numbers)
