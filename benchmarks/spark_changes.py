@@ -51,9 +51,9 @@ def merge_many(directory: Path, sets: int, references: int) -> dict[str, float]:
     payloads = [claimed(sent, "group/data", number * references, references) for number in range(sets)]
     note(f"spark-changes: {sets} change sets are there")
     base = memory.reset_peak()
-    started = time.perf_counter()
+    started, used = time.perf_counter(), time.process_time()
     session.merge(payloads)
-    merged = time.perf_counter()
+    merged, busy = time.perf_counter(), time.process_time() - used
     merging = memory.peak()
     session.commit("merged")
     committed = time.perf_counter()
@@ -63,6 +63,7 @@ def merge_many(directory: Path, sets: int, references: int) -> dict[str, float]:
     return {
         "sent": sum(map(len, payloads)),
         "merge": merged - started,
+        "processor": busy,
         "commit": committed - merged,
         "before": base,
         "merging": merging,

@@ -94,9 +94,17 @@ def _merging(setup: Setup, result: CaseResult) -> None:
     what = f"driver merge of {sets:,} change sets of {references:,} references"
     result.bars.append(at_most(what, merge, 10, "s"))
     result.bars.append(at_most(f"{what}: most memory of the process", most / _MB, 1000, "MB"))
-    header = ["sent, MB", "merge, s", "commit, s", "process before, MB", "most while merging, MB", "and committing, MB"]
+    header = [
+        "sent, MB",
+        "merge, s",
+        "processor time of it, s",
+        "commit, s",
+        "process before, MB",
+        "most while merging, MB",
+        "and committing, MB",
+    ]
     rows = [
-        [human(one["sent"] / _MB), human(one["merge"]), human(one["commit"])]
+        [human(one["sent"] / _MB), *(human(one[key]) for key in ("merge", "processor", "commit"))]
         + [f"{one[key] / _MB:.0f}" for key in ("before", "merging", "committing")]
         for one in found
     ]
