@@ -6,11 +6,13 @@ import os
 import signal
 import time
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
 
-from tests.spark.clusters.model import Region, Values, values
+from arraystore import Repository
+from tests.spark.clusters.model import Region, Values, storage_at, values
 
 _PATIENCE = 120.0
 
@@ -101,4 +103,29 @@ class Fails:
     def __call__(self, region: Region) -> Values:
         if region[0].start == self.row:
             raise ValueError(f"there is no row {self.row} in the source")
+        return values(region)
+
+
+@dataclass(frozen=True)
+class CollectsAt:
+    """Collects garbage at a row, from within the task.
+
+    Parameters
+    ----------
+    row
+        Where.
+    repository
+        Path of the repository that is written to.
+    older
+        What was written before this moment is collected.
+    """
+
+    row: int
+    repository: str
+    older: datetime
+
+    def __call__(self, region: Region) -> Values:
+        if region[0].start == self.row:
+            summary = Repository.open(storage_at(self.repository)).garbage_collect(self.older)
+            assert summary.chunks_deleted > 0, summary
         return values(region)
