@@ -5,7 +5,9 @@ Importing this package imports neither PySpark nor PyArrow; using what is in it 
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -92,3 +94,19 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+class _Package(ModuleType):
+    """Where a function has the name of its module, the name means the function.
+
+    The import system makes every module that is imported an attribute of its package, whoever imports it, and would
+    so put the module in the place of the function.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if _WHERE.get(name) == name and isinstance(value, ModuleType):
+            value = getattr(value, name)
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

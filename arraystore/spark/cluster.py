@@ -38,9 +38,15 @@ def active_session() -> SparkSession | None:
     """The Spark session that this process has already, if any."""
     if "pyspark" not in sys.modules:
         return None
+    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    return SparkSession.getActiveSession()
+    try:
+        found = SparkSession.active()  # also in threads that have not started one themselves
+    except PySparkException:
+        return None
+    context = getattr(found, "_sc", None)
+    return None if context is not None and context._jsc is None else found  # its context was stopped beneath it
 
 
 def parallelism(master: str | None = None) -> int:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 import numpy as np
 
-from arraystore.errors import FormatError, MergeConflictError
+from arraystore.errors import FormatError, InvalidInputError, MergeConflictError
 from arraystore.fork_session import ForkSession
 from arraystore.session import Session
 from arraystore.spark.deliveries import MOST_INLINE, deliver, receive
@@ -35,6 +35,7 @@ __all__ = ["Attempt", "Outcome", "Work", "merge_outcomes", "run_fork_job", "task
 Work = Callable[[ForkSession, Iterator[Any]], Mapping[str, Any]]
 """Writes through a fork what batches of Arrow say, and returns a report of plain values."""
 
+
 @cache
 def _outcome_schema() -> StructType:
     """Return the schema of what tasks return; as text it would be parsed by the JVM for each job."""
@@ -45,6 +46,7 @@ def _outcome_schema() -> StructType:
 
 
 _REPORT = "report of a task"
+_IN_MEMORY = "memory:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +79,26 @@ def ticket_of(session: Session) -> bytes:
     SessionStateError
         If the session cannot be written to.
     InvalidInputError
+        If its storage is the memory of this process.
+    StorageError
         If its storage holds credentials that are not to be pickled.
     """
-    return pickle.dumps(session.fork(), pickle.HIGHEST_PROTOCOL)
+    return _pickled(session, session.fork())
+
+
+def _pickled(session: Session, fork: ForkSession) -> bytes:
+    """Return a fork as it travels; it is given up where it cannot, so that no commit warns of it."""
+    try:
+        location = session.context.storage.location
+        if location.startswith(_IN_MEMORY):
+            raise InvalidInputError(
+                f"{location} is memory of this process, which workers of Spark cannot reach: use "
+                "local_filesystem_storage, or an object store"
+            )
+        return pickle.dumps(fork, pickle.HIGHEST_PROTOCOL)
+    except BaseException:
+        session.abandon(fork)
+        raise
 
 
 def task_frame(spark: SparkSession, tasks: int) -> DataFrame:
@@ -145,7 +164,7 @@ def _plain(value: Any) -> Any:
 def unpack_report(data: bytes) -> dict[str, Any]:
     """Read a report; raises `FormatError`."""
     try:
-        found = msgpack.unpackb(data, raw=False, max_ext_len=0)
+        found = msgpack.unpackb(data, raw=False, max_ext_len=0, strict_map_key=False)  # counts by number are plain, too
     except Exception as error:
         raise FormatError(_REPORT, f"cannot be read ({type(error).__name__})") from error
     if not isinstance(found, dict):
@@ -192,11 +211,13 @@ def run_fork_job(
 
     Raises
     ------
+    InvalidInputError, StorageError
+        If workers cannot reach the storage; no task has started then.
     ArrayStoreError
         The error of a task that failed for good.
     """
     fork = session.fork()
-    attempt = Attempt(pickle.dumps(fork, pickle.HIGHEST_PROTOCOL), work, most_inline)
+    attempt = Attempt(_pickled(session, fork), work, most_inline)
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import EllipsisType
@@ -28,7 +29,9 @@ __all__ = [
     "deal",
     "joined",
     "ownership",
+    "pack_bounds",
     "region_text",
+    "unpack_bounds",
 ]
 
 Int64s = npt.NDArray[np.int64]
@@ -144,6 +147,22 @@ def _interval(part: Any, size: int, region: RegionLike) -> tuple[int, int]:
     except TypeError:
         raise InvalidInputError(f"region {region!r}: {part!r} is neither a slice nor a number") from None
     return (at + size, at + size + 1) if at < 0 else (at, at + 1)
+
+
+def pack_bounds(bounds: Int64s) -> bytes:
+    """Return regions as few bytes: neighbours differ in the same way again and again."""
+    sides = np.stack([bounds[..., 0], bounds[..., 1] - bounds[..., 0]])
+    steps = np.diff(sides, axis=1, prepend=0).transpose(0, 2, 1)
+    return zlib.compress(steps.astype("<i8").tobytes(), 1)
+
+
+def unpack_bounds(data: bytes, ndim: int) -> Int64s:
+    """Return the regions that `pack_bounds` packed."""
+    if not ndim:  # there is one region of an array without dimensions
+        return np.empty((1, 0, 2), dtype=np.int64)
+    steps = np.frombuffer(zlib.decompress(data), dtype="<i8").reshape(2, ndim, -1).astype(np.int64)
+    low, length = np.cumsum(steps, axis=2)
+    return np.stack([low.T, (low + length).T], axis=2)
 
 
 def cut_regions(shape: Sequence[int], unit: Sequence[int], itemsize: int, most_bytes: int) -> Int64s:
@@ -333,10 +352,11 @@ def deal(group: Int64s, weight: Int64s, tasks: int) -> list[Int64s]:
     labels, start = np.unique(group[order], return_index=True)
     if not len(labels):
         return []
-    heavy = np.add.reduceat(weight[order].astype(np.float64), start)
-    middle = np.cumsum(heavy) - heavy / 2
-    hands = min(tasks, len(labels))
-    hand = np.minimum(hands - 1, (middle * hands / max(1.0, float(heavy.sum()))).astype(np.int64))
+    hand = np.arange(len(labels))
+    if len(labels) > tasks:
+        heavy = np.add.reduceat(weight[order].astype(np.float64), start)
+        middle = np.cumsum(heavy) - heavy / 2
+        hand = np.minimum(tasks - 1, (middle * tasks / max(1.0, float(heavy.sum()))).astype(np.int64))
     of_region = np.repeat(hand, np.diff(np.append(start, len(order))))
     edges = np.flatnonzero(np.diff(of_region)) + 1
     return np.split(order, edges)

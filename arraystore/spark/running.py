@@ -10,8 +10,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as NotYet
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
@@ -68,31 +67,29 @@ def run_action(
         The one that a task raised.
     TaskFailedError
         If a task failed without one.
+    BaseException
+        What `progress` raised, or an interrupt: the jobs are cancelled then.
     """
     watched = _Watched(spark, description, tasks, progress)
     with ThreadPoolExecutor(1, thread_name_prefix="arraystore-spark") as pool:
         running = pool.submit(watched.inheriting(action))
         try:
             with watched.telling():
-                found = _waited(running, watched)
-        except Exception as error:
-            raise _translated(error) from error
-        except BaseException:
+                while not _is_over(running):
+                    watched.tell()
+        except BaseException:  # somebody at the keyboard, or what is told about progress: nobody waits any more
             watched.cancel()
             raise
-    if progress is not None:
-        progress(tasks, tasks)
+        try:
+            found = running.result()
+        except Exception as error:
+            raise _translated(error) from error
+    watched.tell_end()
     return found
 
 
-def _waited(running: Future[T], watched: _Watched) -> T:
-    while True:
-        try:
-            return running.result(timeout=_POLL_SECONDS)
-        except NotYet:
-            if running.done():  # the action itself ran into a time limit
-                raise
-            watched.tell()
+def _is_over(running: Future[Any]) -> bool:
+    return bool(wait([running], timeout=_POLL_SECONDS).done)
 
 
 class _Watched:
@@ -156,6 +153,11 @@ class _Watched:
         stages = (tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds)
         done = [stage.numCompletedTasks for stage in stages if stage is not None and stage.numTasks == self._tasks]
         self._report(max(done, default=0))
+
+    def tell_end(self) -> None:
+        """Tell that all tasks are done."""
+        if self._progress is not None:
+            self._report(self._tasks)
 
     def _report(self, done: int) -> None:
         assert self._progress is not None

@@ -27,7 +27,9 @@ from arraystore.spark.regions import (
     deal,
     joined,
     ownership,
+    pack_bounds,
     region_text,
+    unpack_bounds,
 )
 from arraystore.spark.report import Progress, WriteReport
 
@@ -43,6 +45,9 @@ Region = tuple[slice, ...]
 TASKS_PER_SLOT = 3
 """Few fat tasks: enough to even out slow ones, not so many that starting them is what takes the time."""
 _REGION_BYTES = 32 << 20
+"""Size of regions that are cut here, at most: a task holds one of them in memory."""
+_REGIONS_PER_TASK = 2
+"""At least so many for each task, if there are chunks enough: tasks then differ little."""
 
 
 class RegionWriteError(ArrayStoreError):
@@ -131,7 +136,9 @@ def write_regions(
     Raises
     ------
     InvalidInputError
-        If regions overlap, or lie outside of the array; no task has started then.
+        If regions overlap, or lie outside of the array, or workers cannot reach the storage; no task has started then.
+    StorageError
+        If the storage holds credentials that must not be pickled; no task has started then.
     NodeNotFoundError
         If there is no such array.
     TaskFailedError
@@ -141,14 +148,15 @@ def write_regions(
     session.check_writable()
     paths = [path] if isinstance(path, str) else list(path)
     targets = _targets(session, paths)
-    bounds = _bounds(regions, targets)
-    owned = [ownership(bounds, item.shape, item.unit, align, item.dims) for item in targets]
     spark = required_session(spark)
+    most = _task_count(tasks, spark)
+    bounds = _bounds(regions, targets, most)
+    owned = [ownership(bounds, item.shape, item.unit, align, item.dims) for item in targets]
     if not len(bounds):
         return WriteReport(tuple(item.path for item in targets), 0, 0, 0, 0, 0, 0, time.perf_counter() - began)
     weight = (bounds[..., 1] - bounds[..., 0]).prod(axis=1)
-    hands = deal(joined([item.group for item in owned]), weight, _task_count(tasks, spark))
-    work = _RegionWork(tuple(targets), bounds, tuple(hands), func, isinstance(path, str))
+    hands = deal(joined([item.group for item in owned]), weight, most)
+    work = _RegionWork(tuple(targets), tuple(pack_bounds(bounds[hand]) for hand in hands), func, isinstance(path, str))
     text = description or f"arraystore: write {len(bounds)} regions of {', '.join(paths)}"
     outcomes = run_fork_job(
         session, task_frame(spark, len(hands)), work, description=text, tasks=len(hands), progress=progress
@@ -219,13 +227,15 @@ def _described(path: str, array: zarr.Array[Any]) -> _Target:
     return _Target(path, shape, tuple(map(int, unit)), None if dims is None else tuple(dims), int(itemsize))
 
 
-def _bounds(regions: Iterable[RegionLike] | Int64s | None, targets: Sequence[_Target]) -> Int64s:
+def _bounds(regions: Iterable[RegionLike] | Int64s | None, targets: Sequence[_Target], tasks: int) -> Int64s:
     first = targets[0]
     if regions is None:
         if 0 in first.shape:
             return np.empty((0, len(first.shape), 2), dtype=np.int64)
         unit = tuple(math.lcm(*sides) for sides in zip(*(item.unit for item in targets), strict=True))
-        return cut_regions(first.shape, unit, sum(item.itemsize for item in targets), _REGION_BYTES)
+        itemsize = sum(item.itemsize for item in targets)
+        share = math.prod(first.shape) * itemsize // (_REGIONS_PER_TASK * tasks)
+        return cut_regions(first.shape, unit, itemsize, min(_REGION_BYTES, share))
     return as_bounds(regions, first.shape, first.dims)
 
 
@@ -237,10 +247,8 @@ class _RegionWork:
     ----------
     targets
         The arrays.
-    bounds
-        All regions, shape (n, d, 2).
     hands
-        Numbers of the regions of each task.
+        The regions of each task, packed: all of them travel to all executors.
     func
         Makes values.
     single
@@ -248,8 +256,7 @@ class _RegionWork:
     """
 
     targets: tuple[_Target, ...]
-    bounds: Int64s
-    hands: tuple[Int64s, ...]
+    hands: tuple[bytes, ...]
     func: Callable[[Region], Any]
     single: bool
 
@@ -257,8 +264,8 @@ class _RegionWork:
         (task,) = [number for batch in batches for number in batch.column(0).to_pylist()]
         arrays = [zarr.open_array(fork.store, path=item.path, mode="r+") for item in self.targets]
         nbytes = 0
-        for number in self.hands[task].tolist():
-            nbytes += self._write(arrays, self.bounds[number])
+        for bounds in unpack_bounds(self.hands[task], len(self.targets[0].shape)):
+            nbytes += self._write(arrays, bounds)
         return {"nbytes": nbytes}
 
     def _write(self, arrays: Sequence[zarr.Array[Any]], bounds: Int64s) -> int:
@@ -267,7 +274,7 @@ class _RegionWork:
         nbytes = 0
         try:
             for item, array, values in zip(self.targets, arrays, self._values(region), strict=True):
-                fitting = np.asarray(values)
+                fitting = _unmasked(item, values)
                 if fitting.shape not in ((), shape):
                     raise RegionWriteError(f"values for {item.path!r} have the shape {fitting.shape}, not {shape}")
                 array[region] = fitting[()] if fitting.shape == () else fitting
@@ -287,11 +294,26 @@ class _RegionWork:
             return [found]
         if isinstance(found, Mapping):
             by_path = {str(path).strip("/"): values for path, values in found.items()}
-            lacking = [item.path for item in self.targets if item.path not in by_path]
+            paths = [item.path for item in self.targets]
+            lacking = [path for path in paths if path not in by_path]
             if lacking:
                 raise RegionWriteError(f"the function returned no values for {lacking[0]!r}")
-            return [by_path[item.path] for item in self.targets]
+            if len(by_path) > len(paths):
+                raise RegionWriteError(
+                    f"nothing is written to {min(set(by_path) - set(paths))!r}, for which there are values"
+                )
+            return [by_path[path] for path in paths]
         values = list(found)
         if len(values) != len(self.targets):
             raise RegionWriteError(f"the function returned {len(values)} arrays for {len(self.targets)} paths")
         return values
+
+
+def _unmasked(target: _Target, values: Any) -> Any:
+    """Return values as an array; what lies below a mask is none of them."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise RegionWriteError(
+            f"values for {target.path!r} are masked in {np.ma.count_masked(values)} places: fill them, with the fill "
+            "value of the array for instance (numpy.ma.filled)"
+        )
+    return np.asarray(values)

@@ -253,6 +253,17 @@ def test_importing_the_package_imports_neither_pyspark_nor_pyarrow():
     assert run_python(code) == "[]"
 
 
+def test_public_names_are_functions_and_classes_whatever_was_imported_before():
+    """A function that has the name of its module is not hidden by it."""
+    code = (
+        "import importlib, types, arraystore.spark as s\n"
+        "for where in set(s._WHERE.values()): importlib.import_module('arraystore.spark.' + where)\n"
+        "from arraystore.spark import chunk_regions, write_regions\n"
+        "print([name for name in s.__all__ if isinstance(getattr(s, name), types.ModuleType)], write_regions.__name__)"
+    )
+    assert run_python(code) == "[] write_regions"
+
+
 def test_every_public_name_is_there_and_is_declared_for_type_checkers():
     import ast
     import inspect
@@ -270,7 +281,7 @@ def test_every_public_name_is_there_and_is_declared_for_type_checkers():
     assert declared == package._WHERE
     assert sorted(package.__all__) == sorted(declared)
     assert len(set(package.__all__)) == len(package.__all__)
-    assert [name for name in package.__all__ if getattr(package, name) is None] == []
+    assert [name for name in package.__all__ if inspect.ismodule(getattr(package, name))] == []
     assert set(package.__all__) <= set(dir(package))
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         package.nothing  # noqa: B018

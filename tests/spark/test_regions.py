@@ -216,6 +216,12 @@ def test_regions_of_one_size_are_dealt_evenly(count: int, tasks: int):
     assert max(sizes) - min(sizes) <= 1
 
 
+def test_there_are_as_many_tasks_as_groups_where_that_is_allowed():
+    group = np.array([0, 0, 0, 3, 3, 5, 6], dtype=np.int64)
+    hands = deal(group, np.array([9, 9, 9, 9, 1, 1, 9], dtype=np.int64), 13)
+    assert [hand.tolist() for hand in hands] == [[0, 1, 2], [3, 4], [5], [6]]
+
+
 def test_a_heavy_region_does_not_keep_others_waiting():
     weight = np.array([1, 1, 1, 1, 96], dtype=np.int64)
     hands = deal(np.arange(5), weight, 2)
