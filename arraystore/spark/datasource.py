@@ -88,7 +88,7 @@ class ArrayStoreDataSource(DataSource):
         if self._planned is None and not is_of_changes(self._given) and not is_for_writing(self._given):
             with told():
                 self._plan()
-        return self.__dict__
+        return dict(vars(self))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what reads a load."""

@@ -20,7 +20,7 @@ from arraystore.spark.jobs import Outcome, unpack_report
 if TYPE_CHECKING:
     from arraystore.context import Context
 
-__all__ = ["TaskMessage", "home_in", "message_of", "outcomes_of", "queries_of"]
+__all__ = ["TaskMessage", "home_in", "message_of", "outcomes_of", "query_of"]
 
 _NAME = "message of a task"
 _VERSION = 1
@@ -100,18 +100,19 @@ def home_in(messages: Sequence[object], context: Context, branch: str) -> Sessio
             raise FormatError(_NAME, f"it names no session of branch {branch!r}")
 
 
-def queries_of(messages: Sequence[object]) -> set[str | None]:
-    """Return the ids of the streaming queries that messages name.
+def query_of(messages: Sequence[object]) -> str | None:
+    """Return the id of the streaming query that messages name; None where they name none.
 
     Raises
     ------
     FormatError
-        If one is no text.
+        If they do not agree.
     """
     found = {_fields(message)[5] for message in messages}
-    if not all(isinstance(query, str | None) for query in found):
-        raise FormatError(_NAME, "it names no query")
-    return found
+    query = found.pop() if len(found) == 1 else b""
+    if not isinstance(query, str | None):
+        raise FormatError(_NAME, "the tasks of a batch do not name one query")
+    return query
 
 
 def _plain(home: SessionHome) -> tuple[Any, ...]:

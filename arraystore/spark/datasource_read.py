@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from arraystore.errors import InvalidInputError
+from arraystore.spark.arrow_schema import arrow_schema
 from arraystore.spark.datasource_options import ReadOptions, told
 from arraystore.spark.read_plan import ReadPlan, plan_read
 from arraystore.spark.snapshots import pinned_session
@@ -107,9 +108,8 @@ def columns_of(batches: Iterator[pa.RecordBatch], schema: StructType) -> Iterato
     InvalidInputError
         If a column is null that must not be.
     """
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    target = to_arrow_schema(schema, timezone="UTC")
+    nullable = [field.nullable for field in schema.fields]
+    target = pa.schema([field.with_nullable(may) for field, may in zip(arrow_schema(schema), nullable, strict=True)])
     for batch in batches:
         arrays = [batch.column(batch.schema.get_field_index(field.name)) for field in target]
         for field, array in zip(target, arrays, strict=True):

@@ -15,8 +15,9 @@ from pyspark.sql import datasource as api
 from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 
 from arraystore.errors import InvalidInputError
+from arraystore.spark.arrow_schema import arrow_schema
 from arraystore.spark.datasource_commit import commit_stream_batch
-from arraystore.spark.datasource_messages import home_in, outcomes_of, queries_of
+from arraystore.spark.datasource_messages import home_in, outcomes_of, query_of
 from arraystore.spark.datasource_options import WriteOptions, told
 from arraystore.spark.datasource_write import PreparedWrite, bring_home, commit_message, note_abort, prepare_write
 from arraystore.stream_progress import is_written
@@ -100,8 +101,7 @@ def stream_writer(options: WriteOptions, schema: StructType, overwrite: bool) ->
 
 def _stream_of(options: WriteOptions, messages: Sequence[object]) -> tuple[str, str | None]:
     """Return the id of a stream, and that of the query, if it is known."""
-    queries = queries_of(messages)
-    query = queries.pop() if len(queries) == 1 else None
+    query = query_of(messages)
     stream = options.stream or query
     if stream is None:
         raise InvalidInputError(
@@ -118,9 +118,8 @@ _ROWS = 10_000
 def _batches(rows: Iterator[Any], schema: StructType) -> Iterator[pa.RecordBatch]:
     """Make batches of Arrow from rows."""
     import pyarrow as pa
-    from pyspark.sql.pandas.types import to_arrow_schema
 
-    target = to_arrow_schema(schema, timezone="UTC")
+    target = arrow_schema(schema)
     while some := [schema.toInternal(row) for row in islice(rows, _ROWS)]:
         columns = [pa.array(values, field.type) for values, field in zip(zip(*some, strict=True), target, strict=True)]
         yield pa.RecordBatch.from_arrays(columns, schema=target)

@@ -14,7 +14,7 @@ from arraystore import Repository, Session, local_filesystem_storage
 from arraystore.errors import FormatError, MergeConflictError, RebaseFailedError, StorageError
 from arraystore.session_homes import SessionHome, home_of
 from arraystore.spark.datasource_commit import commit_job, commit_stream_batch, merge_all
-from arraystore.spark.datasource_messages import TaskMessage, home_in, message_of, outcomes_of, queries_of
+from arraystore.spark.datasource_messages import TaskMessage, home_in, message_of, outcomes_of, query_of
 from arraystore.spark.datasource_options import Place
 from arraystore.spark.deliveries import deliver
 from arraystore.spark.jobs import pack_report, ticket_of
@@ -80,7 +80,7 @@ def test_what_tasks_wrote_gets_into_one_commit_through_messages_alone(repo: Repo
     assert np.array_equal(values(repo), wanted)
     newest = next(iter(repo.ancestry(branch="main")))
     assert newest.metadata == {"spark.rows": 12, "spark.job": "job-1"}
-    assert queries_of(sent) == {"query-1"}
+    assert query_of(sent) == "query-1"
 
 
 def test_overwriting_keeps_nothing_of_what_the_array_held(repo: Repository):
@@ -284,3 +284,9 @@ def test_a_home_gets_through_messages_unchanged(repo: Repository):
 
     assert isinstance(found, SessionHome)
     assert found == planned.home
+
+
+@pytest.mark.parametrize("queries", [("q", "r"), ("q", None), (7,), ()])
+def test_tasks_must_agree_on_a_query(queries: tuple[object, ...]):
+    with pytest.raises(FormatError):
+        query_of([damaged(query=query) for query in queries])
