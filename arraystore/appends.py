@@ -19,7 +19,7 @@ from arraystore.rebasing import Unique
 if TYPE_CHECKING:
     from arraystore.session import Session
 
-__all__ = ["append"]
+__all__ = ["append", "note_unique"]
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,29 @@ def append(session: Session, data: Mapping[str, npt.ArrayLike], dim: str, unique
                 )
                 array[place] = part.values
     if found is not None:
-        session.uniques = [u for u in session.uniques if u.node != found.node] + [_with_older(session, found)]
+        _note(session, found)
+
+
+def note_unique(session: Session, path: str, start: int, values: npt.NDArray[Any]) -> None:
+    """Have the commit fail if somebody else has appended one of the values that were appended to a coordinate.
+
+    Parameters
+    ----------
+    path
+        Of the coordinate.
+    start
+        Where the values begin.
+    values
+        What was appended; none of it was there before.
+    """
+    node = session.hierarchy.node(path.strip("/"))
+    if node is None:
+        raise NodeNotFoundError(f"there is no array {path!r}")
+    _note(session, Unique(node.id, node.path, start, values))
+
+
+def _note(session: Session, found: Unique) -> None:
+    session.uniques = [u for u in session.uniques if u.node != found.node] + [_with_older(session, found)]
 
 
 def _with_older(session: Session, new: Unique) -> Unique:

@@ -32,6 +32,11 @@ class Forking:
 
         return await fork_of(_session(self))
 
+    @property
+    def has_forks(self) -> bool:
+        """Whether forks of this session are somewhere that have not come home."""
+        return bool(_session(self)._handed.taken)
+
     def abandon(self, fork: ForkSession) -> None:
         """Give up what was written through a fork, and through what was unpickled from it: no commit warns of it.
 

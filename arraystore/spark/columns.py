@@ -127,7 +127,7 @@ class ValueColumn:
         if self.dtype.kind not in "US":
             return values.astype(self.dtype), None
         size = self.dtype.itemsize // (4 if self.dtype.kind == "U" else 1)
-        length = pc.utf8_length(array) if self.dtype.kind == "U" else pc.binary_length(array)
+        length = pc.call_function("utf8_length" if self.dtype.kind == "U" else "binary_length", [array])
         unfit = length.fill_null(0).to_numpy(zero_copy_only=False) > size
         return values.astype(self.dtype), unfit
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -24,8 +24,6 @@ Coords = Literal["index", "label"] | Mapping[str, Literal["index", "label"]]
 Dims = Sequence[str] | Mapping[str, str]
 Partial = Literal["merge", "fill"]
 OnDuplicate = Literal["error", "same"]
-
-T = TypeVar("T")
 
 
 def plan_write(
@@ -144,7 +142,7 @@ def dimension_columns(target: Target, dims: Dims) -> list[tuple[str, str]]:
     return [(column if name is None else name, column) for name, column in zip(names, dims, strict=True)]
 
 
-def for_dimension(name: str, choice: Mapping[str, T] | T, default: T) -> T:
+def for_dimension(name: str, choice: Any, default: Any) -> Any:
     """Return what was chosen for a dimension: for it, or for all."""
     return choice.get(name, default) if isinstance(choice, Mapping) else choice
 

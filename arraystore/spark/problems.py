@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from arraystore.errors import FormatError, InvalidInputError
+from arraystore.errors import FormatError
 
-__all__ = ["DUPLICATE", "NO_INDEX", "NO_LABEL", "NO_PLACE", "NO_VALUE", "UNFIT", "Problems", "check_reports"]
+__all__ = ["DUPLICATE", "EXAMPLES", "NO_INDEX", "NO_LABEL", "NO_PLACE", "NO_VALUE", "UNFIT", "Problems", "problems_in"]
 
 NO_PLACE = "no place"
 NO_INDEX = "no index"
@@ -28,7 +28,9 @@ _TEXTS = {
     UNFIT: "have a {column!r} that does not fit the type of the array",
     DUPLICATE: "name a cell that another row names, too",
 }
-_EXAMPLES = 3
+EXAMPLES = 3
+"""Rows of each kind that are shown."""
+
 _LONGEST = 200
 
 
@@ -36,6 +38,7 @@ class Problems:
     """What is wrong with the rows of one task."""
 
     def __init__(self) -> None:
+        self.rows = 0
         self._found: dict[tuple[str, str], tuple[int, list[str]]] = {}
 
     def __bool__(self) -> bool:
@@ -44,8 +47,8 @@ class Problems:
     def add(self, kind: str, column: str, count: int, examples: Iterable[str]) -> None:
         """Note rows with a problem; only as many examples are taken as there is room for."""
         before, shown = self._found.get((kind, column), (0, []))
-        if len(shown) < _EXAMPLES:
-            shown += [text[:_LONGEST] for text, _ in zip(examples, range(_EXAMPLES - len(shown)), strict=False)]
+        if len(shown) < EXAMPLES:
+            shown += [text[:_LONGEST] for text, _ in zip(examples, range(EXAMPLES - len(shown)), strict=False)]
         self._found[kind, column] = before + count, shown
 
     def plain(self) -> list[list[Any]]:
@@ -67,6 +70,11 @@ class Problems:
                 case _:
                     raise FormatError("report of a task", f"does not tell which rows were refused: {entry!r:.100}")
 
+    def lacking(self) -> list[tuple[str, str]]:
+        """Return the kinds and columns of problems with places of which there is no example."""
+        places = {NO_PLACE, NO_INDEX, NO_LABEL}
+        return [which for which, (_, shown) in self._found.items() if which[0] in places and not shown]
+
     def text(self) -> str:
         """Return one sentence for each problem."""
         lines: list[str] = []
@@ -76,18 +84,10 @@ class Problems:
         return "; ".join(lines)
 
 
-def check_reports(what: str, reports: Sequence[Mapping[str, Any]]) -> None:
-    """Check that no task has refused a row.
-
-    Raises
-    ------
-    InvalidInputError
-        Telling how many rows were refused, why, and some of them.
-    """
+def problems_in(reports: Sequence[Mapping[str, Any]]) -> Problems:
+    """Return what tasks have reported; raises `FormatError`."""
     problems = Problems()
-    rows = 0
     for report in reports:
-        rows += int(report.get("rows", 0))
+        problems.rows += int(report.get("rows", 0))
         problems.take(report.get("problems", []))
-    if problems:
-        raise InvalidInputError(f"of {rows:,} rows for {what} {problems.text()}. Nothing was written")
+    return problems

@@ -16,16 +16,17 @@ from arraystore.spark.cluster import slots
 from arraystore.spark.columns import quoted
 from arraystore.spark.grid import Owners
 from arraystore.spark.planning import Coords, Dims, plan_axes
-from arraystore.spark.running import map_in_arrow
+from arraystore.spark.problems import EXAMPLES
+from arraystore.spark.running import map_in_arrow, run_action
 from arraystore.spark.write_plan import WritePlan
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-__all__ = ["located", "repartition_by_chunk", "shuffled", "task_count"]
+__all__ = ["located", "lost_rows", "repartition_by_chunk", "shuffled", "task_count"]
 
-POSITION, PLACE = "position", "place"
+POSITION = "position"
 
 
 def repartition_by_chunk(
@@ -102,32 +103,32 @@ def _by_owner(frame: DataFrame, owners: Owners, position: str) -> DataFrame:
 
 
 def shuffled(df: DataFrame, plan: WritePlan, tasks: int, *, sort: bool) -> DataFrame:
-    """Return rows as ``position``, ``place``, values, with all rows of a chunk in one of `tasks` partitions."""
+    """Return rows as ``position`` and values, with all rows of a chunk in one of `tasks` partitions."""
     frame = _by_owner(located(df, plan), Owners.of(plan.grid, tasks, plan.cell_bytes), POSITION)
     return frame.sortWithinPartitions(POSITION) if sort else frame
 
 
 def located(df: DataFrame, plan: WritePlan) -> DataFrame:
-    """Return rows as ``position``, ``place`` (a text, only where there is no position), and values from ``v0`` on."""
+    """Return rows as ``position`` and values, from ``v0`` on: all that is shuffled."""
     values = [f"{quoted(value.column)} AS v{number}" for number, value in enumerate(plan.values)]
     names = [f"v{number}" for number in range(len(values))]
     if not plan.in_spark:
         return _located_in_python(df, plan, names)
-    axes = range(len(plan.axes))
     indices = [f"{axis.sql()} AS i{number}" for number, axis in enumerate(plan.axes)]
-    dims = [f"{quoted(axis.column)} AS d{number}" for number, axis in enumerate(plan.axes)]
-    frame = df.selectExpr(*indices, *dims, *values)
-    position = plan.grid.position_sql([f"i{number}" for number in axes])
-    frame = frame.selectExpr(f"{position} AS {POSITION}", *(f"d{number}" for number in axes), *names)
-    told = ", ', ', ".join(
-        f"'{_escaped(axis.column)}=', coalesce(CAST(d{number} AS STRING), 'null')"
-        for number, axis in enumerate(plan.axes)
-    )
-    return frame.selectExpr(POSITION, f"CASE WHEN {POSITION} < 0 THEN concat({told}) END AS {PLACE}", *names)
+    position = plan.grid.position_sql([f"i{number}" for number in range(len(indices))])
+    return df.selectExpr(*indices, *values).selectExpr(f"{position} AS {POSITION}", *names)
 
 
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("'", "\\'")
+def lost_rows(df: DataFrame, plan: WritePlan, position: int) -> list[str]:
+    """Return what a few of the rows say of their place that have a certain flaw in the place of a position."""
+    columns = [quoted(axis.column) for axis in plan.axes]
+    name = _free_name(df)
+    frame = _with_position(df.selectExpr(*dict.fromkeys(columns)), plan, name).where(f"{quoted(name)} = {position}L")
+    told = [f"CAST({column} AS STRING) AS d{number}" for number, column in enumerate(columns)]
+    some = frame.selectExpr(*told).limit(EXAMPLES)
+    table = run_action(df.sparkSession, some.toArrow, description="look at rows that were refused", tasks=1)
+    rows = [zip(plan.axes, row.values(), strict=True) for row in table.to_pylist()]
+    return [", ".join(f"{axis.column}={'null' if text is None else text}" for axis, text in row) for row in rows]
 
 
 def _with_position(df: DataFrame, plan: WritePlan, name: str) -> DataFrame:
@@ -151,13 +152,13 @@ def _nullable(schema: Any) -> Any:
 
 
 def _located_in_python(df: DataFrame, plan: WritePlan, names: list[str]) -> DataFrame:
-    from pyspark.sql.types import LongType, StringType, StructField, StructType
+    from pyspark.sql.types import LongType, StructField, StructType
 
     columns = list(dict.fromkeys([*(a.column for a in plan.axes), *(v.column for v in plan.values)]))
     values = [
         StructField(name, df.schema[value.column].dataType) for name, value in zip(names, plan.values, strict=True)
     ]
-    schema = StructType([StructField(POSITION, LongType()), StructField(PLACE, StringType()), *values])
+    schema = StructType([StructField(POSITION, LongType()), *values])
     return map_in_arrow(df.selectExpr(*map(quoted, columns)), _Locate(plan), schema)
 
 
@@ -187,13 +188,7 @@ class _Locate:
         import pyarrow as pa
 
         for batch in batches:
-            positions, lost = self.plan.locate(batch)
-            told = dict.fromkeys(lost.tolist(), "")
-            for row in told:
-                told[row] = self.plan.place_of(batch, row)
-            places = pa.nulls(len(positions), pa.string())
-            if told:
-                places = pa.array([told.get(row) for row in range(len(positions))], pa.string())
+            positions, _ = self.plan.locate(batch)
             values = [batch.column(batch.schema.get_field_index(value.column)) for value in self.plan.values]
-            names = [POSITION, PLACE, *(f"v{number}" for number in range(len(values)))]
-            yield pa.RecordBatch.from_arrays([pa.array(positions), places, *values], names=names)
+            names = [POSITION, *(f"v{number}" for number in range(len(values)))]
+            yield pa.RecordBatch.from_arrays([pa.array(positions), *values], names=names)

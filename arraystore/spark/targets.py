@@ -112,7 +112,8 @@ def grid_of(targets: Sequence[Target]) -> Grid:
         if other != grid:
             raise InvalidInputError(
                 f"{first.what} has shape {grid.shape} and is written in blocks of {grid.chunk}, {target.what} "
-                f"has shape {other.shape} and blocks of {other.chunk}: one task could not own them all; write them one by one"
+                f"has shape {other.shape} and blocks of {other.chunk}: one task could not own them all; write them "
+                "one by one"
             )
         if target.dimensions != first.dimensions:
             raise InvalidInputError(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial as partial_function
 from typing import TYPE_CHECKING
 
 from arraystore.errors import InvalidInputError
@@ -11,10 +13,13 @@ from arraystore.session import Session
 from arraystore.spark.axes import Tolerance
 from arraystore.spark.columns import quoted
 from arraystore.spark.deliveries import is_spilled
+from arraystore.spark.growth import AppendLabels, find_growth, grown
 from arraystore.spark.jobs import Outcome, merge_outcomes, run_fork_job
 from arraystore.spark.planning import Coords, Dims, OnDuplicate, Partial, plan_write
-from arraystore.spark.repartition import shuffled, task_count
+from arraystore.spark.problems import problems_in
+from arraystore.spark.repartition import lost_rows, shuffled, task_count
 from arraystore.spark.report import Progress, WriteReport
+from arraystore.spark.targets import find_targets
 from arraystore.spark.write_plan import OnNull, WritePlan
 
 if TYPE_CHECKING:
@@ -36,6 +41,8 @@ def write_dataframe(
     partial: Partial = "merge",
     on_duplicate: OnDuplicate = "error",
     on_null: OnNull = "error",
+    append_dim: str | None = None,
+    append_labels: AppendLabels | None = None,
     shuffle: bool = True,
     sort: bool | None = None,
     tasks: int | None = None,
@@ -77,6 +84,13 @@ def write_dataframe(
     on_null
         Values that are NULL: ``"error"``, ``"fill"`` writes the fill value, ``"skip"`` keeps the cell as if there were
         no row.  NaN is a value.
+    append_dim
+        Dimension along which the arrays grow if rows lie beyond their end, together with all arrays of the group that
+        have it.  New labels are written to the coordinate, which they must continue.  Jobs that append at the same
+        time both commit (``session.commit(..., rebase_with=ConflictDetector())``) if their ends are those of whole
+        chunks, and unless they append the same label.
+    append_labels
+        Labels that there may be in the rows, or with ``coords="index"`` the new length; saves a pass over `df`.
     shuffle
         Whether rows are brought to the task that owns their chunk.  If not, they must be there already
         (`repartition_by_chunk`), or the merge fails.
@@ -110,17 +124,40 @@ def write_dataframe(
     if df.isStreaming:
         raise InvalidInputError("write_dataframe takes no stream: use writeStream.foreachBatch(batch_writer(...))")
     session.check_writable()
-    plan = plan_write(
-        session, df.schema, path, dims=dims, value=value, values=values, coords=coords, tolerance=tolerance,
+    planned = partial_function(
+        plan_write, session, df.schema, path, dims=dims, value=value, values=values, coords=coords, tolerance=tolerance,
         partial=partial, on_duplicate=on_duplicate, on_null=on_null,
     )  # fmt: skip
-    tasks = task_count(df, plan, tasks)
-    frame, plan = _arranged(df, plan, tasks, shuffle=shuffle, sort=sort)
-    told = description or f"write rows to {plan.what}"
-    outcomes = run_fork_job(session, frame, plan.work, description=told, tasks=tasks, progress=progress)
-    plan.check([outcome.report for outcome in outcomes])
-    merge_outcomes(session, outcomes)
+    plan = planned()
+    with contextlib.ExitStack() as stack:
+        if append_dim is not None:
+            with session.hierarchy.untracked():  # that it knows where the arrays end does not make it depend on that
+                targets = find_targets(session.store, path, value, values)
+                growth = find_growth(df, session, targets, dims, coords, append_dim, append_labels)
+                stack.enter_context(grown(session, growth))
+                plan = planned()
+        elif append_labels is not None:
+            raise InvalidInputError("append_labels goes with append_dim")
+        tasks = task_count(df, plan, tasks)
+        frame, plan = _arranged(df, plan, tasks, shuffle=shuffle, sort=sort)
+        told = description or f"write rows to {plan.what}"
+        outcomes = run_fork_job(
+            session, frame, plan.work, description=told, tasks=tasks, progress=progress, check=_checking(df, plan)
+        )
+        merge_outcomes(session, outcomes)
     return _report(plan, outcomes, time.monotonic() - began)
+
+
+def _checking(df: DataFrame, plan: WritePlan) -> Callable[[list[Outcome]], None]:
+    """Return what refuses outcomes of tasks that have refused rows."""
+
+    def check(outcomes: list[Outcome]) -> None:
+        problems = problems_in([outcome.report for outcome in outcomes])
+        for kind, column in problems.lacking() if plan.located else ():
+            problems.add(kind, column, 0, lost_rows(df, plan, plan.lost_position(kind, column)))
+        plan.refuse(problems)
+
+    return check
 
 
 def _arranged(

@@ -5,7 +5,6 @@ A plan is made from the types alone, needs no Spark session, and pickles small: 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from arraystore.errors import InvalidInputError
 from arraystore.fork_session import ForkSession
 from arraystore.spark.axes import Axis
 from arraystore.spark.columns import ValueColumn
-from arraystore.spark.grid import NOWHERE, Grid, Int64s, flaw
+from arraystore.spark.grid import MISSING, NOWHERE, Grid, Int64s, flaw
 from arraystore.spark.problems import (
     DUPLICATE,
     NO_INDEX,
@@ -25,7 +25,7 @@ from arraystore.spark.problems import (
     NO_VALUE,
     UNFIT,
     Problems,
-    check_reports,
+    problems_in,
 )
 from arraystore.spark.scatter import Policy, Scatter
 from arraystore.spark.targets import ArrayChunks
@@ -59,7 +59,7 @@ class WritePlan:
     on_null
         What is done with values that are NULL.
     located
-        Whether batches hold positions: columns ``position`` and ``place``, then the values.
+        Whether batches hold positions: a column ``position``, then the values.
     """
 
     arrays: tuple[str, ...]
@@ -112,7 +112,17 @@ class WritePlan:
         InvalidInputError
             With the number of rows that were not, by cause, and examples.
         """
-        check_reports(self.what, reports)
+        self.refuse(problems_in(reports))
+
+    def refuse(self, problems: Problems) -> None:
+        """Raise `InvalidInputError` if there are problems."""
+        if problems:
+            raise InvalidInputError(f"of {problems.rows:,} rows for {self.what} {problems.text()}. Nothing was written")
+
+    def lost_position(self, kind: str, column: str) -> int:
+        """Return what rows with a problem have in the place of a position."""
+        axis = next(number for number, axis in enumerate(self.axes) if axis.column == column)
+        return (MISSING if kind == NO_PLACE else NOWHERE) - 2 * axis
 
     def locate(self, batch: pa.RecordBatch) -> tuple[Int64s, npt.NDArray[Any]]:
         """Return the positions of rows, and the numbers of the rows that have none."""
@@ -164,7 +174,7 @@ class _Task:
         plan = self._plan
         if plan.located:
             positions = batch.column(0).to_numpy()
-            columns = [batch.column(2 + number) for number in range(len(plan.values))]
+            columns = [batch.column(1 + number) for number in range(len(plan.values))]
             lost = np.flatnonzero(positions < 0) if positions.min() < 0 else None
         else:
             positions, lost = plan.locate(batch)
@@ -217,18 +227,12 @@ class _Task:
             axis = self._plan.axes[number]
             these = rows[codes == code]
             cause = NO_PLACE if kind != NOWHERE else NO_INDEX if axis.labels is None else NO_LABEL
-            self._refuse(cause, axis.column, len(these), (self._place(batch, int(row)) for row in these))
-
-    def _place(self, batch: pa.RecordBatch, row: int) -> str:
-        return str(batch.column(1)[row].as_py()) if self._plan.located else self._plan.place_of(batch, row)
+            # Rows that were located by Spark have lost what they said; the driver looks at some of them again.
+            texts = iter(()) if self._plan.located else (self._plan.place_of(batch, int(row)) for row in these)
+            self._refuse(cause, axis.column, len(these), texts)
 
 
 def _arrow(rows: npt.NDArray[Any]) -> pa.Array:
     import pyarrow as pa
 
     return pa.array(rows)
-
-
-def owned_chunks(grid: Grid, tasks: int) -> int:
-    """Return about how many chunks a task owns at most."""
-    return math.ceil(grid.chunks / tasks)

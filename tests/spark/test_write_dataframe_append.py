@@ -1,0 +1,178 @@
+"""Arrays grow with the rows that lie beyond their end."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import zarr
+
+import arraystore as ars
+from arraystore.errors import InvalidInputError, RebaseFailedError
+from arraystore.spark import write_dataframe
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+PLACES = ["north", "south", "west"]
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> ars.Repository:
+    """A repository with two days of two variables at three places, one day in a chunk."""
+    repo = ars.Repository.create(ars.local_filesystem_storage(str(tmp_path / "repo")))
+    session = repo.writable_session("main")
+    group = zarr.create_group(session.store, path="series")
+    time = group.create_array("time", shape=(2,), chunks=(1,), dtype="i4", dimension_names=["time"])
+    time[:] = [0, 1]
+    time.attrs["units"] = "days since 2000-01-01"
+    place = group.create_array("place", shape=(3,), chunks=(3,), dtype=str, dimension_names=["place"])
+    place[:] = np.array(PLACES, dtype=place.dtype)
+    for name in ("rain", "wind"):
+        options: dict[str, Any] = {"dtype": "f4", "fill_value": np.nan, "dimension_names": ["time", "place"]}
+        group.create_array(name, shape=(2, 3), chunks=(1, 3), **options)[:] = 0
+    session.commit("two days")
+    return repo
+
+
+def days(spark: SparkSession, *numbers: int) -> DataFrame:
+    """Return rain and wind at all places for some days, the last first."""
+    rows = [(day, place) for day in sorted(numbers, reverse=True) for place in range(3)]
+    return spark.createDataFrame(
+        pa.table(
+            {
+                "time": pa.array([EPOCH + timedelta(days=day) for day, _ in rows], pa.timestamp("us", "UTC")),
+                "place": [PLACES[place] for _, place in rows],
+                "rain": pa.array([day * 10.0 + place for day, place in rows], pa.float32()),
+                "wind": pa.array([-day * 10.0 - place for day, place in rows], pa.float64()),
+            }
+        )
+    )
+
+
+OPTIONS: dict[str, Any] = {
+    "path": "series",
+    "dims": ["time", "place"],
+    "values": ["rain", "wind"],
+    "coords": "label",
+    "append_dim": "time",
+}
+
+
+def read(repo: ars.Repository, name: str) -> np.ndarray:
+    return np.asarray(zarr.open_array(repo.readonly_session("main").store, path=f"series/{name}", mode="r")[...])
+
+
+def expected(*numbers: int) -> np.ndarray:
+    return np.array([[day * 10.0 + place if day > 1 else 0 for place in range(3)] for day in numbers], "f4")
+
+
+def test_new_labels_make_all_arrays_of_the_dimension_grow(spark: SparkSession, repo: ars.Repository) -> None:
+    session = repo.writable_session("main")
+    report = write_dataframe(days(spark, 2, 3, 5), session, **OPTIONS)
+    session.commit("three more days")
+    assert read(repo, "time").tolist() == [0, 1, 2, 3, 5]
+    assert np.array_equal(read(repo, "rain"), expected(0, 1, 2, 3, 5))
+    assert np.array_equal(read(repo, "wind"), -expected(0, 1, 2, 3, 5))
+    assert (report.rows, report.chunks) == (9, 6)
+    assert [found.message for found in repo.ancestry(branch="main")][:2] == ["three more days", "two days"]
+
+
+def test_labels_that_are_there_and_new_ones_may_come_together(spark: SparkSession, repo: ars.Repository) -> None:
+    session = repo.writable_session("main")
+    write_dataframe(days(spark, 1, 2), session, **OPTIONS, append_labels=[EPOCH + timedelta(days=2)])
+    session.commit("a day again, and one more")
+    assert read(repo, "time").tolist() == [0, 1, 2]
+    assert np.array_equal(read(repo, "rain")[1:], [[10, 11, 12], [20, 21, 22]])
+
+
+def test_two_jobs_that_append_at_the_same_time_both_commit(spark: SparkSession, repo: ars.Repository) -> None:
+    one, two = repo.writable_session("main"), repo.writable_session("main")
+    write_dataframe(days(spark, 2), one, **OPTIONS)
+    write_dataframe(days(spark, 3, 4), two, **OPTIONS)
+    one.commit("one", rebase_with=ars.ConflictDetector())
+    two.commit("two", rebase_with=ars.ConflictDetector())
+    assert read(repo, "time").tolist() == [0, 1, 2, 3, 4]
+    assert np.array_equal(read(repo, "rain"), expected(0, 1, 2, 3, 4))
+    assert np.array_equal(read(repo, "wind"), -expected(0, 1, 2, 3, 4))
+    assert [found.message for found in repo.ancestry(branch="main")][:3] == ["two", "one", "two days"]
+
+
+def test_two_jobs_that_append_the_same_day_do_not_both_commit(spark: SparkSession, repo: ars.Repository) -> None:
+    one, two = repo.writable_session("main"), repo.writable_session("main")
+    write_dataframe(days(spark, 2), one, **OPTIONS)
+    write_dataframe(days(spark, 2, 3), two, **OPTIONS)
+    one.commit("one", rebase_with=ars.ConflictDetector())
+    with pytest.raises(RebaseFailedError) as caught:
+        two.commit("two", rebase_with=ars.ConflictDetector())
+    assert ars.ConflictType.DuplicateAppend in {conflict.conflict_type for conflict in caught.value.conflicts}
+    assert read(repo, "time").tolist() == [0, 1, 2]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dirty", [False, True])
+def test_arrays_do_not_grow_where_rows_are_refused(spark: SparkSession, repo: ars.Repository, dirty: bool) -> None:
+    session = repo.writable_session("main")
+    if dirty:
+        zarr.open_group(session.store).create_group("other")
+    bad = days(spark, 2).selectExpr(
+        "time", "CASE WHEN place = 'west' THEN 'east' ELSE place END AS place", "rain", "wind"
+    )
+    with pytest.raises(InvalidInputError, match=r"1 have a 'place' that is not in the coordinate .*place=east"):
+        write_dataframe(bad, session, **OPTIONS)
+    assert session.has_uncommitted_changes == dirty
+    assert zarr.open_array(session.store, path="series/time").shape == (2,)
+    assert zarr.open_array(session.store, path="series/rain").shape == (2, 3)
+    write_dataframe(days(spark, 2), session, **OPTIONS)
+    session.commit("a good day", rebase_with=ars.ConflictDetector())
+    assert np.array_equal(read(repo, "rain"), expected(0, 1, 2))
+    assert read(repo, "time").tolist() == [0, 1, 2]
+
+
+def test_labels_that_do_not_continue_the_coordinate_are_refused(spark: SparkSession, repo: ars.Repository) -> None:
+    session = repo.writable_session("main")
+    with pytest.raises(InvalidInputError, match=r"time=-1 .*does not come after its last one, 1"):
+        write_dataframe(days(spark, -1, 2), session, **OPTIONS)
+    with pytest.raises(InvalidInputError, match="no dimension 'day'"):
+        write_dataframe(days(spark, 2), session, **{**OPTIONS, "append_dim": "day"})
+    half = days(spark, 2).selectExpr("time + INTERVAL 12 HOURS AS time", "place", "rain", "wind")
+    with pytest.raises(InvalidInputError, match=r"2000-01-03T12:00:00.000000 cannot be told"):
+        write_dataframe(half, session, **OPTIONS)
+    assert not session.has_uncommitted_changes
+
+
+def test_indices_beyond_the_end_make_arrays_grow(spark: SparkSession, repo: ars.Repository) -> None:
+    options = {**OPTIONS, "coords": "index"}
+    rows = days(spark, 2, 4).selectExpr("datediff(time, '2000-01-01') AS time", "rain", "wind", "place")
+    rows = rows.selectExpr(
+        "time", "CASE place WHEN 'north' THEN 0 WHEN 'south' THEN 1 ELSE 2 END AS place", "rain", "wind"
+    )
+    session = repo.writable_session("main")
+    write_dataframe(rows, session, **options)
+    session.commit("to the fourth day")
+    rain = read(repo, "rain")
+    assert rain.shape == (5, 3)
+    assert np.isnan(rain[3]).all()
+    assert np.array_equal(rain[[2, 4]], expected(2, 4))
+    assert read(repo, "time").shape == (5,)
+
+
+def test_an_end_within_a_chunk_keeps_what_is_there(spark: SparkSession, repo: ars.Repository) -> None:
+    session = repo.writable_session("main")
+    group = zarr.open_group(session.store, path="long", mode="a")
+    group.create_array("v", shape=(3,), chunks=(4,), dtype="i8", dimension_names=["i"])[:] = [7, 8, 9]
+    session.commit("three")
+    session = repo.writable_session("main")
+    rows = spark.range(3, 10).selectExpr("id AS i", "-id AS v")
+    report = write_dataframe(rows, session, "long/v", dims=["i"], value="v", append_dim="i", append_labels=10)
+    session.commit("seven more")
+    found = zarr.open_array(repo.readonly_session("main").store, path="long/v", mode="r")[...]
+    assert np.asarray(found).tolist() == [7, 8, 9, *range(-3, -10, -1)]
+    assert report.chunks == 3
