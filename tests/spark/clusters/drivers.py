@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 STREAM = "the cube's rows"
-_PATIENCE = 120.0
+_PATIENCE = 300.0
 
 
 @contextmanager
@@ -97,21 +97,36 @@ def stream_files(spark: SparkSession, storage: Storage, source: str | Path, chec
 # -- two drivers ------------------------------------------------------------------------------------------------
 
 
-def append(settings: dict[str, str], repository: str, value: float, rows: int, other: float, meet: str) -> str:
-    """Append rows of one value, and commit when the driver that appends another is about to; returns the snapshot."""
+def append_regions(settings: dict[str, str], repository: str, rows: int, meet: str) -> str:
+    """Append rows of -1 as regions, and commit when the other driver is about to; returns the snapshot."""
     with spark_session(settings) as spark:
         session = Repository.open(storage_at(repository)).writable_session("main")
         with session.appending("t") as store:
             array = zarr.open_array(store, path="cube", mode="r+")
             end = array.shape[0]
             array.resize((end + rows, Y, X))
-        asp.write_regions(session, "cube", regions(end, end + rows), Constant(value), spark=spark, tasks=2)
-        Path(meet, str(value)).touch()
-        limit = time.monotonic() + _PATIENCE
-        while not Path(meet, str(other)).exists():
-            assert time.monotonic() < limit, f"nobody came to append {other}"
-            time.sleep(0.02)
-        return session.commit(f"append {value}", rebase_with=ConflictDetector())
+        asp.write_regions(session, "cube", regions(end, end + rows), Constant(-1.0), spark=spark, tasks=2)
+        _meet(meet, "regions", "rows")
+        return session.commit("regions", rebase_with=ConflictDetector())
+
+
+def append_rows(settings: dict[str, str], repository: str, first: int, end: int, meet: str) -> str:
+    """Append rows of the cube as a DataFrame, and commit when the other driver is about to; returns the snapshot."""
+    with spark_session(settings) as spark:
+        session = Repository.open(storage_at(repository)).writable_session("main")
+        frame = cells(spark, first, end)
+        asp.write_dataframe(frame, session, "cube", dims=["t", "y", "x"], value="v", append_dim="t", tasks=2)
+        _meet(meet, "rows", "regions")
+        return session.commit("rows", rebase_with=ConflictDetector())
+
+
+def _meet(where: str, name: str, other: str) -> None:
+    """Wait until another driver has come as far, too."""
+    Path(where, name).touch()
+    limit = time.monotonic() + _PATIENCE
+    while not Path(where, other).exists():
+        assert time.monotonic() < limit, f"the driver that appends {other} did not come"
+        time.sleep(0.02)
 
 
 # -- Spark Connect ----------------------------------------------------------------------------------------------
@@ -164,19 +179,31 @@ def _error_of(action: Callable[[], Any], kind: type[Exception]) -> list[str]:
 
 
 def pipeline_in_bucket(settings: dict[str, str], url: str) -> dict[str, Any]:
-    """Write half of the cube as regions and half as rows, read it, and tell what is known of the storage."""
+    """Write the cube as regions, as rows, and by the data source; read it; tell what is known of the storage."""
     with spark_session(settings) as spark:
+        asp.register(spark)
         repo = Repository.open(storage_from_url(url))
         session = repo.writable_session("main")
-        asp.write_regions(session, "cube", regions(0, HALF), values, spark=spark, tasks=2)
+        asp.write_regions(session, "cube", regions(0, ROWS // 3), values, spark=spark, tasks=2)
         session.commit("regions")
         session = repo.writable_session("main")
-        asp.write_dataframe(cells(spark, HALF, ROWS), session, "cube", dims=["t", "y", "x"], value="v", tasks=2)
+        frame = cells(spark, ROWS // 3, ROWS // 3 * 2)
+        asp.write_dataframe(frame, session, "cube", dims=["t", "y", "x"], value="v", tasks=2)
         session.commit("rows")
+        writer = cells(spark, ROWS // 3 * 2, ROWS).repartition(2, "t").write.format("arraystore").mode("append")
+        writer.option("array", "cube").option("dims", "t,y,x").option("value", "v").option("message", "saved").save(url)
+
         asp.create_view(spark, "cells", url, "cube")
-        query = spark.sql("select t, sum(cube) as total from cells group by t order by t")
-        totals = [row.total for row in query.collect()]
-        plan = spark.sql("explain extended select * from cells").collect()[0][0]
+        totals = spark.sql("select t, sum(cube) as total from cells group by t order by t").collect()
+        loaded = spark.read.format("arraystore").option("array", "cube").option("isel", '{"t": [2, 20]}').load(url)
+        plans = [row[0] for row in spark.sql("explain extended select * from cells").collect()]
+        plans.append(loaded._jdf.queryExecution().toString())
         fork = pickle.dumps(repo.writable_session("main").fork())
-        shown = [plan, repr(repo), repr(session), str(spark.sparkContext.getConf().getAll())]
-        return {"totals": totals, "plan": plan, "shown": "\n".join(shown), "fork": fork.hex()}
+        shown = [repr(repo), repr(session), str(spark.sparkContext.getConf().getAll())]
+        return {
+            "totals": [row.total for row in totals],
+            "loaded": sorted(row.cube for row in loaded.collect()),
+            "plans": "\n".join(plans),
+            "shown": "\n".join(shown),
+            "fork": fork.hex(),
+        }

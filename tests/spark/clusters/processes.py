@@ -18,7 +18,7 @@ from tests.spark.clusters import driver, keeper
 from tests.spark.conftest import QUICK_JAVA
 
 CHECKOUT = Path(arraystore.__file__).parents[1]
-PATIENCE = 120.0
+PATIENCE = 400.0
 """Seconds after which something that ought to happen counts as not happening; a busy machine is slow."""
 
 

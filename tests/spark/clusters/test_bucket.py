@@ -16,7 +16,7 @@ from tests.spark.clusters.masters import Cluster
 from tests.spark.clusters.model import ROWS, collected, cube, history, new_repository, numbers
 from tests.spark.clusters.processes import running_driver
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-clusters"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-clusters"), pytest.mark.timeout(900)]
 
 PREFIX = "climate/cube"
 
@@ -51,21 +51,22 @@ def test_a_pipeline_into_a_bucket_tells_nobody_the_credentials(
     with running_driver(pipeline_in_bucket, tmp_path / "driver", workers.environment, **job) as driver:
         answer = driver.result()
         said = driver.tree.log.read_bytes()
-    assert history(storage) == ["regions", "rows"]
+    assert history(storage) == ["regions", "rows", "saved"]
     np.testing.assert_array_equal(cube(storage), numbers())
     assert answer["totals"] == numbers().sum(axis=(1, 2)).tolist()
+    assert answer["loaded"] == numbers()[[2, 20]].ravel().tolist()
     assert collected(storage, needed=ROWS) == 0
 
     logged = b"".join(path.read_bytes() for path in events.rglob("*") if path.is_file())
     places = {
-        "plan": answer["plan"].encode(),
+        "plans": answer["plans"].encode(),
         "what is shown": answer["shown"].encode(),
         "pickled fork": bytes.fromhex(answer["fork"]),
         "event log": logged,
         "log of the driver": said,
         "logs of the executors": _logs_of_executors(workers),
     }
-    for name in ("plan", "event log"):
+    for name in ("plans", "event log"):
         assert b"MapInArrow" in places[name]
     assert bucket.encode() in places["pickled fork"]
     secret = s3_server.secret_access_key.encode()

@@ -12,7 +12,7 @@ from tests.spark.clusters.masters import connect_server
 from tests.spark.clusters.model import HALF, ROWS, X, Y, history, new_repository, numbers
 from tests.spark.clusters.processes import running_driver, spark_environment
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-clusters"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-clusters"), pytest.mark.timeout(900)]
 
 
 def test_arrays_are_written_and_read_and_errors_come_back_through_spark_connect(

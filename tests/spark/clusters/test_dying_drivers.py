@@ -32,7 +32,7 @@ from tests.spark.clusters.processes import running_driver, spark_environment
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-clusters"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-clusters"), pytest.mark.timeout(900)]
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])

@@ -29,7 +29,7 @@ from tests.spark.clusters.work import ExitsAt
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-clusters"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-clusters"), pytest.mark.timeout(900)]
 
 
 def check_written_once(storage: Storage) -> None:

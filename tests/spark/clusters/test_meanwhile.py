@@ -19,7 +19,7 @@ from tests.spark.clusters.work import CollectsAt, Constant
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-clusters"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-clusters"), pytest.mark.timeout(900)]
 
 
 def test_of_two_jobs_that_change_the_same_chunks_the_second_is_told_which(

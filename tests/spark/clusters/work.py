@@ -14,7 +14,7 @@ import numpy as np
 from arraystore import Repository
 from tests.spark.clusters.model import Region, Values, storage_at, values
 
-_PATIENCE = 120.0
+_PATIENCE = 300.0
 
 
 def attempt() -> int:
