@@ -103,7 +103,7 @@ class ReadOptions:
     ref
         Arguments that name the snapshot: at most one of branch, tag, snapshot_id and ref, or branch and as_of.
     arrays
-        Paths of the arrays.
+        Paths of the arrays, or by column.
     arguments
         Further arguments of `plan_read`; those that were not given are left out.
     pushdown
@@ -112,7 +112,7 @@ class ReadOptions:
 
     place: Place
     ref: Mapping[str, Any]
-    arrays: tuple[str, ...]
+    arrays: tuple[str, ...] | dict[str, str]
     arguments: Mapping[str, Any]
     pushdown: bool
 
@@ -193,7 +193,7 @@ def read_options(given: Given) -> ReadOptions:
     """
     check_use(given, READ)
     place = _place(given)
-    arrays = given.names("arrays") or given.names("array")
+    arrays = given.names_or_mapping("arrays") or given.names("array")
     if not arrays:
         raise InvalidInputError(
             "option 'array' is missing: name the array to read, or several with commas in 'arrays' "

@@ -148,6 +148,8 @@ class Given:
         text = self.text(name)
         if text is None:
             return ()
+        if text.startswith("{"):
+            raise _wrong(name, text, 'names, as in u,v or ["u", "v"]')
         if not text.startswith("["):
             return tuple(part.strip() for part in text.split(",") if part.strip())
         found = self._json(name, text)

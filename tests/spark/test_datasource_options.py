@@ -93,6 +93,10 @@ def test_each_way_to_name_a_snapshot_is_understood(options: dict[str, str], ref:
     assert load(array="temp", **options).ref == ref
 
 
+def test_arrays_may_be_told_by_column():
+    assert load(arrays='{"u": "winds/u_ms", "v": "winds/v_ms"}').arrays == {"u": "winds/u_ms", "v": "winds/v_ms"}
+
+
 def test_names_are_understood_without_underscores_because_spark_lower_cases_them():
     options = load(array="temp", skipmissing="true", chunkspertask="2")
     assert options.arguments == {"skip_missing": True, "chunks_per_task": 2}
@@ -164,6 +168,9 @@ def test_a_load_of_changes_is_one_that_says_so():
         ({"array": "t", "tasks": "0"}, "a whole number from 1"),
         ({"array": "t", "tasks": "-1"}, "a whole number from 1"),
         ({"arrays": "[1]"}, "must be names"),
+        ({"arrays": '{"u": 1}'}, "must be names"),
+        ({"array": '{"u": "v"}'}, "must be names"),
+        ({"array": "t", "dims": '{"t": "x"}'}, "must be names"),
         ({"array": "t", "value": "v"}, "'value' has no effect in reading, but in writing"),
         ({"array": "t", "from": "A"}, "'from' has no effect in reading, but in reading changes"),
         ({"array": "t", "brnach": "dev"}, "did you mean 'branch'"),

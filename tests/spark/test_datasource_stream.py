@@ -13,7 +13,7 @@ import pytest
 import zarr
 
 from arraystore import InvalidInputError, MergeConflictError, Repository, StreamRestartedError, local_filesystem_storage
-from arraystore.spark import register, translate_error
+from arraystore.spark import register, repartition_by_chunk, translate_error
 from arraystore.spark.datasource_options import given_options, write_options
 from arraystore.spark.datasource_stream import RowStreamWriter, stream_writer
 from arraystore.spark.datasource_write import prepare_write
@@ -172,6 +172,18 @@ def test_a_chunk_of_two_tasks_fails_the_query_with_the_remedy(drop: Drop, repo: 
     assert isinstance(error, MergeConflictError)
     assert "repartition_by_chunk" in str(error)
     assert commits(repo) == []
+
+
+def test_rows_that_are_brought_together_by_chunk_are_written_by_many_tasks(drop: Drop, repo: Repository):
+    drop.file(0)
+    drop.file(1)
+    pinned = repo.readonly_session("main")
+
+    drop.run(repartition_by_chunk(drop.rows(), pinned, "a", dims=["t", "x"], tasks=2, sort=False), stream="s")
+
+    assert np.array_equal(values(repo), expected(0, 1))
+    assert commits(repo) == [("s", 0), ("s", 1)]
+    assert next(iter(repo.ancestry(branch="main"))).metadata["spark.tasks"] == 2
 
 
 def test_a_batch_without_rows_is_no_commit(drop: Drop, repo: Repository):
