@@ -183,7 +183,7 @@ class Clock:
         ndarray of bool
             Where there is one: exactly, or for floating point to half a microsecond and to the precision of the type.
         """
-        kind = np.dtype(dtype)
+        kind: np.dtype[Any] = np.dtype(dtype)
         since = instants.astype(np.int64) - self.epoch
         whole, rest = np.divmod(since, self.unit)
         told = np.ones(since.shape, bool)
@@ -191,7 +191,7 @@ class Clock:
             told &= instants >= GREGORIAN_START
         if kind.kind == "f":
             return (whole.astype(np.float64) + rest / self.unit).astype(kind), told
-        limits = np.iinfo(kind)
+        limits = np.iinfo(kind.name)
         told &= (rest == 0) & (whole >= limits.min)
         if limits.max < np.iinfo(np.int64).max:
             told &= whole <= limits.max

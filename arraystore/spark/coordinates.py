@@ -121,7 +121,7 @@ class Coordinate:
         possible = [_as_label(low, labels.dtype) for low, _ in bounds]
         sought = np.unique(np.array([one for one in possible if one is not None], dtype=labels.dtype))
         order = np.argsort(labels, kind="stable")
-        first, stop = (np.searchsorted(labels[order], sought, side) for side in ("left", "right"))  # type: ignore[call-overload]
+        first, stop = (np.searchsorted(labels[order], sought, side) for side in ("left", "right"))
         there = set(sought[stop > first].tolist())
         absent = [number for number, one in enumerate(possible) if one is None or one not in there]
         if absent:

@@ -22,13 +22,14 @@ from arraystore.spark.decoding import filled
 from arraystore.spark.errors import marked
 from arraystore.spark.frame_plan import FramePlan, plan_frame, task_count
 from arraystore.spark.jobs import task_frame
+from arraystore.spark.running import map_in_arrow
 from arraystore.spark.snapshots import pinned_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["Chunk", "ChunkFunction", "map_chunks"]
+__all__ = ["Chunk", "ChunkFunction", "ChunkMapper", "map_chunks"]
 
 Columns: TypeAlias = "pa.Table | pa.RecordBatch | Mapping[str, Any]"
 
@@ -162,8 +163,8 @@ def map_chunks(
     wanted = spark.createDataFrame([], schema).schema
     if not count:
         return spark.createDataFrame([], wanted)
-    mapper = _Mapper(plan, count, fn, arrow_schema(wanted))
-    return task_frame(spark, count).mapInArrow(mapper, wanted)
+    mapper = ChunkMapper(plan, count, fn, arrow_schema(wanted))
+    return map_in_arrow(task_frame(spark, count), mapper, wanted)
 
 
 def chunk_of(plan: FramePlan, block: Block) -> Chunk:
@@ -191,7 +192,7 @@ def chunk_of(plan: FramePlan, block: Block) -> Chunk:
 
 
 @dataclass(frozen=True)
-class _Mapper:
+class ChunkMapper:
     """What executors run: from numbers of tasks to the rows that the function makes of their chunks."""
 
     plan: FramePlan
@@ -200,6 +201,13 @@ class _Mapper:
     schema: pa.Schema
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the tasks whose numbers arrive.
+
+        Raises
+        ------
+        RuntimeError
+            With the mark of what went wrong, where that is no error of the function.
+        """
         try:
             for batch in batches:
                 for task in batch.column(0).to_pylist():
@@ -216,9 +224,8 @@ class _Mapper:
 
     def _batches(self, columns: Columns, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         try:
-            if isinstance(columns, Mapping):
-                columns = self._batch(columns)
-            table = columns if isinstance(columns, pa.Table) else pa.Table.from_batches([columns])
+            batch = self._batch(columns) if isinstance(columns, Mapping) else columns
+            table = batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
             yield from table.select(self.schema.names).cast(self.schema).to_batches()
         except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
             raise InvalidInputError(
@@ -240,12 +247,12 @@ def _column(values: Any, kind: pa.DataType) -> pa.Array:
             return pa.array(flat.astype("M8[us]")).cast(pa.timestamp("us")).view(pa.int64()).view(kind)
         return pa.array(flat).cast(kind) if flat.dtype.kind in "iufb" else pa.array(flat.tolist(), kind)
     if isinstance(values, pa.Array | pa.ChunkedArray):
-        return pa.concat_arrays(values.chunks) if isinstance(values, pa.ChunkedArray) else values
-    single = isinstance(values, str | bytes | np.generic) or not isinstance(values, Iterable)
-    if isinstance(values, np.ndarray):
+        arrow: Any = values
+        return (arrow.combine_chunks() if isinstance(values, pa.ChunkedArray) else arrow).cast(kind)
+    if isinstance(values, np.ndarray):  # of nested values, or a single one
         values = values.tolist()
-        single = single or not isinstance(values, list)
-    items = [values] if single else list(values)
+    several = isinstance(values, Iterable) and not isinstance(values, str | bytes | np.generic)
+    items: list[Any] = list(values) if several else [values]
     return pa.array([item.item() if isinstance(item, np.generic) else item for item in items], kind)
 
 

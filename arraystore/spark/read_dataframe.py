@@ -14,6 +14,7 @@ from arraystore.spark.frame_plan import Coords
 from arraystore.spark.jobs import task_frame
 from arraystore.spark.read_plan import Layout, plan_read
 from arraystore.spark.rows import ChunkData
+from arraystore.spark.running import map_in_arrow
 from arraystore.spark.snapshots import pinned_session
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def read_dataframe(
     )
     if not plan.tasks:
         return spark.createDataFrame([], plan.schema)
-    return task_frame(spark, plan.tasks).mapInArrow(plan, plan.schema)
+    return map_in_arrow(task_frame(spark, plan.tasks), plan, plan.schema)
 
 
 def create_view(

@@ -14,11 +14,11 @@ import zarr
 
 import arraystore.spark as asp
 from arraystore import InvalidInputError, Repository, local_filesystem_storage
+from arraystore.spark.frame_plan import plan_frame
+from arraystore.spark.map_chunks import Chunk, ChunkMapper
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from arraystore.spark.map_chunks import Chunk
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -137,7 +137,7 @@ def test_values_cannot_be_written_to(spark: SparkSession, repo: Repository) -> N
         chunk.arrays["v"][:] = 0
 
     with pytest.raises(Exception, match="read-only"):
-        asp.map_chunks(spark, repo, "v", writes, "a int").collect()
+        asp.map_chunks(spark, repo, "v", writes, "a int", tasks=1).collect()
 
 
 @pytest.mark.parametrize(
@@ -148,15 +148,13 @@ def test_values_cannot_be_written_to(spark: SparkSession, repo: Repository) -> N
         (3, "returned int"),
     ],
 )
-def test_what_does_not_fit_the_schema_is_refused_with_the_chunk(
-    spark: SparkSession, repo: Repository, returned: Any, message: str
-) -> None:
-    with pytest.raises(Exception, match="ARRAYSTORE_INVALID_INPUT") as caught:
-        asp.map_chunks(spark, repo, "v", lambda _: returned, "a int", tasks=1).collect()
-    told = asp.translate_error(caught.value)
-    assert isinstance(told, InvalidInputError)
+def test_what_does_not_fit_the_schema_is_refused_with_the_chunk(repo: Repository, returned: Any, message: str) -> None:
+    plan = plan_frame(repo.readonly_session("main"), "v", coords="label", name_dims=False)
+    mapper = ChunkMapper(plan, 1, lambda _: returned, pa.schema([("a", pa.int32())]))
+    with pytest.raises(RuntimeError, match="ARRAYSTORE_INVALID_INPUT") as caught:
+        list(mapper(iter([pa.RecordBatch.from_pydict({"id": [0]})])))
     with pytest.raises(InvalidInputError, match=message):
-        raise told
+        raise asp.translate_error(caught.value)
 
 
 def test_arguments_are_checked_before_anything_runs(spark: SparkSession, repo: Repository) -> None:

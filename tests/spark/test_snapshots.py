@@ -77,7 +77,7 @@ def test_a_name_of_a_branch_and_of_a_tag_is_refused(place: Path) -> None:
 def test_an_unknown_ref_is_refused_with_those_that_there_are(place: Path) -> None:
     repo = opened(place)
     repo.create_tag("v1", commit(repo, 1))
-    with pytest.raises(RefNotFoundError, match="'mian'.*'main', 'v1'"):
+    with pytest.raises(RefNotFoundError, match=r"'mian'.*'main', 'v1'"):
         pinned_session(repo, ref="mian")
     with pytest.raises(RefNotFoundError):
         pinned_session(repo, branch="mian")
