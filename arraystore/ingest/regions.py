@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+
+import numpy as np
 
 from arraystore.ingest.model import ArrayPlan, Box, Origin, Piece, Region
+from arraystore.spark.regions import cut_regions
+from arraystore.spark.regions import deal as deal_numbers
 
 __all__ = ["cut", "deal", "regions_of"]
 
@@ -22,22 +25,14 @@ def region_bytes(total: int, tasks: int) -> int:
     return max(SMALLEST_REGION_BYTES, min(LARGEST_REGION_BYTES, total // (4 * max(1, tasks))))
 
 
-def cut(box: Box, chunks: Sequence[int], itemsize: int, limit: int) -> Iterator[Box]:
+def cut(box: Box, chunks: Sequence[int], itemsize: int, limit: int) -> list[Box]:
     """Cut a box along chunk boundaries into boxes of at most `limit` bytes, or one chunk if that is larger.
 
     The box starts on a chunk boundary in every dimension.
     """
-    step = list(chunks)
-    for axis in reversed(range(len(step))):
-        extent = box[axis][1] - box[axis][0]
-        others = math.prod(step) // step[axis] * itemsize
-        fitting = max(1, limit // max(1, others * step[axis]))
-        step[axis] = step[axis] * min(fitting, max(1, -(-extent // step[axis])))
-    ranges = [
-        [(low, min(low + size, stop)) for low in range(start, stop, size)]
-        for (start, stop), size in zip(box, step, strict=True)
-    ]
-    return itertools.product(*ranges)
+    low = np.array([start for start, _ in box], dtype=np.int64)
+    bounds = cut_regions([stop - start for start, stop in box], chunks, itemsize, limit) + low[:, None]
+    return [tuple((start, stop) for start, stop in region) for region in bounds.tolist()]
 
 
 def regions_of(plan: ArrayPlan, limit: int) -> list[Region]:
@@ -73,11 +68,6 @@ def _piece(origin: Origin, box: Box, axis: int) -> Piece | None:
 
 def deal(regions: Sequence[Region], tasks: int) -> list[tuple[Region, ...]]:
     """Deal regions into at most `tasks` runs of neighbours, of about the same number of bytes each."""
-    total = sum(region.nbytes for region in regions)
-    hands: list[list[Region]] = [[] for _ in range(max(1, min(tasks, len(regions))))]
-    done = 0
-    for region in regions:
-        middle = done + region.nbytes / 2
-        hands[min(len(hands) - 1, int(middle * len(hands) / max(1, total)))].append(region)
-        done += region.nbytes
-    return [tuple(hand) for hand in hands if hand]
+    sizes = np.array([region.nbytes for region in regions], dtype=np.int64)
+    hands = deal_numbers(np.arange(len(regions), dtype=np.int64), sizes, max(1, tasks))
+    return [tuple(regions[number] for number in hand) for hand in hands]

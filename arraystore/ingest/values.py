@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -69,7 +68,7 @@ def _compare(plan: IngestPlan, sources: Sources, target: zarr.Group | None, item
             )
 
 
-def _blocks(variable: Variable) -> Iterator[Box]:
+def _blocks(variable: Variable) -> list[Box]:
     whole = tuple((0, size) for size in variable.shape)
     return cut(
         whole, variable.chunks or tuple(max(1, n) for n in variable.shape), variable.itemsize, LARGEST_REGION_BYTES
