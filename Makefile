@@ -22,8 +22,8 @@ demo: $(VENV)/.with-demo java ## Ingest real climate model output with Spark, ve
 test: $(VENV)/.with-dev java ## Run the whole test suite
 	@JAVA_HOME="$$(tools/find_java.sh)" $(BIN)/python -m pytest $(PYTEST_ARGS)
 
-bench: $(VENV)/.with-bench ## Measure against the peers and renew docs/benchmarks.md
-	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+bench: $(VENV)/.with-bench java ## Measure against the peers and renew docs/benchmarks.md
+	JAVA_HOME="$$(tools/find_java.sh)" $(BIN)/python -m benchmarks $(BENCH_ARGS)
 
 lint: $(VENV)/.with-dev ## Check style and types
 	$(BIN)/ruff check .
