@@ -22,6 +22,7 @@ from arraystore.commit.state import State
 from arraystore.conflicts import Conflict, ConflictType
 from arraystore.context import Context
 from arraystore.format.box import bounding_box
+from arraystore.format.hidden import is_hidden, visible
 from arraystore.format.layer import Layer
 from arraystore.format.node import Documents, Node, NodeKind, node_key
 from arraystore.format.references import DELETED, VIRTUAL, References, overlay
@@ -87,7 +88,7 @@ async def transplant(base: State, ours: State, tip: State, context: Context) -> 
         Of the repository.
     """
     manifests = context.manifests
-    wanted = await compare(base, ours, manifests, context.log)
+    wanted = _visible(await compare(base, ours, manifests, context.log))
     merge = _Merge(base, ours, tip, wanted, context.environment.new_id)
     theirs = await compare(*merge.pair(base, merge.interesting()), manifests, context.log)
     other = await compare(*merge.pair(ours, merge.doubtful(theirs)), manifests, context.log)
@@ -105,6 +106,14 @@ async def transplant(base: State, ours: State, tip: State, context: Context) -> 
     for (identifier, _, _), references in zip(cells, await asyncio.gather(*reading), strict=True):
         found.chunks[identifier] = references
     return found
+
+
+def _visible(wanted: Comparison) -> Comparison:
+    """Leave out what the library keeps for itself: how far streams are is a matter of their branch, not of a change."""
+    moved = tuple(move for move in wanted.moved if not is_hidden(move[0]) and not is_hidden(move[1]))
+    chunks = tuple((node, coords) for node, coords in wanted.chunks if not is_hidden(node.path))
+    created, deleted, updated = (tuple(visible(p, "")) for p in (wanted.created, wanted.deleted, wanted.updated))
+    return Comparison(created, deleted, updated, moved, chunks)
 
 
 class _Merge:

@@ -104,6 +104,28 @@ def test_branches_resets_and_tags_have_their_own_progress(repo: Repository) -> N
     commit_batch(repo, 2)
 
 
+def test_undoing_a_batch_or_repeating_it_elsewhere_is_about_its_data_alone(repo: Repository) -> None:
+    """A stream never repeats an older batch, so that it was undone must not make it one that is still to come."""
+
+    def values(branch: str) -> list[int]:
+        store = repo.readonly_session(branch).store
+        return np.asarray(zarr.open_array(store, path="a", mode="r")[:3]).tolist()  # type: ignore[no-any-return]
+
+    snapshots: list[str] = []
+    repo.create_branch("other", repo.lookup_branch("main"))
+    for batch in range(3):
+        session = repo.writable_session("main")
+        zarr.open_array(session.store, path="a")[batch] = 5
+        note_batch(session, "s", batch)
+        snapshots.append(session.commit(f"batch {batch}"))
+    repo.revert(snapshots[1], branch="main")
+    assert (values("main"), last_batch(repo.readonly_session("main"), "s")) == ([5, 0, 5], 2)
+    repo.revert(snapshots[2], branch="main")
+    assert (values("main"), last_batch(repo.readonly_session("main"), "s")) == ([5, 0, 0], 2)
+    repo.cherry_pick(snapshots[2], branch="other")
+    assert (values("other"), last_batch(repo.readonly_session("other"), "s")) == ([0, 0, 5], None)
+
+
 def test_any_other_commit_and_folding_leave_it_alone(repo: Repository) -> None:
     for batch in range(150):
         commit_batch(repo, batch)
