@@ -16,6 +16,7 @@ QUIET = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.shuffle.partitions": "4",
 }
 """Settings of every session here."""
 
@@ -64,7 +65,14 @@ def standalone(directory: Path, secrets: Mapping[str, str]) -> Iterator[Cluster]
     port, pages, *worker_pages = free_ports(4)
     url = f"spark://127.0.0.1:{port}"
     with contextlib.ExitStack() as trees:
-        command = [classes, "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port)]
+        command: list[str | Path] = [
+            classes,
+            "org.apache.spark.deploy.master.Master",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+        ]
         command += ["--webui-port", str(pages)]
         master = trees.enter_context(running(command, directory / "master" / "log", environment))
         for number, page in enumerate(worker_pages):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
@@ -73,7 +72,7 @@ def test_a_pipeline_into_a_bucket_tells_nobody_the_credentials(
     assert [name for name, text in places.items() if secret in text] == []
 
 
-def _event_log(directory: Path) -> Mapping[str, str]:
+def _event_log(directory: Path) -> dict[str, str]:
     return {
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": directory.as_uri(),
