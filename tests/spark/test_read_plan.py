@@ -197,6 +197,18 @@ def test_sharded_arrays_are_read_by_the_chunks_in_the_shards() -> None:
     assert by_position(plan_read(session, "v"), ("t", "y", "x"), "v") == expected(VALUES, tuple(map(range, SHAPE)))
 
 
+@pytest.mark.skipif("rectilinear_chunks" not in zarr.config.get("array"), reason="this zarr writes regular grids only")
+def test_chunks_of_several_sizes_are_read_and_skipped_like_others() -> None:
+    session = new_session()
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        array = zarr.create_array(
+            session.store, name="v", shape=(10,), chunks=((1, 4, 2, 3),), dtype="i4", dimension_names=("x",)
+        )
+        array[5:7] = [8, 9]
+        assert rows(plan_read(session, "v")) == {"x": list(range(10)), "v": [0] * 5 + [8, 9] + [0] * 3}
+        assert rows(plan_read(session, "v", skip_missing=True))["x"] == [4, 5, 6, 7]
+
+
 def test_large_boxes_are_cut_into_batches_that_lie_one_after_the_other() -> None:
     session = new_session()
     values = np.arange(3 * 5 * 50_000, dtype="i4").reshape(3, 5, 50_000)
