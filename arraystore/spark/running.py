@@ -112,6 +112,7 @@ class _Watched:
         def job() -> T:
             self._spark.addTag(self._tag)
             if self._context is not None:
+                self._context.addJobTag(self._tag)  # the session's tags do not reach all threads that start jobs
                 self._describe(self._context)
             return action()
 
@@ -169,6 +170,8 @@ class _Watched:
     def cancel(self) -> None:
         """Have Spark end what runs: nobody waits for it any more."""
         self._spark.interruptTag(self._tag)
+        if self._context is not None:
+            self._context.cancelJobsWithTag(self._tag)
 
 
 def _translated(error: Exception) -> BaseException:
