@@ -140,7 +140,9 @@ def stream_and_kill(directory: Path, spark: SparkSession) -> list[int]:
     """Half of the files with a driver that is killed, and the rest with the next one."""
     half = len(FILES) // 2
     drop(FILES[:half], directory / "inbox")
-    driver = subprocess.run([sys.executable, __file__, "follow", str(directory), "2"], check=False)
+    command = [sys.executable, __file__, "follow", str(directory), "2"]
+    # It cannot tidy up after itself: what it leaves behind goes away with the directory.
+    driver = subprocess.run(command, check=False, env={**os.environ, "TMPDIR": str(directory)})
     if driver.returncode != -signal.SIGKILL:
         raise SystemExit(f"the first driver should have been killed, and ended with {driver.returncode}")
     print("stream: the first driver was killed after the commit of batch 2, before Spark knew of it")
