@@ -12,6 +12,7 @@ import numpy as np
 import zarr
 
 from benchmarks import spark_ours, spark_peer
+from benchmarks.pipelines import FUSED, configured
 from benchmarks.places import Place, PlaceMaker
 from benchmarks.results import Bar, human
 from benchmarks.setup import Setup
@@ -114,10 +115,11 @@ class Load:
 
 def check(system: System, handle: Any, written: Field) -> None:
     """Compare all that is committed with what numpy says."""
-    array = zarr.open_array(system.reader(handle), path=PATH, mode="r")
-    for region in written.regions():
-        if not np.array_equal(np.asarray(array[region]), written.values(region)):
-            raise AssertionError(f"{system.name} did not keep what was written to {region}")
+    with configured(FUSED):  # reads small chunks in a tenth of the time
+        array = zarr.open_array(system.reader(handle), path=PATH, mode="r")
+        for region in written.regions():
+            if not np.array_equal(np.asarray(array[region]), written.values(region)):
+                raise AssertionError(f"{system.name} did not keep what was written to {region}")
 
 
 def measured(runs: Mapping[str, Run], setup: Setup) -> dict[str, Samples]:

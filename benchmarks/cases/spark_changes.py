@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import zarr
 
+from benchmarks.pipelines import FUSED, configured
 from benchmarks.places import PlaceMaker
 from benchmarks.results import CaseResult, Table, at_most, human
 from benchmarks.setup import Setup
@@ -38,7 +39,7 @@ def _chunks(first: int, count: int, *, varied: bool) -> np.ndarray:
 def change_set(system: System, places: PlaceMaker, count: int, *, varied: bool) -> int:
     """Bytes of what a fork sends home that wrote `count` chunks, all of them next to one another."""
     note(f"spark-changes: a change set of {count} {'varied' if varied else 'equal'} references by {system.name}")
-    with places.fresh() as place:
+    with configured(FUSED), places.fresh() as place:
         handle = system.create(place)
         writer = system.writer(handle)
         compressors: Any = "auto" if varied else None
