@@ -7,7 +7,7 @@ split what belongs together, so none of them is used here.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from arraystore.errors import InvalidInputError
@@ -15,6 +15,7 @@ from arraystore.session import Session
 from arraystore.spark.cluster import slots
 from arraystore.spark.columns import quoted
 from arraystore.spark.grid import Owners
+from arraystore.spark.packing import PACKED, Pack
 from arraystore.spark.planning import Coords, Dims, plan_axes
 from arraystore.spark.problems import EXAMPLES
 from arraystore.spark.running import map_in_arrow, run_action
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-__all__ = ["located", "lost_rows", "repartition_by_chunk", "shuffled", "task_count"]
+__all__ = ["located", "lost_rows", "packed", "repartition_by_chunk", "shuffled", "task_count"]
 
 POSITION = "position"
 
@@ -108,6 +109,25 @@ def shuffled(df: DataFrame, plan: WritePlan, tasks: int, *, sort: bool) -> DataF
     return frame.sortWithinPartitions(POSITION) if sort else frame
 
 
+def packed(df: DataFrame, plan: WritePlan, tasks: int) -> DataFrame:
+    """Return packed rows, with all rows of a chunk in one of `tasks` partitions; see `Pack`."""
+    df, plan = _plainly_named(df, plan)
+    frame = map_in_arrow(df, Pack(plan, Owners.of(plan.grid, tasks, plan.cell_bytes)), PACKED)
+    if hasattr(frame, "repartitionById"):
+        return frame.repartitionById(tasks, "owner")
+    return frame.repartition(tasks, "owner")
+
+
+def _plainly_named(df: DataFrame, plan: WritePlan) -> tuple[DataFrame, WritePlan]:
+    """Return the columns that count under names that Spark hands to Python whatever they were called before."""
+    columns = dict.fromkeys([*(axis.column for axis in plan.axes), *(value.column for value in plan.values)])
+    names = {column: f"c{number}" for number, column in enumerate(columns)}
+    axes = tuple(replace(axis, column=names[axis.column]) for axis in plan.axes)
+    values = tuple(replace(value, column=names[value.column]) for value in plan.values)
+    frame = df.selectExpr(*(f"{quoted(column)} AS {name}" for column, name in names.items()))
+    return frame, replace(plan, axes=axes, values=values)
+
+
 def located(df: DataFrame, plan: WritePlan) -> DataFrame:
     """Return rows as ``position`` and values, from ``v0`` on: all that is shuffled."""
     values = [f"{quoted(value.column)} AS v{number}" for number, value in enumerate(plan.values)]
@@ -154,12 +174,12 @@ def _nullable(schema: Any) -> Any:
 def _located_in_python(df: DataFrame, plan: WritePlan, names: list[str]) -> DataFrame:
     from pyspark.sql.types import LongType, StructField, StructType
 
-    columns = list(dict.fromkeys([*(a.column for a in plan.axes), *(v.column for v in plan.values)]))
+    df, plan = _plainly_named(df, plan)
     values = [
         StructField(name, df.schema[value.column].dataType) for name, value in zip(names, plan.values, strict=True)
     ]
     schema = StructType([StructField(POSITION, LongType()), *values])
-    return map_in_arrow(df.selectExpr(*map(quoted, columns)), _Locate(plan), schema)
+    return map_in_arrow(df, _Locate(plan), schema)
 
 
 @dataclass(frozen=True)

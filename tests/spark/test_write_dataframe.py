@@ -63,10 +63,12 @@ def numbers() -> np.ndarray:
     return np.arange(np.prod(SHAPE)).reshape(SHAPE)
 
 
-def test_all_cells_arrive_in_one_commit(spark: SparkSession, repo: ars.Repository) -> None:
+@pytest.mark.parametrize("shuffle", [True, "rows"])
+def test_all_cells_arrive_in_one_commit(spark: SparkSession, repo: ars.Repository, shuffle: Any) -> None:
     make(repo, v={"shape": SHAPE, "chunks": (2, 4, 5), "dtype": "f4", "dimension_names": ["t", "y", "x"]})
     session = repo.writable_session("main")
-    report = write_dataframe(cube(spark, SHAPE), session, "v", dims=["t", "y", "x"], value="value")
+    rows = cube(spark, SHAPE)
+    report = write_dataframe(rows, session, "v", dims=["t", "y", "x"], value="value", shuffle=shuffle)
     session.commit("rows")
     assert np.array_equal(read(repo, "v"), numbers())
     assert messages(repo)[:2] == ["rows", "make the arrays"]
