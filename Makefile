@@ -39,7 +39,9 @@ docs: $(VENV)/.with-docs ## Build the documentation into site/, strictly
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 examples: $(VENV)/.with-dev java ## Run the code of README.md and docs/, and every example
-	@export JAVA_HOME="$$(tools/find_java.sh)" && $(BIN)/python tools/run_doc_blocks.py && \
+	@# Programs of seconds are over before what Java's second compiler does for them pays.
+	@export JAVA_HOME="$$(tools/find_java.sh)" JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1" && \
+	$(BIN)/python tools/run_doc_blocks.py && \
 	for example in $$(grep -l '^if __name__ == "__main__":' examples/*.py); do \
 	    echo "== $$example"; $(BIN)/python "$$example" || exit 1; \
 	done
