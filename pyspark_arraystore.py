@@ -12,7 +12,7 @@ from typing import Any
 def __getattr__(name: str) -> Any:
     if name == "DefaultSource":
         try:
-            from arraystore.spark.datasource import ArrayStoreDataSource
+            from arraystore.spark.source.source import ArrayStoreDataSource
         except Exception as error:
             raise AttributeError(f"module {__name__!r} has no {name!r} here: {error}") from error
         return ArrayStoreDataSource

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from arraystore.ingest.model import ArrayPlan, Box, Origin, Piece, Region
-from arraystore.spark.regions import cut_regions
-from arraystore.spark.regions import deal as deal_numbers
+from arraystore.spark.regions.boxes import cut_regions
+from arraystore.spark.regions.boxes import deal as deal_numbers
 
 __all__ = ["cut", "deal", "regions_of"]
 

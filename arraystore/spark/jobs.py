@@ -22,6 +22,7 @@ from arraystore.fork_session import ForkSession
 from arraystore.session import Session
 from arraystore.spark.deliveries import MOST_INLINE, deliver, receive
 from arraystore.spark.errors import marked
+from arraystore.spark.pipeline import quick_pipeline
 from arraystore.spark.report import Progress
 from arraystore.spark.running import map_in_arrow, run_action
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["Attempt", "Outcome", "Work", "merge_outcomes", "run_fork_job", "task_frame", "ticket_of"]
+__all__ = ["Attempt", "Outcome", "Work", "merge_outcomes", "pickled", "run_fork_job", "task_frame", "ticket_of"]
 
 Work = Callable[[ForkSession, Iterator[Any]], Mapping[str, Any]]
 """Writes through a fork what batches of Arrow say, and returns a report of plain values."""
@@ -83,11 +84,11 @@ def ticket_of(session: Session) -> bytes:
     StorageError
         If its storage holds credentials that are not to be pickled.
     """
-    return _pickled(session, session.fork())
+    return pickled(session, session.fork())
 
 
-def _pickled(session: Session, fork: ForkSession) -> bytes:
-    """Return a fork as it travels; it is given up where it cannot, so that no commit warns of it."""
+def pickled(session: Session, fork: ForkSession) -> bytes:
+    """Return a fork as it travels, see `ticket_of`; it is given up where it cannot, so that no commit warns of it."""
     try:
         location = session.context.storage.location
         if location.startswith(_IN_MEMORY):
@@ -138,7 +139,8 @@ class Attempt:
         task, attempt = (0, 0) if context is None else (context.partitionId(), context.attemptNumber())
         try:
             fork: ForkSession = pickle.loads(self.ticket)  # noqa: S301 - the driver of this very job has made it
-            report = self.work(fork, batches)
+            with quick_pipeline():
+                report = self.work(fork, batches)
             for _ in batches:  # to the end: a worker whose input is left unread is not used again
                 pass
             return task, attempt, deliver(fork, self.most_inline), pack_report(report)
@@ -181,7 +183,7 @@ def run_fork_job(
     tasks: int,
     progress: Progress | None = None,
     most_inline: int = MOST_INLINE,
-    check: Callable[[list[Outcome]], None] | None = None,
+    take: Callable[[list[Outcome]], None] | None = None,
 ) -> list[Outcome]:
     """Have each partition of a frame worked through by a task that writes through a fork of a session.
 
@@ -201,8 +203,8 @@ def run_fork_job(
         Told about the tasks done.
     most_inline
         Bytes of a change set that travel in the result.
-    check
-        Raises if the outcomes are not to be merged.
+    take
+        What is done with the outcomes; where it raises, as where a task fails, what the tasks wrote is given up.
 
     Returns
     -------
@@ -217,7 +219,7 @@ def run_fork_job(
         The error of a task that failed for good.
     """
     fork = session.fork()
-    attempt = Attempt(_pickled(session, fork), work, most_inline)
+    attempt = Attempt(pickled(session, fork), work, most_inline)
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -233,8 +235,8 @@ def run_fork_job(
     try:
         table = run_action(frame.sparkSession, results.toArrow, description=description, tasks=tasks, progress=progress)
         outcomes = sorted(outcomes_in(table), key=lambda outcome: outcome.task)
-        if check is not None:
-            check(outcomes)
+        if take is not None:
+            take(outcomes)
     except BaseException:
         session.abandon(fork)
         raise

@@ -11,7 +11,7 @@ import msgpack
 from arraystore.errors import FormatError, InvalidInputError
 from arraystore.fork_session import ForkSession
 from arraystore.session import Session
-from arraystore.spark.jobs import Attempt, Outcome, merge_outcomes, ticket_of, unpack_report
+from arraystore.spark.jobs import Attempt, Outcome, merge_outcomes, pickled, unpack_report
 
 if TYPE_CHECKING:
     from arraystore.store import ArrayStore
@@ -57,6 +57,7 @@ class PartitionWriter:
     def __init__(self, session: Session) -> None:
         session.check_writable()
         self._session = session
+        self._forks: list[ForkSession] = []
 
     def __call__(self, function: Write) -> Callable[[Iterable[Any]], Iterator[bytes]]:
         """Return a function for ``rdd.mapPartitions``.
@@ -72,7 +73,9 @@ class PartitionWriter:
         callable
             Yields one value for each partition, for `merge`.
         """
-        return _Partition(Attempt(ticket_of(self._session), _Items(function)))
+        fork = self._session.fork()
+        self._forks.append(fork)
+        return _Partition(Attempt(pickled(self._session, fork), _Items(function)))
 
     def merge(self, results: Iterable[bytes]) -> list[dict[str, Any]]:
         """Bring home what the partitions wrote: all of it, or nothing.
@@ -95,7 +98,12 @@ class PartitionWriter:
             If something else is given.
         """
         outcomes = sorted((_read(result) for result in results), key=lambda outcome: outcome.task)
-        merge_outcomes(self._session, outcomes)
+        try:
+            merge_outcomes(self._session, outcomes)
+        except BaseException:
+            for fork in self._forks:
+                self._session.abandon(fork)
+            raise
         return [outcome.report for outcome in outcomes]
 
 

@@ -22,8 +22,8 @@ from arraystore import (
     StreamRestartedError,
     local_filesystem_storage,
 )
-from arraystore.spark.batch_writer import BatchWriter, batch_writer
 from arraystore.spark.errors import translate_error
+from arraystore.spark.streams.batch_writer import BatchWriter, batch_writer
 from arraystore.stream_progress import streams
 
 if TYPE_CHECKING:

@@ -27,11 +27,11 @@ from arraystore import (
     SnapshotNotFoundError,
     in_memory_storage,
 )
-from arraystore.spark import change_feed_rows
-from arraystore.spark.change_feed import plan_changes
-from arraystore.spark.change_feed_history import Step, newest_step, slices, steps_between
-from arraystore.spark.change_feed_rows import ARROW_SCHEMA, batches_of, regions_of
-from arraystore.spark.change_feed_stream import ChangePartition, ChangeStreamReader
+from arraystore.spark.streams import change_feed_rows
+from arraystore.spark.streams.change_feed import plan_changes
+from arraystore.spark.streams.change_feed_history import Step, newest_step, slices, steps_between
+from arraystore.spark.streams.change_feed_rows import ARROW_SCHEMA, batches_of, regions_of
+from arraystore.spark.streams.change_feed_stream import ChangePartition, ChangeStreamReader
 from arraystore.stream_progress import note_batch
 
 Row = dict[str, Any]

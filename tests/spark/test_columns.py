@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import types as st
 
 from arraystore.errors import InvalidInputError
-from arraystore.spark.axes import Axis, index_axis, label_axis
-from arraystore.spark.columns import ValueColumn, value_column
-from arraystore.spark.grid import MISSING, NOWHERE
+from arraystore.spark.writing.axes import Axis, index_axis, label_axis
+from arraystore.spark.writing.columns import ValueColumn, value_column
+from arraystore.spark.writing.grid import MISSING, NOWHERE
 
 NOON = datetime(2001, 2, 3, 12, tzinfo=UTC)
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from arraystore.errors import InvalidInputError
 from arraystore.spark.clock import clock_of
-from arraystore.spark.coordinates import Coordinate
-from arraystore.spark.decoding import Decoder
+from arraystore.spark.reading.coordinates import Coordinate
+from arraystore.spark.reading.decoding import Decoder
 
 NAIVE = datetime(1990, 1, 3)  # noqa: DTZ001 - what has no time zone is taken for UTC
 

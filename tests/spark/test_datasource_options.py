@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from arraystore.errors import InvalidInputError
-from arraystore.spark.datasource_options import (
+from arraystore.spark.source.given import check_names, is_for_writing
+from arraystore.spark.source.options import (
     Place,
     changes_options,
     given_options,
@@ -13,7 +14,6 @@ from arraystore.spark.datasource_options import (
     read_options,
     write_options,
 )
-from arraystore.spark.source_options import check_names, is_for_writing
 
 
 def load(**options: str) -> object:

@@ -23,7 +23,7 @@ LON = np.array([-20.0, -10.0, 0.0, 10.0, 20.0, 30.0])
 
 
 def between(*filters: Any) -> dict[str, tuple[Any, Any]]:
-    from arraystore.spark.datasource_pushdown import bounds_of
+    from arraystore.spark.source.pushdown import bounds_of
 
     return dict(bounds_of(filters))
 

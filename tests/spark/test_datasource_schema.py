@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.types import DoubleType, FloatType, LongType, StructField, StructType, TimestampType
 
 from arraystore import InvalidInputError
-from arraystore.spark.datasource_read import check_schema, columns_of
+from arraystore.spark.source.read import check_schema, columns_of
 
 BATCH = pa.RecordBatch.from_pydict({"t": pa.array([1, None], pa.int64()), "v": pa.array([1.5, 2.5])})
 ALL = StructType([StructField("t", LongType()), StructField("v", DoubleType())])

@@ -14,9 +14,9 @@ import zarr
 
 from arraystore import InvalidInputError, MergeConflictError, Repository, StreamRestartedError, local_filesystem_storage
 from arraystore.spark import register, repartition_by_chunk, translate_error
-from arraystore.spark.datasource_options import given_options, write_options
-from arraystore.spark.datasource_stream import RowStreamWriter, stream_writer
-from arraystore.spark.datasource_write import prepare_write
+from arraystore.spark.source.options import given_options, write_options
+from arraystore.spark.source.stream import RowStreamWriter, stream_writer
+from arraystore.spark.source.write import prepare_write
 from arraystore.stream_progress import last_batch, streams
 
 if TYPE_CHECKING:

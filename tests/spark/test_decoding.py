@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arraystore.errors import InvalidInputError
-from arraystore.spark.decoding import decoder_of, filled
+from arraystore.spark.reading.decoding import decoder_of, filled
 
 
 def array(values: Any, attrs: dict[str, Any] | None = None, **options: Any) -> zarr.Array[Any]:

@@ -24,7 +24,7 @@ from arraystore.errors import (
     SessionStateError,
 )
 from arraystore.spark.errors import SparkUnavailableError, TaskFailedError, code_of, marked, translate_error
-from arraystore.spark.write_regions import RegionWriteError
+from arraystore.spark.regions.write_regions import RegionWriteError
 
 CODES = {
     "AlreadyExistsError": "ARRAYSTORE_ALREADY_EXISTS",

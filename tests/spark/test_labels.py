@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arraystore.errors import InvalidInputError
-from arraystore.spark.grid import NOWHERE
-from arraystore.spark.labels import Labels
+from arraystore.spark.writing.grid import NOWHERE
+from arraystore.spark.writing.labels import Labels
 
 
 def naive(values: np.ndarray, labels: np.ndarray, tolerance: float) -> list[set[int]]:

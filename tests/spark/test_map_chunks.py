@@ -14,8 +14,8 @@ import zarr
 
 import arraystore.spark as asp
 from arraystore import InvalidInputError, Repository, local_filesystem_storage
-from arraystore.spark.frame_plan import plan_frame
-from arraystore.spark.map_chunks import Chunk, ChunkMapper
+from arraystore.spark.reading.frame_plan import plan_frame
+from arraystore.spark.reading.map_chunks import Chunk, ChunkMapper
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

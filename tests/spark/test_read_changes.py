@@ -17,10 +17,10 @@ from arraystore import (
     SnapshotNotFoundError,
     local_filesystem_storage,
 )
-from arraystore.spark.change_feed import FEED_SCHEMA, plan_changes, read_changes
-from arraystore.spark.change_feed_rows import ARROW_SCHEMA, batches_of
-from arraystore.spark.change_feed_stream import ChangeStreamReader
 from arraystore.spark.errors import translate_error
+from arraystore.spark.streams.change_feed import FEED_SCHEMA, plan_changes, read_changes
+from arraystore.spark.streams.change_feed_rows import ARROW_SCHEMA, batches_of
+from arraystore.spark.streams.change_feed_stream import ChangeStreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -25,9 +25,9 @@ from arraystore import (
     in_memory_storage,
     local_filesystem_storage,
 )
-from arraystore.spark import blocks
 from arraystore.spark.errors import translate_error
-from arraystore.spark.read_plan import ReadPlan, plan_read
+from arraystore.spark.reading import blocks
+from arraystore.spark.reading.read_plan import ReadPlan, plan_read
 from arraystore.storage import CountingStorage
 
 SHAPE = (7, 6, 10)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arraystore.errors import InvalidInputError
-from arraystore.spark.regions import (
+from arraystore.spark.regions.boxes import (
     as_bounds,
     as_slices,
     cut_regions,

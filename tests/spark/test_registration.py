@@ -49,7 +49,7 @@ def test_the_module_offers_the_data_source_by_its_name():
         "print(found.DefaultSource.name(), found.DefaultSource.__module__)"
     )
 
-    assert found == "arraystore arraystore.spark.datasource"
+    assert found == "arraystore arraystore.spark.source.source"
 
 
 @pytest.mark.parametrize("missing", ["pyspark", "arraystore"])
@@ -82,7 +82,7 @@ def test_the_wheel_holds_the_module_beside_the_package(tmp_path: Path):
 
     names = zipfile.ZipFile(wheel).namelist()
     assert "pyspark_arraystore.py" in names
-    assert "arraystore/spark/datasource.py" in names
+    assert "arraystore/spark/source/source.py" in names
 
 
 @pytest.mark.parametrize("thing", [None, object(), "local[2]"])

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arraystore.spark import scatter as module
-from arraystore.spark.grid import Grid
-from arraystore.spark.scatter import Policy, Scatter
+from arraystore.spark.writing import scatter as module
+from arraystore.spark.writing.grid import Grid
+from arraystore.spark.writing.scatter import Policy, Scatter
 
 
 @dataclass

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arraystore.errors import InvalidInputError
-from arraystore.spark.selection import Axis, ChunkRuns, boxes_of, check_names, index_positions
+from arraystore.spark.reading.selection import Axis, ChunkRuns, boxes_of, check_names, index_positions
 
 
 def positions(size: int, index: Any) -> list[int]:

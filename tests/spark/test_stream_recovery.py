@@ -24,7 +24,7 @@ from arraystore import (
     StreamRestartedError,
     in_memory_storage,
 )
-from arraystore.spark.batches import exactly_once
+from arraystore.spark.streams.batches import exactly_once
 from arraystore.stream_progress import last_batch
 
 

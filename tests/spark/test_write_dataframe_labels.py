@@ -15,7 +15,7 @@ from pyspark.sql import types as st
 import arraystore as ars
 from arraystore.errors import InvalidInputError
 from arraystore.spark import repartition_by_chunk, write_dataframe
-from arraystore.spark.axes import label_axis
+from arraystore.spark.writing.axes import label_axis
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,8 +19,8 @@ import zarr
 from arraystore import Repository, Session, in_memory_storage, local_filesystem_storage, s3_storage
 from arraystore.errors import InvalidInputError, NodeNotFoundError, ReadOnlyError, SessionStateError, StorageError
 from arraystore.spark import TaskFailedError, WriteReport, chunk_regions, write_regions
-from arraystore.spark.regions import as_bounds, cut_regions, deal, pack_bounds, unpack_bounds
-from arraystore.spark.write_regions import RegionWriteError, _RegionWork, _targets
+from arraystore.spark.regions.boxes import as_bounds, cut_regions, deal, pack_bounds, unpack_bounds
+from arraystore.spark.regions.write_regions import RegionWriteError, _RegionWork, _targets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

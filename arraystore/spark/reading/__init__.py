@@ -1,0 +1,1 @@
+"""Arrays of a snapshot as DataFrames."""

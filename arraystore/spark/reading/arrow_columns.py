@@ -1,0 +1,99 @@
+"""From numpy values to Arrow arrays, and to the types that Spark has for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from arraystore.errors import InvalidInputError
+from arraystore.spark.reading.decoding import Values
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType
+
+__all__ = ["arrow_array", "arrow_type", "spark_type"]
+
+_WIDER = {"u1": "i2", "u2": "i4", "u4": "i8", "f2": "f4"}
+"""Spark has neither unsigned numbers nor half precision."""
+
+_ARROW = {
+    "b1": pa.bool_(), "i1": pa.int8(), "i2": pa.int16(), "i4": pa.int32(), "i8": pa.int64(),
+    "f4": pa.float32(), "f8": pa.float64(), "u8": pa.decimal128(20, 0),
+}  # fmt: skip
+
+
+def arrow_type(what: str, dtype: np.dtype[Any]) -> pa.DataType:
+    """Return the Arrow type of a column.
+
+    Parameters
+    ----------
+    what
+        Names the array in an error.
+    dtype
+        Of decoded values.
+
+    Raises
+    ------
+    InvalidInputError
+        If Spark has no type for them.
+    """
+    if dtype.kind == "M":
+        return pa.timestamp("us", tz="UTC")
+    if dtype.kind == "m":
+        return pa.duration("us")
+    if dtype.kind in "UT":
+        return pa.string()
+    if dtype.kind == "S":
+        return pa.binary()
+    code = f"{dtype.kind}{dtype.itemsize}"
+    found = _ARROW.get(_WIDER.get(code, code))
+    if found is None:
+        raise InvalidInputError(
+            f"{what} has values of type {dtype}, for which Spark has no type; use map_chunks, whose function may make "
+            "columns of them"
+        )
+    return found
+
+
+def spark_type(what: str, dtype: np.dtype[Any]) -> DataType:
+    """Return the Spark type of a column; see `arrow_type`."""
+    from pyspark.sql import types
+
+    arrow = arrow_type(what, dtype)
+    made: dict[pa.DataType, DataType] = {
+        pa.bool_(): types.BooleanType(),
+        pa.int8(): types.ByteType(),
+        pa.int16(): types.ShortType(),
+        pa.int32(): types.IntegerType(),
+        pa.int64(): types.LongType(),
+        pa.float32(): types.FloatType(),
+        pa.float64(): types.DoubleType(),
+        pa.decimal128(20, 0): types.DecimalType(20, 0),
+        pa.string(): types.StringType(),
+        pa.binary(): types.BinaryType(),
+        pa.duration("us"): types.DayTimeIntervalType(),
+        pa.timestamp("us", tz="UTC"): types.TimestampType(),
+    }
+    return made[arrow]
+
+
+def arrow_array(values: Values, missing: npt.NDArray[np.bool_] | None, kind: pa.DataType) -> pa.Array:
+    """Return decoded values as an Arrow array, without a copy where the types allow.
+
+    Parameters
+    ----------
+    values, missing
+        As a decoder returns them, of one dimension.
+    kind
+        Their `arrow_type`.
+    """
+    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
+        return pa.array(values.view(np.int64), mask=missing).view(kind)
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return pa.array(values.astype(object), type=kind, mask=missing)
+    if pa.types.is_decimal(kind):
+        return pa.array(values, mask=missing).cast(kind)
+    return pa.array(values.astype(kind.to_pandas_dtype(), copy=False), mask=missing)

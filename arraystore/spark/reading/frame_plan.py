@@ -1,0 +1,269 @@
+"""The plan of a read: which arrays and which of their chunks become rows of what columns.
+
+Made on the driver, pickled once, and the same on every executor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore.errors import InvalidInputError
+from arraystore.session import Session
+from arraystore.spark.reading.decoding import Decoder, Values, decoder_of
+from arraystore.spark.reading.opening import Opened, coordinate_of, open_arrays
+from arraystore.spark.reading.presence import present_numbers
+from arraystore.spark.reading.selection import Axis, ChunkRuns, check_names, compact, index_positions
+
+__all__ = ["Coords", "FramePlan", "Variable", "plan_frame", "pruned", "task_count"]
+
+Coords = Literal["index", "label", "none"]
+
+_BYTES_OF_A_TASK = 256 << 20
+"""Bytes of values that one task should read at most, where there is a choice."""
+
+_TASKS_OF_A_SLOT = 2
+"""More than one, so that slots that are faster than others do more; few, as starting a task takes time."""
+
+
+@dataclass(frozen=True)
+class Variable:
+    """An array that becomes a column.
+
+    Parameters
+    ----------
+    column
+        Name of the column.
+    path
+        Of the array.
+    dims
+        For each of its dimensions, the number of the axis that it lies along.
+    decoder
+        How its values become those of the column.
+    """
+
+    column: str
+    path: str
+    dims: tuple[int, ...]
+    decoder: Decoder
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The labels of all selected positions along an axis; `missing` tells where there is none."""
+
+    values: Values
+    missing: npt.NDArray[np.bool_] | None
+
+
+@dataclass(frozen=True)
+class FramePlan:
+    """What is to be read, and how.
+
+    Parameters
+    ----------
+    session
+        Where from.
+    variables
+        What becomes columns; the first one that has all dimensions leads: it is read by its own chunks.
+    axes
+        What is selected along each dimension.
+    labels
+        By axis: what a column tells of positions there, None for the positions themselves.
+    coords
+        Whether there are columns for dimensions, and of what.
+    chunks
+        That are read, those of the leading variable.
+    """
+
+    session: Session
+    variables: tuple[Variable, ...]
+    axes: tuple[Axis, ...]
+    labels: tuple[Labels | None, ...]
+    coords: Coords
+    chunks: ChunkRuns
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """Names of the dimensions, in the order of the leading variable."""
+        return tuple(axis.name for axis in self.axes)
+
+    @property
+    def cell_bytes(self) -> int:
+        """Bytes that the values of all variables take at one position."""
+        return sum(max(variable.decoder.stored.itemsize, 1) for variable in self.variables)
+
+    @property
+    def chunk_cells(self) -> int:
+        """Positions in a chunk of the leading variable."""
+        return int(np.prod([axis.side for axis in self.axes], dtype=object))
+
+
+def plan_frame(
+    session: Session,
+    paths: str | Sequence[str] | Mapping[str, str],
+    *,
+    sel: Mapping[str, Any] | None = None,
+    isel: Mapping[str, Any] | None = None,
+    coords: Coords = "index",
+    decode: bool = False,
+    skip_missing: bool = False,
+    dims: Sequence[str] | None = None,
+    name_dims: bool = True,
+) -> FramePlan:
+    """Plan a read; the arguments are those of `read_dataframe`.
+
+    Parameters
+    ----------
+    name_dims
+        Whether dimensions become columns, so that no array can have the name of one.
+
+    Raises
+    ------
+    InvalidInputError
+        If the arguments do not go together, or with the arrays.
+    NodeNotFoundError
+        If there is no such array.
+    """
+    if coords not in get_args(Coords):
+        raise InvalidInputError(f"coords={coords!r} is none of 'index', 'label' and 'none'")
+    opened = open_arrays(session, paths, dims)
+    lead = opened.lead
+    check_names("isel", isel or {}, opened.dims)
+    check_names("sel", sel or {}, opened.dims)
+    axes = []
+    labels: list[Labels | None] = []
+    for number, (name, size) in enumerate(zip(opened.dims, lead.array.shape, strict=True)):
+        axis = _axis(opened, number, name, size, sel or {}, isel or {}, decode=decode)
+        axes.append(axis)
+        found = coordinate_of(opened, name, size, decode=decode) if coords == "label" else None
+        labels.append(None if found is None else Labels(*found.column(axis.positions)))
+    variables = tuple(
+        Variable(one.column, one.array.path, one.axes_in(opened.dims), decoder_of(one.array, decode=decode))
+        for one in opened.arrays
+    )
+    if coords != "none" and name_dims:
+        _check_columns(opened)
+    total = int(np.prod([axis.chunks for axis in axes], dtype=object))
+    if total >= 2**62:
+        raise InvalidInputError(f"the selection has {total} chunks, more than can be counted: select less")
+    chunks = ChunkRuns.up_to(total)
+    if skip_missing and total:
+        chunks = ChunkRuns.of(present_numbers(session, opened, axes))
+    return FramePlan(session, variables, tuple(axes), tuple(labels), coords, chunks)
+
+
+def _axis(
+    opened: Opened,
+    number: int,
+    name: str,
+    size: int,
+    sel: Mapping[str, Any],
+    isel: Mapping[str, Any],
+    *,
+    decode: bool,
+) -> Axis:
+    """Return what is selected along a dimension."""
+    if name in sel and name in isel:
+        raise InvalidInputError(f"sel and isel both select along {name!r}: give one of them")
+    if name in isel:
+        positions = index_positions(f"dimension {name!r}", size, isel[name])
+    elif name in sel:
+        coordinate = coordinate_of(opened, name, size, decode=decode)
+        if coordinate is None:
+            raise InvalidInputError(
+                f"sel selects along {name!r} by label, but there is no coordinate array {name!r} of that dimension "
+                f"beside {opened.lead.array.path!r}: select by position with isel"
+            )
+        positions = coordinate.positions(sel[name])
+    else:
+        positions = range(size)
+    return Axis(name, size, opened.lead.side(number), positions)
+
+
+def _check_columns(opened: Opened) -> None:
+    for one in opened.arrays:
+        if one.column in opened.dims:
+            raise InvalidInputError(
+                f"array {one.array.path!r} and a dimension would both be column {one.column!r}: name the column, as in "
+                f"{{'{one.column}_value': {one.array.path!r}}}, or leave the dimensions out with coords='none'"
+            )
+
+
+def task_count(plan: FramePlan, slots: int, chunks_per_task: int | None, tasks: int | None) -> int:
+    """Return how many tasks read a plan: few, but each of some 256 MiB of values at most.
+
+    Parameters
+    ----------
+    slots
+        How many tasks run at once.
+    chunks_per_task, tasks
+        What the caller wants; at most one of them.
+
+    Raises
+    ------
+    InvalidInputError
+        If they are no positive whole numbers, or both given.
+    """
+    if chunks_per_task is not None and tasks is not None:
+        raise InvalidInputError("chunks_per_task and tasks are given: one of them says how the chunks are shared out")
+    for name, value in (("chunks_per_task", chunks_per_task), ("tasks", tasks)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInputError(f"{name}={value!r} is no positive whole number")
+    chunks = len(plan.chunks)
+    if tasks is not None:
+        return min(tasks, chunks)
+    if chunks_per_task is not None:
+        return -(-chunks // chunks_per_task)
+    cells = int(np.prod([len(axis.positions) for axis in plan.axes], dtype=object))
+    total = min(cells, chunks * plan.chunk_cells) * plan.cell_bytes
+    return min(chunks, max(_TASKS_OF_A_SLOT * slots, -(-total // _BYTES_OF_A_TASK)))
+
+
+def pruned(plan: FramePlan, bounds: Mapping[str, tuple[Any, Any]]) -> FramePlan:
+    """Leave out positions whose columns are not between bounds; see `ReadPlan.pruned`."""
+    axes, labels = list(plan.axes), list(plan.labels)
+    for number, axis in enumerate(axes):
+        told = labels[number]
+        if axis.name not in bounds or plan.coords == "none":
+            continue
+        values = np.asarray(axis.positions, dtype=np.int64) if told is None else told.values
+        keep = _between(values, *bounds[axis.name])
+        if told is not None and told.missing is not None:
+            keep |= told.missing
+        axes[number] = replace(axis, positions=compact(np.asarray(axis.positions, dtype=np.int64)[keep]))
+        if told is not None:
+            labels[number] = Labels(values[keep], None if told.missing is None else told.missing[keep])
+    return replace(plan, axes=tuple(axes), labels=tuple(labels), chunks=_kept(plan, axes))
+
+
+def _between(values: Values, low: Any, high: Any) -> npt.NDArray[np.bool_]:
+    """Return which values are not outside of bounds: NaN is not, as Spark takes it for greater than any number."""
+    keep = np.ones(values.shape, bool)
+    for bound, outside in ((low, np.less), (high, np.greater)):
+        if isinstance(bound, datetime) and bound.tzinfo is not None and values.dtype.kind == "M":
+            bound = np.datetime64(bound.astimezone(UTC).replace(tzinfo=None), "us")  # noqa: PLW2901
+        elif isinstance(bound, bool) or not isinstance(bound, int | float) or values.dtype.kind not in "iuf":
+            continue
+        keep &= ~outside(values, bound)
+    return keep
+
+
+def _kept(plan: FramePlan, axes: Sequence[Axis]) -> ChunkRuns:
+    """Return the chunks of a plan that are left when fewer of them are touched."""
+    before, after = ([axis.chunks for axis in some] for some in (plan.axes, axes))
+    total = int(np.prod(after, dtype=object))
+    if len(plan.chunks) == int(np.prod(before, dtype=object)) or not total:
+        return ChunkRuns.up_to(total)
+    places = np.unravel_index(plan.chunks.between(0, len(plan.chunks)), before)
+    kept = [
+        axis.ordinals_of(np.asarray(old.touched, dtype=np.int64)[place])
+        for axis, old, place in zip(axes, plan.axes, places, strict=True)
+    ]
+    left = np.logical_and.reduce([place >= 0 for place in kept])
+    return ChunkRuns.of(np.ravel_multi_index(tuple(place[left] for place in kept), after))

@@ -1,0 +1,269 @@
+"""A function over the chunks of arrays, on executors: numpy in, columns out, and no row for every position."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from arraystore.errors import ArrayStoreError, InvalidInputError
+from arraystore.repository import Repository
+from arraystore.session import Session
+from arraystore.spark.cluster import slots
+from arraystore.spark.errors import marked
+from arraystore.spark.jobs import task_frame
+from arraystore.spark.reading.arrow_schema import arrow_schema
+from arraystore.spark.reading.blocks import Block, blocks_of_task
+from arraystore.spark.reading.decoding import filled
+from arraystore.spark.reading.frame_plan import FramePlan, plan_frame, task_count
+from arraystore.spark.running import map_in_arrow
+from arraystore.spark.snapshots import pinned_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = ["Chunk", "ChunkFunction", "ChunkMapper", "map_chunks"]
+
+Columns: TypeAlias = "pa.Table | pa.RecordBatch | Mapping[str, Any]"
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """What a function of `map_chunks` gets: one chunk, cut to the selection.
+
+    Attributes
+    ----------
+    dims : tuple of str
+        Names of the dimensions, in the order of those of the arrays.
+    index : tuple of int
+        Coordinates of the chunk in the grid of the array that leads.
+    shape : tuple of int
+        Of each of the arrays.
+    arrays : dict of str to ndarray
+        Values by column name; with ``decode=True`` missing ones are NaN, not-a-time or None.  They are not to be
+        written to.
+    """
+
+    dims: tuple[str, ...]
+    index: tuple[int, ...]
+    shape: tuple[int, ...]
+    arrays: dict[str, npt.NDArray[Any]]
+    _positions: tuple[range | npt.NDArray[np.int64], ...]
+    _labels: tuple[npt.NDArray[Any] | None, ...]
+
+    @property
+    def slices(self) -> tuple[slice, ...]:
+        """Where the chunk lies in the array that leads, for indexing it or one of its shape.
+
+        Raises
+        ------
+        InvalidInputError
+            If the selected positions have gaps; see `positions`.
+        """
+        for name, positions in zip(self.dims, self._positions, strict=True):
+            if not isinstance(positions, range):
+                raise InvalidInputError(
+                    f"positions with gaps are selected along {name!r}: use chunk.positions({name!r})"
+                )
+        return tuple(slice(int(along[0]), int(along[-1]) + 1) for along in self._positions)
+
+    def positions(self, dim: str) -> npt.NDArray[np.int64]:
+        """Return the positions along a dimension.
+
+        Raises
+        ------
+        InvalidInputError
+            If there is no such dimension.
+        """
+        return np.asarray(self._positions[self._axis(dim)], dtype=np.int64)
+
+    def coords(self, dim: str) -> npt.NDArray[Any]:
+        """Return the labels along a dimension; positions, where there is no coordinate array.
+
+        Raises
+        ------
+        InvalidInputError
+            If there is no such dimension.
+        """
+        labels = self._labels[self._axis(dim)]
+        return self.positions(dim) if labels is None else labels
+
+    def _axis(self, dim: str) -> int:
+        if dim not in self.dims:
+            raise InvalidInputError(f"there is no dimension {dim!r}, but {', '.join(map(repr, self.dims))}")
+        return self.dims.index(dim)
+
+
+ChunkFunction: TypeAlias = Callable[[Chunk], "Columns | Iterable[Columns] | None"]
+
+
+def map_chunks(
+    spark: SparkSession,
+    repo: Repository | Session | str | os.PathLike[str],
+    paths: str | Sequence[str] | Mapping[str, str],
+    fn: ChunkFunction,
+    schema: StructType | str,
+    *,
+    branch: str | None = None,
+    tag: str | None = None,
+    snapshot_id: str | None = None,
+    ref: str | None = None,
+    as_of: datetime | None = None,
+    sel: Mapping[str, Any] | None = None,
+    isel: Mapping[str, Any] | None = None,
+    decode: bool = False,
+    skip_missing: bool = False,
+    dims: Sequence[str] | None = None,
+    chunks_per_task: int | None = None,
+    tasks: int | None = None,
+) -> DataFrame:
+    """Apply a function to each chunk of arrays, and collect the rows that it returns in a DataFrame.
+
+    The way to statistics, regridding and search over large arrays: the values go from storage into numpy on the
+    executors, and only what the function makes of them passes through Spark.
+
+    Parameters
+    ----------
+    spark
+        A session, classic or Connect.
+    repo, paths, branch, tag, snapshot_id, ref, as_of, sel, isel, decode, skip_missing, dims, chunks_per_task, tasks
+        As in `read_dataframe`.  The labels that `Chunk.coords` returns are decoded with `decode`.
+    fn
+        Called with a `Chunk`, on executors; returns a mapping of column names to sequences of one length (or to single
+        values, for one row), a pyarrow Table or RecordBatch, an iterable of those, or None for no rows.  Arrays of more
+        than one dimension are taken in row-major order.
+    schema
+        Of the DataFrame, as in ``DataFrame.mapInArrow``.
+
+    Returns
+    -------
+    DataFrame
+        In no particular order; computed anew for each action, unless it is cached.
+
+    Raises
+    ------
+    InvalidInputError, NodeNotFoundError, RefNotFoundError, SnapshotNotFoundError, RepositoryNotFoundError
+        As `read_dataframe` does.
+    """
+    if not callable(fn):  # pyright: ignore[reportUnnecessaryComparison] - callers without types
+        raise InvalidInputError(f"fn is a function of a chunk, not {type(fn).__name__}")
+    session = pinned_session(repo, branch=branch, tag=tag, snapshot_id=snapshot_id, ref=ref, as_of=as_of)
+    plan = plan_frame(
+        session, paths, sel=sel, isel=isel, coords="label", decode=decode, skip_missing=skip_missing, dims=dims,
+        name_dims=False,
+    )  # fmt: skip
+    count = task_count(plan, slots(spark), chunks_per_task, tasks)
+    wanted = spark.createDataFrame([], schema).schema
+    if not count:
+        return spark.createDataFrame([], wanted)
+    mapper = ChunkMapper(plan, count, fn, arrow_schema(wanted))
+    return map_in_arrow(task_frame(spark, count), mapper, wanted)
+
+
+def chunk_of(plan: FramePlan, block: Block) -> Chunk:
+    """Return a block of one chunk as users see it."""
+    labels: list[npt.NDArray[Any] | None] = []
+    for number, (start, stop) in enumerate(block.bounds):
+        found = plan.labels[number]
+        if found is None:
+            labels.append(None)
+        else:
+            labels.append(
+                filled(found.values[start:stop], None if found.missing is None else found.missing[start:stop])
+            )
+    arrays = {one.column: filled(*column) for one, column in zip(plan.variables, block.columns, strict=True)}
+    for values in arrays.values():
+        values.flags.writeable = False
+    return Chunk(
+        plan.dims,
+        tuple(int(axis.touched[at]) for axis, at in zip(plan.axes, block.box[:, 0].tolist(), strict=True)),
+        block.shape,
+        arrays,
+        tuple(axis.positions[start:stop] for axis, (start, stop) in zip(plan.axes, block.bounds, strict=True)),
+        tuple(labels),
+    )
+
+
+@dataclass(frozen=True)
+class ChunkMapper:
+    """What executors run: from numbers of tasks to the rows that the function makes of their chunks."""
+
+    plan: FramePlan
+    tasks: int
+    fn: ChunkFunction
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the tasks whose numbers arrive.
+
+        Raises
+        ------
+        RuntimeError
+            With the mark of what went wrong, where that is no error of the function.
+        """
+        try:
+            for batch in batches:
+                for task in batch.column(0).to_pylist():
+                    yield from self._task(task)
+        except ArrayStoreError as error:
+            raise RuntimeError(marked(error)) from error
+
+    def _task(self, task: int) -> Iterator[pa.RecordBatch]:
+        for block in blocks_of_task(self.plan, task, self.tasks):
+            for part in block.chunks(self.plan):
+                chunk = chunk_of(self.plan, part)
+                for columns in _each(self.fn(chunk)):
+                    yield from self._batches(columns, chunk)
+
+    def _batches(self, columns: Columns, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+        try:
+            batch = self._batch(columns) if isinstance(columns, Mapping) else columns
+            table = batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
+            yield from table.select(self.schema.names).cast(self.schema).to_batches()
+        except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
+            raise InvalidInputError(
+                f"what the function returned for the chunk at {chunk.index} does not fit the schema: {error}"
+            ) from error
+
+    def _batch(self, columns: Mapping[str, Any]) -> pa.RecordBatch:
+        names = self.schema.names
+        if set(columns) != set(names):
+            raise ValueError(f"it has columns {sorted(columns)}, and the schema has {sorted(names)}")
+        return pa.RecordBatch.from_arrays([_column(columns[f.name], f.type) for f in self.schema], schema=self.schema)
+
+
+def _column(values: Any, kind: pa.DataType) -> pa.Array:
+    nested = pa.types.is_nested(kind)
+    if isinstance(values, np.ndarray) and values.ndim and not nested:
+        flat = np.ascontiguousarray(values).reshape(-1)
+        if flat.dtype.kind == "M" and pa.types.is_timestamp(kind):
+            return pa.array(flat.astype("M8[us]")).cast(pa.timestamp("us")).view(pa.int64()).view(kind)
+        return pa.array(flat).cast(kind) if flat.dtype.kind in "iufb" else pa.array(flat.tolist(), kind)
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        arrow: Any = values
+        return (arrow.combine_chunks() if isinstance(values, pa.ChunkedArray) else arrow).cast(kind)
+    if isinstance(values, np.ndarray):  # of nested values, or a single one
+        values = values.tolist()
+    several = isinstance(values, Iterable) and not isinstance(values, str | bytes | np.generic)
+    items: list[Any] = list(values) if several else [values]
+    return pa.array([item.item() if isinstance(item, np.generic) else item for item in items], kind)
+
+
+def _each(returned: Columns | Iterable[Columns] | None) -> Iterable[Columns]:
+    if returned is None:
+        return ()
+    if isinstance(returned, pa.Table | pa.RecordBatch | Mapping):
+        return (returned,)
+    if isinstance(returned, Iterable) and not isinstance(returned, str | bytes | np.ndarray):
+        return returned
+    raise InvalidInputError(
+        f"the function returned {type(returned).__name__}: a mapping of columns, a pyarrow Table or RecordBatch, an "
+        "iterable of those, or None is expected"
+    )

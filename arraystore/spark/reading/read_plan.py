@@ -1,0 +1,136 @@
+"""A read as a whole: what rows, in how many tasks.  What `read_dataframe` and the data source have in common."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import pyarrow as pa
+
+from arraystore.errors import ArrayStoreError, InvalidInputError
+from arraystore.session import Session
+from arraystore.spark.errors import marked
+from arraystore.spark.reading.blocks import blocks_of_task
+from arraystore.spark.reading.frame_plan import Coords, FramePlan, plan_frame, pruned, task_count
+from arraystore.spark.reading.rows import ChunkData, ChunkRows, PositionRows
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["Layout", "ReadPlan", "plan_read"]
+
+Layout = Literal["rows", "chunks"]
+
+
+@dataclass(frozen=True)
+class ReadPlan:
+    """What is read, as what rows, in how many tasks; pickles small."""
+
+    rows: PositionRows | ChunkRows
+    tasks: int
+
+    @property
+    def schema(self) -> StructType:
+        """Schema of the rows; everything may be null."""
+        return self.rows.spark_schema()
+
+    def batches(self, task: int) -> Iterator[pa.RecordBatch]:
+        """Yield what one task reads, timestamps in microseconds and UTC."""
+        for block in blocks_of_task(self.rows.plan, task, self.tasks):
+            yield from self.rows.batches(block)
+
+    def pruned(self, bounds: Mapping[str, tuple[Any, Any]]) -> ReadPlan:
+        """Leave out rows whose dimension columns are not between bounds.
+
+        Parameters
+        ----------
+        bounds
+            By column: the least and the greatest value, both included, None for no bound.  Other columns than those of
+            dimensions are ignored, and so is what their values cannot be compared with.  Nulls and NaN stay.
+
+        Returns
+        -------
+        ReadPlan
+            With at most as many tasks.
+        """
+        if isinstance(self.rows, ChunkRows):
+            return self
+        plan = pruned(self.rows.plan, bounds)
+        return ReadPlan(replace(self.rows, plan=plan), min(self.tasks, len(plan.chunks)))
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the tasks whose numbers arrive: what executors run.
+
+        Raises
+        ------
+        RuntimeError
+            With the mark of what went wrong; see `arraystore.spark.errors`.
+        """
+        try:
+            for batch in batches:
+                for task in batch.column(0).to_pylist():
+                    yield from self.batches(task)
+        except ArrayStoreError as error:
+            raise RuntimeError(marked(error)) from error
+
+
+def plan_read(
+    session: Session,
+    paths: str | Sequence[str] | Mapping[str, str],
+    *,
+    sel: Mapping[str, Any] | None = None,
+    isel: Mapping[str, Any] | None = None,
+    coords: Coords = "index",
+    decode: bool = False,
+    layout: Layout = "rows",
+    data: ChunkData = "binary",
+    skip_missing: bool = False,
+    dims: Sequence[str] | None = None,
+    chunks_per_task: int | None = None,
+    tasks: int | None = None,
+    slots: int | None = None,
+) -> ReadPlan:
+    """Plan a read; the arguments are those of `arraystore.spark.read_dataframe`.
+
+    Parameters
+    ----------
+    slots
+        How many tasks run at once; by default as many as there are processors.
+
+    Raises
+    ------
+    InvalidInputError
+        If the arguments do not go together, or with the arrays.
+    NodeNotFoundError
+        If there is no such array.
+    """
+    if layout not in get_args(Layout):
+        raise InvalidInputError(f"layout={layout!r} is none of 'rows' and 'chunks'")
+    if data not in get_args(ChunkData):
+        raise InvalidInputError(f"data={data!r} is none of 'binary' and 'array'")
+    plan = plan_frame(
+        session,
+        paths,
+        sel=sel,
+        isel=isel,
+        coords=coords,
+        decode=decode,
+        skip_missing=skip_missing,
+        dims=dims,
+        name_dims=layout == "rows",
+    )
+    return ReadPlan(_rows(plan, layout, data), task_count(plan, slots or os.cpu_count() or 1, chunks_per_task, tasks))
+
+
+def _rows(plan: FramePlan, layout: Layout, data: ChunkData) -> PositionRows | ChunkRows:
+    if layout == "rows":
+        return PositionRows(plan)
+    for axis in plan.axes:
+        if not isinstance(axis.positions, range):
+            raise InvalidInputError(
+                f"along {axis.name!r} positions with gaps are selected, which layout='chunks' cannot tell: select one "
+                "stretch, or use layout='rows' or map_chunks"
+            )
+    return ChunkRows(plan, data)

@@ -1,0 +1,1 @@
+"""Arrays written in parallel, region by region."""

@@ -1,0 +1,1 @@
+"""The data source: ``format("arraystore")``, a face over the rest."""

@@ -1,0 +1,99 @@
+"""Loading what commits changed through the data source, in batch and as a stream: a face over the change feed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from arraystore.errors import InvalidInputError
+from arraystore.spark.source.options import ChangesOptions
+from arraystore.spark.streams.change_feed_history import newest_step
+from arraystore.spark.streams.change_feed_rows import ARROW_SCHEMA, FEED_SCHEMA
+from arraystore.spark.streams.change_feed_stream import ChangeStreamReader
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+__all__ = ["FEED_SCHEMA", "ChangesReader", "changes_reader", "changes_stream", "pinned"]
+
+
+class ChangesReader(DataSourceReader):
+    """Reads what changed between two snapshots.
+
+    Parameters
+    ----------
+    feed
+        The change feed.
+    start, end
+        Offsets of it.
+    """
+
+    def __init__(self, feed: ChangeStreamReader, start: Any, end: Any) -> None:
+        self._feed = feed
+        self._start = start
+        self._end = end
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return what the tasks read."""
+        return self._feed.partitions(self._start, self._end)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read what one task reads."""
+        return self._feed.read(partition)
+
+
+def pinned(options: ChangesOptions) -> ChangesOptions:
+    """Return the options of a load that ends, whatever is committed later, at what is the newest snapshot now."""
+    if options.stop is not None:
+        return options
+    return replace(options, stop=newest_step(options.place.repository(), options.branch)[0])
+
+
+def changes_reader(options: ChangesOptions, schema: StructType) -> ChangesReader:
+    """Plan a load of changes.
+
+    Raises
+    ------
+    ArrayStoreError
+        If the snapshots are not on the branch.
+    """
+    if options.starting_snapshot is not None or options.most is not None:
+        raise InvalidInputError(
+            "options 'starting_snapshot' and 'max_snapshots_per_trigger' are for readStream: with spark.read say "
+            "'from' and 'to'"
+        )
+    feed = _feed(options, schema)
+    return ChangesReader(feed, *feed.bounds(options.start, options.stop))
+
+
+def changes_stream(options: ChangesOptions, schema: StructType) -> ChangeStreamReader:
+    """Return what reads changes as they come.
+
+    Raises
+    ------
+    InvalidInputError
+        If an option cannot be used.
+    """
+    if options.start is not None:
+        raise InvalidInputError("option 'from' is for spark.read: with readStream say 'starting_snapshot'")
+    return _feed(options, schema)
+
+
+def _feed(options: ChangesOptions, schema: StructType) -> ChangeStreamReader:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    if [field.name for field in schema.fields] != ARROW_SCHEMA.names or schema != from_arrow_schema(ARROW_SCHEMA):
+        raise InvalidInputError(f"changes have columns of their own ({FEED_SCHEMA}): leave the schema out")
+    texts: dict[str, str] = {}
+    if options.starting_snapshot is not None:
+        texts["startingsnapshot"] = options.starting_snapshot
+    if options.most is not None:
+        texts["maxsnapshotspertrigger"] = str(options.most)
+    if options.paths is not None:
+        texts["paths"] = json.dumps(options.paths)
+    return ChangeStreamReader(options.place.repository(), options.branch, texts)

@@ -1,0 +1,172 @@
+"""The commit of a write of the data source: in a process of its own, where all that is left of the write are messages.
+
+Nothing may be done twice, whatever Spark repeats: a batch write carries an id that the commit writes into its metadata,
+a stream the number of its batch, which is kept in the hierarchy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from arraystore.commit.solvers import ConflictDetector
+from arraystore.distributed import merge_sessions
+from arraystore.errors import ConflictError, MergeConflictError, StorageError
+from arraystore.runtime import run
+from arraystore.spark.deliveries import receive
+from arraystore.spark.jobs import Outcome, merge_outcomes
+from arraystore.stream_progress import is_written, note_batch
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from arraystore.repository import Repository
+    from arraystore.session import Session
+    from arraystore.spark.source.options import Place
+
+__all__ = ["commit_job", "commit_stream_batch", "merge_all"]
+
+JOB = "spark.job"
+"""Name of the id of a batch write in the metadata of its commit."""
+
+_TRIES = 3
+"""How many times a commit is tried whose answer got lost; each finds out first whether it has arrived."""
+
+
+def merge_all(session: Session, outcomes: Sequence[Outcome], arrays: Sequence[str], *, overwrite: bool) -> None:
+    """Bring home what tasks changed.
+
+    Parameters
+    ----------
+    arrays
+        Paths of the arrays that were written to.
+    overwrite
+        Whether nothing of what the arrays held before stays.
+
+    Raises
+    ------
+    MergeConflictError
+        If two tasks wrote the same chunk.
+    """
+    if not overwrite:
+        merge_outcomes(session, outcomes)
+        return
+    payloads = receive(session.context, [outcome.delivery for outcome in outcomes])
+    together = None
+    if payloads:
+        with _remedy():
+            together = merge_sessions(payloads)
+    for path in arrays:
+        session.reindex_array(path, _nowhere, vectorized=True)
+    if together is not None:
+        session.merge(together, on_overlap="last")
+
+
+@contextmanager
+def _remedy() -> Iterator[None]:
+    try:
+        yield
+    except MergeConflictError as error:
+        remedy = f"{error.message}. With Spark: let one task own each chunk (repartition_by_chunk), nothing was merged"
+        raise MergeConflictError(remedy, error.path, error.chunks) from error
+
+
+def _nowhere(coords: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    return np.full_like(coords, -1)
+
+
+def commit_job(session: Session, place: Place, job: str, message: str, metadata: dict[str, Any]) -> None:
+    """Commit a batch write, unless it is committed already.
+
+    Parameters
+    ----------
+    session
+        Into which all was merged.
+    place
+        Its repository.
+    job
+        Id of the write.
+
+    Raises
+    ------
+    RebaseFailedError
+        If it collides with what others have committed meanwhile.
+    """
+    branch, base = session.branch, session.snapshot_id
+    assert branch is not None
+    if not session.has_uncommitted_changes or _is_committed(session, place, branch, base, job):
+        return
+    try:
+        _commit(session, message, metadata | {JOB: job})
+    except ConflictError:
+        # Another call of the same commit may be what it collides with.
+        if not _is_in_history(place.repository(), branch, base, job):
+            raise
+
+
+def commit_stream_batch(
+    session: Session,
+    repo: Repository,
+    stream: str,
+    batch: int,
+    run_id: str | None,
+    message: str,
+    metadata: dict[str, Any],
+    *,
+    restarted: bool,
+) -> None:
+    """Commit a batch of a stream, and that it is committed.
+
+    Parameters
+    ----------
+    session
+        Into which all was merged.
+    stream, batch, run_id, restarted
+        See `is_written`.
+
+    Raises
+    ------
+    RebaseFailedError
+        If it collides with what others have committed meanwhile.
+    StreamRestartedError
+        If the batches are numbered anew.
+    """
+    branch = session.branch
+    assert branch is not None
+    note_batch(session, stream, batch, run=run_id, restarted=restarted)
+    try:
+        _commit(session, message, metadata | {"spark.stream": stream, "spark.batch": batch})
+    except ConflictError:
+        # Another driver may have committed this very batch.
+        if not is_written(repo.readonly_session(branch), stream, batch, run=run_id):
+            raise
+
+
+def _is_committed(session: Session, place: Place, branch: str, base: str, job: str) -> bool:
+    tip = run(session.context.tip(branch))
+    if tip.state.snapshot == session.base_tip.state.snapshot:
+        return False  # nobody has committed anything
+    return _is_in_history(place.repository(), branch, base, job)
+
+
+def _is_in_history(repo: Repository, branch: str, base: str, job: str) -> bool:
+    for snapshot in repo.ancestry(branch=branch):
+        if snapshot.id == base:
+            return False
+        if snapshot.metadata.get(JOB) == job:
+            return True
+    return False
+
+
+def _commit(session: Session, message: str, metadata: dict[str, Any]) -> None:
+    for left in reversed(range(_TRIES)):
+        try:
+            session.commit(message, metadata, rebase_with=ConflictDetector())
+        except StorageError:
+            if not left:
+                raise
+        else:
+            return

@@ -1,0 +1,366 @@
+"""What one load or save of the data source asks for: the options, checked and with their types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from arraystore.errors import ArrayStoreError, InvalidInputError
+from arraystore.spark.errors import marked
+from arraystore.spark.source.given import CHANGES, READ, STREAM, WRITE, Given, check_names, check_use, flag_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from arraystore.repository import Repository
+
+__all__ = [
+    "ChangesOptions",
+    "Place",
+    "ReadOptions",
+    "WriteOptions",
+    "changes_options",
+    "given_options",
+    "is_of_changes",
+    "read_options",
+    "told",
+    "write_options",
+]
+
+_FLAGS = frozenset(
+    {"allow_http", "anonymous", "from_env", "force_path_style", "requester_pays", "fsync", "use_ssl", "anon"}
+)
+_NUMBERS = frozenset({"network_stream_timeout_seconds"})
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Let errors of this package reach the user through Spark: as one sentence with a code, see `translate_error`.
+
+    Spark shows the whole traceback of an error; this keeps its causes out of it.
+
+    Raises
+    ------
+    RuntimeError
+        In place of any error of this package.
+    """
+    try:
+        yield
+    except ArrayStoreError as error:
+        raise RuntimeError(marked(error)) from None
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a repository is.
+
+    Parameters
+    ----------
+    url
+        URL or directory.
+    storage
+        Options of the storage, none of them secret.
+    """
+
+    url: str
+    storage: Mapping[str, Any] = field(default_factory=dict)
+
+    def repository(self) -> Repository:
+        """Open the repository.
+
+        Raises
+        ------
+        InvalidInputError
+            If the storage does not take its options.
+        RepositoryNotFoundError
+            If there is none.
+        """
+        from arraystore.repository import Repository
+        from arraystore.storage.urls import storage_from_url
+
+        try:
+            storage = storage_from_url(self.url, **self.storage)
+        except TypeError:
+            names = ", ".join(f"storage.{name}" for name in sorted(self.storage))
+            raise InvalidInputError(
+                f"the storage of {self.url.partition('?')[0]!r} does not take all of {names}: see "
+                "docs/storage.md for the options that there are"
+            ) from None
+        return Repository.open(storage)
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """A load of arrays.
+
+    Parameters
+    ----------
+    place
+        The repository.
+    ref
+        Arguments that name the snapshot: at most one of branch, tag, snapshot_id and ref, or branch and as_of.
+    arrays
+        Paths of the arrays, or by column.
+    arguments
+        Further arguments of `plan_read`; those that were not given are left out.
+    pushdown
+        Whether filters may prune what is read.
+    """
+
+    place: Place
+    ref: Mapping[str, Any]
+    arrays: tuple[str, ...] | dict[str, str]
+    arguments: Mapping[str, Any]
+    pushdown: bool
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """A save of rows.
+
+    Parameters
+    ----------
+    place, branch
+        Where to commit.
+    path
+        An array, or the group that `values` are in.
+    dims
+        Columns of the places of cells, in the order of the dimensions, or by dimension.
+    arguments
+        Further arguments of `write_dataframe`; those that were not given are left out.
+    message
+        Of the commit; None for one that tells what was written.
+    stream
+        Id of the stream; None for the id of the query.
+    restarted
+        Whether a stream may begin anew under its id.
+    """
+
+    place: Place
+    branch: str
+    path: str
+    dims: tuple[str, ...] | dict[str, str]
+    arguments: Mapping[str, Any]
+    message: str | None
+    stream: str | None
+    restarted: bool
+
+
+@dataclass(frozen=True)
+class ChangesOptions:
+    """A load of what changed.
+
+    Parameters
+    ----------
+    place, branch
+        Whose history.
+    paths
+        Of the arrays to look at; None for all.
+    start
+        Snapshot after which changes are read in batch; None for the first one.
+    stop
+        Snapshot up to which; None for the newest.
+    starting_snapshot
+        Where a stream starts: ``"earliest"``, ``"latest"``, or a snapshot, from whose successor on changes are read.
+    most
+        Snapshots that one batch of a stream covers; None for any number.
+    """
+
+    place: Place
+    branch: str
+    paths: tuple[str, ...] | None
+    start: str | None
+    stop: str | None
+    starting_snapshot: str | None
+    most: int | None
+
+
+def is_of_changes(given: Given) -> bool:
+    """Tell whether a load is one of changes."""
+    return given.flag("changes")
+
+
+def read_options(given: Given) -> ReadOptions:
+    """Return what a load of arrays asks for.
+
+    Raises
+    ------
+    InvalidInputError
+        If something is missing, unknown, or at odds with something else.
+    """
+    check_use(given, READ)
+    place = _place(given)
+    arrays = given.names_or_mapping("arrays") or given.names("array")
+    if not arrays:
+        raise InvalidInputError(
+            "option 'array' is missing: name the array to read, or several with commas in 'arrays' "
+            "(or set 'changes' to true to read what commits have changed)"
+        )
+    if "arrays" in given and "array" in given:
+        raise InvalidInputError("options 'array' and 'arrays' are both given: name all arrays in one of them")
+    arguments: dict[str, Any] = {
+        "sel": given.selection("sel"),
+        "isel": given.selection("isel"),
+        "coords": given.choice("coords", ("index", "label", "none"), "") or None,
+        "dims": given.names("dims") or None,
+        "decode": given.flag("decode") if "decode" in given else None,
+        "skip_missing": given.flag("skip_missing") if "skip_missing" in given else None,
+        "layout": given.choice("layout", ("rows", "chunks"), "") or None,
+        "data": given.choice("data", ("binary", "array"), "") or None,
+        "chunks_per_task": given.count("chunks_per_task"),
+        "tasks": given.count("tasks"),
+    }
+    return ReadOptions(place, _ref(given), arrays, _given_only(arguments), given.flag("pushdown"))
+
+
+def write_options(given: Given, *, stream: bool) -> WriteOptions:
+    """Return what a save of rows asks for.
+
+    Raises
+    ------
+    InvalidInputError
+        If something is missing, unknown, or at odds with something else.
+    """
+    check_use(given, STREAM if stream else WRITE)
+    place = _place(given)
+    dims = given.names_or_mapping("dims")
+    if not dims:
+        raise InvalidInputError(
+            "option 'dims' is missing: name the columns that say where a value goes, one for each dimension of the "
+            "array and in their order, as in dims='time,lat,lon'"
+        )
+    values = given.names_or_mapping("values")
+    value = given.text("value")
+    if not values and value is None:
+        raise InvalidInputError(
+            "option 'value' is missing: name the column that goes into the array, or several columns by their arrays "
+            "in 'values'"
+        )
+    arguments: dict[str, Any] = {
+        "value": value,
+        "values": ({name: name for name in values} if isinstance(values, tuple) else values) or None,
+        "coords": _coords(given),
+        "tolerance": given.number_or_mapping("tolerance"),
+        "partial": given.choice("partial", ("merge", "fill"), "") or None,
+        "on_null": given.text("on_null"),
+        "on_duplicate": given.text("on_duplicate"),
+    }
+    return WriteOptions(
+        place,
+        given.text("branch") or "main",
+        _target(given, bool(values)),
+        dims,
+        _given_only(arguments),
+        given.text("message"),
+        given.text("stream"),
+        given.flag("restarted"),
+    )
+
+
+def changes_options(given: Given) -> ChangesOptions:
+    """Return what a load of changes asks for.
+
+    Raises
+    ------
+    InvalidInputError
+        If something is missing, unknown, or at odds with something else.
+    """
+    check_use(given, CHANGES)
+    return ChangesOptions(
+        _place(given),
+        given.text("branch") or "main",
+        given.names("arrays") or given.names("array") or None,
+        given.text("from"),
+        given.text("to"),
+        given.text("starting_snapshot"),
+        given.count("max_snapshots_per_trigger"),
+    )
+
+
+def given_options(options: Mapping[str, str]) -> Given:
+    """Return checked options; see `check_names`.
+
+    Raises
+    ------
+    InvalidInputError
+        If one is unknown or secret, or there is no place.
+    """
+    given = check_names(options)
+    _place(given)
+    return given
+
+
+def _place(given: Given) -> Place:
+    url = given.text("path")
+    if url is None:
+        raise InvalidInputError(
+            "option 'path' is missing: it is the URL or the directory of the repository, as in "
+            ".load('s3://bucket/prefix'); tables of Spark's catalog lose it, so use a temporary view or a DataFrame in "
+            "place of CREATE TABLE"
+        )
+    if url.startswith("memory:"):
+        raise InvalidInputError(
+            "a repository in memory cannot be reached by other processes: use a directory or a bucket"
+        )
+    return Place(url, {name: _storage_value(name, text) for name, text in given.storage.items()})
+
+
+def _storage_value(name: str, text: str) -> Any:
+    if name in _FLAGS:
+        return flag_of(f"storage.{name}", text)
+    if name in _NUMBERS:
+        if not text.isdigit():
+            raise InvalidInputError(f"option 'storage.{name}' is {text!r}, and must be a whole number")
+        return int(text)
+    return text
+
+
+def _ref(given: Given) -> dict[str, Any]:
+    found = {name: given.text(name) for name in ("branch", "tag", "snapshot", "ref") if given.text(name) is not None}
+    if len(found) > 1:
+        raise InvalidInputError(
+            f"options {' and '.join(map(repr, sorted(found)))} each name a snapshot: give one of them"
+        )
+    moment: datetime | None = given.moment("asof")
+    if moment is not None and not {"branch"} >= set(found):
+        raise InvalidInputError("option 'asof' is a moment in the history of a branch: give it with 'branch', or alone")
+    if "snapshot" in found:
+        return {"snapshot_id": found["snapshot"]}
+    if moment is not None:
+        return {"branch": found.get("branch", "main"), "as_of": moment}
+    return found or {"branch": "main"}
+
+
+def _target(given: Given, several: bool) -> str:
+    array, group = given.text("array"), given.text("group")
+    if several:
+        if array is not None or given.text("value") is not None:
+            raise InvalidInputError("option 'values' names arrays in a 'group'; 'array' and 'value' are for one alone")
+        return group or ""
+    if group is not None:
+        raise InvalidInputError(
+            "option 'group' is of use with 'values', which names the arrays in it and their columns"
+        )
+    if array is None:
+        raise InvalidInputError(
+            "option 'array' is missing: name the array to write to and its column, as in array='temp', value='t2m', "
+            "or several of a group in 'values', as in '{\"temp\": \"t2m\"}'"
+        )
+    return array
+
+
+def _coords(given: Given) -> str | dict[str, str] | None:
+    """Return whether columns of places hold positions or labels: all, or by dimension."""
+    text = given.text("coords")
+    if text is None or not text.startswith("{"):
+        return given.choice("coords", ("index", "label"), "") or None
+    found = given.names_or_mapping("coords")
+    assert isinstance(found, dict)
+    return found
+
+
+def _given_only(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if value is not None}

@@ -1,0 +1,121 @@
+"""Loading arrays through the data source: a face over the plan of `read_dataframe`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from arraystore.errors import InvalidInputError
+from arraystore.spark.reading.arrow_schema import arrow_schema
+from arraystore.spark.reading.read_plan import ReadPlan, plan_read
+from arraystore.spark.snapshots import pinned_session
+from arraystore.spark.source.options import ReadOptions, told
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["ArrayReader", "Share", "check_schema", "columns_of", "load_plan"]
+
+
+def load_plan(options: ReadOptions) -> ReadPlan:
+    """Plan a load, on the snapshot that its options mean now.
+
+    Raises
+    ------
+    ArrayStoreError
+        If there is no such repository, snapshot or array, or the selection does not fit.
+    """
+    session = pinned_session(options.place.repository(), **options.ref)
+    return plan_read(session, options.arrays, **options.arguments)
+
+
+@dataclass(frozen=True)
+class Share(InputPartition):
+    """What one task reads.
+
+    Parameters
+    ----------
+    task
+        Its number.
+    """
+
+    task: int
+
+
+class ArrayReader(DataSourceReader):
+    """Reads what was planned.
+
+    Parameters
+    ----------
+    plan
+        Made when the DataFrame was: it stays on the snapshot that it was made for.
+    schema
+        Columns that Spark expects.
+    """
+
+    def __init__(self, plan: ReadPlan, schema: StructType) -> None:
+        self._plan = plan
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return what the tasks read."""
+        return [Share(task) for task in range(self._plan.tasks)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read what one task reads."""
+        with told():
+            # Spark makes one partition of no partitions, without a number.
+            if isinstance(partition, Share):
+                yield from columns_of(self._plan.batches(partition.task), self._schema)
+
+
+def check_schema(plan: ReadPlan, schema: StructType) -> None:
+    """Check that columns which a user wants are there.
+
+    Parameters
+    ----------
+    schema
+        Some of the columns of the plan, in any order.
+
+    Raises
+    ------
+    InvalidInputError
+        If one is missing or of another type.
+    """
+    known = {field.name: field.dataType for field in plan.schema.fields}
+    if not schema.fields:
+        raise InvalidInputError(f"the schema has no columns; there are {', '.join(known)}")
+    for field in schema.fields:
+        if field.name not in known:
+            raise InvalidInputError(f"the schema has a column {field.name!r}, and there are {', '.join(known)}")
+        if known[field.name] != field.dataType:
+            there, wanted = known[field.name].simpleString(), field.dataType.simpleString()
+            raise InvalidInputError(
+                f"the schema has column {field.name!r} as {wanted}, and it is {there}: say so, or leave the schema out "
+                "and cast the column afterwards"
+            )
+
+
+def columns_of(batches: Iterator[pa.RecordBatch], schema: StructType) -> Iterator[pa.RecordBatch]:
+    """Yield batches with some of their columns, exactly as Spark expects them.
+
+    Raises
+    ------
+    InvalidInputError
+        If a column is null that must not be.
+    """
+    nullable = [field.nullable for field in schema.fields]
+    target = pa.schema([field.with_nullable(may) for field, may in zip(arrow_schema(schema), nullable, strict=True)])
+    for batch in batches:
+        arrays = [batch.column(batch.schema.get_field_index(field.name)) for field in target]
+        for field, array in zip(target, arrays, strict=True):
+            if not field.nullable and array.null_count:
+                raise InvalidInputError(
+                    f"column {field.name!r} is NOT NULL in the schema that was given, and {array.null_count} of its "
+                    "values are null: let it be nullable"
+                )
+        yield pa.RecordBatch.from_arrays(arrays, schema=target)

@@ -1,0 +1,43 @@
+"""Making the data source known to Spark."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from arraystore.errors import InvalidInputError
+from arraystore.spark.errors import SparkUnavailableError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["register"]
+
+
+def register(spark: SparkSession) -> None:
+    """Let a session of Spark know ``format("arraystore")``; it may be called again.
+
+    Spark also looks for data sources by itself, but gives up on all of them if it cannot import one.
+
+    Parameters
+    ----------
+    spark
+        The session; other sessions do not get to know it.
+
+    Raises
+    ------
+    InvalidInputError
+        If this is no session.
+    SparkUnavailableError
+        If PySpark is older than 4.0, or PyArrow is missing.
+    """
+    sources = getattr(spark, "dataSource", None)
+    if sources is None:
+        if not hasattr(spark, "version"):
+            raise InvalidInputError(f"a session of Spark is needed, not {type(spark).__name__}")
+        raise SparkUnavailableError(f"Spark {spark.version} has no data sources in Python: it takes 4.0 or newer")
+    if find_spec("pyarrow") is None:
+        raise SparkUnavailableError("PyArrow is not installed: pip install 'arraystore[spark]'")
+    from arraystore.spark.source.source import ArrayStoreDataSource
+
+    sources.register(ArrayStoreDataSource)

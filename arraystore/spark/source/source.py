@@ -1,0 +1,134 @@
+"""``format("arraystore")``: arrays in Spark SQL, for those who would rather name options than call functions.
+
+Spark makes the objects here in several processes of its own: one that asks for the schema, one that plans reading, one
+that plans writing, one that commits.  What one of them finds out gets to another only by being pickled with the object.
+Nothing here reads or writes arrays: that is for `read_dataframe` and `write_dataframe`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource
+
+from arraystore.errors import InvalidInputError
+from arraystore.spark.source.given import is_for_writing
+from arraystore.spark.source.options import (
+    ChangesOptions,
+    changes_options,
+    given_options,
+    is_of_changes,
+    read_options,
+    told,
+    write_options,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
+
+    from arraystore.spark.reading.read_plan import ReadPlan
+
+__all__ = ["ArrayStoreDataSource"]
+
+_PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
+"""Module of the only process that hands filters over; a reader that takes filters is an error anywhere else."""
+
+
+class ArrayStoreDataSource(DataSource):
+    """Arrays of a repository as rows.
+
+    Parameters
+    ----------
+    options
+        See docs/spark.md.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        with told():
+            self._given = given_options(options)
+        self._planned: ReadPlan | None = None
+        self._changes: ChangesOptions | None = None
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "arraystore"
+
+    def schema(self) -> StructType | str:
+        """Return the columns of a load."""
+        with told():
+            if is_of_changes(self._given):
+                return self._schema_of_changes()
+            return self._plan().schema
+
+    def _schema_of_changes(self) -> str:
+        from arraystore.spark.source.changes import FEED_SCHEMA, pinned
+
+        self._changes = pinned(changes_options(self._given))
+        return FEED_SCHEMA
+
+    def _plan(self) -> ReadPlan:
+        """Return the plan of a load; it is made once, and says which snapshot is read."""
+        if self._planned is None:
+            from arraystore.spark.source.read import load_plan
+
+            self._planned = load_plan(read_options(self._given))
+        return self._planned
+
+    def __getstate__(self) -> dict[str, Any]:
+        # With a schema of the user's nobody asks for ours: this is the last moment to settle on a snapshot.
+        if self._planned is None and not is_of_changes(self._given) and not is_for_writing(self._given):
+            with told():
+                self._plan()
+        return dict(vars(self))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return what reads a load."""
+        with told():
+            if is_of_changes(self._given):
+                from arraystore.spark.source.changes import changes_reader
+
+                return changes_reader(self._changes or changes_options(self._given), schema)
+            from arraystore.spark.source.read import ArrayReader, check_schema
+
+            plan = self._plan()
+            check_schema(plan, schema)
+            if read_options(self._given).pushdown and _PUSHDOWN_WORKER in sys.modules:
+                from arraystore.spark.source.pushdown import PruningReader
+
+                return PruningReader(plan, schema)
+            return ArrayReader(plan, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return what saves rows."""
+        with told():
+            from arraystore.spark.source.write import batch_writer
+
+            return batch_writer(write_options(self._given, stream=False), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
+        """Return what saves a batch of a stream."""
+        with told():
+            from arraystore.spark.source.stream import stream_writer
+
+            return stream_writer(write_options(self._given, stream=True), schema, overwrite)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """Return what reads the changes of a branch as they come."""
+        with told():
+            if not is_of_changes(self._given):
+                raise InvalidInputError(
+                    "a stream reads what commits change, not arrays: set option 'changes' to true with readStream, or "
+                    "read the arrays with spark.read"
+                )
+            from arraystore.spark.source.changes import changes_stream
+
+            return changes_stream(changes_options(self._given), schema)

@@ -1,0 +1,125 @@
+"""Saving a stream through the data source: a commit for each batch, and each batch once.
+
+Spark makes a writer for the tasks of each batch, and another one for its commit, in another process: all that gets from
+one to the other are the messages of the tasks.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import datasource as api
+from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
+
+from arraystore.errors import InvalidInputError
+from arraystore.spark.reading.arrow_schema import arrow_schema
+from arraystore.spark.source.commit import commit_stream_batch
+from arraystore.spark.source.messages import home_in, outcomes_of, query_of
+from arraystore.spark.source.options import WriteOptions, told
+from arraystore.spark.source.write import PreparedWrite, bring_home, commit_message, note_abort, prepare_write
+from arraystore.stream_progress import is_written
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+__all__ = ["RowStreamWriter", "StreamWriting", "stream_writer"]
+
+_log = logging.getLogger(__name__)
+
+
+class StreamWriting:
+    """What the writers of a stream do, whatever they are given."""
+
+    def __init__(self, prepared: PreparedWrite) -> None:
+        self._prepared = prepared
+
+    def write_batches(self, batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write the rows of one task."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
+        return self._prepared.task.run(batches, query)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Commit a batch, unless it is committed already."""
+        with told():
+            if messages:
+                self._commit(messages, batchId)
+
+    def _commit(self, messages: list[WriterCommitMessage | None], batch: int) -> None:
+        prepared, options = self._prepared, self._prepared.options
+        repo = options.place.repository()
+        stream, query = _stream_of(options, messages)
+        session = home_in(messages, repo.context, options.branch).open()
+        if is_written(session, stream, batch, run=query, restarted=options.restarted):
+            _log.info("batch %d of stream %s is committed already", batch, stream)
+            return
+        metadata = bring_home(prepared, session, outcomes_of(messages))
+        if session.has_uncommitted_changes:
+            text = commit_message(prepared, metadata)
+            commit_stream_batch(
+                session, repo, stream, batch, query, text, metadata, restarted=options.restarted
+            )  # fmt: skip
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Delete nothing: the batch may be committed, or be tried again."""
+        note_abort(len(messages))
+
+
+class RowStreamWriter(StreamWriting, DataSourceStreamWriter):
+    """Saves a stream where Spark hands over nothing but rows (4.0)."""
+
+    def __init__(self, prepared: PreparedWrite, schema: StructType) -> None:
+        super().__init__(prepared)
+        self._schema = schema
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Write the rows of one task."""
+        return self.write_batches(_batches(iterator, self._schema))
+
+
+def stream_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+    """Plan a batch of a stream, or its commit.
+
+    Raises
+    ------
+    ArrayStoreError
+        If rows of this schema cannot be written there.
+    """
+    prepared = prepare_write(options, schema, overwrite)
+    if not hasattr(api, "DataSourceStreamArrowWriter"):
+        return RowStreamWriter(prepared, schema)
+    from arraystore.spark.source.arrow_stream import ArrowStreamWriter
+
+    return ArrowStreamWriter(prepared)
+
+
+def _stream_of(options: WriteOptions, messages: Sequence[object]) -> tuple[str, str | None]:
+    """Return the id of a stream, and that of the query, if it is known."""
+    query = query_of(messages)
+    stream = options.stream or query
+    if stream is None:
+        raise InvalidInputError(
+            "the id of the streaming query is not known here, so this batch could be committed twice: name the stream "
+            "with option 'stream'"
+        )
+    return stream, query
+
+
+_ROWS = 10_000
+"""Rows that are made one batch of Arrow."""
+
+
+def _batches(rows: Iterator[Any], schema: StructType) -> Iterator[pa.RecordBatch]:
+    """Make batches of Arrow from rows."""
+    import pyarrow as pa
+
+    target = arrow_schema(schema)
+    while some := [schema.toInternal(row) for row in islice(rows, _ROWS)]:
+        columns = [pa.array(values, field.type) for values, field in zip(zip(*some, strict=True), target, strict=True)]
+        yield pa.RecordBatch.from_arrays(columns, schema=target)

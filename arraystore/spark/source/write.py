@@ -1,0 +1,157 @@
+"""Saving a DataFrame through the data source.
+
+The writer is made where Spark plans; a copy of it runs in each task, and another one, in a process of its own, commits.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from arraystore.errors import InvalidInputError
+from arraystore.session_homes import SessionHome, home_of
+from arraystore.spark.jobs import Attempt, Outcome, ticket_of
+from arraystore.spark.source.commit import commit_job, merge_all
+from arraystore.spark.source.messages import message_of, outcomes_of
+from arraystore.spark.source.options import WriteOptions, told
+from arraystore.spark.writing.planning import plan_write
+from arraystore.spark.writing.write_plan import WritePlan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from arraystore.session import Session
+
+__all__ = [
+    "BatchWriter",
+    "PreparedWrite",
+    "batch_writer",
+    "bring_home",
+    "commit_message",
+    "note_abort",
+    "prepare_write",
+]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What a task does; the same in batch and in a stream."""
+
+    attempt: Attempt
+    home: SessionHome
+
+    def run(self, batches: Iterator[pa.RecordBatch], query: str | None = None) -> WriterCommitMessage:
+        return message_of(self.attempt.outcome(iter(batches)), self.home, query)
+
+
+@dataclass(frozen=True)
+class PreparedWrite:
+    """A save that is planned.
+
+    Parameters
+    ----------
+    options
+        What was asked for.
+    plan
+        What it means for the arrays that there are.
+    task
+        What tasks do.
+    overwrite
+        Whether nothing of what the arrays held before stays.
+    """
+
+    options: WriteOptions
+    plan: WritePlan
+    task: _Task
+    overwrite: bool
+
+
+def prepare_write(options: WriteOptions, schema: StructType, overwrite: bool) -> PreparedWrite:
+    """Plan a save.
+
+    Raises
+    ------
+    ArrayStoreError
+        If rows of this schema cannot be written there.
+    """
+    session = options.place.repository().writable_session(options.branch)
+    arguments = dict(options.arguments)
+    if overwrite:
+        if arguments.get("partial") == "merge":
+            raise InvalidInputError(
+                "option 'partial' is 'merge', but a save with mode 'overwrite' keeps nothing that could be merged: "
+                "leave it out, or save with mode 'append'"
+            )
+        arguments["partial"] = "fill"
+    plan = plan_write(session, schema, options.path, dims=options.dims, **arguments)
+    return PreparedWrite(options, plan, _Task(Attempt(ticket_of(session), plan.work), home_of(session)), overwrite)
+
+
+def bring_home(prepared: PreparedWrite, session: Session, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Merge what tasks did, and return what the commit is to say of it."""
+    prepared.plan.check([outcome.report for outcome in outcomes])
+    merge_all(session, outcomes, prepared.plan.arrays, overwrite=prepared.overwrite)
+    rows = sum(int(outcome.report.get("rows", 0)) for outcome in outcomes)
+    return {"spark.rows": rows, "spark.tasks": len(outcomes)}
+
+
+def commit_message(prepared: PreparedWrite, metadata: dict[str, Any]) -> str:
+    """Return the message of the commit."""
+    if prepared.options.message is not None:
+        return prepared.options.message
+    what = ", ".join("/" + path.strip("/") for path in prepared.plan.arrays)
+    return f"{'overwrite' if prepared.overwrite else 'write'} {what} with {metadata['spark.rows']:,} rows from Spark"
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Saves a DataFrame in one commit."""
+
+    def __init__(self, prepared: PreparedWrite) -> None:
+        self._prepared = prepared
+        self._job = uuid4().hex
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write the rows of one task."""
+        return self._prepared.task.run(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Commit what all tasks wrote, once."""
+        with told():
+            prepared, outcomes = self._prepared, outcomes_of(messages)
+            session = prepared.task.home.open()
+            metadata = bring_home(prepared, session, outcomes)
+            commit_job(session, prepared.options.place, self._job, commit_message(prepared, metadata), metadata)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Delete nothing.
+
+        Spark calls this after a commit, too, of which it has not heard that it succeeded.  What no snapshot refers to
+        is deleted by garbage collections.
+        """
+        note_abort(len(messages))
+
+
+def batch_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> BatchWriter:
+    """Plan a save.
+
+    Raises
+    ------
+    ArrayStoreError
+        If rows of this schema cannot be written there.
+    """
+    return BatchWriter(prepare_write(options, schema, overwrite))
+
+
+def note_abort(tasks: int) -> None:
+    """Log that a write was aborted."""
+    _log.warning(
+        "a write of %d tasks was aborted; what it left behind is deleted by the next garbage collection", tasks
+    )

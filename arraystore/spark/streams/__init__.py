@@ -1,0 +1,1 @@
+"""Streams into arrays, each batch once, and the change feed of a branch as a stream."""

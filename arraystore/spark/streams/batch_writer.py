@@ -1,0 +1,173 @@
+"""Writing a stream of rows into arrays, each batch once: a function for ``foreachBatch``."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from arraystore.commit.solvers import ConflictDetector, ConflictSolver
+from arraystore.errors import ArrayStoreError, InvalidInputError
+from arraystore.repository import Repository
+from arraystore.session import Session
+from arraystore.spark.errors import marked
+from arraystore.spark.report import WriteReport
+from arraystore.spark.running import classic_context
+from arraystore.spark.snapshots import open_repository
+from arraystore.spark.streams.batches import Batch, Committing, OnCommit, exactly_once
+from arraystore.stream_progress import stream_key
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from arraystore.spark.writing.planning import Dims
+
+__all__ = ["BatchWriter", "batch_writer", "exactly_once"]
+
+_QUERY = "sql.streaming.queryId"
+"""Local property in which Spark keeps the id of a streaming query; it stays the same over restarts."""
+
+
+@dataclass(frozen=True)
+class BatchWriter:
+    """What `batch_writer` returns; it travels to a Spark Connect server by pickling.
+
+    Parameters
+    ----------
+    repo
+        The repository.
+    path
+        Group or array; see `write_dataframe`.
+    stream
+        Id of the stream; None for that of the query.
+    restarted
+        Whether the stream may begin anew under its old id.
+    committing
+        How batches are committed.
+    options
+        For `write_dataframe`.
+    """
+
+    repo: Repository
+    path: str | None
+    stream: str | None
+    restarted: bool
+    committing: Committing
+    options: Mapping[str, Any]
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        """Write a batch and commit it, unless it is in the history."""
+        try:
+            self._write(frame, batch_id)
+        except ArrayStoreError as error:
+            error.add_note(marked(error))  # Spark hands on nothing but the text, notes included
+            raise
+
+    def _write(self, frame: DataFrame, batch_id: int) -> None:
+        from arraystore.spark.writing.write_dataframe import write_dataframe
+
+        spark = frame.sparkSession
+
+        def write(session: Session) -> WriteReport:
+            return write_dataframe(frame, session, self.path, **self.options)
+
+        self._committing(spark).carry_out(self.repo, self._batch(spark, batch_id), write)
+
+    def _batch(self, spark: SparkSession, number: int) -> Batch:
+        context = classic_context(spark)
+        query = None if context is None else context.getLocalProperty(_QUERY)
+        stream = self.stream or query
+        if stream is None:
+            raise InvalidInputError(
+                "nobody tells here which streaming query this batch is of (Spark Connect does not): pass a stream_id "
+                "of your own to batch_writer, a name that no other stream of the branch has"
+            )
+        return Batch(stream, number, query, self.restarted)
+
+    def _committing(self, spark: SparkSession) -> Committing:
+        """Return how to commit, with what Spark and the report have to say to the history."""
+        context, given = classic_context(spark), self.committing.metadata
+        app = {} if context is None else {"spark.app_id": context.applicationId}
+
+        def metadata(report: WriteReport) -> dict[str, Any]:
+            own = given(report) if callable(given) else given
+            return {**own, **app, "spark.rows": report.rows, "spark.tasks": report.tasks}
+
+        done = self.committing
+        return Committing(done.branch, done.message, metadata, done.rebase_with, done.on_commit)
+
+
+def batch_writer(
+    repo: Repository | str | os.PathLike[str],
+    path: str | None,
+    *,
+    dims: Dims,
+    stream_id: str | None = None,
+    branch: str = "main",
+    message: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    rebase_with: ConflictSolver | None = None,
+    restarted: bool = False,
+    on_commit: OnCommit | None = None,
+    **options: Any,
+) -> BatchWriter:
+    """Return a function for ``foreachBatch`` that writes each batch into arrays, in a commit of its own, once.
+
+    How far the stream is stands in each snapshot, so a batch that Spark repeats after a crash is recognized, whether
+    the crash was before or after the commit.  If others have changed the same chunks meanwhile, the batch is written
+    again on top of that.  Batches without rows leave nothing in the history.
+
+    Parameters
+    ----------
+    repo
+        The repository, its path or its URL.
+    path
+        Group or array to write to; see `write_dataframe`.
+    dims
+        Columns that say where a row goes; see `write_dataframe`.
+    stream_id
+        Name of the stream, which no other stream of the branch has.  By default it is the id that Spark gives to the
+        query and keeps in its checkpoint; needed under Spark Connect, which does not tell that.
+    branch
+        Where to commit.
+    message, metadata
+        For the history.  Number of the batch, stream, rows and tasks are in the metadata anyway.
+    rebase_with
+        Decides where a batch collides with what others have committed meanwhile; by default it is written again.
+    restarted
+        Whether a query without the old checkpoint may go on under the same `stream_id`: what it writes goes on top of
+        what is there.  By default that is an error, for its first batches would pass for those that are written.
+    on_commit
+        Called on the driver with the `WriteReport` and the id of the snapshot, after each commit.
+    **options
+        As `write_dataframe` has them.
+
+    Raises
+    ------
+    RepositoryNotFoundError, RefNotFoundError
+        If there is no such repository or branch.
+    InvalidInputError
+        If an argument cannot be used.
+
+    Examples
+    --------
+    >>> write = batch_writer(repo, "temperature", dims=["t", "y", "x"], value="v")  # doctest: +SKIP
+    >>> rows.writeStream.foreachBatch(write).option("checkpointLocation", place).start()  # doctest: +SKIP
+    """
+    from arraystore.spark.writing.write_dataframe import write_dataframe
+
+    known = inspect.signature(write_dataframe).parameters
+    unknown = sorted(name for name in options if name not in known or name in ("df", "session", "path"))
+    if unknown:
+        raise InvalidInputError(
+            f"batch_writer and write_dataframe have no option {', '.join(map(repr, unknown))}; there are "
+            f"{', '.join(sorted(known.keys() - {'df', 'session', 'path'}))}"
+        )
+    if stream_id is not None:
+        stream_key(stream_id)
+    opened = open_repository(repo)
+    opened.lookup_branch(branch)
+    committing = Committing(branch, message, dict(metadata or {}), rebase_with or ConflictDetector(), on_commit)
+    return BatchWriter(opened, path, stream_id, restarted, committing, {"dims": dims, **options})

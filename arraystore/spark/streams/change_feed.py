@@ -1,0 +1,118 @@
+"""The change feed of a branch as a DataFrame: what each commit changed, chunk by chunk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from arraystore.errors import ArrayStoreError, InvalidInputError
+from arraystore.repository import Repository
+from arraystore.spark.cluster import slots
+from arraystore.spark.errors import marked
+from arraystore.spark.jobs import task_frame
+from arraystore.spark.running import map_in_arrow
+from arraystore.spark.snapshots import open_repository
+from arraystore.spark.streams.change_feed_history import Step, newest_step, slices, steps_between
+from arraystore.spark.streams.change_feed_rows import FEED_SCHEMA, batches_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["FEED_SCHEMA", "check_paths", "plan_changes", "read_changes"]
+
+
+def read_changes(
+    spark: SparkSession,
+    repo: Repository | str | os.PathLike[str],
+    *,
+    branch: str = "main",
+    from_: str | None = None,
+    to: str | None = None,
+    paths: str | Sequence[str] | None = None,
+    tasks: int | None = None,
+) -> DataFrame:
+    """Return what the commits of a branch changed, one row for each chunk, array, group and file.
+
+    Snapshots are compared with the one before them, so the rows are exact whatever a commit wrote.  The DataFrame stays
+    as it is when others commit later.
+
+    Parameters
+    ----------
+    spark
+        The Spark session.
+    repo
+        The repository, its path or its URL.
+    branch
+        Whose history.
+    from_
+        Id of the snapshot after which to begin; None for the first one that is kept, of which all is told.
+    to
+        Id of the last snapshot to tell of, on the branch; None for the newest one.
+    paths
+        Arrays and groups of which to tell, with all that is in them; None for everything.
+    tasks
+        Tasks that compare snapshots; by default as many as run at once, four times over.
+
+    Returns
+    -------
+    DataFrame
+        Columns ``snapshot_id``, ``parent_id``, ``sequence`` (position in the history of the branch, the same for
+        commits that went into one record), ``committed_at``, ``message``, ``path``; ``change``, one of ``chunk``,
+        ``created_array``, ``created_group``, ``created_file``, ``deleted_array``, ``deleted_group``, ``deleted_file``,
+        ``resized``, ``updated_metadata``, ``updated_file``, ``moved``; ``chunk``, the grid coordinates of a chunk;
+        ``region_start`` and ``region_stop``, in items, of the chunk, or of the whole array where that was created or
+        resized; and ``old_path`` of what has moved.
+
+    Raises
+    ------
+    RefNotFoundError
+        If there is no such branch.
+    SnapshotExpiredError
+        If one of the snapshots is not there, or not any more.
+    SnapshotNotFoundError
+        If `from_` is not in the history that leads to `to`.
+    """
+    opened, wanted = open_repository(repo), check_paths(paths)
+    shares = plan_changes(opened, branch, from_, to, 4 * slots(spark) if tasks is None else tasks)
+    if not shares:
+        return spark.createDataFrame([], FEED_SCHEMA)
+
+    def compare(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for task in batch.column(0).to_pylist():
+                try:
+                    yield from batches_of(opened, shares[task], wanted)
+                except ArrayStoreError as error:
+                    raise RuntimeError(marked(error)) from error
+
+    return map_in_arrow(task_frame(spark, len(shares)), compare, FEED_SCHEMA)
+
+
+def plan_changes(
+    repo: Repository, branch: str, from_: str | None, to: str | None, tasks: int
+) -> list[tuple[Step, ...]]:
+    """Return for each task which snapshots it is to compare with those before them.
+
+    Raises
+    ------
+    RefNotFoundError, SnapshotExpiredError, SnapshotNotFoundError
+        As `read_changes`.
+    """
+    if type(tasks) is not int or tasks < 1:
+        raise InvalidInputError(f"tasks is {tasks!r}, but there is at least one")
+    newest, _ = newest_step(repo, branch)
+    if to is not None and to != newest:
+        steps_between(repo, branch, to, newest)  # it is on the branch, or this says so
+    return list(slices(steps_between(repo, branch, from_, newest if to is None else to), tasks))
+
+
+def check_paths(paths: Any) -> tuple[str, ...] | None:
+    """Return paths as a tuple; raises `InvalidInputError` if they are none."""
+    if paths is None:
+        return None
+    found = (paths,) if isinstance(paths, str) else tuple(paths)
+    if not found or not all(isinstance(path, str) for path in found):
+        raise InvalidInputError(f"paths are those of arrays and groups, at least one, not {paths!r}")
+    return found

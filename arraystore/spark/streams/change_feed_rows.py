@@ -1,0 +1,273 @@
+"""What commits changed, as batches of Arrow: a row for each chunk, node and file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from arraystore.commit.comparing import Comparison, compare
+from arraystore.commit.state import State, empty_state
+from arraystore.format.hidden import is_hidden
+from arraystore.format.node import Documents, Node, NodeKind
+from arraystore.format.zarr_metadata import array_info
+from arraystore.repository import Repository
+from arraystore.runtime import run
+from arraystore.spark.streams.change_feed_history import Step
+
+__all__ = ["ARROW_SCHEMA", "FEED_SCHEMA", "batches_of", "regions_of"]
+
+Int64s = npt.NDArray[np.int64]
+
+FEED_SCHEMA = (
+    "snapshot_id string, parent_id string, sequence bigint, committed_at timestamp, message string, path string, "
+    "change string, chunk array<bigint>, region_start array<bigint>, region_stop array<bigint>, old_path string"
+)
+"""Columns of a change feed, for Spark."""
+
+_INDICES = pa.list_(pa.field("element", pa.int64()))
+ARROW_SCHEMA = pa.schema(
+    [
+        ("snapshot_id", pa.string()),
+        ("parent_id", pa.string()),
+        ("sequence", pa.int64()),
+        ("committed_at", pa.timestamp("us", tz="UTC")),
+        ("message", pa.string()),
+        ("path", pa.string()),
+        ("change", pa.string()),
+        ("chunk", _INDICES),
+        ("region_start", _INDICES),
+        ("region_stop", _INDICES),
+        ("old_path", pa.string()),
+    ]
+)
+"""The same, for Arrow."""
+
+_ROWS = 65_536
+"""Rows of a batch at most."""
+
+_NAMES = {NodeKind.ARRAY: "array", NodeKind.GROUP: "group", NodeKind.FILE: "file"}
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows of one node and one kind of change.
+
+    Parameters
+    ----------
+    path
+        Of the node, with a slash in front.
+    change
+        What happened to it.
+    chunk, start, stop
+        Coordinates and regions, shape (n, d); None where there are none, and there is one row.
+    old_path
+        Where the node was, if it has moved.
+    """
+
+    path: str
+    change: str
+    chunk: Int64s | None = None
+    start: Int64s | None = None
+    stop: Int64s | None = None
+    old_path: str | None = None
+
+    def __len__(self) -> int:
+        return 1 if self.start is None else len(self.start)
+
+    def part(self, first: int, last: int) -> _Rows:
+        """Return some of the rows."""
+        if first == 0 and last >= len(self):
+            return self
+        chunk, start, stop = (
+            None if each is None else each[first:last] for each in (self.chunk, self.start, self.stop)
+        )
+        return _Rows(self.path, self.change, chunk, start, stop, self.old_path)
+
+
+def batches_of(repo: Repository, steps: Sequence[Step], paths: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+    """Compare each of some neighbouring snapshots with the one before it, and yield what has changed.
+
+    Parameters
+    ----------
+    repo
+        The repository.
+    steps
+        Snapshots, oldest first.
+    paths
+        Arrays and groups of which to tell, with all that is in them; None for everything.
+    """
+    wanted = None if paths is None else [path.strip("/") for path in paths]
+    before: State | None = None
+    for step in steps:
+        if before is None or step.parent is None:
+            before = _state(repo, step.parent)
+        after = _state(repo, step.snapshot)
+        comparison = run(compare(before, after, repo.context.manifests, repo.context.log))
+        yield from _batches(step, _told(comparison, before, wanted))
+        before = after
+
+
+def _state(repo: Repository, snapshot: str | None) -> State:
+    if snapshot is None:
+        return empty_state("", 0, b"", None, 0, b"")
+    return repo.readonly_session(snapshot_id=snapshot).base_tip.state
+
+
+def _told(comparison: Comparison, before: State, wanted: Sequence[str] | None) -> Iterator[_Rows]:
+    """Yield what has changed, without what the library keeps for itself and what nobody wants to know."""
+    created = {node.id for node in comparison.created}
+    for rows in _all(comparison, before, created):
+        path, old = rows.path[1:], (rows.old_path or rows.path)[1:]
+        if not is_hidden(path) and (wanted is None or any(_below(each, w) for each in (path, old) for w in wanted)):
+            yield rows
+
+
+def _below(path: str, above: str) -> bool:
+    return not above or path == above or path.startswith(above + "/")
+
+
+def _all(comparison: Comparison, before: State, created: set[bytes]) -> Iterator[_Rows]:
+    for node in comparison.deleted:
+        yield _Rows("/" + node.path, f"deleted_{_NAMES[node.kind]}")
+    for was, now, _ in comparison.moved:
+        yield _Rows("/" + now, "moved", old_path="/" + was)
+    for node in comparison.created:
+        yield _whole(node, f"created_{_NAMES[node.kind]}")
+    for node in comparison.updated:
+        yield from _updated(node, before.nodes[before.keys[node.id]].documents)
+    for node, coords in comparison.chunks:
+        if node.kind == NodeKind.FILE:
+            if node.id not in created:
+                yield _Rows("/" + node.path, "updated_file")
+            continue
+        start, stop = regions_of(node.documents, coords)
+        yield _Rows("/" + node.path, "chunk", coords, start, stop)
+
+
+def _whole(node: Node, change: str) -> _Rows:
+    """Return a row about all of a node: of an array, its region is where it reaches."""
+    if node.kind != NodeKind.ARRAY:
+        return _Rows("/" + node.path, change)
+    shape = np.array([array_info(node.documents).shape], dtype=np.int64)
+    return _Rows("/" + node.path, change, None, np.zeros_like(shape), shape)
+
+
+def _updated(node: Node, was: Documents) -> Iterator[_Rows]:
+    resized = node.kind == NodeKind.ARRAY and array_info(node.documents).shape != array_info(was).shape
+    if resized:
+        yield _whole(node, "resized")
+    if not resized or _but_shape(node.documents) != _but_shape(was):
+        yield _whole(node, "updated_metadata")
+
+
+def _but_shape(documents: Documents) -> dict[str, Any]:
+    """Return the documents of an array without its shape, and the count of chunks that goes with it."""
+    found = {name: json.loads(text) for name, text in documents.items()}
+    for value in found.values():
+        if isinstance(value, dict):
+            value.pop("shape", None)
+    return found
+
+
+# -- geometry -----------------------------------------------------------------------------------------------------
+
+
+def regions_of(documents: Documents, coords: Int64s) -> tuple[Int64s, Int64s]:
+    """Return where chunks begin and end in an array, in items, both of shape (n, d).
+
+    Chunks that lie beyond the end of the array, which may have been shrunk, have an empty region.
+    """
+    shape = np.array(array_info(documents).shape, dtype=np.int64)
+    start, stop = np.empty_like(coords), np.empty_like(coords)
+    for axis, sides in enumerate(_sides(documents)):
+        index = coords[:, axis]
+        if isinstance(sides, int):
+            start[:, axis], stop[:, axis] = index * sides, (index + 1) * sides
+        else:
+            start[:, axis], stop[:, axis] = _place_in_runs(sides, index)
+    return np.minimum(start, shape), np.minimum(stop, shape)
+
+
+def _sides(documents: Documents) -> list[int | list[Any]]:
+    """Return the side of the chunks along each dimension; runs of them where they differ."""
+    found: list[int | list[Any]]
+    if "zarr.json" not in documents:
+        found = json.loads(documents[".zarray"])["chunks"]
+    else:
+        grid = json.loads(documents["zarr.json"])["chunk_grid"]
+        found = grid["configuration"]["chunk_shape" if grid["name"] == "regular" else "chunk_shapes"]
+    return found
+
+
+def _place_in_runs(runs: Sequence[Any], index: Int64s) -> tuple[Int64s, Int64s]:
+    """Return where chunks begin and end along a dimension whose runs are sides, or pairs of a side and a count."""
+    sides, counts = np.array([run if isinstance(run, list) else [run, 1] for run in runs], dtype=np.int64).T
+    first = np.concatenate(([0], np.cumsum(counts)))
+    edge = np.concatenate(([0], np.cumsum(sides * counts)))
+    at = np.minimum(np.searchsorted(first, index, side="right") - 1, len(sides) - 1)
+    start = edge[at] + (index - first[at]) * sides[at]
+    return start, start + sides[at]
+
+
+# -- Arrow --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Pending:
+    """Rows that wait until they fill a batch."""
+
+    parts: list[_Rows] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, rows: _Rows) -> None:
+        """Take some more."""
+        self.parts.append(rows)
+        self.count += len(rows)
+
+
+def _batches(step: Step, found: Iterator[_Rows]) -> Iterator[pa.RecordBatch]:
+    pending = _Pending()
+    for rows in found:
+        first = 0
+        while first < len(rows):
+            last = first + _ROWS - pending.count
+            pending.add(rows.part(first, last))
+            first = last
+            if pending.count == _ROWS:
+                yield _batch(step, pending)
+                pending = _Pending()
+    if pending.count:
+        yield _batch(step, pending)
+
+
+def _batch(step: Step, pending: _Pending) -> pa.RecordBatch:
+    parts, count = pending.parts, pending.count
+    same: list[Any] = [step.snapshot, step.parent, step.sequence, step.time, step.message]
+    columns = [pa.repeat(pa.scalar(v, f.type), count) for v, f in zip(same, list(ARROW_SCHEMA)[:5], strict=True)]
+    lengths = np.array([len(part) for part in parts], dtype=np.int64)
+    columns += [_repeated([part.path for part in parts], lengths), _repeated([part.change for part in parts], lengths)]
+    columns += [_lists([getattr(part, name) for part in parts], lengths) for name in ("chunk", "start", "stop")]
+    columns.append(_repeated([part.old_path for part in parts], lengths))
+    return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
+
+
+def _repeated(values: Sequence[str | None], lengths: Int64s) -> pa.Array:
+    return pa.array(values, pa.string()).take(pa.array(np.repeat(np.arange(len(values)), lengths)))
+
+
+def _lists(parts: Sequence[Int64s | None], lengths: Int64s) -> pa.Array:
+    """Return a column of lists: null for the rows of a part that has none."""
+    widths = np.array([0 if part is None else part.shape[1] for part in parts], dtype=np.int64)
+    offsets = np.concatenate(([0], np.cumsum(np.repeat(widths, lengths)))).astype(np.int32)
+    values = [part.reshape(-1) for part in parts if part is not None]
+    flat = np.concatenate(values) if values else np.empty(0, dtype=np.int64)
+    missing = np.repeat(np.array([part is None for part in parts]), lengths)
+    return pa.ListArray.from_arrays(
+        pa.array(offsets), pa.array(flat), type=_INDICES, mask=pa.array(missing) if missing.any() else None
+    )

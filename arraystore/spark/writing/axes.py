@@ -1,0 +1,245 @@
+"""Dimensions of an array and the columns that say where along them a row belongs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import zarr
+
+from arraystore.errors import InvalidInputError
+from arraystore.spark.clock import clock_of, microseconds_from_datetimes
+from arraystore.spark.writing.columns import INTEGERS, TIMES, column_kind, microseconds, quoted, raw
+from arraystore.spark.writing.grid import MISSING, NOWHERE, Int64s
+from arraystore.spark.writing.labels import Labels
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+__all__ = ["Axis", "Tolerance", "index_axis", "label_axis", "read_coordinate"]
+
+Array = npt.NDArray[Any]
+Tolerance = float | int | timedelta | np.timedelta64
+
+_TEXTS = frozenset({"string", "char", "varchar"})
+_NOISE_US = 20
+_FLOAT_TIMES_US = 500
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A dimension, and how the index along it is found in a row.
+
+    Parameters
+    ----------
+    column
+        Name of the column.
+    kind
+        Name of its type in Spark.
+    size
+        Length of the array along the dimension.
+    labels
+        The coordinate; None where the column holds indices.
+    """
+
+    column: str
+    kind: str
+    size: int
+    labels: Labels | None = None
+
+    def indices(self, array: pa.Array) -> Int64s:
+        """Return the index for each row of a batch, `NOWHERE`, or `MISSING`."""
+        if self.labels is not None and self.kind in _TEXTS:
+            return self._of_texts(self.labels, array)
+        values, absent = raw(array, self.kind)
+        if self.labels is None:
+            found = values.astype(np.int64, copy=False)
+            if len(found) and (found.min() < 0 or found.max() >= self.size):
+                found = np.where((found < 0) | (found >= self.size), NOWHERE, found)
+        else:
+            found = self.labels.indices(self._comparable(values))
+        return found if absent is None else np.where(absent, MISSING, found)
+
+    def _comparable(self, values: Array) -> Array:
+        assert self.labels is not None
+        if self.kind in TIMES:
+            return microseconds(values, self.kind)
+        with np.errstate(over="ignore"):
+            return values.astype(self.labels.values.dtype, copy=False)
+
+    def _of_texts(self, labels: Labels, array: pa.Array) -> Int64s:
+        encoded = array.dictionary_encode()
+        places = np.append(labels.indices(encoded.dictionary.to_numpy(zero_copy_only=False)), MISSING)
+        codes = encoded.indices.fill_null(len(places) - 1).to_numpy(zero_copy_only=False)
+        found: Int64s = places[codes]
+        return found
+
+    def text(self, index: int) -> str:
+        """Return what the column holds for an index, for people."""
+        if self.labels is None:
+            return str(index)
+        label = self.labels.values[index]
+        return str(np.datetime64(int(label), "us")) if self.kind in TIMES else str(label)
+
+    @property
+    def in_spark(self) -> bool:
+        """Whether Spark can find the index by arithmetic."""
+        if self.labels is None:
+            return True
+        return self.kind not in _TEXTS and self.kind != "timestamp_ntz" and self.labels.regular is not None
+
+    def sql(self) -> str:
+        """Return the index as an expression of Spark SQL, of type BIGINT; only where it is `in_spark`."""
+        name = quoted(self.column)
+        if self.labels is None:
+            found = f"CAST({name} AS BIGINT)"
+            found = f"CASE WHEN {name} BETWEEN 0 AND {self.size - 1}L THEN {found} ELSE {NOWHERE}L END"
+        else:
+            regular = self.labels.regular
+            assert regular is not None
+            found = regular.sql(self._label_sql(name), self.labels.tolerance)
+        return f"CASE WHEN {name} IS NULL THEN {MISSING}L ELSE {found} END"
+
+    def _label_sql(self, name: str) -> str:
+        assert self.labels is not None
+        if self.kind == "timestamp":
+            return f"unix_micros({name})"
+        if self.kind == "date":
+            return f"(unix_date({name}) * 86400000000L)"
+        return f"CAST({name} AS {'BIGINT' if self.labels.values.dtype.kind == 'i' else 'DOUBLE'})"
+
+
+def index_axis(schema: StructType, dimension: str, column: str, size: int) -> Axis:
+    """Return the axis of a column of indices.
+
+    Raises
+    ------
+    InvalidInputError
+        If it does not hold integers.
+    """
+    kind = column_kind(schema, column, f"dimension {dimension!r}")
+    if kind not in INTEGERS:
+        raise InvalidInputError(
+            f"column {column!r} of dimension {dimension!r} is of type {kind}, and coords='index' takes integers; use "
+            "coords='label' if it holds values of the coordinate"
+        )
+    return Axis(column, kind, size)
+
+
+def read_coordinate(store: Any, group: str, dimension: str, size: int) -> tuple[Array, Mapping[str, Any]]:
+    """Return the labels of a dimension, and the attributes of the coordinate that holds them.
+
+    Parameters
+    ----------
+    group
+        Path of the group that holds the arrays.
+
+    Raises
+    ------
+    InvalidInputError
+        If there is no coordinate of this name and size.
+    """
+    path = f"{group}/{dimension}".strip("/")
+    try:
+        array = zarr.open_array(store, path=path, mode="r")
+    except (FileNotFoundError, KeyError, ValueError) as error:
+        raise InvalidInputError(
+            f"there is no coordinate array {path!r} for dimension {dimension!r}; use coords='index', or write it first"
+        ) from error
+    if array.shape != (size,):
+        raise InvalidInputError(
+            f"coordinate {path!r} has shape {array.shape}, and the dimension {dimension!r} is {size} long"
+        )
+    return np.asarray(array[:]), dict(array.attrs)
+
+
+def label_axis(
+    schema: StructType,
+    dimension: str,
+    column: str,
+    values: Array,
+    attrs: Mapping[str, Any],
+    tolerance: Tolerance | None,
+) -> Axis:
+    """Return the axis of a column of labels.
+
+    Parameters
+    ----------
+    values, attrs
+        Of the coordinate.
+    tolerance
+        How far from a label a value may be: in the unit of the coordinate, or a length of time for instants.
+
+    Raises
+    ------
+    InvalidInputError
+        If the types have nothing to do with each other, or labels repeat.
+    """
+    kind = column_kind(schema, column, f"dimension {dimension!r}")
+    if kind in TIMES:
+        labels = _instants(dimension, values, attrs, tolerance)
+    elif kind in _TEXTS and values.dtype.kind in "TUO":
+        labels = Labels(dimension, values.astype(object), _plain_tolerance(dimension, tolerance))
+    elif (kind in INTEGERS or kind in {"float", "double"}) and values.dtype.kind in "iuf":
+        labels = _numbers(dimension, kind, values, _plain_tolerance(dimension, tolerance))
+    else:
+        raise InvalidInputError(
+            f"column {column!r} of dimension {dimension!r} is of type {kind}, and its coordinate holds {values.dtype}: "
+            "they cannot be compared"
+        )
+    return Axis(column, kind, len(values), labels)
+
+
+def _numbers(name: str, kind: str, values: Array, tolerance: float) -> Labels:
+    if kind in INTEGERS and values.dtype.kind in "iu":
+        if values.dtype.kind == "u" and len(values) and int(values.max()) >= 2**63:
+            raise InvalidInputError(f"coordinate {name!r} has labels above those of Spark's integers")
+        return Labels(name, values.astype(np.int64), int(tolerance))
+    # A label is what the coordinate would hold if it were written there: 0.1 is found among 32-bit floats.
+    single = values.dtype == np.float32 and kind in {"float", "double"} and not tolerance
+    return Labels(name, values.astype(np.float32 if single else np.float64), tolerance)
+
+
+def _plain_tolerance(name: str, tolerance: Tolerance | None) -> float:
+    if isinstance(tolerance, timedelta | np.timedelta64):
+        raise InvalidInputError(f"the tolerance for {name!r} is a length of time, and its labels are no instants")
+    return tolerance or 0
+
+
+def _instants(name: str, values: Array, attrs: Mapping[str, Any], tolerance: Tolerance | None) -> Labels:
+    """Return labels that are instants, in microseconds since 1970."""
+    clock = clock_of(f"coordinate {name!r}", attrs) if values.dtype.kind in "iuf" else None
+    if values.dtype.kind == "M":
+        found, missing = microseconds_from_datetimes(f"coordinate {name!r}", values)
+    elif clock is not None:
+        found, missing = clock.to_microseconds(values)
+    else:
+        raise InvalidInputError(
+            f"the column of dimension {name!r} holds instants, and its coordinate holds {values.dtype} without a unit "
+            "of time; give it the attribute units ('days since 1970-01-01')"
+        )
+    if missing is not None:
+        raise InvalidInputError(f"coordinate {name!r} has labels that are no instants")
+    found = found.astype(np.int64)
+    if values.dtype.kind == "f":
+        found = _without_noise(found)
+    if tolerance is None:
+        gaps = np.diff(np.sort(found))
+        exact = values.dtype.kind != "f" or (len(gaps) > 0 and int(gaps.min()) <= 4 * _FLOAT_TIMES_US)
+        return Labels(name, found, 0 if exact else _FLOAT_TIMES_US)
+    if isinstance(tolerance, timedelta | np.timedelta64):
+        return Labels(name, found, int(np.timedelta64(tolerance, "us").astype(np.int64)))
+    if clock is None:
+        raise InvalidInputError(f"the tolerance for {name!r} must be a timedelta: its labels are instants")
+    return Labels(name, found, int(tolerance * clock.unit))
+
+
+def _without_noise(instants: Int64s) -> Int64s:
+    """Return instants that were told in floating point on the millisecond that they mean, if that is plain."""
+    whole = (instants + 500) // 1000 * 1000
+    return whole if len(instants) and int(np.abs(whole - instants).max()) <= _NOISE_US else instants

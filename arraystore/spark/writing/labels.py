@@ -1,0 +1,221 @@
+"""From labels to indices: by arithmetic where a coordinate is regular, else by search.
+
+A coordinate is regular only if the arithmetic gives back each of its labels, to the bit.  So Spark can do it, before a
+shuffle, and finds what a search in the coordinate finds.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore.errors import InvalidInputError
+from arraystore.spark.writing.grid import NOWHERE, Int64s
+
+__all__ = ["Labels", "Regular"]
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Regular:
+    """Labels at even distances: ``start + index * step``, in 64-bit integers or floats.
+
+    Parameters
+    ----------
+    start, step
+        Python integers, or floats.
+    count
+        Number of labels.
+    single
+        Whether the labels are those numbers rounded to 32-bit floats.
+    """
+
+    start: int | float
+    step: int | float
+    count: int
+    single: bool = False
+
+    def sql(self, label: str, tolerance: float) -> str:
+        """Return the index of a label as an expression of Spark SQL, `NOWHERE` where there is none.
+
+        Parameters
+        ----------
+        label
+            Expression of type BIGINT, or DOUBLE for floats, that is not NULL.
+        tolerance
+            Less than half of a step.
+        """
+        if isinstance(self.step, int):
+            return self._sql_of_integers(label, int(tolerance))
+        return self._sql_of_floats(label, tolerance)
+
+    def _sql_of_integers(self, label: str, tolerance: int) -> str:
+        ends = int(self.start), int(self.start + (self.count - 1) * self.step)
+        low, high = max(min(ends) - tolerance, -(2**63)), min(max(ends) + tolerance, 2**63 - 1)
+        step = abs(self.step)
+        # Within the bounds nothing overflows; Labels of more than half of the range of integers are not regular.
+        since = f"({label} - {_long(int(self.start))})" if self.step > 0 else f"({_long(int(self.start))} - {label})"
+        index = since if step == 1 and not tolerance else f"(({since} + {tolerance}L) DIV {step}L)"
+        bounds = f"{label} BETWEEN {_long(low)} AND {_long(high)}"
+        if step == 1 and not tolerance:
+            return f"CASE WHEN {bounds} THEN {index} ELSE {NOWHERE}L END"
+        return (
+            f"CASE WHEN {bounds} THEN CASE WHEN {since} - {index} * {step}L <= {tolerance}L "
+            f"THEN {index} ELSE {NOWHERE}L END ELSE {NOWHERE}L END"
+        )
+
+    def _sql_of_floats(self, label: str, tolerance: float) -> str:
+        start, step = _double(self.start), _double(self.step)
+        if self.single:
+            label = f"CAST(CAST({label} AS FLOAT) AS DOUBLE)"
+        index = f"rint(({label} - {start}) / {step})"
+        there = f"({start} + {index} * {step})"
+        if self.single:
+            match = f"CAST({there} AS FLOAT) = CAST({label} AS FLOAT)"
+        else:
+            match = f"abs({label} - {there}) <= {_double(tolerance)}" if tolerance else f"{label} = {there}"
+        inside = f"{index} BETWEEN 0D AND {_double(self.count - 1)}"
+        return f"CASE WHEN {inside} AND {match} THEN CAST({index} AS BIGINT) ELSE {NOWHERE}L END"
+
+
+def _long(value: int) -> str:
+    # The least integer has no literal of its own: its digits alone are one too many.
+    return f"{value}L" if value > -(2**63) else f"({value + 1}L - 1L)"
+
+
+def _double(value: float) -> str:
+    return f"{float(value)!r}D"
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The labels of a dimension, in the type in which they are compared.
+
+    Parameters
+    ----------
+    name
+        Of the coordinate, for errors.
+    values
+        Shape (n,): int64, float64, float32 or strings (`object`).
+    tolerance
+        How far from a label a value may be; 0 for the label itself only.  In whole numbers for integers.
+    """
+
+    name: str
+    values: Array
+    tolerance: float = 0
+
+    def __post_init__(self) -> None:
+        if self.tolerance and self.values.dtype.kind == "O":
+            raise InvalidInputError(f"coordinate {self.name!r} holds text: there is no tolerance between texts")
+        if not (math.isfinite(self.tolerance) and self.tolerance >= 0):
+            raise InvalidInputError(
+                f"the tolerance for {self.name!r} must be a positive number, not {self.tolerance!r}"
+            )
+        found = self._order
+        ordered = self.values if found is None else self.values[found]
+        twice = np.flatnonzero(ordered[1:] == ordered[:-1])
+        if len(twice):
+            raise InvalidInputError(
+                f"coordinate {self.name!r} has the label {ordered[twice[0]]!s} more than once: it does not tell which "
+                "cell is meant; use coords='index'"
+            )
+
+    @cached_property
+    def _order(self) -> Int64s | None:
+        """The places of the labels in ascending order, None where they are in order."""
+        if len(self.values) < 2 or bool(np.all(self.values[1:] > self.values[:-1])):
+            return None
+        return np.argsort(self.values, kind="stable").astype(np.int64)
+
+    @cached_property
+    def _sorted(self) -> Array:
+        return self.values if self._order is None else self.values[self._order]
+
+    def indices(self, labels: Array) -> Int64s:
+        """Return the index of each label, `NOWHERE` where there is none.
+
+        Parameters
+        ----------
+        labels
+            Shape (k,), of the type of `values`.  Texts are looked up one by one: give each once.
+        """
+        if not len(self.values):
+            return np.full(len(labels), NOWHERE, np.int64)
+        if self.values.dtype.kind == "O":
+            return self._of_texts(labels)
+        found = np.searchsorted(self._sorted, labels)
+        after = np.minimum(found, len(self._sorted) - 1)
+        if not self.tolerance:
+            found, matches = after, self._sorted[after] == labels
+        else:
+            before = np.maximum(found - 1, 0)
+            down, up = _distance(labels, self._sorted[before]), _distance(labels, self._sorted[after])
+            found = np.where(down <= up, before, after)
+            matches = np.minimum(down, up) <= self.tolerance
+        if self._order is not None:
+            found = self._order[found]
+        return np.where(matches, found, NOWHERE).astype(np.int64, copy=False)
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {text: index for index, text in enumerate(self.values.tolist())}
+
+    def _of_texts(self, labels: Array) -> Int64s:
+        places = self._places
+        return np.fromiter((places.get(text, NOWHERE) for text in labels.tolist()), np.int64, len(labels))
+
+    @cached_property
+    def regular(self) -> Regular | None:
+        """The arithmetic that gives these labels and finds the same indices as `indices`; None if there is none."""
+        values = self.values
+        if values.dtype.kind == "O" or not len(values):
+            return None
+        found = _regular_integers(values) if values.dtype.kind == "i" else _regular_floats(values)
+        if found is None or (len(values) > 1 and not self.tolerance < 0.49 * abs(found.step)):
+            return None
+        return found if len(values) > 1 or not self.tolerance else None
+
+
+def _distance(labels: Array, values: Array) -> Array:
+    """Return how far labels are from values, without a sign and without overflow."""
+    if labels.dtype.kind != "i":
+        return np.abs(labels - values)
+    high, low = np.maximum(labels, values), np.minimum(labels, values)
+    return high.view(np.uint64) - low.view(np.uint64)
+
+
+def _regular_integers(values: Int64s) -> Regular | None:
+    start = int(values[0])
+    step = int(values[1]) - start if len(values) > 1 else 1
+    end = start + (len(values) - 1) * step
+    if step == 0 or max(abs(start), abs(end)) >= 2**62:
+        return None
+    there = start + np.arange(len(values), dtype=np.int64) * step
+    return Regular(start, step, len(values)) if np.array_equal(there, values) else None
+
+
+def _regular_floats(values: Array) -> Regular | None:
+    wide = values.astype(np.float64)
+    start, count = float(wide[0]), len(wide)
+    if not np.isfinite(wide).all() or max(abs(start), abs(float(wide[-1]))) > 1e15:
+        return None
+    if count == 1:
+        return Regular(start, 1.0, 1, values.dtype == np.float32)
+    mean = (float(wide[-1]) - start) / (count - 1)
+    index = np.arange(count, dtype=np.float64)
+    for step in (mean, float(wide[1]) - start, float(f"{mean:.12g}"), float(f"{mean:.6g}")):
+        if not abs(step) > 1e-15 * max(abs(start), abs(float(wide[-1])), 1e-280):
+            continue
+        single = values.dtype == np.float32
+        there = start + index * step
+        exact = np.array_equal(there.astype(np.float32) if single else there, values)
+        if exact and np.array_equal(np.rint((wide - start) / step), index):
+            return Regular(start, step, count, single)
+    return None

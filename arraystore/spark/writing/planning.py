@@ -1,0 +1,178 @@
+"""Checking, before anything runs, that rows of a schema can go into arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from arraystore.errors import InvalidInputError
+from arraystore.session import Session
+from arraystore.spark.writing.axes import Axis, Tolerance, index_axis, label_axis, read_coordinate
+from arraystore.spark.writing.columns import value_column
+from arraystore.spark.writing.scatter import Policy
+from arraystore.spark.writing.targets import Target, find_targets, grid_of
+from arraystore.spark.writing.write_plan import OnNull, WritePlan
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["Coords", "Dims", "OnDuplicate", "Partial", "check_choice", "dimension_columns", "plan_axes", "plan_write"]
+
+Coords = Literal["index", "label"] | Mapping[str, Literal["index", "label"]]
+Dims = Sequence[str] | Mapping[str, str]
+Partial = Literal["merge", "fill"]
+OnDuplicate = Literal["error", "same"]
+
+
+def plan_write(
+    session: Session,
+    schema: StructType,
+    path: str | None,
+    *,
+    dims: Dims,
+    value: str | None = None,
+    values: Mapping[str, str] | Sequence[str] | None = None,
+    coords: Coords = "index",
+    tolerance: Tolerance | Mapping[str, Tolerance] | None = None,
+    partial: Partial = "merge",
+    on_duplicate: OnDuplicate = "error",
+    on_null: OnNull = "error",
+) -> WritePlan:
+    """Return the plan of a write; everything that can be told without a row is checked.
+
+    The arguments are those of `write_dataframe`; no Spark session is needed.
+
+    Parameters
+    ----------
+    session
+        Session that has the arrays.
+    schema
+        Of the rows.
+
+    Returns
+    -------
+    WritePlan
+        Its ``work`` takes the rows as they are, in any order, and its ``check`` the reports of all tasks.
+
+    Raises
+    ------
+    InvalidInputError
+        If rows of this schema cannot go into the arrays.
+    NodeNotFoundError
+        If there is no such array.
+    """
+    check_choice("partial", partial, ("merge", "fill"))
+    check_choice("on_null", on_null, ("error", "fill", "skip"))
+    choice: str = on_duplicate
+    if choice == "last":
+        raise InvalidInputError(
+            "on_duplicate='last' would depend on the order in which a shuffle delivers rows; choose the row first "
+            "(df.groupBy(*dims).agg(max_by(value, order))), or use 'same' if rows that repeat say the same"
+        )
+    check_choice("on_duplicate", on_duplicate, ("error", "same"))
+    targets = find_targets(session.store, path, value, values)
+    grid = grid_of(targets)
+    columns = [
+        value_column(schema, target.column, target.what, np.dtype(target.array.dtype), dict(target.array.attrs))
+        for target in targets
+    ]
+    fills = tuple(_fill(target) for target in targets)
+    policy = Policy(fill=partial == "fill", same=on_duplicate == "same")
+    axes = _axes(session.store, schema, targets[0], dims, coords, tolerance)
+    return WritePlan(tuple(target.path for target in targets), grid, axes, tuple(columns), fills, policy, on_null)
+
+
+def plan_axes(
+    session: Session,
+    schema: StructType,
+    path: str,
+    *,
+    dims: Dims,
+    coords: Coords = "index",
+    tolerance: Tolerance | Mapping[str, Tolerance] | None = None,
+) -> WritePlan:
+    """Return a plan without values, which can tell where rows belong."""
+    targets = find_targets(session.store, path, "", None)
+    axes = _axes(session.store, schema, targets[0], dims, coords, tolerance)
+    return WritePlan((targets[0].path,), grid_of(targets), axes, (), (), Policy())
+
+
+def check_choice(name: str, given: object, choices: Sequence[str]) -> None:
+    """Check an argument that has few values; raises `InvalidInputError`."""
+    if given not in choices:
+        raise InvalidInputError(f"{name}={given!r} is none of {', '.join(map(repr, choices))}")
+
+
+def _fill(target: Target) -> Any:
+    fill = target.array.fill_value
+    dtype = np.dtype(target.array.dtype)
+    if fill is None:
+        return "" if dtype.kind in "TUO" else np.zeros((), dtype)[()]
+    return fill
+
+
+def dimension_columns(target: Target, dims: Dims) -> list[tuple[str, str]]:
+    """Return the name of each dimension of an array and its column; a dimension without a name has that of its column.
+
+    Raises
+    ------
+    InvalidInputError
+        If a dimension has no column, or the other way round.
+    """
+    names = target.dimensions
+    if isinstance(dims, str):
+        raise InvalidInputError(f"dims={dims!r} must be a list of columns, one for each dimension")
+    if isinstance(dims, Mapping):
+        if None in names or set(dims) != set(names):
+            raise InvalidInputError(f"dims names the dimensions {sorted(dims)}, and {target.what} has {list(names)}")
+        return [(name, dims[name]) for name in names if name is not None]
+    if len(dims) != len(names):
+        raise InvalidInputError(
+            f"dims={list(dims)!r} must name {len(names)} columns: one for each dimension of {target.what}"
+        )
+    if len(set(dims)) < len(dims):
+        raise InvalidInputError(f"dims={list(dims)!r} names a column twice")
+    if None not in names and set(dims) == set(names) and tuple(dims) != tuple(names):
+        raise InvalidInputError(
+            f"dims={list(dims)!r} are the dimensions of {target.what} in another order, {list(names)}: give the "
+            "columns in the order of the array, or a dict {dimension: column} if they are meant so"
+        )
+    return [(column if name is None else name, column) for name, column in zip(names, dims, strict=True)]
+
+
+def for_dimension(name: str, choice: Any, default: Any) -> Any:
+    """Return what was chosen for a dimension: for it, or for all."""
+    return choice.get(name, default) if isinstance(choice, Mapping) else choice
+
+
+def check_dimensions(argument: str, choice: object, named: Sequence[tuple[str, str]]) -> None:
+    """Check that what was chosen by dimension names dimensions that there are; raises `InvalidInputError`."""
+    if isinstance(choice, Mapping) and (unknown := set(choice) - {name for name, _ in named}):
+        raise InvalidInputError(f"{argument} names {sorted(unknown)}; the dimensions are {[name for name, _ in named]}")
+
+
+def _axes(
+    store: Any,
+    schema: StructType,
+    target: Target,
+    dims: Dims,
+    coords: Coords,
+    tolerance: Tolerance | Mapping[str, Tolerance] | None,
+) -> tuple[Axis, ...]:
+    named = dimension_columns(target, dims)
+    check_dimensions("coords", coords, named)
+    check_dimensions("tolerance", tolerance, named)
+    found: list[Axis] = []
+    for (name, column), size in zip(named, target.array.shape, strict=True):
+        how = for_dimension(name, coords, "index")
+        check_choice("coords", how, ("index", "label"))
+        if how == "index":
+            found.append(index_axis(schema, name, column, size))
+        else:
+            labels, attrs = read_coordinate(store, target.group, name, size)
+            found.append(label_axis(schema, name, column, labels, attrs, for_dimension(name, tolerance, None)))
+    if tolerance is not None and all(axis.labels is None for axis in found):
+        raise InvalidInputError("tolerance goes with coords='label': indices are exact")
+    return tuple(found)

@@ -1,0 +1,168 @@
+"""The arrays that rows go into: found, compared with each other, and written chunk by chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import zarr
+
+from arraystore.errors import InvalidInputError, NodeNotFoundError
+from arraystore.spark.writing.grid import Grid
+
+__all__ = ["ArrayChunks", "Target", "find_targets", "grid_of"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """An array, and the column that goes into it."""
+
+    path: str
+    column: str
+    array: zarr.Array[Any]
+
+    @property
+    def what(self) -> str:
+        """The array, for errors."""
+        return f"array '/{self.path}'"
+
+    @property
+    def group(self) -> str:
+        """Path of the group that holds it."""
+        return self.path.rpartition("/")[0]
+
+    @property
+    def dimensions(self) -> tuple[str | None, ...]:
+        """Names of its dimensions, None where one has no name."""
+        return dimensions_of(self.array)
+
+
+def dimensions_of(array: zarr.Array[Any]) -> tuple[str | None, ...]:
+    """Return the names of the dimensions of an array, None where one has no name."""
+    names = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS")
+    if not isinstance(names, list | tuple) or len(names) != array.ndim:
+        return (None,) * array.ndim
+    return tuple(name if isinstance(name, str) else None for name in names)
+
+
+def find_targets(
+    store: Any, path: str | None, value: str | None, values: Mapping[str, str] | Sequence[str] | None
+) -> list[Target]:
+    """Return the arrays that columns go into.
+
+    Parameters
+    ----------
+    path
+        Of an array, for `value`; of a group, for `values`.
+    value
+        Column that goes into the one array.
+    values
+        Columns by the names of arrays in the group.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is not plain which column goes where.
+    NodeNotFoundError
+        If there is no such array.
+    """
+    where = (path or "").strip("/")
+    if (value is None) == (values is None):
+        raise InvalidInputError("give value=column for one array, or values={array: column} for arrays of a group")
+    if value is not None:
+        return [Target(where, value, _opened(store, where, "value= goes with the path of an array"))]
+    assert values is not None
+    named = values if isinstance(values, Mapping) else {name: name for name in values}
+    if not named:
+        raise InvalidInputError("values is empty: name at least one array and its column")
+    found: list[Target] = []
+    for name, column in named.items():
+        full = f"{where}/{name.strip('/')}".strip("/")
+        found.append(Target(full, column, _opened(store, full, "values= goes with the path of a group")))
+    if len({target.path for target in found}) < len(found):
+        raise InvalidInputError("values names an array twice")
+    return found
+
+
+def _opened(store: Any, path: str, hint: str) -> zarr.Array[Any]:
+    try:
+        node = zarr.open(store, path=path, mode="r")
+    except FileNotFoundError as error:
+        raise NodeNotFoundError(f"there is no array '/{path}'; create it in the session first ({hint})") from error
+    if not isinstance(node, zarr.Array):
+        raise InvalidInputError(f"'/{path}' is a group, not an array: {hint}")
+    return node
+
+
+def grid_of(targets: Sequence[Target]) -> Grid:
+    """Return the geometry that arrays share.
+
+    Raises
+    ------
+    InvalidInputError
+        If they do not share it, or an array has no dimensions.
+    """
+    first = targets[0]
+    grid = _grid(first)
+    for target in targets[1:]:
+        other = _grid(target)
+        if other != grid:
+            raise InvalidInputError(
+                f"{first.what} has shape {grid.shape} and is written in blocks of {grid.chunk}, {target.what} "
+                f"has shape {other.shape} and blocks of {other.chunk}: one task could not own them all; write them "
+                "one by one"
+            )
+        if target.dimensions != first.dimensions:
+            raise InvalidInputError(
+                f"{first.what} has the dimensions {first.dimensions}, {target.what} {target.dimensions}; "
+                "write them one by one"
+            )
+    return grid
+
+
+def _grid(target: Target) -> Grid:
+    array = target.array
+    if not array.ndim:
+        raise InvalidInputError(f"{target.what} has no dimensions: rows name cells by them")
+    return Grid(tuple(array.shape), block_of(target))
+
+
+def block_of(target: Target) -> tuple[int, ...]:
+    """Return the shape of what is written whole; raises `InvalidInputError` where chunks differ in shape."""
+    array = target.array
+    try:
+        shape = array.shards or array.chunks
+    except NotImplementedError as error:
+        raise InvalidInputError(
+            f"{target.what} has chunks of different shapes; rows cannot be written to it"
+        ) from error
+    return tuple(max(1, int(n)) for n in shape)
+
+
+class ArrayChunks:
+    """Chunks of arrays in a store, by number.
+
+    Parameters
+    ----------
+    store
+        Of the fork of a task.
+    paths
+        Of the arrays.
+    grid
+        Their geometry.
+    """
+
+    def __init__(self, store: Any, paths: Sequence[str], grid: Grid) -> None:
+        self._arrays = [zarr.open_array(store, path=path, mode="r+") for path in paths]
+        self._grid = grid
+
+    def read(self, array: int, number: int) -> npt.NDArray[Any]:
+        """Return a chunk, cut off at the end of the array."""
+        return np.asarray(self._arrays[array][self._grid.box(number)])
+
+    def write(self, array: int, number: int, block: npt.NDArray[Any]) -> None:
+        """Write a chunk, cut off at the end of the array."""
+        self._arrays[array][self._grid.box(number)] = block

@@ -1,0 +1,191 @@
+"""Rows of a DataFrame into arrays."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial as partial_function
+from typing import TYPE_CHECKING, Literal
+
+from arraystore.errors import InvalidInputError
+from arraystore.session import Session
+from arraystore.spark.deliveries import is_spilled
+from arraystore.spark.jobs import Outcome, merge_outcomes, run_fork_job
+from arraystore.spark.report import Progress, WriteReport
+from arraystore.spark.writing.axes import Tolerance
+from arraystore.spark.writing.columns import quoted
+from arraystore.spark.writing.growth import AppendLabels, find_growth, grown
+from arraystore.spark.writing.planning import Coords, Dims, OnDuplicate, Partial, plan_write
+from arraystore.spark.writing.problems import problems_in
+from arraystore.spark.writing.repartition import lost_rows, packed, shuffled, task_count
+from arraystore.spark.writing.targets import find_targets
+from arraystore.spark.writing.write_plan import OnNull, WritePlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["plan_write", "write_dataframe"]
+
+
+def write_dataframe(
+    df: DataFrame,
+    session: Session,
+    path: str | None = None,
+    *,
+    dims: Dims,
+    value: str | None = None,
+    values: Mapping[str, str] | Sequence[str] | None = None,
+    coords: Coords = "index",
+    tolerance: Tolerance | Mapping[str, Tolerance] | None = None,
+    partial: Partial = "merge",
+    on_duplicate: OnDuplicate = "error",
+    on_null: OnNull = "error",
+    append_dim: str | None = None,
+    append_labels: AppendLabels | None = None,
+    shuffle: bool | Literal["rows"] = True,
+    sort: bool | None = None,
+    tasks: int | None = None,
+    progress: Progress | None = None,
+    description: str | None = None,
+) -> WriteReport:
+    """Write the rows of a DataFrame into arrays; each row is one cell.
+
+    The arrays must be there; they may be uncommitted.  What was written is in the session afterwards, and the caller
+    commits it.  If anything fails, the session is as it was.
+
+    Parameters
+    ----------
+    df
+        Rows; not a stream (see `batch_writer`).
+    session
+        Writable session.
+    path
+        Path of the array for `value`, of the group for `values`.
+    dims
+        Columns that say where a row belongs, one for each dimension of the array, in their order; or a dict from
+        names of dimensions to columns.
+    value
+        Column of the values, for one array.
+    values
+        Names of arrays in the group and their columns; the arrays have the same shape, chunks and dimensions.
+    coords
+        ``"index"``: the columns hold indices.  ``"label"``: they hold values of the coordinates, the arrays in the same
+        group that have the names of the dimensions; timestamps are found in coordinates that count time in the
+        manner of CF.  A dict chooses by dimension.
+    tolerance
+        How far from a label a value may be, by dimension or for all: a number in the unit of the coordinate, or a
+        timedelta.  By default labels match exactly; times in floating point to half a millisecond.
+    partial
+        What becomes of cells that no row names, in chunks that rows are written to: ``"merge"`` keeps them,
+        ``"fill"`` gives them the fill value.
+    on_duplicate
+        Rows that name the same cell are an error, or with ``"same"`` only if they differ.
+    on_null
+        Values that are NULL: ``"error"``, ``"fill"`` writes the fill value, ``"skip"`` keeps the cell as if there were
+        no row.  NaN is a value.
+    append_dim
+        Dimension along which the arrays grow if rows lie beyond their end, together with all arrays of the group that
+        have it.  New labels are written to the coordinate, which they must continue.  Jobs that append at the same
+        time both commit (``session.commit(..., rebase_with=ConflictDetector())``) if their ends are those of whole
+        chunks, and unless they append the same label.
+    append_labels
+        Labels that there may be in the rows, or with ``coords="index"`` the new length; saves a pass over `df`.
+    shuffle
+        Whether rows are brought to the task that owns their chunk.  If not, they must be there already
+        (`repartition_by_chunk`), or the merge fails.  Rows are packed for that by a Python task for each partition of
+        `df`, which is fast unless these are tiny; ``"rows"`` lets Spark shuffle them one by one, as it does where they
+        are sorted.
+    sort
+        Whether tasks get their rows in order.  By default only if the chunks of a task do not fit into its memory
+        (64 MiB) together.
+    tasks
+        Number of tasks; by default one for each slot of the cluster, but no more than there are chunks.
+    progress
+        Told about the tasks done, on the driver.
+    description
+        For Spark's pages.
+
+    Returns
+    -------
+    WriteReport
+        What was written.
+
+    Raises
+    ------
+    InvalidInputError
+        If arguments, columns or rows do not fit the arrays; for rows, with their number by cause and examples.
+    NodeNotFoundError
+        If there is no such array.
+    MergeConflictError
+        If two tasks wrote the same chunk, with ``shuffle=False``.
+    TaskFailedError
+        If a task failed for good.
+    """
+    began = time.monotonic()
+    if df.isStreaming:
+        raise InvalidInputError("write_dataframe takes no stream: use writeStream.foreachBatch(batch_writer(...))")
+    session.check_writable()
+    planned = partial_function(
+        plan_write, session, df.schema, path, dims=dims, value=value, values=values, coords=coords, tolerance=tolerance,
+        partial=partial, on_duplicate=on_duplicate, on_null=on_null,
+    )  # fmt: skip
+    plan = planned()
+    with contextlib.ExitStack() as stack:
+        if append_dim is not None:
+            with session.hierarchy.untracked():  # that it knows where the arrays end does not make it depend on that
+                targets = find_targets(session.store, path, value, values)
+                growth = find_growth(df, session, targets, dims, coords, append_dim, append_labels)
+                stack.enter_context(grown(session, growth))
+                plan = planned()
+        elif append_labels is not None:
+            raise InvalidInputError("append_labels goes with append_dim")
+        tasks = task_count(df, plan, tasks)
+        frame, plan = _arranged(df, plan, tasks, shuffle=shuffle, sort=sort)
+        told = description or f"write rows to {plan.what}"
+        outcomes = run_fork_job(
+            session, frame, plan.work, description=told, tasks=tasks, progress=progress, take=_taking(df, session, plan)
+        )
+    return _report(plan, outcomes, time.monotonic() - began)
+
+
+def _taking(df: DataFrame, session: Session, plan: WritePlan) -> Callable[[list[Outcome]], None]:
+    """Return what merges the outcomes of tasks, unless these have refused rows."""
+
+    def take(outcomes: list[Outcome]) -> None:
+        problems = problems_in([outcome.report for outcome in outcomes])
+        for kind, column in problems.lacking() if plan.located else ():
+            problems.add(kind, column, 0, lost_rows(df, plan, plan.lost_position(kind, column)))
+        plan.refuse(problems)
+        merge_outcomes(session, outcomes)
+
+    return take
+
+
+def _arranged(
+    df: DataFrame, plan: WritePlan, tasks: int, *, shuffle: bool | Literal["rows"], sort: bool | None
+) -> tuple[DataFrame, WritePlan]:
+    """Return the rows as tasks get them, and the plan for such rows."""
+    if not shuffle:
+        if sort:
+            raise InvalidInputError("sort=True goes with shuffle=True: repartition_by_chunk sorts, too")
+        columns = dict.fromkeys([*(axis.column for axis in plan.axes), *(value.column for value in plan.values)])
+        return df.selectExpr(*map(quoted, columns)), plan
+    if sort is None:
+        sort = not plan.fits(-(-plan.grid.chunks // tasks))
+    if sort or shuffle == "rows":
+        return shuffled(df, plan, tasks, sort=sort), plan.of_positions(ordered=sort)
+    return packed(df, plan, tasks), plan.of_positions(ordered=False, packed=True)
+
+
+def _report(plan: WritePlan, outcomes: Sequence[Outcome], seconds: float) -> WriteReport:
+    return WriteReport(
+        arrays=plan.arrays,
+        rows=sum(outcome.report["rows"] for outcome in outcomes),
+        chunks=sum(outcome.report["chunks"] for outcome in outcomes),
+        nbytes=sum(outcome.report["nbytes"] for outcome in outcomes),
+        tasks=len(outcomes),
+        attempts_wasted=sum(outcome.attempt for outcome in outcomes),
+        spilled=sum(is_spilled(outcome.delivery) for outcome in outcomes),
+        seconds=seconds,
+    )

@@ -1,0 +1,251 @@
+"""What is known of a write before it starts, and the work of one task.
+
+A plan is made from the types alone, needs no Spark session, and pickles small: it is what travels to the executors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore.errors import InvalidInputError
+from arraystore.fork_session import ForkSession
+from arraystore.spark.writing.axes import Axis
+from arraystore.spark.writing.columns import ValueColumn
+from arraystore.spark.writing.grid import MISSING, NOWHERE, Grid, Int64s, flaw
+from arraystore.spark.writing.problems import (
+    DUPLICATE,
+    NO_INDEX,
+    NO_LABEL,
+    NO_PLACE,
+    NO_VALUE,
+    UNFIT,
+    Problems,
+    problems_in,
+)
+from arraystore.spark.writing.scatter import Policy, Scatter
+from arraystore.spark.writing.targets import ArrayChunks
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["OnNull", "WritePlan"]
+
+OnNull = Literal["error", "fill", "skip"]
+
+
+@dataclass(frozen=True)
+class WritePlan:
+    """How rows become chunks.
+
+    Parameters
+    ----------
+    arrays
+        Paths of the arrays.
+    grid
+        Their geometry.
+    axes
+        Columns of the dimensions.
+    values
+        Columns of the values, one for each array.
+    fills
+        Fill value of each array.
+    policy
+        See `Policy`.
+    on_null
+        What is done with values that are NULL.
+    located
+        Whether batches hold positions: a column ``position``, then the values.
+    packed
+        Whether batches hold packed rows: a column ``owner``, then one with rows that are located.
+    """
+
+    arrays: tuple[str, ...]
+    grid: Grid
+    axes: tuple[Axis, ...]
+    values: tuple[ValueColumn, ...]
+    fills: tuple[Any, ...]
+    policy: Policy
+    on_null: OnNull = "error"
+    located: bool = False
+    packed: bool = False
+
+    @property
+    def what(self) -> str:
+        """The arrays, for errors."""
+        return ", ".join(f"'/{path}'" for path in self.arrays)
+
+    @property
+    def cell_bytes(self) -> int:
+        """Bytes of one cell of all arrays."""
+        return sum(value.dtype.itemsize for value in self.values)
+
+    @property
+    def in_spark(self) -> bool:
+        """Whether Spark can compute positions by itself."""
+        return all(axis.in_spark for axis in self.axes)
+
+    def of_positions(self, *, ordered: bool, packed: bool = False) -> WritePlan:
+        """Return the plan for rows that hold positions."""
+        return replace(self, located=True, packed=packed, policy=replace(self.policy, ordered=ordered))
+
+    def fits(self, chunks: int) -> bool:
+        """Whether a task can hold so many chunks open at a time."""
+        return chunks * self.grid.cells * (self.cell_bytes + 2) <= self.policy.budget
+
+    def work(self, fork: ForkSession, batches: Iterator[pa.RecordBatch]) -> Mapping[str, Any]:
+        """Write what rows say through a fork; return a report for `check`.
+
+        Parameters
+        ----------
+        batches
+            Rows in any order.
+        """
+        return _Task(self, fork).run(batches)
+
+    def check(self, reports: Sequence[Mapping[str, Any]]) -> None:
+        """Check that all rows were accepted.
+
+        Raises
+        ------
+        InvalidInputError
+            With the number of rows that were not, by cause, and examples.
+        """
+        self.refuse(problems_in(reports))
+
+    def refuse(self, problems: Problems) -> None:
+        """Raise `InvalidInputError` if there are problems."""
+        if problems:
+            raise InvalidInputError(f"of {problems.rows:,} rows for {self.what} {problems.text()}. Nothing was written")
+
+    def lost_position(self, kind: str, column: str) -> int:
+        """Return what rows with a problem have in the place of a position."""
+        axis = next(number for number, axis in enumerate(self.axes) if axis.column == column)
+        return (MISSING if kind == NO_PLACE else NOWHERE) - 2 * axis
+
+    def locate(self, batch: pa.RecordBatch) -> tuple[Int64s, npt.NDArray[Any]]:
+        """Return the positions of rows, and the numbers of the rows that have none."""
+        columns = [batch.column(batch.schema.get_field_index(axis.column)) for axis in self.axes]
+        positions = self.grid.positions([axis.indices(column) for axis, column in zip(self.axes, columns, strict=True)])
+        lost = np.flatnonzero(positions < 0) if len(positions) and positions.min() < 0 else np.empty(0, np.int64)
+        return positions, lost
+
+    def place_of(self, batch: pa.RecordBatch, row: int) -> str:
+        """Return what a row says of its place, for people."""
+        told = (batch.column(batch.schema.get_field_index(axis.column))[row].as_py() for axis in self.axes)
+        return ", ".join(
+            f"{axis.column}={'null' if value is None else value}" for axis, value in zip(self.axes, told, strict=True)
+        )
+
+    def cell_of(self, position: int) -> str:
+        """Return the place of a cell, for people: labels where rows hold labels."""
+        told: list[str] = []
+        for axis, index in zip(self.axes, self.grid.indices(position), strict=True):
+            told.append(f"{axis.column}={axis.text(index)}")
+        return ", ".join(told)
+
+
+class _Task:
+    """The work of one task."""
+
+    def __init__(self, plan: WritePlan, fork: ForkSession) -> None:
+        self._plan = plan
+        self._problems = Problems()
+        self._rows = 0
+        chunks = ArrayChunks(fork.store, plan.arrays, plan.grid)
+        dtypes = [value.dtype for value in plan.values]
+        self._scatter = Scatter(plan.grid, dtypes, plan.fills, chunks, plan.policy, self._refuse_duplicates)
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Mapping[str, Any]:
+        for batch in unpacked(batches) if self._plan.packed else batches:
+            if batch.num_rows:
+                self._rows += batch.num_rows
+                self._take(batch)
+        self._scatter.finish()
+        return {
+            "rows": self._rows,
+            "chunks": self._scatter.written,
+            "nbytes": self._scatter.nbytes,
+            "problems": self._problems.plain(),
+        }
+
+    def _take(self, batch: pa.RecordBatch) -> None:
+        plan = self._plan
+        if plan.located:
+            positions = batch.column(0).to_numpy()
+            columns = [batch.column(1 + number) for number in range(len(plan.values))]
+            lost = np.flatnonzero(positions < 0) if positions.min() < 0 else None
+        else:
+            positions, lost = plan.locate(batch)
+            columns = [batch.column(batch.schema.get_field_index(value.column)) for value in plan.values]
+        if lost is not None and len(lost):
+            self._refuse_lost(batch, positions[lost], lost)
+            rest = np.flatnonzero(positions >= 0)
+            columns = [column.take(_arrow(rest)) for column in columns]
+            positions = positions[rest]
+        if len(positions):
+            self._put(positions, columns)
+
+    def _put(self, positions: Int64s, columns: Sequence[pa.Array]) -> None:
+        plan = self._plan
+        given: list[npt.NDArray[Any]] = []
+        absent: list[npt.NDArray[np.bool_] | None] = []
+        for column, value, fill in zip(columns, plan.values, plan.fills, strict=True):
+            read = value.read(column)
+            found = read.values
+            if read.unfit is not None:
+                texts = (
+                    f"{self._told(column[row].as_py())} at {plan.cell_of(int(positions[row]))}"
+                    for row in np.flatnonzero(read.unfit)
+                )
+                self._refuse(UNFIT, value.column, int(read.unfit.sum()), texts)
+            if read.absent is not None and plan.on_null == "error":
+                texts = (plan.cell_of(int(position)) for position in positions[read.absent])
+                self._refuse(NO_VALUE, value.column, int(read.absent.sum()), texts)
+            if read.absent is not None and plan.on_null == "fill":
+                found = np.where(read.absent, np.asarray(fill, found.dtype), found)
+            given.append(found)
+            absent.append(read.absent if plan.on_null == "skip" else None)
+        self._scatter.add(positions, given, absent)
+
+    @staticmethod
+    def _told(value: object) -> str:
+        return repr(value)[:60]
+
+    def _refuse(self, kind: str, column: str, count: int, examples: Iterator[str]) -> None:
+        self._problems.add(kind, column, count, examples)
+        self._scatter.dry = True
+
+    def _refuse_duplicates(self, positions: Int64s) -> None:
+        texts = (self._plan.cell_of(int(position)) for position in positions)
+        self._problems.add(DUPLICATE, "", len(positions), texts)
+
+    def _refuse_lost(self, batch: pa.RecordBatch, codes: Int64s, rows: npt.NDArray[Any]) -> None:
+        for code in np.unique(codes).tolist():
+            number, kind = flaw(code)
+            axis = self._plan.axes[number]
+            these = rows[codes == code]
+            cause = NO_PLACE if kind != NOWHERE else NO_INDEX if axis.labels is None else NO_LABEL
+            # Rows that were located by Spark have lost what they said; the driver looks at some of them again.
+            texts = iter(()) if self._plan.located else (self._plan.place_of(batch, int(row)) for row in these)
+            self._refuse(cause, axis.column, len(these), texts)
+
+
+def unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Return the rows that `packing.Pack` has packed."""
+    import pyarrow as pa
+
+    for batch in batches:
+        for packed in batch.column(1):
+            with pa.ipc.open_stream(packed.as_buffer()) as reader:
+                yield from reader
+
+
+def _arrow(rows: npt.NDArray[Any]) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array(rows)
