@@ -6,13 +6,19 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import hypothesis.configuration
 import pytest
 
+import arraystore
 from tests import s3server
+from tests.java import QUICK_JAVA
 from tests.s3server import S3Server
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _open_run = contextlib.ExitStack()
 
@@ -75,3 +81,18 @@ def minio_server() -> S3Server:
     if s3server.find_minio() is None:
         pytest.skip(f"there is no MinIO: {_HOW_TO_GET_MINIO}")
     return s3server.shared_server(s3server.MINIO)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Spark, one for all tests of a process: two slots, and four attempts for each task, as on a cluster."""
+    from arraystore.spark import start_session
+
+    # Workers are processes of their own and must find the same arraystore, and the same tests, as this one.
+    checkout = str(Path(arraystore.__file__).parents[1])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", checkout, prepend=os.pathsep)
+        patch.setenv("JAVA_TOOL_OPTIONS", QUICK_JAVA)
+        session = start_session("local[2,4]", name="arraystore tests")
+        yield session
+        session.stop()

@@ -1,11 +1,10 @@
-"""One Spark session for all tests of a worker, and small sources to ingest."""
+"""Small sources to ingest."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,27 +12,6 @@ import xarray as xr
 
 import arraystore
 from arraystore.storage import Storage
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """Two slots, and four attempts for each task, as on a cluster."""
-    from arraystore.spark import start_session
-
-    # Workers are processes of their own and must find the same arraystore as this one.
-    package = str(Path(arraystore.__file__).parents[1])
-    old = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join([package, *filter(None, [old])])
-    session = start_session("local[2,4]", name="arraystore tests")
-    yield session
-    session.stop()
-    if old is None:
-        del os.environ["PYTHONPATH"]
-    else:
-        os.environ["PYTHONPATH"] = old
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import arraystore
+from tests.java import QUICK_JAVA
 from tests.spark.clusters import driver, keeper
-from tests.spark.conftest import QUICK_JAVA
 
 CHECKOUT = Path(arraystore.__file__).parents[1]
 PATIENCE = 400.0
