@@ -102,6 +102,22 @@ def test_the_fill_value_of_an_array_of_zarr_2_is_missing() -> None:
     assert decoded(np.array([0, 5, 7], "i4"), zarr_format=3, fill_value=7)[1] is None
 
 
+@pytest.mark.parametrize(
+    ("values", "fill", "expected"),
+    [
+        (np.array(["2000-01-01", "NaT"], "M8[s]"), np.datetime64("NaT", "s"), [False, True]),
+        (np.array(["2000-01-01", "1970-01-01"], "M8[s]"), np.datetime64(0, "s"), [False, True]),
+        (np.array([5, "NaT"], "m8[s]"), np.timedelta64("NaT", "s"), [False, True]),
+        (np.array([b"a", b""], "S2"), b"", [False, True]),
+        (np.array(["a", "none"], "U4"), "none", [False, True]),
+        (np.array([1, 0], "c8"), 0, None),
+    ],
+)
+def test_the_fill_value_of_an_array_of_zarr_2_may_be_of_any_type(values: Any, fill: Any, expected: Any) -> None:
+    _, missing = decoded(values, zarr_format=2, fill_value=fill)
+    assert (missing if missing is None else missing.tolist()) == expected
+
+
 def test_numbers_since_an_epoch_become_instants_and_missing_ones_need_not_be_any() -> None:
     attrs = {"units": "days since 2000-01-01", "_FillValue": 2**31 - 1}
     found, missing = decoded(np.array([0, 2**31 - 1, 31], "i4"), attrs)

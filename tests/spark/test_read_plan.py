@@ -135,6 +135,15 @@ def test_tasks_are_few_unless_they_would_read_much(session: Session) -> None:
     assert plan_read(large, "v", slots=2).tasks == 128
 
 
+def test_tasks_are_never_more_than_spark_can_count() -> None:
+    endless = new_session()
+    zarr.create_array(endless.store, name="v", shape=(10**9, 10**9), chunks=(100, 100), dtype="f4")
+    assert plan_read(endless, "v", slots=2).tasks == 50_000
+    for wanted in ({"tasks": 2**31}, {"chunks_per_task": 1}):
+        with pytest.raises(InvalidInputError, match="more than Spark can count"):
+            plan_read(endless, "v", **wanted)
+
+
 def test_the_lead_is_the_first_array_with_all_dimensions(session: Session) -> None:
     plan = plan_read(session, ["height", "v"])
     assert plan.schema.names == ["t", "y", "x", "height", "v"]
@@ -343,6 +352,24 @@ def test_packed_whole_numbers_have_one_type_in_all_chunks() -> None:
     plan = plan_read(session, "v", decode=True, layout="chunks")
     assert plan.schema["v"].metadata == {"dtype": "<f8"}
     assert [len(part) for part in rows(plan)["v"]] == [16, 8]
+
+
+@pytest.mark.parametrize(("values", "fill", "packed"), [(["a", "-"], "-", "a"), ([b"a", b"-"], "-", b"a")])
+def test_packed_text_is_empty_where_it_is_missing(values: Any, fill: str, packed: Any) -> None:
+    session = new_session()
+    stored = np.array(values)
+    put(session, "v", stored, (2,), ("x",), attributes={"_FillValue": fill})
+    found = rows(plan_read(session, "v", decode=True, layout="chunks"))["v"]
+    assert np.frombuffer(found[0], stored.dtype.newbyteorder("<")).tolist() == [packed, packed[:0]]
+
+
+def test_text_of_any_length_is_not_packed_but_told_as_arrays() -> None:
+    session = new_session()
+    v = zarr.create_array(session.store, name="v", shape=(2,), chunks=(2,), dtype=str, dimension_names=("x",))
+    v[:] = np.array(["a", "longer than that"], dtype=object)
+    with pytest.raises(InvalidInputError, match=r"'v'.*data='array'"):
+        _ = plan_read(session, "v", layout="chunks").schema
+    assert rows(plan_read(session, "v", layout="chunks", data="array"))["v"] == [["a", "longer than that"]]
 
 
 # -- chunks as rows -----------------------------------------------------------------------------------------

@@ -206,13 +206,23 @@ def _number(what: str, attrs: Mapping[str, Any], name: str) -> float | None:
 
 def _fills(what: str, array: zarr.Array[Any], attrs: Mapping[str, Any], view: np.dtype[Any] | None) -> tuple[Any, ...]:
     found: list[Any] = []
-    if array.metadata.zarr_format == 2 and array.metadata.fill_value is not None:
-        found.append(np.asarray(array.metadata.fill_value).item())
+    if array.metadata.zarr_format == 2:
+        found += _fill_of_version_2(array)
     for name in ("_FillValue", "missing_value"):
         value = attrs.get(name)
         found += value if isinstance(value, list) else [] if value is None else [value]
     kind = view or array.dtype
     return tuple(dict.fromkeys(_fill(what, value, kind, viewed=view is not None) for value in found))
+
+
+def _fill_of_version_2(array: zarr.Array[Any]) -> list[Any]:
+    """Return the fill value of an array of Zarr version 2, unless that is not-a-time, or its type has no missing values."""
+    if array.metadata.fill_value is None or array.dtype.kind not in "fiubUTSMm":
+        return []
+    value = np.asarray(array.metadata.fill_value, dtype=array.dtype)[()]
+    if array.dtype.kind in "Mm":
+        return [] if np.isnat(value) else [value]
+    return [value if isinstance(value, str | bytes) else value.item()]
 
 
 def _fill(what: str, value: Any, kind: np.dtype[Any], *, viewed: bool) -> Any:
@@ -221,13 +231,16 @@ def _fill(what: str, value: Any, kind: np.dtype[Any], *, viewed: bool) -> Any:
         value = _number_of_text(value)
     if viewed and isinstance(value, int):  # told as stored
         value = int(np.int64(value).astype(kind))
-    fits = {"f": int | float, "i": int | float, "u": int | float, "b": bool, "U": str, "T": str, "S": str}
+    fits = {
+        "f": int | float, "i": int | float, "u": int | float, "b": bool, "U": str, "T": str, "S": str | bytes,
+        "M": np.datetime64, "m": np.timedelta64,
+    }  # fmt: skip
     if kind.kind not in fits or not isinstance(value, fits[kind.kind]):
         raise InvalidInputError(
             f"{what} of type {kind} has a _FillValue or missing_value {value!r}, which none of its values can be; "
             "correct the attribute, or read it with decode=False"
         )
-    return _bytes_of_text(str(value)) if kind.kind == "S" else value
+    return _bytes_of_text(value) if kind.kind == "S" and isinstance(value, str) else value
 
 
 def _bytes_of_text(text: str) -> bytes:

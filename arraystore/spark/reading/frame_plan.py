@@ -27,6 +27,11 @@ Coords = Literal["index", "label", "none"]
 _BYTES_OF_A_TASK = 256 << 20
 """Bytes of values that one task should read at most, where there is a choice."""
 
+_MOST_TASKS = 50_000
+"""That anybody gets without asking: Spark's driver keeps some kilobytes for each, and cannot count beyond 2**31."""
+
+_COUNTABLE = 2**31 - 1
+
 _TASKS_OF_A_SLOT = 2
 """More than one, so that slots that are faster than others do more; few, as starting a task takes time."""
 
@@ -216,13 +221,16 @@ def task_count(plan: FramePlan, slots: int, chunks_per_task: int | None, tasks: 
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidInputError(f"{name}={value!r} is no positive whole number")
     chunks = len(plan.chunks)
-    if tasks is not None:
-        return min(tasks, chunks)
-    if chunks_per_task is not None:
-        return -(-chunks // chunks_per_task)
+    if tasks is not None or chunks_per_task is not None:
+        wanted = min(tasks, chunks) if tasks is not None else -(-chunks // (chunks_per_task or 1))
+        if wanted > _COUNTABLE:
+            raise InvalidInputError(
+                f"{wanted:,} tasks are more than Spark can count: select less, or let a task read more chunks"
+            )
+        return wanted
     cells = int(np.prod([len(axis.positions) for axis in plan.axes], dtype=object))
     total = min(cells, chunks * plan.chunk_cells) * plan.cell_bytes
-    return min(chunks, max(_TASKS_OF_A_SLOT * slots, -(-total // _BYTES_OF_A_TASK)))
+    return min(chunks, max(_TASKS_OF_A_SLOT * slots, min(-(-total // _BYTES_OF_A_TASK), _MOST_TASKS)))
 
 
 def pruned(plan: FramePlan, bounds: Mapping[str, tuple[Any, Any]]) -> FramePlan:

@@ -95,7 +95,7 @@ def read_dataframe(
         ``<dimension>_start``, ``shape``, and for each array its values in row-major order.
     data
         Of chunks: ``"binary"``, little-endian, of the type that the metadata of the column tell as ``dtype``, missing
-        values as NaN; or ``"array"``.
+        values as NaN or empty text; or ``"array"``.
     skip_missing
         Whether chunks that no array has, which read as the fill value, make no rows.  Only arrays with all dimensions
         count.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pyarrow as pa
 
+from arraystore.errors import InvalidInputError
 from arraystore.spark.reading.arrow_columns import arrow_array, arrow_type, spark_type
 from arraystore.spark.reading.blocks import Block
 from arraystore.spark.reading.decoding import Values, filled
@@ -164,12 +165,18 @@ class ChunkRows:
 def _packed(variable: Variable, values: Values, missing: Any) -> Values:
     if variable.decoder.fills and values.dtype.kind in "iub":
         values = values.astype(np.float64)  # in all chunks alike, whether something is missing or not
+    if missing is not None and values.dtype.kind in "US":
+        return np.where(missing, np.zeros((), values.dtype), values)
     return filled(values, missing)
 
 
 def _packed_type(variable: Variable) -> np.dtype[Any]:
     """Return the type of packed values, in little-endian byte order."""
     kind = variable.decoder.dtype
+    if kind.kind == "T":
+        raise InvalidInputError(
+            f"array {variable.path!r} has text of any length, which data='binary' cannot tell: say data='array'"
+        )
     if variable.decoder.fills and kind.kind in "iub":
         kind = np.dtype(np.float64)
     return kind.newbyteorder("<")
