@@ -216,13 +216,13 @@ def _fills(what: str, array: zarr.Array[Any], attrs: Mapping[str, Any], view: np
 
 
 def _fill_of_version_2(array: zarr.Array[Any]) -> list[Any]:
-    """Return the fill value of an array of Zarr version 2, unless that is not-a-time, or its type has no missing values."""
+    """Return the fill value of an array of Zarr version 2, if it can mean that a value is missing."""
     if array.metadata.fill_value is None or array.dtype.kind not in "fiubUTSMm":
         return []
-    value = np.asarray(array.metadata.fill_value, dtype=array.dtype)[()]
+    value: Any = np.asarray(array.metadata.fill_value, dtype=array.dtype)[()]
     if array.dtype.kind in "Mm":
         return [] if np.isnat(value) else [value]
-    return [value if isinstance(value, str | bytes) else value.item()]
+    return [value.item() if isinstance(value, np.generic) else value]
 
 
 def _fill(what: str, value: Any, kind: np.dtype[Any], *, viewed: bool) -> Any:
