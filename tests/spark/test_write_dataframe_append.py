@@ -13,7 +13,7 @@ import zarr
 
 import arraystore as ars
 from arraystore.errors import InvalidInputError, RebaseFailedError
-from arraystore.spark.writing import write_dataframe
+from arraystore.spark import write_dataframe
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
