@@ -63,12 +63,11 @@ def numbers() -> np.ndarray:
     return np.arange(np.prod(SHAPE)).reshape(SHAPE)
 
 
-@pytest.mark.parametrize("shuffle", [True, "rows"])
-def test_all_cells_arrive_in_one_commit(spark: SparkSession, repo: ars.Repository, shuffle: Any) -> None:
+def test_all_cells_arrive_in_one_commit(spark: SparkSession, repo: ars.Repository) -> None:
     make(repo, v={"shape": SHAPE, "chunks": (2, 4, 5), "dtype": "f4", "dimension_names": ["t", "y", "x"]})
     session = repo.writable_session("main")
     rows = cube(spark, SHAPE)
-    report = write_dataframe(rows, session, "v", dims=["t", "y", "x"], value="value", shuffle=shuffle)
+    report = write_dataframe(rows, session, "v", dims=["t", "y", "x"], value="value")
     session.commit("rows")
     assert np.array_equal(read(repo, "v"), numbers())
     assert messages(repo)[:2] == ["rows", "make the arrays"]
@@ -221,6 +220,23 @@ def test_an_empty_frame_changes_nothing(spark: SparkSession, repo: ars.Repositor
     report = write_dataframe(cube(spark, SHAPE).where("id < 0"), session, "v", dims=["t", "y", "x"], value="id")
     assert (report.rows, report.chunks) == (0, 0)
     assert not session.has_uncommitted_changes
+
+
+def test_rows_for_an_array_without_cells_are_refused_as_rows(spark: SparkSession, repo: ars.Repository) -> None:
+    session = repo.writable_session("main")
+    zarr.create_array(session.store, name="empty", shape=(0, 4), chunks=(2, 4), dtype="f4")
+    rows = spark.range(3).selectExpr("id AS t", "id AS x", "float(id) AS v")
+    with pytest.raises(InvalidInputError, match="3 are outside of the array by 't'"):
+        write_dataframe(rows, session, "empty", dims=["t", "x"], value="v")
+
+
+def test_other_columns_may_have_the_names_that_are_used_inside(spark: SparkSession, repo: ars.Repository) -> None:
+    session = repo.writable_session("main")
+    zarr.create_array(session.store, name="line", shape=(8,), chunks=(2,), dtype="i8")
+    rows = spark.range(8).selectExpr("id AS t", "id AS position", "id AS Position0", "id AS position_", "id AS v")
+    frame = repartition_by_chunk(rows, session, "line", dims=["t"], tasks=2)
+    assert frame.columns == rows.columns
+    assert sorted(row.t for row in frame.collect()) == list(range(8))
 
 
 def test_what_can_be_known_before_a_task_starts_is_refused_then(spark: SparkSession, repo: ars.Repository) -> None:

@@ -16,7 +16,6 @@ from arraystore.spark.cluster import slots
 from arraystore.spark.running import map_in_arrow, run_action
 from arraystore.spark.writing.columns import quoted
 from arraystore.spark.writing.grid import Owners
-from arraystore.spark.writing.packing import PACKED, Pack
 from arraystore.spark.writing.planning import Coords, Dims, plan_axes
 from arraystore.spark.writing.problems import EXAMPLES
 from arraystore.spark.writing.write_plan import WritePlan
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-__all__ = ["located", "lost_rows", "packed", "repartition_by_chunk", "shuffled", "task_count"]
+__all__ = ["located", "lost_rows", "repartition_by_chunk", "shuffled", "task_count"]
 
 POSITION = "position"
 
@@ -88,8 +87,9 @@ def task_count(df: DataFrame, plan: WritePlan, tasks: int | None) -> int:
 
 
 def _free_name(df: DataFrame) -> str:
+    """Return a name that no column begins with, in any case: numbers are put behind it."""
     name = POSITION
-    while name.lower() in {column.lower() for column in df.columns}:
+    while any(column.lower().startswith(name) for column in df.columns):
         name += "_"
     return name
 
@@ -107,15 +107,6 @@ def shuffled(df: DataFrame, plan: WritePlan, tasks: int, *, sort: bool) -> DataF
     """Return rows as ``position`` and values, with all rows of a chunk in one of `tasks` partitions."""
     frame = _by_owner(located(df, plan), Owners.of(plan.grid, tasks, plan.cell_bytes), POSITION)
     return frame.sortWithinPartitions(POSITION) if sort else frame
-
-
-def packed(df: DataFrame, plan: WritePlan, tasks: int) -> DataFrame:
-    """Return packed rows, with all rows of a chunk in one of `tasks` partitions; see `Pack`."""
-    df, plan = _plainly_named(df, plan)
-    frame = map_in_arrow(df, Pack(plan, Owners.of(plan.grid, tasks, plan.cell_bytes)), PACKED)
-    if hasattr(frame, "repartitionById"):
-        return frame.repartitionById(tasks, "owner")
-    return frame.repartition(tasks, "owner")
 
 
 def _plainly_named(df: DataFrame, plan: WritePlan) -> tuple[DataFrame, WritePlan]:

@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial as partial_function
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from arraystore.errors import InvalidInputError
 from arraystore.session import Session
@@ -18,7 +18,7 @@ from arraystore.spark.writing.columns import quoted
 from arraystore.spark.writing.growth import AppendLabels, find_growth, grown
 from arraystore.spark.writing.planning import Coords, Dims, OnDuplicate, Partial, plan_write
 from arraystore.spark.writing.problems import problems_in
-from arraystore.spark.writing.repartition import lost_rows, packed, shuffled, task_count
+from arraystore.spark.writing.repartition import lost_rows, shuffled, task_count
 from arraystore.spark.writing.targets import find_targets
 from arraystore.spark.writing.write_plan import OnNull, WritePlan
 
@@ -43,7 +43,7 @@ def write_dataframe(
     on_null: OnNull = "error",
     append_dim: str | None = None,
     append_labels: AppendLabels | None = None,
-    shuffle: bool | Literal["rows"] = True,
+    shuffle: bool = True,
     sort: bool | None = None,
     tasks: int | None = None,
     progress: Progress | None = None,
@@ -93,9 +93,7 @@ def write_dataframe(
         Labels that there may be in the rows, or with ``coords="index"`` the new length; saves a pass over `df`.
     shuffle
         Whether rows are brought to the task that owns their chunk.  If not, they must be there already
-        (`repartition_by_chunk`), or the merge fails.  Rows are packed for that by a Python task for each partition of
-        `df`, which is fast unless these are tiny; ``"rows"`` lets Spark shuffle them one by one, as it does where they
-        are sorted.
+        (`repartition_by_chunk`), or the merge fails.
     sort
         Whether tasks get their rows in order.  By default only if the chunks of a task do not fit into its memory
         (64 MiB) together.
@@ -163,7 +161,7 @@ def _taking(df: DataFrame, session: Session, plan: WritePlan) -> Callable[[list[
 
 
 def _arranged(
-    df: DataFrame, plan: WritePlan, tasks: int, *, shuffle: bool | Literal["rows"], sort: bool | None
+    df: DataFrame, plan: WritePlan, tasks: int, *, shuffle: bool, sort: bool | None
 ) -> tuple[DataFrame, WritePlan]:
     """Return the rows as tasks get them, and the plan for such rows."""
     if not shuffle:
@@ -173,9 +171,7 @@ def _arranged(
         return df.selectExpr(*map(quoted, columns)), plan
     if sort is None:
         sort = not plan.fits(-(-plan.grid.chunks // tasks))
-    if sort or shuffle == "rows":
-        return shuffled(df, plan, tasks, sort=sort), plan.of_positions(ordered=sort)
-    return packed(df, plan, tasks), plan.of_positions(ordered=False, packed=True)
+    return shuffled(df, plan, tasks, sort=sort), plan.of_positions(ordered=sort)
 
 
 def _report(plan: WritePlan, outcomes: Sequence[Outcome], seconds: float) -> WriteReport:

@@ -5,7 +5,7 @@ A plan is made from the types alone, needs no Spark session, and pickles small: 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -60,8 +60,6 @@ class WritePlan:
         What is done with values that are NULL.
     located
         Whether batches hold positions: a column ``position``, then the values.
-    packed
-        Whether batches hold packed rows: a column ``owner``, then one with rows that are located.
     """
 
     arrays: tuple[str, ...]
@@ -72,7 +70,6 @@ class WritePlan:
     policy: Policy
     on_null: OnNull = "error"
     located: bool = False
-    packed: bool = False
 
     @property
     def what(self) -> str:
@@ -89,9 +86,9 @@ class WritePlan:
         """Whether Spark can compute positions by itself."""
         return all(axis.in_spark for axis in self.axes)
 
-    def of_positions(self, *, ordered: bool, packed: bool = False) -> WritePlan:
+    def of_positions(self, *, ordered: bool) -> WritePlan:
         """Return the plan for rows that hold positions."""
-        return replace(self, located=True, packed=packed, policy=replace(self.policy, ordered=ordered))
+        return replace(self, located=True, policy=replace(self.policy, ordered=ordered))
 
     def fits(self, chunks: int) -> bool:
         """Whether a task can hold so many chunks open at a time."""
@@ -161,7 +158,7 @@ class _Task:
         self._scatter = Scatter(plan.grid, dtypes, plan.fills, chunks, plan.policy, self._refuse_duplicates)
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Mapping[str, Any]:
-        for batch in unpacked(batches) if self._plan.packed else batches:
+        for batch in batches:
             if batch.num_rows:
                 self._rows += batch.num_rows
                 self._take(batch)
@@ -233,16 +230,6 @@ class _Task:
             # Rows that were located by Spark have lost what they said; the driver looks at some of them again.
             texts = iter(()) if self._plan.located else (self._plan.place_of(batch, int(row)) for row in these)
             self._refuse(cause, axis.column, len(these), texts)
-
-
-def unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Return the rows that `packing.Pack` has packed."""
-    import pyarrow as pa
-
-    for batch in batches:
-        for packed in batch.column(1):
-            with pa.ipc.open_stream(packed.as_buffer()) as reader:
-                yield from reader
 
 
 def _arrow(rows: npt.NDArray[Any]) -> pa.Array:
