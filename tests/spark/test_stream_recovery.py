@@ -20,6 +20,7 @@ from arraystore import (
     RebaseFailedError,
     Repository,
     Session,
+    SessionStateError,
     StorageError,
     StreamRestartedError,
     in_memory_storage,
@@ -109,6 +110,18 @@ def test_a_write_that_fails_leaves_nothing_and_can_come_again(repo: Repository) 
     assert repo.lookup_branch("main") == before
     exactly_once(repo, "s", 0, adding(0))
     assert values(repo)[0] == 1
+
+
+def test_a_write_that_commits_by_itself_is_an_error_and_does_not_pass_for_a_batch_that_was_there(
+    repo: Repository,
+) -> None:
+    def committing(session: Session) -> None:
+        adding(0)(session)
+        session.commit("by itself")
+
+    with pytest.raises(SessionStateError, match="written again"):
+        exactly_once(repo, "s", 0, committing)
+    assert batches(repo) == []
 
 
 def test_a_crash_after_the_commit_does_not_write_the_batch_again(repo: Repository) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from arraystore.commit.solvers import ConflictDetector, ConflictSolver, check_solver
-from arraystore.errors import ConflictError, SessionExpiredError, StorageError
+from arraystore.errors import ConflictError, SessionExpiredError, SessionStateError, StorageError
 from arraystore.repository import Repository
 from arraystore.session import Session
 from arraystore.spark.snapshots import open_repository
@@ -89,6 +89,12 @@ class Committing:
             if batch.is_written(session):
                 return None
             result = write(session)
+            if session.read_only:
+                raise SessionStateError(
+                    f"what writes batch {batch.number} of stream {batch.stream!r} has committed the session by itself: "
+                    "that this batch is in the history is noted nowhere, and it would be written again. Leave the "
+                    "commit out"
+                )
             if not session.has_uncommitted_changes:
                 return None  # nothing to repeat, so nothing to write down
             batch.note(session)
@@ -172,6 +178,8 @@ def exactly_once(
         If the stream begins anew under its old id.
     RebaseFailedError
         If others keep changing what the batch changes.
+    SessionStateError
+        If `write` has committed the session.
     """
     committing = Committing(branch, message, metadata or {}, rebase_with or ConflictDetector(), on_commit)
     return committing.carry_out(open_repository(repo), Batch(stream_id, batch_id, run, restarted), write)
