@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import zarr
 from pyspark.sql import types as st
+from zarr.storage import MemoryStore
 
 from arraystore.errors import InvalidInputError
-from arraystore.spark.writing.axes import Axis, index_axis, label_axis
+from arraystore.spark.writing.axes import Axis, index_axis, label_axis, read_coordinate
 from arraystore.spark.writing.columns import ValueColumn, value_column
 from arraystore.spark.writing.grid import MISSING, NOWHERE
 
@@ -200,6 +202,31 @@ def test_labels_that_have_nothing_to_do_with_the_coordinate_are_refused(
 ) -> None:
     with pytest.raises(InvalidInputError, match=text):
         axis(kind, values, attrs)
+
+
+@pytest.mark.parametrize("packing", [{"scale_factor": 0.1}, {"add_offset": 5}, {"_Unsigned": "true"}])
+def test_labels_are_not_looked_up_among_packed_numbers(packing: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError, match="'g/lat' is packed"):
+        read_coordinate(coordinate(packing), "g", "lat", 3)
+
+
+def test_a_scale_that_changes_nothing_is_none() -> None:
+    values, attrs = read_coordinate(coordinate({"scale_factor": 1.0, "add_offset": 0}), "g", "lat", 3)
+    assert values.tolist() == [0, 1, 2]
+    assert attrs["scale_factor"] == 1
+
+
+def coordinate(attrs: dict[str, Any]) -> Any:
+    store = MemoryStore()
+    array = zarr.create_array(store, name="g/lat", shape=(3,), dtype="i2")
+    array[:] = [0, 1, 2]
+    array.attrs.update(attrs)
+    return store
+
+
+def test_instants_are_not_written_as_packed_numbers() -> None:
+    with pytest.raises(InvalidInputError, match="packed numbers"):
+        column(st.TimestampType(), "i4", {"units": "days since 2001-01-01", "scale_factor": 2.0})
 
 
 def test_a_decimal_is_no_index() -> None:

@@ -13,7 +13,7 @@ import zarr
 
 from arraystore.errors import InvalidInputError
 from arraystore.spark.clock import clock_of, microseconds_from_datetimes
-from arraystore.spark.writing.columns import INTEGERS, TIMES, column_kind, microseconds, quoted, raw
+from arraystore.spark.writing.columns import INTEGERS, TIMES, column_kind, is_packed, microseconds, quoted, raw
 from arraystore.spark.writing.grid import MISSING, NOWHERE, Int64s
 from arraystore.spark.writing.labels import Labels
 
@@ -142,7 +142,7 @@ def read_coordinate(store: Any, group: str, dimension: str, size: int) -> tuple[
     Raises
     ------
     InvalidInputError
-        If there is no coordinate of this name and size.
+        If there is no coordinate of this name and size, or its numbers stand for others.
     """
     path = f"{group}/{dimension}".strip("/")
     try:
@@ -155,7 +155,13 @@ def read_coordinate(store: Any, group: str, dimension: str, size: int) -> tuple[
         raise InvalidInputError(
             f"coordinate {path!r} has shape {array.shape}, and the dimension {dimension!r} is {size} long"
         )
-    return np.asarray(array[:]), dict(array.attrs)
+    attrs = dict(array.attrs)
+    if is_packed(attrs):
+        raise InvalidInputError(
+            f"coordinate {path!r} is packed (scale_factor, add_offset or _Unsigned): what it holds are not its labels; "
+            "use coords='index' for this dimension, or write the coordinate as it is meant"
+        )
+    return np.asarray(array[:]), attrs
 
 
 def label_axis(

@@ -20,7 +20,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["INTEGERS", "TIMES", "Read", "ValueColumn", "column_kind", "microseconds", "quoted", "raw", "value_column"]
+__all__ = [
+    "INTEGERS",
+    "TIMES",
+    "Read",
+    "ValueColumn",
+    "column_kind",
+    "is_packed",
+    "microseconds",
+    "quoted",
+    "raw",
+    "value_column",
+]
 
 Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
@@ -206,6 +217,11 @@ def value_column(
         clock = clock_of(what, attrs) if dtype.kind in "iuf" else None
         if clock is None and dtype.kind != "M":
             raise refused
+        if clock is not None and is_packed(attrs):
+            raise InvalidInputError(
+                f"{what} counts time in packed numbers (scale_factor, add_offset or _Unsigned), which are not written "
+                "from instants: pack them yourself, in a column of numbers"
+            )
         return ValueColumn(column, kind, dtype, clock)
     if kind in _NUMBERS:
         given = np.dtype(_NUMBERS[kind])
@@ -218,6 +234,15 @@ def value_column(
     if not fits:
         raise refused
     return ValueColumn(column, kind, dtype)
+
+
+def is_packed(attrs: Mapping[str, Any]) -> bool:
+    """Whether the numbers of an array stand for others, by the conventions of CF."""
+    return (
+        attrs.get("scale_factor", 1) != 1
+        or attrs.get("add_offset", 0) != 0
+        or str(attrs.get("_Unsigned", "")).lower() in {"true", "false"}
+    )
 
 
 def _remedy(kind: str, dtype: np.dtype[Any]) -> str:
