@@ -100,3 +100,8 @@ def test_small_chunks_have_the_owner_of_their_neighbours_and_large_ones_have_the
     assert small.run == 100
     large = Owners.of(Grid((1000, 1000), (100, 1000)), 2, 16)
     assert large.run == 1
+
+
+def test_rows_for_an_array_without_cells_have_some_owner() -> None:
+    owners = Owners.of(Grid((0, 4), (2, 4)), 2, 4)
+    assert owners.owner(np.zeros(3, np.int64)).tolist() == [0, 0, 0]

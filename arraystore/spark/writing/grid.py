@@ -203,6 +203,8 @@ class Owners:
 
     def owner(self, chunks: Int64s) -> Int64s:
         """Return the numbers of the tasks that own chunks."""
+        if not self.grid.chunks:  # only flawed rows are in an array without cells
+            return np.zeros(len(chunks), np.int64)
         coords = np.unravel_index(chunks, self.grid.counts)
         total = np.zeros(len(chunks), np.int64)
         for axis, (coord, weight) in enumerate(zip(coords, self.weights, strict=True)):
