@@ -167,6 +167,7 @@ def test_a_load_of_changes_is_one_that_says_so():
         ({"array": "t", "coords": "labels"}, "must be one of index, label, none"),
         ({"array": "t", "tasks": "0"}, "a whole number from 1"),
         ({"array": "t", "tasks": "-1"}, "a whole number from 1"),
+        ({"array": "t", "tasks": "9" * 5000}, "a whole number from 1"),
         ({"arrays": "[1]"}, "must be names"),
         ({"arrays": '{"u": 1}'}, "must be names"),
         ({"array": '{"u": "v"}'}, "must be names"),
@@ -218,6 +219,15 @@ def test_secrets_are_refused_and_never_repeated(name: str):
 
     assert "looks like a credential" in told
     assert "hunter2" not in told
+
+
+@pytest.mark.parametrize("name", ["sig", "X-Amz-Signature", "x-goog-credential", "token"])
+def test_signed_urls_are_refused_and_never_repeated(name: str):
+    told = refusal(lambda: given_options({"path": f"https://host/repo?sv=1&{name}=hunter2-top-secret", "array": "t"}))
+    assert f"{name!r} in its query, which looks like a credential" in told
+    assert "hunter2" not in told
+    given_options({"path": "s3://bucket/repo?region=eu-north-1&anonymous=true", "array": "t"})
+    given_options({"path": "/what?token=1", "array": "t"})
 
 
 def test_options_of_the_storage_reach_it_with_their_types():

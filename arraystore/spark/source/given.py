@@ -14,10 +14,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from urllib.parse import parse_qsl
 
 from arraystore.errors import InvalidInputError
 
-__all__ = ["CHANGES", "READ", "STREAM", "WRITE", "Given", "check_names", "check_use", "flag_of", "is_for_writing"]
+__all__ = [
+    "CHANGES",
+    "READ",
+    "STREAM",
+    "WRITE",
+    "Given",
+    "check_names",
+    "check_url",
+    "check_use",
+    "flag_of",
+    "is_for_writing",
+]
 
 READ, WRITE, STREAM, CHANGES = "reading", "writing", "writing a stream", "reading changes"
 
@@ -71,6 +83,9 @@ _KNOWN: Mapping[str, frozenset[str]] = {
 _OF_SPARK = frozenset({"checkpointlocation", "queryname"})
 """What Spark adds on its own account."""
 
+_DIGITS = 18
+"""That a count has at most; Python refuses to read thousands of them."""
+
 _STORAGE = "storage."
 _ELSEWHERE = {
     "append_dim": "the data source cannot let arrays grow: resize them first, or use arraystore.spark.write_dataframe",
@@ -80,6 +95,9 @@ _ELSEWHERE = {
 _SECRET = re.compile(
     r"secret|passw|token|credential|signature|private|access_?key|account_?key|api_?key|key_?id|\bkey$|\bsas|authori|header"
 )
+_SIGNED = re.compile(rf"{_SECRET.pattern}|^sig$|^x-(amz|goog)-")
+"""Names in the queries of signed URLs."""
+
 _HOW_TO_GIVE_SECRETS = (
     "options are shown in plans, logs and Spark's web interface, so credentials are not taken from there: let each "
     "process find its own, in its environment (spark.executorEnv.* or the cluster's secrets) or by the role of its "
@@ -130,7 +148,7 @@ class Given:
         text = self.text(name)
         if text is None:
             return None
-        if not text.isascii() or not text.isdigit() or not int(text):
+        if not text.isascii() or not text.isdigit() or len(text) > _DIGITS or not int(text):
             raise _wrong(name, text, "a whole number from 1")
         return int(text)
 
@@ -237,6 +255,23 @@ def check_names(options: Mapping[str, str]) -> Given:
         else:
             texts[proper] = value
     return Given(texts, storage, any(name.lower() in _OF_SPARK for name in options))
+
+
+def check_url(url: str) -> None:
+    """Check that a URL is not signed: storages check what else may be in one.
+
+    Raises
+    ------
+    InvalidInputError
+        If its query has a secret in it; the message never shows it.
+    """
+    query = url.partition("?")[2] if "://" in url else ""
+    for name, _ in parse_qsl(query, keep_blank_values=True):
+        if _SIGNED.search(name.lower()):
+            raise InvalidInputError(
+                f"the URL in option 'path' has {name!r} in its query, which looks like a credential: "
+                f"{_HOW_TO_GIVE_SECRETS}"
+            )
 
 
 def check_use(given: Given, use: str) -> None:

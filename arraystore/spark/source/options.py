@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from arraystore.errors import ArrayStoreError, InvalidInputError
 from arraystore.spark.errors import marked
-from arraystore.spark.source.given import CHANGES, READ, STREAM, WRITE, Given, check_names, check_use, flag_of
+from arraystore.spark.source.given import (
+    CHANGES,
+    READ,
+    STREAM,
+    WRITE,
+    Given,
+    check_names,
+    check_url,
+    check_use,
+    flag_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -301,6 +311,7 @@ def _place(given: Given) -> Place:
             ".load('s3://bucket/prefix'); tables of Spark's catalog lose it, so use a temporary view or a DataFrame in "
             "place of CREATE TABLE"
         )
+    check_url(url)
     if url.startswith("memory:"):
         raise InvalidInputError(
             "a repository in memory cannot be reached by other processes: use a directory or a bucket"
