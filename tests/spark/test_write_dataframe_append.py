@@ -176,3 +176,28 @@ def test_an_end_within_a_chunk_keeps_what_is_there(spark: SparkSession, repo: ar
     found = zarr.open_array(repo.readonly_session("main").store, path="long/v", mode="r")[...]
     assert np.asarray(found).tolist() == [7, 8, 9, *range(-3, -10, -1)]
     assert report.chunks == 3
+
+
+NEW_DAYS = [EPOCH + timedelta(days=day) for day in (2, 3)]
+
+
+@pytest.mark.parametrize("unit", ["D", "s", "us", "ns"])
+def test_labels_that_will_be_appended_may_be_instants_of_any_unit(
+    spark: SparkSession, repo: ars.Repository, unit: str
+) -> None:
+    session = repo.writable_session("main")
+    labels = np.array([day.replace(tzinfo=None) for day in NEW_DAYS], f"M8[{unit}]")
+    write_dataframe(days(spark, 2), session, **OPTIONS, append_labels=labels)
+    session.commit("a day, and room for one more")
+    assert read(repo, "time").tolist() == [0, 1, 2, 3]
+    assert np.array_equal(read(repo, "rain")[2], expected(2)[0])
+
+
+@pytest.mark.parametrize("labels", [[2, 3], np.array(["2000-01-03T00:00:00.000000001"], "M8[ns]")], ids=["days", "ns"])
+def test_numbers_do_not_pass_for_instants_that_will_be_appended(
+    spark: SparkSession, repo: ars.Repository, labels: Any
+) -> None:
+    session = repo.writable_session("main")
+    with pytest.raises(InvalidInputError, match="is a number"):
+        write_dataframe(days(spark, 2), session, **OPTIONS, append_labels=labels)
+    assert not session.has_uncommitted_changes

@@ -137,23 +137,39 @@ def _length(df: DataFrame, column: str, dimension: str, given: AppendLabels | No
 
 def _labels(df: DataFrame, axis: Axis, given: AppendLabels | None) -> pa.Array:
     """Return the distinct labels of rows, as Arrow has them."""
-    import pyarrow as pa
-
     frame = df.selectExpr(quoted(axis.column))
     if given is None:
         found = _looked_through(frame.distinct(), f"find new labels in {axis.column}").column(0).combine_chunks()
     elif isinstance(given, int | np.integer):
         raise InvalidInputError("append_labels with coords='label' are labels, not a length")
     else:
-        labels = [label.item() if isinstance(label, np.generic) else label for label in given]
         wanted = frame.limit(0).toArrow().schema.field(0).type
-        try:
-            found = pa.array(labels).cast(wanted)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-            raise InvalidInputError(
-                f"append_labels cannot be compared with column {axis.column!r}: {error}; give values of type {wanted}"
-            ) from error
+        found = _given_labels(axis, given, wanted)
     return found.drop_null().unique()
+
+
+def _given_labels(axis: Axis, given: Sequence[Any] | Array, wanted: pa.DataType) -> pa.Array:
+    """Return labels that were given in the type of the column that they are compared with."""
+    import pyarrow as pa
+
+    labels = [_plain(label) for label in given]
+    try:
+        found = pa.array(labels)
+        if axis.kind in TIMES and pa.types.is_integer(found.type):  # would pass for microseconds since 1970
+            raise pa.ArrowTypeError(f"{labels[0]!r} is a number")
+        return found.cast(wanted)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise InvalidInputError(
+            f"append_labels cannot be compared with column {axis.column!r}: {error}; give values of type {wanted}"
+        ) from error
+
+
+def _plain(label: Any) -> Any:
+    """Return a label as Python has it; what Python cannot tell of an instant is refused as a number is."""
+    if isinstance(label, np.datetime64):
+        told = label.astype("M8[us]")
+        return told.item() if told == label or np.isnat(label) else label.item()
+    return label.item() if isinstance(label, np.generic) else label
 
 
 def _looked_through(frame: DataFrame, description: str) -> pa.Table:
