@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 import zarr
@@ -145,7 +146,10 @@ def test_values_cannot_be_written_to(spark: SparkSession, repo: Repository) -> N
     [
         ({"a": ["x"]}, "chunk at .0, 0, 0. does not fit the schema"),
         ({"b": [1]}, r"columns \['b'\].*\['a'\]"),
+        ({"a": [1.5]}, "does not fit the schema: .*truncated"),
+        ({"a": [2**70]}, "does not fit the schema"),
         (3, "returned int"),
+        (pd.DataFrame({"a": [1]}), r"returned an iterable of str: .*Table.from_pandas"),
     ],
 )
 def test_what_does_not_fit_the_schema_is_refused_with_the_chunk(repo: Repository, returned: Any, message: str) -> None:
@@ -164,3 +168,36 @@ def test_arguments_are_checked_before_anything_runs(spark: SparkSession, repo: R
         asp.map_chunks(spark, repo, "v", summary, "a int", isel={"z": 0})
     nothing = asp.map_chunks(spark, repo, "v", summary, "a int", isel={"t": []})
     assert (nothing.columns, nothing.collect()) == (["a"], [])
+
+
+@pytest.mark.parametrize(
+    ("returned", "kind", "told"),
+    [
+        ([1.0, None, 3], pa.int32(), [1, None, 3]),
+        ([[1.0, 2.0], None], pa.list_(pa.int64()), [[1, 2], None]),
+        ([2**63 - 1], pa.int64(), [2**63 - 1]),
+        ([None], pa.int64(), [None]),
+    ],
+)
+def test_numbers_that_are_whole_become_whole_numbers(repo: Repository, returned: Any, kind: Any, told: Any) -> None:
+    plan = plan_frame(
+        repo.readonly_session("main"), "v", isel={"t": 0, "y": 0, "x": 0}, coords="label", name_dims=False
+    )
+    mapper = ChunkMapper(plan, 1, lambda _: {"a": returned}, pa.schema([("a", kind)]))
+    (found,) = mapper(iter([pa.RecordBatch.from_pydict({"id": [0]})]))
+    assert found.column("a").to_pylist() == told
+
+
+def test_an_array_without_dimensions_is_one_chunk(tmp_path: Path) -> None:
+    session = Repository.create(local_filesystem_storage(tmp_path / "repo")).writable_session("main")
+    zarr.create_array(session.store, name="v", shape=(), dtype="f4", attributes={"_FillValue": 7.0})[...] = 3
+    plan = plan_frame(session, "v", coords="label", decode=True, name_dims=False)
+
+    def value(chunk: Chunk) -> dict[str, Any]:
+        assert (chunk.shape, chunk.index, chunk.slices) == ((), (), ())
+        return {"a": chunk.arrays["v"]}
+
+    (found,) = ChunkMapper(plan, 1, value, pa.schema([("a", pa.float32())]))(
+        iter([pa.RecordBatch.from_pydict({"id": [0]})])
+    )
+    assert found.column("a").to_pylist() == [3.0]

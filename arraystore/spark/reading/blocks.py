@@ -55,9 +55,10 @@ class Block:
         """Yield each chunk as a block of its own; values are views."""
         for place in product(*(range(first, stop) for first, stop in self.box.tolist())):
             bounds = tuple(axis.within(at, at + 1) for axis, at in zip(plan.axes, place, strict=True))
-            inside = tuple(
+            inside: tuple[Any, ...] = tuple(
                 slice(start - own, stop - own) for (start, stop), (own, _) in zip(bounds, self.bounds, strict=True)
             )
+            inside = (*inside, ...)  # without it, the only value of an array without dimensions would be no array
             columns = tuple(
                 (values[inside], None if missing is None else missing[inside]) for values, missing in self.columns
             )

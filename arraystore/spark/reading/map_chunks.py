@@ -220,6 +220,7 @@ class ChunkMapper:
             for part in block.chunks(self.plan):
                 chunk = chunk_of(self.plan, part)
                 for columns in _each(self.fn(chunk)):
+                    _check_columns(columns)
                     yield from self._batches(columns, chunk)
 
     def _batches(self, columns: Columns, chunk: Chunk) -> Iterator[pa.RecordBatch]:
@@ -227,7 +228,7 @@ class ChunkMapper:
             batch = self._batch(columns) if isinstance(columns, Mapping) else columns
             table = batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
             yield from table.select(self.schema.names).cast(self.schema).to_batches()
-        except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
+        except (pa.ArrowException, KeyError, OverflowError, TypeError, ValueError) as error:
             raise InvalidInputError(
                 f"what the function returned for the chunk at {chunk.index} does not fit the schema: {error}"
             ) from error
@@ -253,7 +254,18 @@ def _column(values: Any, kind: pa.DataType) -> pa.Array:
         values = values.tolist()
     several = isinstance(values, Iterable) and not isinstance(values, str | bytes | np.generic)
     items: list[Any] = list(values) if several else [values]
-    return pa.array([item.item() if isinstance(item, np.generic) else item for item in items], kind)
+    plain = [item.item() if isinstance(item, np.generic) else item for item in items]
+    if pa.types.is_integer(_leaf(kind)):
+        found = pa.array(plain)
+        if pa.types.is_floating(_leaf(found.type)):
+            return found.cast(kind)  # which refuses what is not whole, where making an array of it cuts it off
+    return pa.array(plain, kind)
+
+
+def _leaf(kind: pa.DataType) -> pa.DataType:
+    while isinstance(kind, pa.ListType):
+        kind = kind.value_type
+    return kind
 
 
 def _each(returned: Columns | Iterable[Columns] | None) -> Iterable[Columns]:
@@ -263,7 +275,16 @@ def _each(returned: Columns | Iterable[Columns] | None) -> Iterable[Columns]:
         return (returned,)
     if isinstance(returned, Iterable) and not isinstance(returned, str | bytes | np.ndarray):
         return returned
-    raise InvalidInputError(
-        f"the function returned {type(returned).__name__}: a mapping of columns, a pyarrow Table or RecordBatch, an "
-        "iterable of those, or None is expected"
+    raise _not_columns(type(returned).__name__)
+
+
+def _check_columns(columns: object) -> None:
+    if not isinstance(columns, pa.Table | pa.RecordBatch | Mapping):
+        raise _not_columns(f"an iterable of {type(columns).__name__}")
+
+
+def _not_columns(what: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"the function returned {what}: a mapping of columns, a pyarrow Table or RecordBatch, an iterable of those, or "
+        "None is expected (of a DataFrame of pandas: pyarrow.Table.from_pandas)"
     )
