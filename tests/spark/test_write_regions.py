@@ -271,7 +271,7 @@ FAILURES = [
     ("text", "ValueError: "),
     ("masked", "values for 'a' are masked in 35 places: fill them"),
     ("objects", "TypeError: "),
-    ("none", "TypeError: "),
+    ("none", "the function returned None where values for 'a' are expected"),
 ]
 
 
@@ -336,6 +336,15 @@ def test_errors_of_the_store_are_not_taken_for_errors_of_the_function(repo: Repo
 
     with pytest.raises(SessionStateError, match=r"^no more$"):
         by_one_task(repo.writable_session("main"), ["a"], ..., function, single=True)
+
+
+def test_a_function_that_returns_nothing_does_not_fill_an_array_of_floats_with_nan(
+    spark: SparkSession, repo: Repository
+):
+    session = repo.writable_session("main")
+    zarr.create_array(session.store, name="floats", shape=(4,), chunks=(2,), dtype="f4")
+    with pytest.raises(TaskFailedError, match="returned None where values for 'floats' are expected"):
+        write_regions(session, "floats", None, lambda _: None)
 
 
 def test_a_mask_that_hides_nothing_is_no_obstacle(spark: SparkSession, repo: Repository):

@@ -311,7 +311,9 @@ class _RegionWork:
 
 
 def _unmasked(target: _Target, values: Any) -> Any:
-    """Return values as an array; what lies below a mask is none of them."""
+    """Return values as an array; what lies below a mask is none of them, and nothing would be stored as NaN."""
+    if values is None:
+        raise RegionWriteError(f"the function returned None where values for {target.path!r} are expected")
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise RegionWriteError(
             f"values for {target.path!r} are masked in {np.ma.count_masked(values)} places: fill them, with the fill "
