@@ -139,6 +139,23 @@ def test_rows_that_repeat_the_same_are_accepted_and_others_are_not(case: Case, s
         assert refused == positions[:1].tolist()
 
 
+@pytest.mark.parametrize("fill", [True, False])
+@pytest.mark.parametrize("slots", [1, 2])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_row_without_a_value_does_not_differ_from_one_for_the_same_cell(first: bool, slots: int, fill: bool) -> None:
+    grid = Grid((4,), (2,))
+    memory = Memory(grid, [np.full(4, 7.0)])
+    refused: list[int] = []
+    policy = Policy(fill=fill, same=True, budget=slots * grid.cells * (8 + 2))
+    scatter = Scatter(grid, [np.dtype("f8")], [-1.0], memory, policy, lambda p: refused.extend(p.tolist()))
+    for cell, value, absent in [(0, 5.0, first), (2, 6.0, False), (0, 5.0, not first)]:
+        scatter.add(np.array([cell], np.int64), [np.array([value])], [np.array([absent])])
+    scatter.finish()
+    rest = -1.0 if fill else 7.0
+    assert refused == []
+    assert memory.arrays[0].tolist() == [5.0, rest, 6.0, rest]
+
+
 def test_whole_chunks_are_not_read() -> None:
     grid = Grid((4, 6), (2, 3))
     memory = Memory(grid, [np.zeros((4, 6), "i4")])

@@ -108,6 +108,7 @@ class Scatter:
         self._tick = 0
         self._directory = _Directory(grid.chunks)
         self._closed: dict[int, Array | None] = {}
+        self._passed: dict[tuple[int, int], Array] = {}  # cells that were skipped, by array and closed chunk
 
     def add(self, positions: Int64s, values: Sequence[Array], absent: Sequence[Mask | None]) -> None:
         """Put the values of rows where they belong.
@@ -225,6 +226,9 @@ class Scatter:
             return
         bits = self._closed[number]
         self._marks[place] = 1 if bits is None else np.unpackbits(bits, count=self.grid.cells)
+        for array, skipped in enumerate(self._skipped):
+            if skipped is not None and (passed := self._passed.get((array, number))) is not None:
+                skipped[place] = np.unpackbits(passed, count=self.grid.cells)
         for array in range(len(self._slabs)):
             if not self.dry:
                 self._block(array, slot)[...] = self._chunks.read(array, number)
@@ -256,8 +260,16 @@ class Scatter:
         if not self._policy.ordered:
             marks = self._marks[self._place(slot)]
             self._closed[number] = None if whole and taken.size == self.grid.cells else np.packbits(marks != 0)
+            self._note_skipped(number, slot)
         self._directory.remove(number)
         self._open[slot] = -1
+
+    def _note_skipped(self, number: int, slot: int) -> None:
+        """Keep in mind which cells of a chunk still have no value, so that one may come."""
+        for array, skipped in enumerate(self._skipped):
+            self._passed.pop((array, number), None)
+            if skipped is not None and skipped[self._place(slot)].any():
+                self._passed[array, number] = np.packbits(skipped[self._place(slot)])
 
     def _write(self, array: int, slot: int, taken: Mask | None) -> None:
         number, block = int(self._open[slot]), self._block(array, slot)
