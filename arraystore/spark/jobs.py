@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 import numpy as np
 
-from arraystore.errors import FormatError, InvalidInputError, MergeConflictError
+from arraystore.errors import FormatError, MergeConflictError
 from arraystore.fork_session import ForkSession
 from arraystore.session import Session
 from arraystore.spark.deliveries import MOST_INLINE, deliver, receive
@@ -25,6 +25,7 @@ from arraystore.spark.errors import marked
 from arraystore.spark.pipeline import quick_pipeline
 from arraystore.spark.report import Progress
 from arraystore.spark.running import map_in_arrow, run_action
+from arraystore.spark.snapshots import check_reachable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,7 +48,6 @@ def _outcome_schema() -> StructType:
 
 
 _REPORT = "report of a task"
-_IN_MEMORY = "memory:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +90,7 @@ def ticket_of(session: Session) -> bytes:
 def pickled(session: Session, fork: ForkSession) -> bytes:
     """Return a fork as it travels, see `ticket_of`; it is given up where it cannot, so that no commit warns of it."""
     try:
-        location = session.context.storage.location
-        if location.startswith(_IN_MEMORY):
-            raise InvalidInputError(
-                f"{location} is memory of this process, which workers of Spark cannot reach: use "
-                "local_filesystem_storage, or an object store"
-            )
+        check_reachable(session.context)
         return pickle.dumps(fork, pickle.HIGHEST_PROTOCOL)
     except BaseException:
         session.abandon(fork)

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import os
+import pickle
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from arraystore.errors import InvalidInputError, RefNotFoundError, SnapshotExpiredError, SnapshotNotFoundError
+from arraystore.errors import (
+    InvalidInputError,
+    RefNotFoundError,
+    SnapshotExpiredError,
+    SnapshotNotFoundError,
+)
 from arraystore.repository import Repository
 from arraystore.session import Session
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
+    from arraystore.context import Context
+
     Source: TypeAlias = Repository | Session | str | os.PathLike[str]
 
-__all__ = ["open_repository", "pinned_session"]
+__all__ = ["check_reachable", "open_repository", "pinned_session"]
+
+_IN_MEMORY = "memory:"
 
 
 def open_repository(place: Repository | str | os.PathLike[str]) -> Repository:
@@ -33,6 +44,27 @@ def open_repository(place: Repository | str | os.PathLike[str]) -> Repository:
     from arraystore.storage import storage_from_url
 
     return Repository.open(storage_from_url(place))
+
+
+def check_reachable(context: Context) -> None:
+    """Check that processes of Spark can open a repository for themselves, before one of them fails to.
+
+    Raises
+    ------
+    InvalidInputError
+        If its storage is the memory of this process.
+    StorageError
+        If its storage holds credentials that are not to be pickled.
+    """
+    location = context.storage.location
+    if location.startswith(_IN_MEMORY):
+        raise InvalidInputError(
+            f"{location} is memory of this process, which workers of Spark cannot reach: use "
+            "local_filesystem_storage, or an object store"
+        )
+    # Spark also pickles what pickle cannot, functions above all.
+    with suppress(pickle.PicklingError, AttributeError, TypeError):
+        pickle.dumps(context.storage)
 
 
 def pinned_session(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +17,12 @@ from arraystore import (
     Repository,
     RepositoryNotFoundError,
     SnapshotNotFoundError,
+    StorageError,
+    in_memory_storage,
     local_filesystem_storage,
+    s3_storage,
 )
-from arraystore.spark.snapshots import pinned_session
+from arraystore.spark.snapshots import check_reachable, pinned_session
 
 
 @pytest.fixture
@@ -100,3 +105,19 @@ def test_a_session_stays_on_its_snapshot_when_the_branch_moves(place: Path) -> N
     commit(repo, 2)
     assert np.all(zarr.open_array(pinned.store, path="v", mode="r")[:] == 1)
     assert pinned_session(pinned) is pinned
+
+
+def test_a_repository_that_workers_cannot_open_is_refused_before_any_of_them_tries(place: Path) -> None:
+    def check(storage: Any) -> None:
+        context: Any = SimpleNamespace(storage=storage)
+        check_reachable(context)
+
+    with pytest.raises(InvalidInputError, match=r"memory://\w+ is memory of this process"):
+        check(in_memory_storage())
+    secret = {"access_key_id": "id", "secret_access_key": "hunter2", "region": "x"}
+    with pytest.raises(StorageError, match="pickle_credentials=True") as caught:
+        check(s3_storage(bucket="b", **secret))
+    assert "hunter2" not in str(caught.value)
+    check(s3_storage(bucket="b", pickle_credentials=True, **secret))
+    check(s3_storage(bucket="b", region="x", get_credentials=lambda: None))  # Spark pickles functions by value
+    check(local_filesystem_storage(place))

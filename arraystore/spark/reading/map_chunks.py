@@ -23,7 +23,7 @@ from arraystore.spark.reading.blocks import Block, blocks_of_task
 from arraystore.spark.reading.decoding import filled
 from arraystore.spark.reading.frame_plan import FramePlan, plan_frame, task_count
 from arraystore.spark.running import map_in_arrow
-from arraystore.spark.snapshots import pinned_session
+from arraystore.spark.snapshots import check_reachable, pinned_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -155,6 +155,7 @@ def map_chunks(
     if not callable(fn):  # pyright: ignore[reportUnnecessaryComparison] - callers without types
         raise InvalidInputError(f"fn is a function of a chunk, not {type(fn).__name__}")
     session = pinned_session(repo, branch=branch, tag=tag, snapshot_id=snapshot_id, ref=ref, as_of=as_of)
+    check_reachable(session.context)
     plan = plan_frame(
         session, paths, sel=sel, isel=isel, coords="label", decode=decode, skip_missing=skip_missing, dims=dims,
         name_dims=False,

@@ -15,7 +15,7 @@ from arraystore.spark.reading.frame_plan import Coords
 from arraystore.spark.reading.read_plan import Layout, plan_read
 from arraystore.spark.reading.rows import ChunkData
 from arraystore.spark.running import map_in_arrow
-from arraystore.spark.snapshots import pinned_session
+from arraystore.spark.snapshots import check_reachable, pinned_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -121,6 +121,7 @@ def read_dataframe(
         If there is no such thing.
     """
     session = pinned_session(repo, branch=branch, tag=tag, snapshot_id=snapshot_id, ref=ref, as_of=as_of)
+    check_reachable(session.context)
     plan = plan_read(
         session,
         paths,

@@ -81,6 +81,8 @@ def changes_stream(options: ChangesOptions, schema: StructType) -> ChangeStreamR
     """
     if options.start is not None:
         raise InvalidInputError("option 'from' is for spark.read: with readStream say 'starting_snapshot'")
+    if options.stop is not None:
+        raise InvalidInputError("option 'to' is for spark.read: a stream goes on until it is stopped")
     return _feed(options, schema)
 
 

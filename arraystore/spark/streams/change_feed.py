@@ -12,7 +12,7 @@ from arraystore.spark.cluster import slots
 from arraystore.spark.errors import marked
 from arraystore.spark.jobs import task_frame
 from arraystore.spark.running import map_in_arrow
-from arraystore.spark.snapshots import open_repository
+from arraystore.spark.snapshots import check_reachable, open_repository
 from arraystore.spark.streams.change_feed_history import Step, newest_step, slices, steps_between
 from arraystore.spark.streams.change_feed_rows import FEED_SCHEMA, batches_of
 
@@ -75,6 +75,7 @@ def read_changes(
         If `from_` is not in the history that leads to `to`.
     """
     opened, wanted = open_repository(repo), check_paths(paths)
+    check_reachable(opened.context)
     shares = plan_changes(opened, branch, from_, to, 4 * slots(spark) if tasks is None else tasks)
     if not shares:
         return spark.createDataFrame([], FEED_SCHEMA)
