@@ -114,7 +114,7 @@ def test_a_repository_that_workers_cannot_open_is_refused_before_any_of_them_tri
 
     with pytest.raises(InvalidInputError, match=r"memory://\w+ is memory of this process"):
         check(in_memory_storage())
-    secret = {"access_key_id": "id", "secret_access_key": "hunter2", "region": "x"}
+    secret: Any = {"access_key_id": "id", "secret_access_key": "hunter2", "region": "x"}
     with pytest.raises(StorageError, match="pickle_credentials=True") as caught:
         check(s3_storage(bucket="b", **secret))
     assert "hunter2" not in str(caught.value)
