@@ -48,6 +48,8 @@ def _outcome_schema() -> StructType:
 
 
 _REPORT = "report of a task"
+_SHARED = "written by more than one fork"
+"""What the error of a merge says where two tasks have written the same chunk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,5 +261,7 @@ def merge_outcomes(session: Session, outcomes: Iterable[Outcome]) -> None:
     try:
         session.merge(*receive(session.context, deliveries))
     except MergeConflictError as error:
+        if _SHARED not in error.message:
+            raise
         remedy = f"{error.message}. With Spark: let one task own each chunk (repartition_by_chunk), nothing was merged"
         raise MergeConflictError(remedy, error.path, error.chunks) from error

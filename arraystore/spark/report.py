@@ -47,8 +47,9 @@ class WriteReport:
 
     def __str__(self) -> str:
         rows = f"{self.rows:,} rows, " if self.rows else ""
+        tasks = f"{self.tasks} task{'s' if self.tasks != 1 else ''}"
         again = f", {self.attempts_wasted} attempts of tasks failed" if self.attempts_wasted else ""
         return (
-            f"{', '.join(self.arrays)}: {rows}{self.chunks:,} chunks, {self.nbytes:,} bytes in {self.tasks} tasks, "
+            f"{', '.join(self.arrays)}: {rows}{self.chunks:,} chunks, {self.nbytes:,} bytes in {tasks}, "
             f"{self.seconds:.2f} s{again}"
         )

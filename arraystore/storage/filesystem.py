@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NoReturn
+from urllib.parse import parse_qs
 
 from arraystore.errors import ObjectNotFoundError, StorageError, UnsupportedStorageError
 from arraystore.storage.coalescing import merge_ranges
@@ -21,7 +22,7 @@ from arraystore.storage.keys import check_key, check_range
 from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage
 from arraystore.storage.settings import StorageRetriesSettings
 
-__all__ = ["FsspecStorage", "holds_credentials"]
+__all__ = ["FsspecStorage", "holds_credentials", "is_signed"]
 
 _PAGE = 1000
 # Reading across this many unwanted bytes takes less time than another request.
@@ -59,6 +60,12 @@ def holds_credentials(options: Mapping[str, Any]) -> bool:
         ):
             return True
     return False
+
+
+def is_signed(url: str) -> bool:
+    """Whether the query of a URL contains what looks like a secret: a signature, a token."""
+    names = parse_qs(url.partition("?")[2], keep_blank_values=True)
+    return holds_credentials(dict.fromkeys(names, "")) or any("sig" in name.lower() for name in names)
 
 
 class FsspecStorage(Storage):
@@ -119,7 +126,7 @@ class FsspecStorage(Storage):
         return f"FsspecStorage({self._location!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if not self._pickle_credentials and holds_credentials(self._options):
+        if not self._pickle_credentials and (holds_credentials(self._options) or is_signed(self._root)):
             raise StorageError(
                 f"{self._location}: this storage holds credentials, and they are not pickled unasked; configure the "
                 "filesystem through the environment, so that each process finds its own, or create the storage with "

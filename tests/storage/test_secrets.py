@@ -90,6 +90,15 @@ async def test_no_secret_shows_in_an_error_or_its_traceback() -> None:
         assert HIDDEN not in "".join(traceback.format_exception(caught.value))
 
 
+@pytest.mark.parametrize("query", ["X-Amz-Signature=" + HIDDEN, "sig=" + HIDDEN, "a=1&token=" + HIDDEN])
+def test_a_signature_in_a_url_is_not_pickled_unasked(query: str) -> None:
+    storage = storage_from_url(f"https://example.org/data?{query}")
+    with pytest.raises(StorageError, match="not pickled unasked") as caught:
+        pickle.dumps(storage)
+    assert HIDDEN not in str(caught.value)
+    pickle.dumps(storage_from_url("https://example.org/data?version=3"))
+
+
 def test_a_storage_without_credentials_of_its_own_pickles() -> None:
     for storage in (s3_storage(bucket="b", from_env=True), s3_storage(bucket="b", get_credentials=current_credentials)):
         assert pickle.loads(pickle.dumps(storage)).location == "s3://b"

@@ -276,6 +276,7 @@ class _RegionWork:
         try:
             for item, array, values in zip(self.targets, arrays, self._values(region), strict=True):
                 fitting = _unmasked(item, values)
+                _check_kind(item, fitting, array.dtype)
                 if fitting.shape not in ((), shape):
                     raise RegionWriteError(f"values for {item.path!r} have the shape {fitting.shape}, not {shape}")
                 array[region] = fitting[()] if fitting.shape == () else fitting
@@ -308,6 +309,21 @@ class _RegionWork:
         if len(values) != len(self.targets):
             raise RegionWriteError(f"the function returned {len(values)} arrays for {len(self.targets)} paths")
         return values
+
+
+def _check_kind(target: _Target, values: npt.NDArray[Any], dtype: Any) -> None:
+    """Check that numbers stay what they are, but for the precision of floats: casting would change them silently."""
+    if not isinstance(dtype, np.dtype) or values.dtype.kind not in "biufc" or dtype.kind not in "biufc":
+        return
+    if values.dtype.kind in "iu" and dtype.kind in "iu":
+        held = np.iinfo(dtype)
+        fits = not values.size or (int(values.min()) >= held.min and int(values.max()) <= held.max)
+    else:
+        fits = np.can_cast(values.dtype, dtype, "same_kind")
+    if not fits:
+        raise RegionWriteError(
+            f"values of type {values.dtype} do not fit into {target.path!r}, which holds {dtype}: convert them yourself"
+        )
 
 
 def _unmasked(target: _Target, values: Any) -> Any:

@@ -95,12 +95,24 @@ def find_growth(
     before = int(first.array.shape[axis])
     arrays = _arrays(session, targets, dimension, before)
     if for_dimension(dimension, coords, "index") == "index":
-        return Growth(dimension, arrays, before, max(before, _length(df, column, dimension, given)))
+        after = max(before, _length(df, column, dimension, given))
+        _check_unlabelled(first.group, dimension, arrays, before, after)
+        return Growth(dimension, arrays, before, after)
     values, attrs = read_coordinate(session.store, first.group, dimension, before)
     known = label_axis(df.schema, dimension, column, values, attrs, None)
     labels = _new_labels(known, _labels(df, known, given), values, attrs)
     path = f"{first.group}/{dimension}".strip("/")
     return Growth(dimension, arrays, before, before + len(labels), path, labels)
+
+
+def _check_unlabelled(group: str, dimension: str, arrays: Sequence[tuple[str, int]], before: int, after: int) -> None:
+    """Check that no coordinate would grow by labels that nobody tells."""
+    coordinate = f"{group}/{dimension}".strip("/")
+    if after > before and coordinate in {path for path, _ in arrays}:
+        raise InvalidInputError(
+            f"rows beyond the end of {dimension!r} need labels for its coordinate '/{coordinate}', and indices are none"
+            f": pass coords={{{dimension!r}: 'label'}} and a column of labels"
+        )
 
 
 def _arrays(session: Session, targets: Sequence[Target], dimension: str, length: int) -> tuple[tuple[str, int], ...]:
