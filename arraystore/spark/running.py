@@ -103,6 +103,7 @@ class _Watched:
         self._progress = progress
         self._tag = f"arraystore-{uuid4().hex}"
         self._group: str | None = None
+        self._earlier: set[int] = set()
         self._told = -1
 
     def inheriting(self, action: Callable[[], T]) -> Callable[[], T]:
@@ -121,12 +122,13 @@ class _Watched:
 
     def _describe(self, context: SparkContext) -> None:
         """Describe the jobs; a group that there is stays: a streaming query stops its jobs by it."""
-        self._group = context.getLocalProperty(_GROUP)
-        if self._group is None:
-            self._group = self._tag
+        group = context.getLocalProperty(_GROUP)
+        if group is None:
             context.setJobGroup(self._tag, self._description, interruptOnCancel=True)
         else:
+            self._earlier = set(context.statusTracker().getJobIdsForGroup(group))
             context.setLocalProperty(_DESCRIPTION, self._description)
+        self._group = group or self._tag
 
     @contextlib.contextmanager
     def telling(self) -> Iterator[None]:
@@ -147,10 +149,11 @@ class _Watched:
 
     def tell(self) -> None:
         """Tell how many tasks are done by now."""
-        if self._progress is None or self._context is None or self._group != self._tag:
+        if self._progress is None or self._context is None or self._group is None:
             return
         tracker = self._context.statusTracker()
-        jobs = (tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._group))
+        ours = set(tracker.getJobIdsForGroup(self._group)) - self._earlier
+        jobs = (tracker.getJobInfo(job) for job in ours)
         stages = (tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds)
         done = [stage.numCompletedTasks for stage in stages if stage is not None and stage.numTasks == self._tasks]
         self._report(max(done, default=0))
