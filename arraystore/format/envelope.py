@@ -42,7 +42,7 @@ __all__ = [
     "unpack_body",
 ]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MAGIC = b"ARST"
 _HEADER = struct.Struct("<4sBBBBII")
 _STORED, _ZSTD = 0, 1
@@ -159,7 +159,9 @@ def decode_object(name: str, kind: Kind, data: BytesLike) -> bytes | bytearray:
     if magic != MAGIC:
         raise FormatError(name, "not an arraystore object (wrong magic bytes)")
     if version != FORMAT_VERSION:
-        raise FormatError(name, f"format version {version}; this release reads version {FORMAT_VERSION} only")
+        raise FormatError(
+            name, f"format version {version}; this release reads version {FORMAT_VERSION} only. {_remedy(version)}"
+        )
     if found != kind:
         raise FormatError(name, f"kind of object is {found}, not {int(kind)} ({kind.name.lower()})")
     if codec not in (_STORED, _ZSTD) or reserved:
@@ -175,6 +177,15 @@ def decode_object(name: str, kind: Kind, data: BytesLike) -> bytes | bytearray:
             raise FormatError(name, f"body has {len(stored)} bytes, not the {size} announced")
         return stored
     return _decompress(name, stored, size)
+
+
+def _remedy(version: int) -> str:
+    """Say what to do about an object of another format version."""
+    if version < FORMAT_VERSION:
+        return (
+            "Copy its data with the release that wrote it (`export` to plain Zarr), and import it into a new repository"
+        )
+    return "Upgrade arraystore"
 
 
 def _decompress(name: str, stored: bytes, size: int) -> bytearray:

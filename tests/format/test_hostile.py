@@ -21,6 +21,7 @@ from arraystore.errors import FormatError
 from arraystore.format.changes import ChangePayload
 from arraystore.format.envelope import (
     BODY_LIMIT,
+    FORMAT_VERSION,
     LATEST_TIME,
     Kind,
     decode_object,
@@ -48,7 +49,9 @@ NAMES = ("sample", "refs/repository/")
 every_sample = pytest.mark.parametrize("sample", SAMPLES, ids=lambda s: s.name)
 
 
-def envelope(kind: int, stored: bytes, *, size: int | None = None, codec: int = 0, version: int = 1) -> bytes:
+def envelope(
+    kind: int, stored: bytes, *, size: int | None = None, codec: int = 0, version: int = FORMAT_VERSION
+) -> bytes:
     """Put anything into an envelope whose checksum is right."""
     head = struct.pack("<4sBBBBI", b"ARST", version, kind, codec, 0, len(stored) if size is None else size)
     return head + struct.pack("<I", google_crc32c.extend(google_crc32c.value(head), stored)) + stored
@@ -167,11 +170,11 @@ def test_an_object_of_another_kind_or_version_is_refused(sample: Sample) -> None
     for kind in range(256):
         assert refused(sample.decode, envelope(kind, body)) == (kind != sample.kind)
     for version in range(256):
-        assert refused(sample.decode, envelope(sample.kind, body, version=version)) == (version != 1)
+        assert refused(sample.decode, envelope(sample.kind, body, version=version)) == (version != FORMAT_VERSION)
     for codec in range(1, 256):
         assert refused(sample.decode, envelope(sample.kind, body, codec=codec))
-    with pytest.raises(FormatError, match="version 2; this release reads version 1 only"):
-        sample.decode(envelope(sample.kind, body, version=2))
+    with pytest.raises(FormatError, match="version 1; this release reads version 2 only"):
+        sample.decode(envelope(sample.kind, body, version=1))
 
 
 @every_sample

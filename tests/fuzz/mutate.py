@@ -17,6 +17,7 @@ from numcodecs import zstd
 
 from arraystore.errors import FormatError
 from arraystore.format.columns import decode_column, encode_column
+from arraystore.format.envelope import FORMAT_VERSION
 
 __all__ = ["Trees", "change_bytes", "change_tree", "envelope", "open_envelope", "pack", "unpack"]
 
@@ -32,7 +33,9 @@ BLOBS = [b"", b"\0", b"\xff", bytes(12), b"\xff" * 12, b"\0\1\0", b"\0\1\1", b"\
 OTHERS: list[Any] = [None, True, False, 0.5, float("nan"), (), ((),), (0,), ((), ()), {}, {"a": 1}, {b"a": (1,)}]
 
 
-def envelope(kind: int, body: bytes, *, codec: int = 0, size: int | None = None, version: int = 1) -> bytes:
+def envelope(
+    kind: int, body: bytes, *, codec: int = 0, size: int | None = None, version: int = FORMAT_VERSION
+) -> bytes:
     """Put a body into an envelope whose checksum is right, whatever else is not."""
     stored = bytes(zstd.compress(body, 3)) if codec == 1 else body
     head = struct.pack("<4sBBBBI", b"ARST", version, kind, codec, 0, len(body) if size is None else size)

@@ -54,7 +54,7 @@ def body(key: str, data: bytes, kind: int) -> Any:
     if len(data) < 16:
         raise DecodingError(key, "shorter than an envelope")
     magic, version, found, codec, reserved, size, checksum = struct.unpack_from("<4sBBBBII", data)
-    if (magic, version, found, reserved) != (b"ARST", 1, kind, 0) or codec > 1:
+    if (magic, version, found, reserved) != (b"ARST", 2, kind, 0) or codec > 1:
         raise DecodingError(key, f"no envelope of kind {kind}")
     stored = data[16:]
     if google_crc32c.extend(google_crc32c.value(data[:12]), stored) != checksum:
