@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from arraystore.commit.admission import objection
+from arraystore.commit.admission import check_recorded, objection
 from arraystore.commit.branch import Tip, load_checkpoint
 from arraystore.commit.prepare import Prepared, upload
 from arraystore.commit.state import CheckpointRef, State
@@ -29,7 +29,7 @@ async def read_detached(context: Context, snapshot: bytes) -> State | None:
         state = await load_checkpoint(context.storage, snapshot)
     except (ObjectNotFoundError, FormatError):
         return None
-    return state if state.snapshot == snapshot else None
+    return replace(state, recorded=False) if state.snapshot == snapshot else None
 
 
 async def write_detached(context: Context, base: Tip, prepared: Prepared) -> Tip:
@@ -37,11 +37,14 @@ async def write_detached(context: Context, base: Tip, prepared: Prepared) -> Tip
 
     Raises
     ------
+    SessionStateError
+        If the base is not a snapshot of a branch.
     SessionExpiredError
         If garbage was collected up to what the transaction brings in.
     ReadOnlyError
         If the repository is read-only.
     """
+    check_recorded(base.state)
     error = objection(replace(prepared, oldest=None), base.state)
     if error is not None:
         raise error
@@ -51,7 +54,7 @@ async def write_detached(context: Context, base: Tip, prepared: Prepared) -> Tip
     await upload(context.storage, objects)
     transaction = prepared.transaction(base.state.snapshot, base.state.branch, base.sequence)
     made = base.state.committed(base.sequence, [(transaction, log, prepared.note)])
-    state = replace(made, checkpoint=CheckpointRef(base.sequence, prepared.id))
+    state = replace(made, checkpoint=CheckpointRef(base.sequence, prepared.id), recorded=False)
     key = checkpoint_key(prepared.id)
     await upload(context.storage, [(key, encode_checkpoint(state.to_checkpoint(state.pages)))])
     oldest = prepared.id if prepared.oldest is None else min(prepared.id, prepared.oldest)

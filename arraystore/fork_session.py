@@ -119,6 +119,14 @@ class ForkSession(Session):
         """Refuse: forks are merged, and their session is committed."""
         raise SessionStateError("a fork is not committed: merge it into its session, and commit that")
 
+    async def amend_async(self, *_arguments: Any, **_options: Any) -> str:
+        """Refuse: forks are merged, and their session amends."""
+        raise SessionStateError("a fork does not amend: merge it into its session, and call amend there")
+
+    async def flush_async(self, *_arguments: Any, **_options: Any) -> str:
+        """Refuse: forks are merged, and their session is flushed."""
+        raise SessionStateError("a fork is not flushed: merge it into its session, and call flush there")
+
     async def rebase_async(self, *_arguments: Any, **_options: Any) -> None:
         """Refuse: sessions are rebased."""
         raise SessionStateError("a fork is not rebased: merge it into its session, and rebase that")

@@ -150,9 +150,8 @@ async def provisional(changes: ChangeSet, reader: ChunkReader) -> Provisional:
     keys.update({node.id: key for key, node in touched.items()})
     unsent |= changes.packs.settle()  # packs opened since, where other threads are writing
     gone = tuple(key for key, node in overlay.items() if node is None and key in base.nodes)
-    return Provisional(
-        replace(base, nodes=nodes, keys=keys), gone, tuple(touched.values()), base, changes.packs, unsent
-    )
+    state = replace(base, nodes=nodes, keys=keys, recorded=False)
+    return Provisional(state, gone, tuple(touched.values()), base, changes.packs, unsent)
 
 
 def _find(identifier: bytes, touched: dict[str, Node], base: State, overlay: dict[str, Node | None]) -> Node | None:
@@ -235,7 +234,7 @@ def with_provisional(base: State, data: bytes) -> State:
         keys[node.id] = node.key
     if len(nodes) != len(keys) or any(nodes[node.key] is not node or keys[node.id] != node.key for node in fresh):
         raise FormatError(_NAME, "two nodes have the same id or path")
-    return replace(base, nodes=nodes, keys=keys)
+    return replace(base, nodes=nodes, keys=keys, recorded=False)
 
 
 def _read_node(base: State, value: Any) -> Node:

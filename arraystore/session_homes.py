@@ -49,7 +49,9 @@ class SessionHome:
         SnapshotExpiredError, SessionStateError
             If the snapshot is not there any more.
         """
-        session = Session(self.pin.context, run(self.pin.load_async()), self.branch, self.isolation)
+        tip = run(self.pin.record_async())
+        self.pin.context.seen(tip)
+        session = Session(self.pin.context, tip, self.branch, self.isolation)
         forget_live(session._id)
         session._id = self.identifier
         keep_live(self.identifier, session)

@@ -81,6 +81,10 @@ class Pin:
 
     async def load_async(self) -> Tip:
         """Asynchronous twin of `load`; remembers nothing."""
+        return Tip((await self.record_async()).state, {})
+
+    async def record_async(self) -> Tip:
+        """Load the record, with what its successors have to carry."""
         found = None if self.hint is None else Hint(*self.hint)
         tip = await load_tip(self.context.log(self.branch), found, at=self.sequence, snapshot=self.snapshot)
         if tip.state.snapshot != self.snapshot:
@@ -88,7 +92,7 @@ class Pin:
                 f"record {self.sequence} of branch {self.branch!r} in {self.context.storage.location} is not the "
                 "one that was pickled: the repository there is another one by now"
             )
-        return Tip(tip.state, {})
+        return tip
 
 
 def reduce_session(session: Session) -> tuple[Any, ...]:

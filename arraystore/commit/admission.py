@@ -1,20 +1,24 @@
-"""Whether a branch takes a transaction at all: it exists, may be written, and everything brought in is new enough."""
+"""Whether a branch takes a transaction at all: it may be written, the base is its own, everything is new enough."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from arraystore.commit.branch import Passed
 from arraystore.commit.prepare import Prepared
-from arraystore.commit.state import State
+from arraystore.commit.state import State, follows
 from arraystore.errors import (
     ArrayStoreError,
     ConflictError,
     ReadOnlyError,
     RefNotFoundError,
     SessionExpiredError,
+    SessionStateError,
 )
 from arraystore.format.ids import id_to_text
-from arraystore.format.record import Birth, Body, Deleted, Reset
+from arraystore.format.record import Birth, Body, Commit, Deleted, Reset
 
-__all__ = ["check_open", "crosses", "crossing_error", "objection"]
+__all__ = ["check_open", "check_recorded", "crosses", "crossing_error", "objection", "stranger"]
 
 
 def crosses(entry: Body) -> bool:
@@ -67,3 +71,49 @@ def objection(prepared: Prepared, state: State) -> ArrayStoreError | None:
             "a new session and write the changes again; nothing that was committed is lost."
         )
     return None
+
+
+def check_recorded(base: State) -> None:
+    """Check that a snapshot is one that a record of its branch made.
+
+    Raises
+    ------
+    SessionStateError
+        If it holds uncommitted changes, or is on no branch: what is committed on top of it could not be read.
+    """
+    if not base.recorded:
+        raise SessionStateError(
+            f"nothing can be committed on snapshot {id_to_text(base.snapshot)} with changes that are in no record of "
+            f"branch {base.branch!r}. Nothing was committed. Merge forks into their session, and commit that; make a "
+            "branch of a snapshot that is on none."
+        )
+
+
+def stranger(base: State, tip: State, passed: Iterable[Passed]) -> SessionStateError | None:
+    """Return the error of a base that the log does not hold at its place; None where nothing speaks against it.
+
+    Parameters
+    ----------
+    base
+        What a transaction was prepared for.
+    tip
+        The newest record.
+    passed
+        What the log holds in between.
+    """
+    if base.branch == tip.branch and _leads_on(base, tip, passed):
+        return None
+    return SessionStateError(
+        f"snapshot {id_to_text(base.snapshot)} is not what record {base.sequence} of branch {tip.branch!r} holds. "
+        "Nothing was committed. Open a new session and write the changes again."
+    )
+
+
+def _leads_on(base: State, tip: State, passed: Iterable[Passed]) -> bool:
+    """Tell whether a snapshot is the tip's, or the one that the first commit after it follows."""
+    for each in passed:
+        if isinstance(each.entry, Birth | Reset):
+            return True  # which has an error of its own
+        if isinstance(each.entry, Commit):
+            return follows(each.entry.transactions[0], base.snapshot, base.parent)
+    return base.sequence <= tip.sequence and base.snapshot == tip.snapshot

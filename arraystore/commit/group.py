@@ -18,17 +18,23 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from arraystore.commit.admission import crosses, crossing_error, objection
+from arraystore.commit.admission import check_recorded, crosses, crossing_error, objection, stranger
 from arraystore.commit.backoff import Backoff
 from arraystore.commit.batch import Batch
-from arraystore.commit.branch import Passed, Tip, advance, follow, passed_between
+from arraystore.commit.branch import Passed, Tip, advance, follow, load_tip, passed_between
 from arraystore.commit.footprint import Footprint, footprint_of
 from arraystore.commit.line import Line
 from arraystore.commit.log import AppendUncertainError, BranchLog
 from arraystore.commit.request import Committed, Obstacle, Outstanding, Request, bring_up
 from arraystore.commit.state import State
 from arraystore.commit.waiting import still_wanted
-from arraystore.errors import ArrayStoreError, ConflictError, SessionExpiredError, StorageError
+from arraystore.errors import (
+    ArrayStoreError,
+    ConflictError,
+    SessionExpiredError,
+    SessionStateError,
+    StorageError,
+)
 from arraystore.format.ids import id_to_text
 from arraystore.format.record import Commit
 
@@ -92,6 +98,11 @@ class GroupCommitter:
     def submit(self, request: Request) -> Future[Committed | Obstacle]:
         """Queue a transaction; the answer comes in its future, or an error."""
         request.answer.set_running_or_notify_cancel()  # only `withdraw` takes it back
+        try:
+            check_recorded(request.base.state)
+        except SessionStateError as error:
+            request.answer.set_exception(error)
+            return request.answer
         with self._lock:
             self._waiting.append(request)
             lead = not self._leading
@@ -124,7 +135,7 @@ class GroupCommitter:
                     self._leading = False
                     return
             try:
-                tip = self._start_from(tip, requests)
+                tip = await self._start_from(tip, requests)
                 tip = await self._round(requests, tip)
             except BaseException as error:
                 with self._lock:
@@ -140,12 +151,14 @@ class GroupCommitter:
                     return
                 tip = None
 
-    def _start_from(self, tip: Tip | None, requests: Sequence[Request]) -> Tip:
-        """Return the newest record that anybody here knows."""
-        known = [request.base for request in requests]
-        newest = self._newest()
-        known += [found for found in (tip, newest) if found is not None]
-        return max(known, key=lambda each: each.sequence)
+    async def _start_from(self, tip: Tip | None, requests: Sequence[Request]) -> Tip:
+        """Return the newest record that was read of the log; no base of a session takes its place."""
+        known = [found for found in (tip, self._newest()) if found is not None]
+        newest = max(known, key=lambda each: each.sequence, default=None)
+        needed = max(request.base.sequence for request in requests)
+        if newest is None or newest.sequence < needed:
+            return await load_tip(self.log, await self.log.hint(), at=await self.log.tip(needed))
+        return newest
 
     async def _round(self, requests: list[Request], tip: Tip) -> Tip:
         """Check everybody, put one record; returns the newest record known afterwards."""
@@ -308,6 +321,9 @@ class GroupCommitter:
         """Bring a transaction up to a record: rebased, or with its answer."""
         at = request.base.sequence
         if at >= tip.sequence and not request.uncertain:
+            error = stranger(request.base.state, tip.state, ())
+            if error is not None:
+                self._fail(request, error)
             return
         if at not in passages:
             try:
@@ -321,6 +337,10 @@ class GroupCommitter:
             mine, _ = await advance(self.log, request.base, own.sequence, request.prepared.id)
             self._forget([request])
             request.answer.set_result(Committed(mine, max(request.attempts, 1), len(own.transactions)))
+            return
+        strange = stranger(request.base.state, tip.state, passage.passed)
+        if strange is not None:
+            self._fail(request, strange)
             return
         request.uncertain = False
         if request.outstanding is not None:

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from arraystore.commit.admission import crosses, crossing_error, objection
+from arraystore.commit.admission import check_recorded, crosses, crossing_error, objection, stranger
 from arraystore.commit.branch import Tip, passed_between
 from arraystore.commit.detect import Ours, detect
 from arraystore.commit.footprint import Footprint, footprint_of
@@ -173,8 +173,9 @@ async def check(log: BranchLog, request: Request, tip: Tip) -> Obstacle | None:
         The record.
     """
     base = request.base
+    check_recorded(base.state)
     passed = await passed_between(log, base.sequence, tip.sequence)
-    error = objection(request.prepared, tip.state)
+    error = stranger(base.state, tip.state, passed) or objection(request.prepared, tip.state)
     if error is None and any(crosses(each.entry) for each in passed):
         error = crossing_error(base.state, tip.state)
     if error is not None:

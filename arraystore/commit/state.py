@@ -20,6 +20,7 @@ __all__ = [
     "State",
     "StateBuilder",
     "empty_state",
+    "follows",
     "replaced_layers",
     "state_from_checkpoint",
     "taken_along",
@@ -57,6 +58,9 @@ class State:
         for each.
     life
         What the log says of the branch itself.
+    recorded
+        Whether a record of the log makes it; False with uncommitted changes, or on no branch.  Nothing is committed on
+        a base that is not recorded.
     """
 
     branch: str
@@ -71,6 +75,7 @@ class State:
     checkpoint: CheckpointRef | None = None
     detached: int = 0
     life: BranchLife = NEW_LIFE
+    recorded: bool = True
 
     def by_id(self, identifier: bytes) -> Node | None:
         """Return a node by its id; None if there is none."""
@@ -143,7 +148,7 @@ class StateBuilder:
         nodes, keys = self._nodes, self._keys
         detached = self._state.detached
         for transaction, log, note in transactions:
-            if not _follows(transaction, self._state):
+            if not follows(transaction, self._state.snapshot, self._state.parent):
                 raise FormatError(name, "a transaction that does not follow the snapshot before it")
             detached += not isinstance(transaction.log, TransactionLog)
             shifts = _apply_nodes(nodes, keys, log.nodes, name)
@@ -193,10 +198,11 @@ class StateBuilder:
         return f"record {sequence} of branch {self._state.branch!r}"
 
 
-def _follows(transaction: Transaction, state: State) -> bool:
+def follows(transaction: Transaction, snapshot: bytes, parent: bytes | None) -> bool:
+    """Tell whether a transaction comes right after a snapshot of a parent."""
     if transaction.amends is None:
-        return transaction.parent == state.snapshot
-    return transaction.amends == state.snapshot and transaction.parent == state.parent
+        return transaction.parent == snapshot
+    return transaction.amends == snapshot and transaction.parent == parent
 
 
 def replaced_layers(layers: tuple[Layer, ...], item: Replacement) -> tuple[Layer, ...] | None:

@@ -1,0 +1,148 @@
+"""What a committer is asked to commit on must be what the log holds; else it refuses before any PUT."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import zarr
+
+import arraystore as ars
+from arraystore.commit.branch import Tip
+from arraystore.commit.request import Request
+from arraystore.detached import write_detached
+from arraystore.errors import SessionStateError
+from arraystore.session import Session
+from tests.commit.support import reopened
+from tests.forks.support import chunked, counted, fill
+
+Base = Callable[[ars.Repository], Session]
+
+
+def of_a_fork(repo: ars.Repository) -> Session:
+    """A session with uncommitted nodes, forked: the fork changes what no record has made."""
+    session = repo.writable_session("main")
+    chunked(session.store, "new", 4)
+    fork = session.fork()
+    zarr.open_array(fork.store, path="new", mode="r+").attrs["units"] = "K"
+    return fork
+
+
+def of_a_fork_that_came_from_elsewhere(repo: ars.Repository) -> Session:
+    session = repo.writable_session("main")
+    chunked(session.store, "new", 4)
+    fork: ars.ForkSession = pickle.loads(pickle.dumps(session.fork()))
+    zarr.open_array(fork.store, path="new", mode="r+").attrs["units"] = "K"
+    return fork
+
+
+def of_a_snapshot_on_no_branch(repo: ars.Repository) -> Session:
+    session = repo.writable_session("main")
+    chunked(session.store, "new", 4)
+    session.flush("aside")
+    return on(repo, session.base_tip)
+
+
+def of_a_snapshot_on_no_branch_that_was_read(repo: ars.Repository) -> Session:
+    session = repo.writable_session("main")
+    chunked(session.store, "new", 4)
+    return on(repo, repo.readonly_session(snapshot_id=session.flush("aside")).base_tip)
+
+
+def of_a_record_to_come(repo: ars.Repository) -> Session:
+    tip = asyncio.run(repo._context.tip("main"))
+    return on(repo, Tip(replace(tip.state, sequence=tip.sequence + 7), {}))
+
+
+def of_another_snapshot(repo: ars.Repository) -> Session:
+    tip = asyncio.run(repo._context.tip("main"))
+    return on(repo, Tip(replace(tip.state, snapshot=bytes(range(12))), {}))
+
+
+def of_another_snapshot_of_an_older_record(repo: ars.Repository) -> Session:
+    session = of_another_snapshot(repo)
+    with repo.transaction("main", message="meanwhile") as store:
+        chunked(store, "meanwhile", 1)
+    return session
+
+
+def of_another_branch(repo: ars.Repository) -> Session:
+    repo.create_branch("side", repo.lookup_branch("main"))
+    return on(repo, asyncio.run(repo._context.tip("side")))
+
+
+def on(repo: ars.Repository, tip: Tip) -> Session:
+    """Return a session that believes in a base."""
+    session = Session(repo._context, tip, "main")
+    fill(session, 3, 9)
+    return session
+
+
+BASES = [
+    of_a_fork,
+    of_a_fork_that_came_from_elsewhere,
+    of_a_snapshot_on_no_branch,
+    of_a_snapshot_on_no_branch_that_was_read,
+    of_a_record_to_come,
+    of_another_snapshot,
+    of_another_snapshot_of_an_older_record,
+    of_another_branch,
+]
+
+
+async def submitted(repo: ars.Repository, session: Session, tries: int, amends: bytes | None = None) -> None:
+    """Hand what a session has changed to the committer of main, whatever the session says to that."""
+    changes = session._changes
+    assert changes is not None
+    prepared = replace(await session._prepare(b"\x92\xa1x\x80"), amends=amends)
+    request = Request(prepared, session.base_tip, tries)
+    await asyncio.wrap_future(repo._context.committer("main").submit(request))
+
+
+@pytest.mark.parametrize("tries", [0, 5], ids=["once", "rebased"])
+@pytest.mark.parametrize("amends", [False, True], ids=["commits", "amends"])
+@pytest.mark.parametrize("fresh", [False, True], ids=["known branch", "branch never looked at"])
+@pytest.mark.parametrize("base", BASES, ids=lambda base: base.__name__)
+def test_a_base_that_is_no_record_of_the_log_is_refused_before_any_put(
+    base: Base, fresh: bool, amends: bool, tries: int
+) -> None:
+    repo, counting = counted(ars.in_memory_storage())
+    session = base(repo)
+    expected = reopened(counting).state
+    if fresh:
+        repo._context._tips.clear()
+    counting.reset()
+    with pytest.raises(ars.ArrayStoreError) as caught:
+        asyncio.run(submitted(repo, session, tries, session.base_tip.state.snapshot if amends else None))
+    assert isinstance(caught.value, SessionStateError | ars.ConflictError | ars.NotFoundError)
+    assert not [key for operation, key in counting.log if operation.startswith("put") and key.startswith("refs/")]
+    found = reopened(counting).state
+    assert (found.sequence, found.snapshot) == (expected.sequence, expected.snapshot)
+    fine = repo.writable_session("main")
+    fill(fine, 1, 6)
+    fine.commit("as ever")
+    assert "new" not in reopened(counting).state.nodes
+
+
+@pytest.mark.parametrize("base", BASES[:4], ids=lambda base: base.__name__)
+def test_nothing_is_set_aside_on_a_base_that_is_no_record(base: Base) -> None:
+    repo, counting = counted(ars.in_memory_storage())
+    session = base(repo)
+    before = {key for _, key in counting.log if key.startswith("snapshots/")}
+
+    async def flushed() -> None:
+        await write_detached(repo._context, session.base_tip, await session._prepare(b"\x92\xa1x\x80"))
+
+    with pytest.raises(SessionStateError, match="no record"):
+        asyncio.run(flushed())
+    assert {key for _, key in counting.log if key.startswith("snapshots/")} == before
+
+
+def test_a_session_whose_base_somebody_replaced_is_refused_by_rebase_too() -> None:
+    repo, _ = counted(ars.in_memory_storage())
+    session = of_another_snapshot_of_an_older_record(repo)
+    with pytest.raises(SessionStateError, match="not what record"):
+        session.rebase(ars.ConflictDetector())
