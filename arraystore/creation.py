@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Mapping
 from typing import Any
 
 from arraystore.commit.environment import current_environment
-from arraystore.commit.log import BranchLog, put_surely
+from arraystore.commit.log import BranchLog, put_surely, unsettled
 from arraystore.commit.repository_log import RepositoryLog
 from arraystore.config import RepositoryConfig
 from arraystore.containers import VirtualContainers
@@ -27,6 +29,7 @@ from arraystore.format.refs import (
     encode_repository,
 )
 from arraystore.format.repository_log import FIRST_BRANCH
+from arraystore.storage.comparing import holds
 from arraystore.storage.protocol import Storage
 
 MAIN = FIRST_BRANCH
@@ -50,11 +53,11 @@ async def create_repository(
     record = Record(MAIN, 0, encode_body(0, birth, MAIN))
     # The first record goes first: an object "repo" promises a branch.  If it is there already, a creation was
     # interrupted or runs at the same time, and its record serves as well.
-    await put_surely(storage, environment, _FIRST_RECORD, encode_record(record))
+    await put_surely(storage, environment, _FIRST_RECORD, encode_record(record), unsettled)
     info = RepositoryInfo(environment.new_id(), environment.now_us(), config.to_dict())
     if not await put_surely(storage, environment, REPOSITORY_KEY, encode_repository(info)):
         raise _exists(storage)
-    await _probe(storage, info)
+    await _probe(storage, info, encode_record(record))
     return Context(storage, config, containers, environment), info
 
 
@@ -118,13 +121,21 @@ def _exists(storage: Storage) -> AlreadyExistsError:
     return AlreadyExistsError(f"there is a repository at {storage.location} already; open it")
 
 
-async def _probe(storage: Storage, info: RepositoryInfo) -> None:
+async def _probe(storage: Storage, info: RepositoryInfo, first: bytes) -> None:
     """Try to create the same object again, with other bytes: that must fail."""
     other = encode_repository(RepositoryInfo(info.id, info.time + 1, info.config))
     if await storage.put_if_absent(REPOSITORY_KEY, other):
-        await storage.delete([REPOSITORY_KEY, _FIRST_RECORD])
+        await _withdraw(storage, {REPOSITORY_KEY: other, _FIRST_RECORD: first})
         raise UnsupportedStorageError(
             f"{storage.location} ({type(storage).__name__}) overwrites an object that was to be created only if "
             "absent. Commits would be lost here. Use a storage with conditional writes: S3, GCS, Azure, MinIO of 2024 "
             "or later, or a local directory"
         )
+
+
+async def _withdraw(storage: Storage, written: Mapping[str, bytes]) -> None:
+    """Delete what was written here and nobody has written since: whatever is somebody else's stays."""
+    for key, data in written.items():
+        with contextlib.suppress(ObjectNotFoundError):
+            if await holds(storage, key, data):
+                await storage.delete([key])

@@ -27,6 +27,7 @@ from arraystore.context import Context
 from arraystore.detached import write_detached
 from arraystore.diff import Diff, status_of
 from arraystore.errors import (
+    ArrayStoreError,
     ConflictError,
     InvalidInputError,
     ReadOnlyError,
@@ -400,6 +401,10 @@ class Session(Forking, Readdressing):
                 raise
             except (ConflictError, ReadOnlyError, RefNotFoundError, SessionStateError):
                 self._uncertain, self._outstanding = False, None
+                raise
+            except ArrayStoreError:
+                self._uncertain = self._uncertain or request.taken or request.uncertain
+                self._outstanding = request.outstanding
                 raise
             self._uncertain, self._outstanding = False, None
             if isinstance(found, Committed):

@@ -112,10 +112,18 @@ class Batch:
         """Whether a change log is outside of the body."""
         return any(not isinstance(item.log, TransactionLog) for item, _, _ in self._resolved)
 
-    async def write(self) -> bytes | None:
-        """Try to append the record; returns its body, None if another one took its place."""
-        entry = self._entry()
-        return await append_entry(self.log, self.tip, entry, tuple(self._attachments))
+    async def write(self, *, settle: bool = True) -> bytes | None:
+        """Try to append the record; returns its body, None if another one took its place.
+
+        Where that is not to be settled, None leaves open whose record is there: whoever has followed the log then asks
+        `found_in`.
+        """
+        return await append_entry(self.log, self.tip, self._entry(), tuple(self._attachments), settle=settle)
+
+    def found_in(self, newest: Tip) -> bytes | None:
+        """Return the record's body if the log up to a newer record has it, as far as that is at hand."""
+        body = newest.bodies.get(self.sequence)
+        return body if body == encode_body(self.sequence, self._entry(), self.log.branch) else None
 
     def _entry(self) -> Commit:
         transactions: tuple[Transaction, ...] = tuple([item for item, _, _ in self._resolved])

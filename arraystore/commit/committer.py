@@ -9,8 +9,21 @@ from arraystore.format.record import Body, Record, encode_body, first_carried
 __all__ = ["append_entry"]
 
 
-async def append_entry(log: BranchLog, tip: Tip, body: Body, attachments: tuple[bytes, ...] = ()) -> bytes | None:
-    """Try to append an entry right after a tip: one request.
+async def append_entry(
+    log: BranchLog, tip: Tip, body: Body, attachments: tuple[bytes, ...] = (), *, settle: bool = True
+) -> bytes | None:
+    """Try to append an entry right after a tip: one request, and one more after a refusal.
+
+    The record that is read then is the one with which a caller catches up; so it costs nothing.
+
+    Parameters
+    ----------
+    log, tip
+        Where.
+    body, attachments
+        What.
+    settle
+        Whether to settle a refusal; without, None says only that there is a record, which may be this one.
 
     Returns
     -------
@@ -25,4 +38,4 @@ async def append_entry(log: BranchLog, tip: Tip, body: Body, attachments: tuple[
         previous = previous_bodies(sequence, span.bodies)
         assert previous is not None
     record = Record(log.branch, sequence, encoded, attachments, previous)
-    return encoded if await log.append(record) else None
+    return encoded if await log.append(record, settle=settle) else None

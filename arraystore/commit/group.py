@@ -246,15 +246,30 @@ class GroupCommitter:
             self._refusals = 0
             backoff.won()
             return self._succeeded(batch, members, body)
+        backoff.lost()
+        try:
+            newest = await self._follow(tip, await self._look_after(members, tip))
+        except StorageError as error:
+            for request in members:
+                self._fail(request, _unseen(self.log.key(batch.sequence), error))
+            return tip
+        body = batch.found_in(newest)
+        if body is not None:  # refused, and there all the same: the request was sent twice on its way
+            self._succeeded(batch, members, body)
+            return newest
+        self._released(members, batch.sequence, newest)
+        self._count_refusals(newest.sequence - tip.sequence)
+        return newest
+
+    def _released(self, members: Sequence[Request], sequence: int, newest: Tip) -> None:
+        """Let transactions be withdrawn again, if it was seen that the record of a number is another one."""
+        seen = sequence in newest.bodies
         with self._lock:
             for request in members:
                 request.taken = False
-                if request.outstanding is not None and request.outstanding.last <= batch.sequence:
+                request.uncertain = request.uncertain or not seen
+                if seen and request.outstanding is not None and request.outstanding.last <= sequence:
                     request.outstanding = None
-        backoff.lost()
-        newest = await self._follow(tip, await self._look_after(members, tip))
-        self._count_refusals(newest.sequence - tip.sequence)
-        return newest
 
     async def _look_after(self, members: Sequence[Request], tip: Tip) -> int:
         """Find the newest record after a lost race."""
@@ -278,16 +293,19 @@ class GroupCommitter:
                     )
                 request.taken = True
                 request.attempts += 1
-            self._flight = _Flight(asyncio.ensure_future(batch.write()), members, asyncio.get_running_loop())
+            self._flight = _Flight(
+                asyncio.ensure_future(batch.write(settle=False)), members, asyncio.get_running_loop()
+            )
             return self._flight
 
     def _count_refusals(self, passed: int) -> None:
         self._refusals = 0 if passed else self._refusals + 1
         if self._refusals >= _MOST_REFUSALS:
             self._refusals = 0
-            raise StorageError(
+            raise AppendUncertainError(
                 f"{self.log.storage.location}: {_MOST_REFUSALS} records were refused as existing, and yet the log of "
-                f"branch {self.log.branch!r} holds none of them: the storage contradicts itself. Nothing was committed."
+                f"branch {self.log.branch!r} holds none of them: the storage contradicts itself. Call commit again: it "
+                "finds out first what became of this one."
             )
 
     async def _follow(self, tip: Tip, sequence: int) -> Tip:
@@ -329,7 +347,7 @@ class GroupCommitter:
             try:
                 passages[at] = _Passage(request.base.state, await passed_between(self.log, at, tip.sequence))
             except SessionExpiredError as error:
-                self._fail(request, error)
+                self._fail(request, _lost_track(error) if request.uncertain or request.outstanding else error)
                 return
         passage = passages[at]
         own = _find(passage.passed, request.prepared.id)
@@ -422,6 +440,22 @@ class _Passage:
     @cached_property
     def footprint(self) -> Footprint:
         return footprint_of(self.base, [item for each in self.passed for item in each.transactions])
+
+
+def _lost_track(error: SessionExpiredError) -> SessionExpiredError:
+    """Return what there is to say where an attempt was made whose record would be among those that have expired."""
+    return SessionExpiredError(
+        f"what was committed since this session began has expired ({error.__cause__}), and with it any trace of "
+        "whether its changes arrived: they may have been committed before that. Look at the newest snapshot, then open "
+        "a new session and write again what is missing."
+    )
+
+
+def _unseen(key: str, error: StorageError) -> AppendUncertainError:
+    return AppendUncertainError(
+        f"{key}: a record was refused because there is one, and it is unknown whether it is this one, because {error}. "
+        "Call commit again: it finds out first, and never commits twice."
+    )
 
 
 def _find(passed: Sequence[Passed], identifier: bytes) -> Passed | None:

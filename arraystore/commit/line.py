@@ -22,7 +22,7 @@ from typing import Any
 from arraystore.commit.admission import objection
 from arraystore.commit.batch import Batch
 from arraystore.commit.branch import Step, Tip, steps_to
-from arraystore.commit.log import AppendUncertainError, BranchLog, put_surely
+from arraystore.commit.log import AppendUncertainError, BranchLog, put_surely, unsettled
 from arraystore.commit.proposals import proposal_of, read_proposal
 from arraystore.commit.request import Committed, Outstanding, Request
 from arraystore.commit.waiting import PASSED_OVER, Look, Pace, Passage, Proposed, Standing, goes_on
@@ -239,7 +239,7 @@ class Line:
             return await self._publish([each for each in requests if not each.abandoned])
         began = self._now()
         try:
-            await put_surely(log.storage, environment, key, encoded)
+            await put_surely(log.storage, environment, key, encoded, unsettled)  # of this name there is no other
         except StorageError as error:
             raise _unknown(key, "arrived", str(error)) from error
         self._pace.requested((self._now() - began) / 2)
@@ -393,12 +393,14 @@ class Line:
             batch, tidied = self._gathered(takeable)
             if not len(batch):
                 return
-            body = await batch.write()
+            body = await batch.write(settle=False)  # whose record it is shows as the log is followed
             if body is not None:
                 self._won(batch, body, tidied)
                 return
             if not await self._follow():
                 await self._contradict()
+            else:
+                self._see_to(batch, tidied)
             if not self._waits(mine) or self._turn(mine) > self._now():
                 return
 
@@ -527,6 +529,14 @@ class Line:
             self._passed(step)
         if tidied:
             self._tidy(self._delete(tidied))
+
+    def _see_to(self, batch: Batch, tidied: Sequence[str]) -> None:
+        """See to what follows a record of one's own that was refused, and is in the log all the same."""
+        body = batch.found_in(self._at)
+        if body is not None:
+            self._wrote(batch.tip.followed_by(batch.step().after, body), batch.large)
+            if tidied:
+                self._tidy(self._delete(tidied))
 
     async def _delete(self, keys: Sequence[str]) -> None:
         await self.log.storage.delete(keys)

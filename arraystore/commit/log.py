@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -34,9 +34,19 @@ from arraystore.format.record import (
 )
 from arraystore.format.refs import Hint, branch_prefix, decode_hint, hint_key
 from arraystore.format.transaction import TransactionLog, decode_transaction, read_log
+from arraystore.storage.comparing import holds
 from arraystore.storage.protocol import BytesLike, Storage
 
-__all__ = ["LONGEST_PAUSE", "AppendUncertainError", "BranchLog", "Resolved", "Span", "carriers", "put_surely"]
+__all__ = [
+    "LONGEST_PAUSE",
+    "AppendUncertainError",
+    "BranchLog",
+    "Resolved",
+    "Span",
+    "carriers",
+    "put_surely",
+    "unsettled",
+]
 
 LONGEST_PAUSE = 600.0
 """Seconds between looking for the newest record and having written the next one, after which a writer checks that it
@@ -315,14 +325,22 @@ class BranchLog:
         attached = await self._attached(sequence, item.first + item.log, records)
         return read_log(name, unpack_body(name, attached), Here(self.branch, sequence, item.first))
 
-    async def append(self, record: Record) -> bool:
+    async def append(self, record: Record, *, settle: bool = True) -> bool:
         """Write a record unless one of its number exists.
+
+        Parameters
+        ----------
+        record
+            The record.
+        settle
+            Whether to settle a refusal by reading the record that is there: an intermediary may have sent the PUT
+            twice.  Only a caller that looks for its entry in the log by itself leaves that out.
 
         Returns
         -------
         bool
-            Whether the record of this number is this one.  Known for certain: what a storage leaves open after a
-            timeout is asked again until it answers.
+            Whether the record of this number is this one.  True is known for certain: what a storage leaves open after
+            a timeout is asked again until it answers.  So is False if it was to be settled.
 
         Raises
         ------
@@ -334,41 +352,59 @@ class BranchLog:
         key = self.key(record.sequence)
         began = self.environment.now_us()
         looked_at, newest = self._looked_at, self._newest
+
+        async def is_own() -> bool:
+            return (await self.read(record.sequence)).body == record.body
+
+        encoded = encode_record(record)
         try:
-            won = await put_surely(self.storage, self.environment, key, encode_record(record))
+            won = await put_surely(self.storage, self.environment, key, encoded, is_own if settle else unsettled)
         except StorageError as error:
             raise AppendUncertainError(
-                f"{key}: it is unknown whether this record arrived, because {error}. Call commit again: it finds out "
-                "first, and never commits twice."
+                f"{key}: it is unknown whether this record arrived, because {error}. If this was a commit, call commit "
+                "again: it finds out first, and never commits twice. Anything else: look whether it has happened "
+                "before doing it again."
             ) from error
         if won:
             if self._is_late(looked_at) or record.sequence <= newest:  # others in this process may have looked since
-                await self._check_still_open(record.sequence)
+                await self._check_still_open(record)
             self._looked(began, record.sequence)
             _keep(self._recent, record.sequence, record, _RECORDS_KEPT)
         return won
 
-    async def _check_still_open(self, sequence: int) -> None:
+    async def _check_still_open(self, record: Record) -> None:
         """Check, after a long pause, that a record just written is not one of those that were deleted as expired.
 
         Where the number was free because whoever had it is forgotten, the record is nobody's: readers begin behind it.
+        But it may also have been written long ago, and have expired since as any other: it is deleted only if those
+        behind it carry another body of its number.
         """
+        sequence = record.sequence
         newest = await self._list_after(sequence)
         if newest is None or newest == sequence:
             return
+        expired = False
         at = newest
         while at > sequence:
-            record = await self.read(at)
-            for number, body in record.bodies().items():
-                entry = self.decode(number, body)
-                if isinstance(entry, Expiry) and entry.upto >= sequence:
-                    await self.storage.delete([self.key(sequence)])
-                    raise SessionExpiredError(
-                        f"{self.key(sequence)}: so much time went by before this record was written that its place in "
-                        "the log had been forgotten. Nothing was committed. Open a new session and write the changes "
-                        "again."
-                    )
+            carrier = await self.read(at)
+            bodies = carrier.bodies()
+            if bodies.get(sequence) == record.body:
+                return
+            entries = [self.decode(number, body) for number, body in bodies.items() if number > sequence]
+            expired = expired or any(isinstance(entry, Expiry) and entry.upto >= sequence for entry in entries)
+            if expired and sequence in bodies:
+                await self.storage.delete([self.key(sequence)])
+                raise SessionExpiredError(
+                    f"{self.key(sequence)}: so much time went by before this record was written that its place in the "
+                    "log had been forgotten. Nothing was committed. Open a new session and write the changes again."
+                )
             at = first_carried(at) - 1
+        if expired:
+            raise SessionExpiredError(
+                f"{self.key(sequence)}: so much time went by before the answer to this record came that its place in "
+                "the log has expired, and nothing in the log tells what it held. It may have been committed before "
+                "that. Look at the newest snapshot, then open a new session and write again what is missing."
+            )
 
 
 def _keep(cache: dict[int, T], sequence: int, value: T, most: int) -> None:
@@ -379,27 +415,51 @@ def _keep(cache: dict[int, T], sequence: int, value: T, most: int) -> None:
     cache[sequence] = value
 
 
-async def put_surely(storage: Storage, environment: Environment, key: str, data: bytes) -> bool:
+async def unsettled() -> bool:
+    """Leave a refusal as it is: the caller finds out by itself whether what is there is its own."""
+    return False
+
+
+async def put_surely(
+    storage: Storage,
+    environment: Environment,
+    key: str,
+    data: bytes,
+    settle: Callable[[], Awaitable[bool]] | None = None,
+) -> bool:
     """Write an object unless one of this key exists, and find out for certain which it was.
 
-    What a storage leaves open after a failure is asked again: an object that equals `data` is this one.  Nobody has
-    sent `data` before, or whoever did will look for it in the log.
+    What a storage leaves open after a failure is asked again: an object that equals `data` is this one.  A refusal says
+    only that there is an object, which may be this one, too: whatever is between here and the storage may send a
+    request twice, and give the answer to the second.  So it is settled by looking.
+
+    Parameters
+    ----------
+    storage, environment
+        Where, and time and chance.
+    key, data
+        What to write.
+    settle
+        Tells, after a refusal, whether the object that is there is this one; reads and compares it by default.
 
     Raises
     ------
     StorageError
         If the storage fails for so long that it stays unknown.
     """
-    failure: StorageError | None = None
+    failure: Exception | None = None
     for attempt in range(_APPEND_TRIES):
         if attempt:
             await environment.sleep(0.05 * 2**attempt * (0.5 + environment.random()))
         try:
-            if not attempt:
-                return await storage.put_new(key, data)
-            return await storage.put_if_absent(key, data)
+            if await (storage.put_if_absent(key, data) if attempt else storage.put_new(key, data)):
+                return True
+            return await (settle() if settle is not None else holds(storage, key, data))
         except UnsupportedStorageError:
             raise
+        except ObjectNotFoundError as error:
+            failure = StorageError(f"{key} was refused as existing, and does not exist")
+            failure.__cause__ = error
         except StorageError as error:
             failure = error
     raise StorageError(f"the storage failed {_APPEND_TRIES} times in a row: {failure}") from failure

@@ -21,7 +21,7 @@ from arraystore.format.repository_log import (
     read_repository_record_key,
     repository_record_key,
 )
-from arraystore.storage.protocol import Storage
+from arraystore.storage.protocol import BytesLike, Storage
 
 __all__ = ["RepositoryLog"]
 
@@ -109,8 +109,10 @@ class RepositoryLog:
         """Read a record."""
         if self._last.number == number:
             return self._last
-        key = repository_record_key(number)
-        record = decode_repository_record(key, await self.storage.get(key), number)
+        return self._decoded(number, await self.storage.get(repository_record_key(number)))
+
+    def _decoded(self, number: int, data: BytesLike) -> RepositoryRecord:
+        record = decode_repository_record(repository_record_key(number), data, number)
         if number > self._last.number:
             self._last = record
         return record
@@ -161,9 +163,16 @@ class RepositoryLog:
             entries = (await self.read(number - 1)).entries
         after = table.after(entry)
         record = RepositoryRecord(number, (*entries, entry), None if number % TABLE_EVERY else after)
-        if not await put_surely(
-            self.storage, self.environment, repository_record_key(number), encode_repository_record(record)
-        ):
+        key, encoded = repository_record_key(number), encode_repository_record(record)
+
+        async def is_own() -> bool:
+            data = await self.storage.get(key)
+            if bytes(data) == encoded:
+                return True
+            self._decoded(number, data)  # so that it is at hand when the table is looked up
+            return False
+
+        if not await put_surely(self.storage, self.environment, key, encoded, is_own):
             return None
         self._last = record
         self._see(after)

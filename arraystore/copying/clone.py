@@ -30,6 +30,7 @@ from arraystore.format.refs import (
 from arraystore.format.repository_log import REPOSITORY_LOG_PREFIX, repository_record_key
 from arraystore.repository import Repository
 from arraystore.runtime import run
+from arraystore.storage.comparing import holds
 from arraystore.storage.protocol import BytesLike, Storage
 
 __all__ = ["clone_repository", "clone_repository_async"]
@@ -257,13 +258,16 @@ class _Clone:
 
     async def _publish(self, repository: bytes) -> None:
         """Write the object that says that there is a repository, and try whether the storage keeps what it promises."""
-        if not await self._target.put_if_absent(REPOSITORY_KEY, repository):
+        if not await self._target.put_if_absent(REPOSITORY_KEY, repository) and not await holds(
+            self._target, REPOSITORY_KEY, repository
+        ):
             raise CopyTargetError(f"somebody else has made a repository at {self._target.location} meanwhile")
         self._tally.copied(len(repository))
         info = decode_repository(REPOSITORY_KEY, repository)
         other = encode_repository(RepositoryInfo(info.id, info.time + 1, info.config))
         if await self._target.put_if_absent(REPOSITORY_KEY, other):
-            await self._target.delete([REPOSITORY_KEY])
+            if await holds(self._target, REPOSITORY_KEY, other):  # else it is somebody else's by now
+                await self._target.delete([REPOSITORY_KEY])
             raise UnsupportedStorageError(
                 f"{self._target.location} overwrites an object that was to be created only if absent. Commits would be "
                 "lost here. Use a storage with conditional writes: S3, GCS, Azure, or a local directory"

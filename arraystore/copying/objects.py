@@ -8,6 +8,7 @@ from arraystore.copying.budget import MiB, Room, for_each
 from arraystore.copying.report import Tally
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.format.envelope import Kind, decode_object
+from arraystore.storage.comparing import holds
 from arraystore.storage.protocol import BytesLike, ObjectInfo, Storage
 
 __all__ = ["ObjectCopier", "check_envelope"]
@@ -81,7 +82,9 @@ class ObjectCopier:
                     return
                 if absent is None:
                     await self._target.put(info.key, data)
-                elif not await self._target.put_if_absent(info.key, data):
+                elif not (
+                    await self._target.put_if_absent(info.key, data) or await holds(self._target, info.key, data)
+                ):
                     absent(info.key, data)
                 self._tally.copied(info.size)
 

@@ -220,17 +220,21 @@ class _Run:
     async def _repack(self, chosen: Selection) -> None:
         repacker = Repacker(self.reader, self.log.environment, self.settings, self.goes_on)
         named: set[bytes] = set()
+        unsettled: set[bytes] = set()
         given_up = False
         missing: ObjectNotFoundError | None = None
         try:
             async for items in repacker.run(self.tip.state, chosen.ids):
+                unsettled = {pack for item in items for pack in item.packs}
                 result = await self.commit(items)
                 named.update(pack for item in result.done for pack in item.packs)
+                unsettled = set()
                 given_up = given_up or bool(result.lost or result.fenced)
                 self.progress("copying bytes", repacker.bytes_read, int(chosen.used.sum()))
         except ObjectNotFoundError as error:
             missing = error
-        await delete_leftovers(self.log.storage, [pack_key(pack) for pack in repacker.packs if pack not in named])
+        kept = named | unsettled  # of what failed half-way nobody has looked whether a record names it
+        await delete_leftovers(self.log.storage, [pack_key(pack) for pack in repacker.packs if pack not in kept])
         if missing is not None:
             raise missing
         self.add(

@@ -155,7 +155,8 @@ async def exchange(log: BranchLog, tip: Tip, items: Sequence[Exchange]) -> Excha
     """Append the records that put exchanges into effect; what they name is written and durable.
 
     Manifests of those that come to nothing are deleted: no record names them, and none ever will, for nobody else knows
-    them.  Packs are left to the caller, since several exchanges may share one.
+    them, and a record that was refused counts as somebody else's only after it was read.  Packs are left to the caller,
+    since several exchanges may share one.
 
     Raises
     ------

@@ -210,7 +210,7 @@ class ObstoreStorage(Storage):
         return await self._put_if_absent(key, data, new=False)
 
     async def put_new(self, key: str, data: BytesLike) -> bool:
-        """Write what was never sent before unless an object of this key exists; a refusal costs no second request."""
+        """Like `put_if_absent`, but a refusal costs no second request: it says only that there is an object."""
         return await self._put_if_absent(key, data, new=True)
 
     async def _put_if_absent(self, key: str, data: BytesLike, *, new: bool) -> bool:

@@ -95,13 +95,16 @@ class Storage(abc.ABC):
         -------
         bool
             True if this call wrote it.  After a lost acknowledgement a retry may find the caller's own object:
-            where the bytes there equal `data`, the answer is True too.
+            where the bytes there equal `data`, the answer is True too.  False says that there is an object.  A storage
+            that sees its own requests only cannot know more: a proxy may have sent one twice, and given the answer to
+            the second.  Whoever depends on it compares (`arraystore.storage.comparing`).
         """
 
     async def put_new(self, key: str, data: BytesLike) -> bool:
-        """Like `put_if_absent`, for bytes that nobody has sent before.
+        """Like `put_if_absent`, for bytes that this caller has not sent before.
 
-        Whatever is there is somebody else's, so that a storage may take a refusal at its word, and need not compare.
+        Whatever is there is somebody else's in all likelihood, so that a storage need not read it.  False says only
+        that there is an object, not whose it is: the caller compares before it depends on that.
         """
         return await self.put_if_absent(key, data)
 

@@ -168,7 +168,7 @@ class _Repair:
     async def _page(self, key: str, root: LogRoot, level: int, index: int) -> None:
         log = root.log
         first, last = page_span(level, index)
-        if last > root.last:
+        if last > root.last and last > await log.tip(root.last):  # others may have written on meanwhile
             self.actions.append(RepairAction(key, "removed: it covers records that do not exist"))
             if not self._dry_run:
                 await self._storage.delete([key])
