@@ -337,7 +337,7 @@ def test_commits_that_are_not_checked_are_caught(name: str, monkeypatch: pytest.
 
 
 def test_writers_that_do_not_look_for_their_own_commit_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def put_rashly(storage: Storage, environment: Environment, key: str, data: bytes) -> bool:
+    async def put_rashly(storage: Storage, environment: Environment, key: str, data: bytes, *_: object) -> bool:
         try:
             return await storage.put_new(key, data)
         except StorageError:
@@ -346,6 +346,7 @@ def test_writers_that_do_not_look_for_their_own_commit_are_caught(monkeypatch: p
     monkeypatch.setattr(log, "put_surely", put_rashly)
     assert not explore(by_name("disjoint; lost answer")).failures
     monkeypatch.setattr(group, "_find", lambda *_: None)
+    monkeypatch.setattr(batch.Batch, "found_in", lambda *_: None)
     assert explore(by_name("disjoint; lost answer")).failures
 
 

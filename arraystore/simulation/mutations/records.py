@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from arraystore.commit import group
+from arraystore.commit.batch import Batch
 from arraystore.commit.branch import Tip
 from arraystore.commit.committer import append_entry
 from arraystore.commit.environment import Environment
@@ -42,14 +43,14 @@ def _in_background(work: Any) -> None:
 # -- what an answer means -----------------------------------------------------------------------------------------
 
 
-async def _lost_is_lost(storage: Storage, environment: Environment, key: str, data: bytes) -> bool:
+async def _lost_is_lost(storage: Storage, environment: Environment, key: str, data: bytes, *_: Any) -> bool:
     try:
         return await storage.put_new(key, data)
     except StorageError:
         return False
 
 
-async def _refusal_is_final(storage: Storage, environment: Environment, key: str, data: bytes) -> bool:
+async def _refusal_is_final(storage: Storage, environment: Environment, key: str, data: bytes, *_: Any) -> bool:
     for attempt in range(_TRIES):
         try:
             if attempt and await _is_there(storage, key):
@@ -70,12 +71,12 @@ async def _is_there(storage: Storage, key: str) -> bool:
     return True
 
 
-async def _refusal_is_success(storage: Storage, environment: Environment, key: str, data: bytes) -> bool:
+async def _refusal_is_success(storage: Storage, environment: Environment, key: str, data: bytes, *_: Any) -> bool:
     await put_surely(storage, environment, key, data)
     return True
 
 
-async def _plain(storage: Storage, environment: Environment, key: str, data: bytes) -> bool:
+async def _plain(storage: Storage, environment: Environment, key: str, data: bytes, *_: Any) -> bool:
     await storage.put(key, data)
     return True
 
@@ -89,20 +90,24 @@ async def _with_another_id(log: BranchLog, request: Any, *rest: Any) -> Any:
 # -- which number is next, what a record holds -------------------------------------------------------------------------
 
 
-async def _skipping(log: BranchLog, tip: Tip, body: Body, attachments: tuple[bytes, ...] = ()) -> bytes | None:
+async def _skipping(
+    log: BranchLog, tip: Tip, body: Body, attachments: tuple[bytes, ...] = (), *, settle: bool = True
+) -> bytes | None:
     if tip.sequence % 3:
-        return await append_entry(log, tip, body, attachments)
+        return await append_entry(log, tip, body, attachments, settle=settle)
     sequence = tip.sequence + 2
     encoded = encode_body(sequence, body, log.branch)
     missing = encode_body(tip.sequence + 1, body, log.branch)
     previous = previous_bodies(sequence, {**tip.bodies, tip.sequence + 1: missing})
-    won = await log.append(Record(log.branch, sequence, encoded, attachments, previous or ()))
+    won = await log.append(Record(log.branch, sequence, encoded, attachments, previous or ()), settle=settle)
     return encoded if won else None
 
 
-async def _over_the_tip(log: BranchLog, tip: Tip, body: Body, attachments: tuple[bytes, ...] = ()) -> bytes | None:
+async def _over_the_tip(
+    log: BranchLog, tip: Tip, body: Body, attachments: tuple[bytes, ...] = (), *, settle: bool = True
+) -> bytes | None:
     if tip.sequence % 4 != 3:
-        return await append_entry(log, tip, body, attachments)
+        return await append_entry(log, tip, body, attachments, settle=settle)
     encoded = encode_body(tip.sequence, body, log.branch)
     previous = previous_bodies(tip.sequence, tip.bodies) or ()
     record = Record(log.branch, tip.sequence, encoded, attachments, previous)
@@ -137,8 +142,10 @@ _tip = BranchLog.tip
 # -- when somebody is told ---------------------------------------------------------------------------------------------
 
 
-async def _told_early(log: BranchLog, tip: Tip, body: Body, attachments: tuple[bytes, ...] = ()) -> bytes | None:
-    _in_background(append_entry(log, tip, body, attachments))
+async def _told_early(
+    log: BranchLog, tip: Tip, body: Body, attachments: tuple[bytes, ...] = (), *, settle: bool = True
+) -> bytes | None:
+    _in_background(append_entry(log, tip, body, attachments, settle=settle))
     return encode_body(tip.sequence + 1, body, log.branch)
 
 
@@ -154,9 +161,14 @@ async def _later(storage: Storage, objects: list[tuple[str, bytes]]) -> None:
         _in_background(upload(storage, objects))
 
 
+def _without_a_look() -> Iterator[Change]:
+    yield group, "_find", _no_own
+    yield Batch, "found_in", _no_own
+
+
 def _lost_acknowledgement() -> Iterator[Change]:
     yield from everywhere(put_surely, _lost_is_lost)
-    yield group, "_find", _no_own
+    yield from _without_a_look()
 
 
 def _attempted_anew() -> Iterator[Change]:
@@ -166,7 +178,7 @@ def _attempted_anew() -> Iterator[Change]:
 
 def _refused_by_itself() -> Iterator[Change]:
     yield from everywhere(put_surely, _refusal_is_final)
-    yield group, "_find", _no_own
+    yield from _without_a_look()
 
 
 MUTATIONS = (
