@@ -14,6 +14,7 @@ from arraystore.conflicts import Conflict, conflict_table
 __all__ = [
     "AlreadyExistsError",
     "ArrayStoreError",
+    "ChunkDamagedError",
     "ConflictError",
     "FormatError",
     "InvalidInputError",
@@ -146,6 +147,53 @@ class FormatError(ArrayStoreError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (self.object_name, self.reason))
+
+
+class ChunkDamagedError(FormatError):
+    """Bytes of a chunk are not those that were written; none of them was returned.
+
+    Restore the object from a backup or from an older version in the bucket.  If there is none, write the chunk again,
+    or reset the branch to a snapshot that does not need it.  ``arraystore verify --level chunks`` finds what else is
+    damaged.
+
+    Parameters
+    ----------
+    object_name
+        Key of the object.
+    offset, length
+        Where the chunk is in it, in bytes.
+    path
+        Path of the array, None where it is not known.
+    chunk
+        Grid coordinates of the chunk, None where they are not known.
+    """
+
+    def __init__(
+        self,
+        object_name: str,
+        offset: int,
+        length: int,
+        path: str | None = None,
+        chunk: tuple[int, ...] | None = None,
+    ) -> None:
+        whose = "" if path is None else f", chunk {chunk} of {'/' + path!r}"
+        super().__init__(
+            object_name,
+            f"the {length} bytes from {offset} on{whose}, do not match their checksum: the object is damaged, or is "
+            "not the one that was written. Restore it from a backup or an older version in the bucket, or write these "
+            "chunks again; `arraystore verify --level chunks` finds what else is damaged",
+        )
+        self.offset = offset
+        self.length = length
+        self.path = path
+        self.chunk = chunk
+
+    def of_chunk(self, path: str, chunk: tuple[int, ...]) -> ChunkDamagedError:
+        """Return the same error, with the array and the chunk."""
+        return ChunkDamagedError(self.object_name, self.offset, self.length, path, chunk)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.object_name, self.offset, self.length, self.path, self.chunk))
 
 
 class ConflictError(ArrayStoreError):

@@ -16,11 +16,10 @@ from typing import Any
 from arraystore.commit.changes import ArrayChanges, ChangeSet, file_key, file_node
 from arraystore.commit.chunktable import Entry
 from arraystore.commit.noting import moved_below, note_document, note_missing, places_beneath, speaks_of
-from arraystore.commit.packs import pack_key
-from arraystore.commit.reader import ChunkReader, Found, Window, whole_chunk
+from arraystore.commit.reader import ChunkReader, Found, Window, sole_reference, whole_chunk
 from arraystore.commit.reads import ReadSet
 from arraystore.commit.state import State
-from arraystore.errors import InvalidInputError, InvalidKeyError, ReadOnlyError
+from arraystore.errors import ChunkDamagedError, InvalidInputError, InvalidKeyError, ReadOnlyError
 from arraystore.format.hidden import HIDDEN, has_visible_files, visible
 from arraystore.format.manifest import Manifest
 from arraystore.format.node import MAX_PATH, Node, NodeKind, ancestors
@@ -297,7 +296,8 @@ class Hierarchy:
         if handle.changes is not None:
             entry = self._changed(handle, coords)
             if isinstance(entry, tuple):
-                return self._read_entry_sync(entry, window)
+                part = self._entry_at_hand(entry, window)
+                return self._read_sync(handle, coords, self._entry_place(entry), window) if part is None else part
             if entry is None:
                 return None
         if self.reads is not None:
@@ -305,7 +305,13 @@ class Hierarchy:
         place = self._place(handle, coords)
         if isinstance(place, bool):
             place = self.reader.find_sync(handle.layers, coords)
-        return None if place is None else self.reader.read_sync(place, window)
+        return None if place is None else self._read_sync(handle, coords, place, window)
+
+    def _read_sync(self, handle: ArrayHandle, coords: tuple[int, ...], place: Found, window: Window) -> BytesLike:
+        try:
+            return self.reader.read_sync(place, window)
+        except ChunkDamagedError as error:
+            raise error.of_chunk(handle.node.path, coords) from None
 
     def _place(self, handle: ArrayHandle, coords: tuple[int, ...]) -> Found | bool | None:
         """Look a committed chunk up without a request; False where one is needed."""
@@ -330,7 +336,8 @@ class Hierarchy:
         if handle.changes is not None:
             entry = self._changed(handle, coords)
             if isinstance(entry, tuple):
-                return await self._read_entry(entry, window)
+                part = self._entry_at_hand(entry, window)
+                return await self._read(handle, coords, self._entry_place(entry), window) if part is None else part
             if entry is None:
                 return None
         if self.reads is not None:
@@ -338,7 +345,13 @@ class Hierarchy:
         place = self._place(handle, coords)
         if isinstance(place, bool):
             place = await self.reader.find(handle.layers, coords)
-        return None if place is None else await self.reader.read(place, window)
+        return None if place is None else await self._read(handle, coords, place, window)
+
+    async def _read(self, handle: ArrayHandle, coords: tuple[int, ...], place: Found, window: Window) -> BytesLike:
+        try:
+            return await self.reader.read(place, window)
+        except ChunkDamagedError as error:
+            raise error.of_chunk(handle.node.path, coords) from None
 
     def _document_part(self, key: str, window: Window) -> BytesLike | None:
         document = self.document(key)
@@ -347,40 +360,24 @@ class Hierarchy:
         start, stop = window(len(document))
         return document[start:stop]
 
-    def _entry_at_hand(self, entry: Entry, start: int, stop: int) -> BytesLike | None:
+    def _entry_at_hand(self, entry: Entry, window: Window) -> BytesLike | None:
         """Return bytes of a chunk of this session that are in memory."""
         assert self.changes is not None
-        source, offset, _ = entry
+        source, offset, length = entry
+        start, stop = window(length)
         if start >= stop:
             return b""
         if source == INLINE:
             return self.changes.inline[offset + start : offset + stop]  # a view would keep the buffer from growing
         return self.changes.packs.read(source, offset + start, offset + stop) if source < VIRTUAL else None
 
-    def _entry_object(self, entry: Entry) -> tuple[Any, str]:
+    def _entry_place(self, entry: Entry) -> Found:
+        """Return where a chunk of this session is that is not in memory."""
         assert self.changes is not None
-        source = entry[0]
+        source, offset, length = entry
         if source < VIRTUAL:
-            return self.reader.storage, pack_key(self.changes.packs.packs[source])
-        return self.reader.virtual_object(self.changes.locations(), source - VIRTUAL)
-
-    def _read_entry_sync(self, entry: Entry, window: Window) -> BytesLike:
-        start, stop = window(entry[2])
-        data = self._entry_at_hand(entry, start, stop)
-        if data is not None:
-            return data
-        storage, key = self._entry_object(entry)
-        part: BytesLike = storage.get_range_sync(key, entry[1] + start, entry[1] + stop)
-        return part
-
-    async def _read_entry(self, entry: Entry, window: Window) -> BytesLike:
-        start, stop = window(entry[2])
-        data = self._entry_at_hand(entry, start, stop)
-        if data is not None:
-            return data
-        storage, key = self._entry_object(entry)
-        parts: list[BytesLike] = await storage.get_ranges(key, [(entry[1] + start, entry[1] + stop)])
-        return parts[0]
+            return sole_reference(0, offset, length, self.changes.packs.packs[source])
+        return sole_reference(source - VIRTUAL, offset, length, locations=self.changes.locations())
 
     async def length(self, key: str) -> int | None:
         """Return the length of a value without reading it; None if there is none."""

@@ -112,7 +112,7 @@ class UnsentReader(ChunkReader):
     """
 
     def __init__(self, reader: ChunkReader, packs: PackWriter, unsent: dict[str, int]) -> None:
-        super().__init__(reader.storage, reader.manifests, reader._virtual)
+        super().__init__(reader.storage, reader.manifests, reader._virtual, reader.verify)
         self.blocks = reader.blocks
         self._packs = packs
         self._unsent = unsent
@@ -121,13 +121,17 @@ class UnsentReader(ChunkReader):
         number = self._unsent.get(key)
         return None if number is None else self._packs.read(number, start, stop)
 
-    def _native_sync(self, manifest: Manifest, source: int, start: int, stop: int) -> BytesLike:
-        data = self._waiting(manifest.pack_keys[source], start, stop)
-        return super()._native_sync(manifest, source, start, stop) if data is None else data
+    def _native_sync(
+        self, manifest: Manifest, source: int, offset: int, length: int, start: int, stop: int
+    ) -> BytesLike:
+        data = self._waiting(manifest.pack_keys[source], offset + start, offset + stop)
+        return super()._native_sync(manifest, source, offset, length, start, stop) if data is None else data
 
-    async def _native(self, manifest: Manifest, source: int, start: int, stop: int) -> BytesLike:
-        data = self._waiting(manifest.pack_keys[source], start, stop)
-        return await super()._native(manifest, source, start, stop) if data is None else data
+    async def _native(
+        self, manifest: Manifest, source: int, offset: int, length: int, start: int, stop: int
+    ) -> BytesLike:
+        data = self._waiting(manifest.pack_keys[source], offset + start, offset + stop)
+        return await super()._native(manifest, source, offset, length, start, stop) if data is None else data
 
 
 async def provisional(changes: ChangeSet, reader: ChunkReader) -> Provisional:

@@ -100,14 +100,15 @@ class BlockCache:
                     return block, False
                 if block.start > start:
                     bound = min(bound, block.start)
-                elif block.stop <= start and (before is None or block.stop > before.stop):
-                    before = block
+                elif before is None or block.stop > before.stop:
+                    before = block  # which may end within what is wanted: blocks know nothing of chunks
             data: SharedLoad[BytesLike] = SharedLoad(in_thread=in_thread)
             if self._read_through and not blocks:
                 before = _Block(0, 0, _FIRST_OF_NEXT, data)
             if before is not None and start - before.stop <= (_GAP if blocks else _FIRST_OF_NEXT):
-                last = max(stop, min(before.stop + before.ahead, bound))
-                block = _Block(before.stop, last, min(before.ahead * 4, _LARGEST_BLOCK), data)
+                first = min(before.stop, start)
+                last = max(stop, min(first + before.ahead, bound))
+                block = _Block(first, last, min(before.ahead * 4, _LARGEST_BLOCK), data)
                 self._read_through = last >= limit and before.ahead == _LARGEST_BLOCK
             else:
                 block = _Block(start, stop, _FIRST_BLOCK, data)
@@ -126,6 +127,11 @@ class BlockCache:
             if key == newest:
                 return
             del self._packs[key]
+
+    def forget(self, key: str) -> None:
+        """Read what is wanted of a pack anew: what was read of it is damaged."""
+        with self._lock:
+            self._bytes -= sum(block.stop - block.start for block in self._packs.pop(key, []))
 
     def _failed(self, key: str, block: _Block, error: BaseException) -> None:
         with self._lock:

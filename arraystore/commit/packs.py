@@ -1,4 +1,4 @@
-"""Packs: small chunks gathered into large objects and uploaded in the background.
+"""Packs: small chunks gathered into large objects and uploaded in the background, each with its checksum.
 
 Chunks of `PackSettings.own_object` bytes and more become objects of their own.  Smaller ones are copied into a buffer
 that is uploaded when it is full, while the next one fills.  How much may wait for upload is bounded: a writer that is
@@ -18,6 +18,7 @@ import numpy as np
 
 from arraystore.commit.environment import Environment
 from arraystore.format.ids import id_to_text
+from arraystore.format.pack import pack_seed, padded_size, trailer
 from arraystore.runtime import submit
 from arraystore.storage.forking import renew_locks_after_fork
 from arraystore.storage.protocol import Storage
@@ -108,6 +109,7 @@ class PackWriter:
         self._start = start
         self._lock = threading.RLock()  # an upload may be done, and say so, in the very call that starts it
         self._open = -1
+        self._seed = 0
         self._buffer = _NO_BUFFER
         self._used = 0
         self._settled = 0
@@ -134,13 +136,14 @@ class PackWriter:
         size = len(data)
         if size >= self.settings.own_object:
             return self._add_object(data), 0, size
+        padded = padded_size(size)
         with self._lock:
-            if self._used + size > len(self._buffer):
+            if self._used + padded > len(self._buffer):
                 self._seal()
-                self._open_buffer(size)
+                self._open_buffer(padded)
             at = self._used
-            self._buffer[at : at + size] = data
-            self._used = at + size
+            self._put(at, data)
+            self._used = at + padded
             where = self._open, at, size
         if self._waiting > self.settings.in_flight:
             self._wait_for_room()
@@ -153,8 +156,15 @@ class PackWriter:
         with self._lock:
             if source != self._open or offset < self._settled:
                 return False
-            self._buffer[offset : offset + length] = data
+            self._put(offset, data)
         return True
+
+    def _put(self, offset: int, data: memoryview) -> None:
+        """Put a chunk and its checksum into the open buffer; the lock is held."""
+        end = offset + len(data)
+        self._buffer[offset:end] = data
+        behind = trailer(self._seed, offset, self._buffer[offset:end])  # the caller may be changing its own bytes
+        self._buffer[end : end + len(behind)] = behind
 
     def settle(self) -> dict[str, int]:
         """Overwrite nothing any more that stands in a pack by now: others refer to it.
@@ -177,7 +187,8 @@ class PackWriter:
             return self.add(data)
         with self._lock:
             source = self._new_pack()
-        await self.storage.put(pack_key(self.packs[source]), data)
+        pack = self.packs[source]
+        await self.storage.put_parts(pack_key(pack), (data, trailer(pack_seed(pack), 0, data)))
         return source, 0, len(data)
 
     def adopt(self, packs: Sequence[bytes], *, known: bool = False) -> int:
@@ -208,12 +219,15 @@ class PackWriter:
         with self._lock:
             source = self._new_pack()
             if not self.storage.cheap_probes:
-                buffer = self._take_buffer(size)
-                view = buffer[:size]
-                view[:] = data  # the caller may change its bytes as soon as this returns
+                buffer = self._take_buffer(padded_size(size))
+                view = buffer[: padded_size(size)]
+                view[:size] = data  # the caller may change its bytes as soon as this returns
+                view[size:] = trailer(pack_seed(self.packs[source]), 0, view[:size])
                 self._upload(source, view, buffer)
                 return source
-        self.storage.put_sync(pack_key(self.packs[source]), data)  # no latency to hide: a copy would only cost
+        pack = self.packs[source]
+        behind = trailer(pack_seed(pack), 0, data)
+        self.storage.put_parts_sync(pack_key(pack), (data, behind))  # no latency to hide: a copy would only cost
         return source
 
     def _take_buffer(self, size: int) -> memoryview:
@@ -233,6 +247,7 @@ class PackWriter:
         self._buffer = self._take_buffer(max(self.settings.target, size))
         self._used = self._settled = 0
         self._open = self._new_pack()
+        self._seed = pack_seed(self.packs[self._open])
 
     def _seal(self) -> None:
         """Send the open buffer off; the lock is held."""

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from arraystore.commit.blocks import BlockCache
+from arraystore.commit.checking import CHECKSUM_BYTES, checked, read_whole
 from arraystore.commit.manifests import ManifestCache
-from arraystore.errors import StorageError
+from arraystore.errors import ChunkDamagedError, StorageError
+from arraystore.format.box import Box
 from arraystore.format.layer import Layer
-from arraystore.format.locations import Locations
+from arraystore.format.locations import NO_LOCATIONS, Locations
 from arraystore.format.manifest import Manifest
 from arraystore.format.references import References, overlay
 from arraystore.storage.forking import renew_locks_after_fork
 from arraystore.storage.protocol import BytesLike, Storage
 
-__all__ = ["ChunkReader", "Found", "Window", "whole_chunk"]
+__all__ = ["ChunkReader", "Found", "Window", "sole_reference", "whole_chunk"]
 
 Window = Callable[[int], tuple[int, int]]
 """From the length of a chunk to the first byte wanted and the byte after the last."""
@@ -24,6 +28,14 @@ _READ_INLINE = 1 << 18
 
 Found = tuple[Manifest, int]
 """A manifest and the position of a reference in it."""
+
+
+def sole_reference(
+    source: int, offset: int, length: int, pack: bytes = b"", locations: Locations = NO_LOCATIONS
+) -> Found:
+    """Return a chunk that no manifest names yet, given by the number of its pack or location."""
+    sources, offsets, lengths = [np.array([value], dtype=np.int64) for value in (source, offset, length)]
+    return Manifest(Box((), ()), None, sources, offsets, lengths, pack, locations), 0
 
 
 def whole_chunk(length: int) -> tuple[int, int]:
@@ -42,16 +54,31 @@ class ChunkReader:
         Where manifests come from.
     virtual
         Returns storage and key for the URL of a virtual chunk, or raises.
+    verify
+        Whether chunks of packs are checked.
     """
 
     def __init__(
-        self, storage: Storage, manifests: ManifestCache, virtual: Callable[[str], tuple[Storage, str]]
+        self,
+        storage: Storage,
+        manifests: ManifestCache,
+        virtual: Callable[[str], tuple[Storage, str]],
+        verify: bool = True,
     ) -> None:
         self.storage = storage
         self.manifests = manifests
         self.blocks = BlockCache(storage)
+        self.verify = verify
         self._virtual = virtual
         renew_locks_after_fork(self)
+
+    def checking(self, verify: bool | None) -> ChunkReader:
+        """Return a reader that shares the caches of this one and checks chunks, or does not; None for no change."""
+        if verify is None or verify == self.verify:
+            return self
+        reader = ChunkReader(self.storage, self.manifests, self._virtual, verify)
+        reader.blocks = self.blocks
+        return reader
 
     def renew_locks(self) -> None:
         """Begin with empty caches, in a forked child: it has none of the threads that were filling its parent's."""
@@ -116,11 +143,12 @@ class ChunkReader:
         manifest, at = found
         source = manifest.source.item(at)
         offset = manifest.offset.item(at)
-        start, stop = window(manifest.length.item(at))
+        length = manifest.length.item(at)
+        start, stop = window(length)
         if start >= stop:
             return b""
         if source < manifest.pack_count:
-            return self._native_sync(manifest, source, offset + start, offset + stop)
+            return self._native_sync(manifest, source, offset, length, start, stop)
         if source == manifest.inline_source:
             return memoryview(manifest.inline)[offset + start : offset + stop]
         storage, key = self.virtual_object(manifest.locations, source - manifest.pack_count)
@@ -131,23 +159,48 @@ class ChunkReader:
         manifest, at = found
         source = manifest.source.item(at)
         offset = manifest.offset.item(at)
-        start, stop = window(manifest.length.item(at))
+        length = manifest.length.item(at)
+        start, stop = window(length)
         if start >= stop:
             return b""
         if source < manifest.pack_count:
-            return await self._native(manifest, source, offset + start, offset + stop)
+            return await self._native(manifest, source, offset, length, start, stop)
         if source == manifest.inline_source:
             return memoryview(manifest.inline)[offset + start : offset + stop]
         storage, key = self.virtual_object(manifest.locations, source - manifest.pack_count)
         return (await storage.get_ranges(key, [(offset + start, offset + stop)]))[0]
 
-    def _native_sync(self, manifest: Manifest, source: int, start: int, stop: int) -> BytesLike:
+    def _native_sync(
+        self, manifest: Manifest, source: int, offset: int, length: int, start: int, stop: int
+    ) -> BytesLike:
+        """Read a part of a chunk that is in a pack; of a small one, and for most of one, the whole, checked."""
+        if not (self.verify and read_whole(length, start, stop)):
+            return self._range_sync(manifest, source, offset + start, offset + stop)
+        framed = self._range_sync(manifest, source, offset, offset + length + CHECKSUM_BYTES)
+        return self._checked(manifest, source, offset, framed)[start:stop]
+
+    async def _native(
+        self, manifest: Manifest, source: int, offset: int, length: int, start: int, stop: int
+    ) -> BytesLike:
+        if not (self.verify and read_whole(length, start, stop)):
+            return await self._range(manifest, source, offset + start, offset + stop)
+        framed = await self._range(manifest, source, offset, offset + length + CHECKSUM_BYTES)
+        return self._checked(manifest, source, offset, framed)[start:stop]
+
+    def _checked(self, manifest: Manifest, source: int, offset: int, framed: BytesLike) -> memoryview:
+        try:
+            return checked(manifest.pack_keys[source], manifest.pack_seeds[source], offset, framed)
+        except ChunkDamagedError:
+            self.blocks.forget(manifest.pack_keys[source])  # the object may be restored before it is read again
+            raise
+
+    def _range_sync(self, manifest: Manifest, source: int, start: int, stop: int) -> BytesLike:
         key = manifest.pack_keys[source]
         if self.storage.cheap_probes:
             return self.storage.get_range_sync(key, start, stop)
         return self.blocks.read_sync(key, start, stop, int(manifest.extents[source]))
 
-    async def _native(self, manifest: Manifest, source: int, start: int, stop: int) -> BytesLike:
+    async def _range(self, manifest: Manifest, source: int, start: int, stop: int) -> BytesLike:
         key = manifest.pack_keys[source]
         if not self.storage.cheap_probes:
             return await self.blocks.read(key, start, stop, int(manifest.extents[source]))

@@ -10,12 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from arraystore.commit.changes import ChangeSet
+from arraystore.commit.checking import CHECKSUM_BYTES, checked
 from arraystore.commit.packs import pack_key
 from arraystore.commit.reader import ChunkReader
 from arraystore.copying.budget import MiB
 from arraystore.copying.report import Tally
 from arraystore.format.layer import Layer
 from arraystore.format.node import Node
+from arraystore.format.pack import pack_seed
 from arraystore.format.references import DELETED, INLINE, VIRTUAL, References, overlay
 from arraystore.storage.protocol import BytesLike, Storage
 
@@ -117,10 +119,16 @@ def stretches(references: References) -> Iterator[Stretch]:
 
 
 async def read_stretch(storage: Storage, stretch: Stretch) -> list[BytesLike]:
-    """Read the chunks of a stretch; empty ones take no request."""
-    wanted = [each for each in stretch.ranges if each[0] < each[1]]
-    found = iter(await storage.get_ranges(pack_key(stretch.pack), wanted) if wanted else [])
-    return [next(found) if start < stop else b"" for start, stop in stretch.ranges]
+    """Read the chunks of a stretch and check them.
+
+    Raises
+    ------
+    ChunkDamagedError
+        If one is not what was written.
+    """
+    key, seed = pack_key(stretch.pack), pack_seed(stretch.pack)
+    found = await storage.get_ranges(key, [(start, stop + CHECKSUM_BYTES) for start, stop in stretch.ranges])
+    return [checked(key, seed, start, framed) for (start, _), framed in zip(stretch.ranges, found, strict=True)]
 
 
 def _windows(references: References) -> Iterator[list[Stretch]]:

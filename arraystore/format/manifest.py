@@ -20,6 +20,7 @@ from arraystore.format.columns import decode_column, encode_column, narrow
 from arraystore.format.envelope import Kind, encode_object, pack_body, read_object, read_tuple
 from arraystore.format.ids import ID_BYTES, id_to_text
 from arraystore.format.locations import NO_LOCATIONS, Locations
+from arraystore.format.pack import pack_seed, padded_size
 
 __all__ = [
     "MAX_REACH",
@@ -106,11 +107,16 @@ class Manifest:
         return ["chunks/" + id_to_text(self.pack_id(i)) for i in range(self.pack_count)]
 
     @cached_property
+    def pack_seeds(self) -> list[int]:
+        """What checksums of chunks begin with, per pack."""
+        return [pack_seed(self.pack_id(i)) for i in range(self.pack_count)]
+
+    @cached_property
     def extents(self) -> Int64s:
-        """Per pack, how many of its bytes are known to exist: the end of its last chunk here."""
+        """Per pack, how many of its bytes are known to exist: the end of its last chunk here, with its checksum."""
         ends = np.zeros(self.pack_count, dtype=np.int64)
         native = self.source < self.pack_count
-        reach = self.offset.astype(np.int64)[native] + self.length.astype(np.int64)[native]
+        reach = self.offset.astype(np.int64)[native] + padded_size(self.length.astype(np.int64)[native])
         np.maximum.at(ends, self.source[native], reach)
         return ends
 
@@ -183,22 +189,27 @@ def decode_presence(name: str, box: Box, count: int, presence: int, data: bytes)
     raise FormatError(name, f"unknown presence {presence}")
 
 
-def _encode_offsets(source: Int64s, offset: Int64s, length: Int64s) -> bytes:
-    """Encode what an offset differs from the end of the reference before it, where that is in the same source."""
+def _steps(source: Int64s, length: Int64s, packs: int) -> Int64s:
+    """Return how far behind a reference the next one of its source is expected: in packs, past its checksum."""
+    return np.where(source < packs, padded_size(length), length)
+
+
+def _encode_offsets(source: Int64s, offset: Int64s, length: Int64s, packs: int) -> bytes:
+    """Encode what an offset differs from where the reference before it ends, where that is in the same source."""
     expected = np.zeros_like(offset)
     same = source[1:] == source[:-1]
-    expected[1:] = np.where(same, offset[:-1] + length[:-1], 0)
+    expected[1:] = np.where(same, (offset + _steps(source, length, packs))[:-1], 0)
     residual = offset - expected
     return encode_column((residual << 1) ^ (residual >> 63))
 
 
-def _decode_offsets(name: str, column: Any, source: Int64s, length: Int64s) -> Int64s:
+def _decode_offsets(name: str, column: Any, source: Int64s, length: Int64s, packs: int) -> Int64s:
     zigzag = decode_column(f"{name}: offsets", column, len(source))
     residual = (zigzag >> 1) ^ -(zigzag & 1)
     starts = np.ones(len(source), dtype=bool)
     starts[1:] = source[1:] != source[:-1]
     steps = residual.copy()
-    steps[1:] += np.where(starts[1:], 0, length[:-1])
+    steps[1:] += np.where(starts[1:], 0, _steps(source, length, packs)[:-1])
     sums = np.cumsum(steps)
     before = sums - steps
     offset: Int64s = sums - before[np.maximum.accumulate(np.where(starts, np.arange(len(source)), 0))]
@@ -244,7 +255,7 @@ def manifest_to_wire(manifest: Manifest) -> tuple[Any, ...]:
         data,
         manifest.packs,
         encode_column(source),
-        _encode_offsets(source, offset, length),
+        _encode_offsets(source, offset, length, manifest.pack_count),
         encode_column(length),
         manifest.locations.to_wire() if len(manifest.locations) else None,
         manifest.inline,
@@ -280,11 +291,12 @@ def manifest_from_wire(name: str, value: Any) -> Manifest:
     if len(packs) % ID_BYTES:
         raise FormatError(name, "the table of packs holds a part of an id")
     locations = NO_LOCATIONS if wire_locations is None else Locations.from_wire(name, wire_locations)
-    deleted = len(packs) // ID_BYTES + len(locations) + 1
+    pack_count = len(packs) // ID_BYTES
+    deleted = pack_count + len(locations) + 1
     index = decode_presence(name, box, count, presence, present)
     source = decode_column(f"{name}: sources", sources, count, deleted)
     length = decode_column(f"{name}: lengths", lengths, count, MAX_REACH - 1)
-    offset = _decode_offsets(name, offsets, source, length)
+    offset = _decode_offsets(name, offsets, source, length, pack_count)
     inlined = source == deleted - 1
     if bool(inlined.any()) and int((offset[inlined] + length[inlined]).max()) > len(inline):
         raise FormatError(name, "an inlined chunk reaches past the bytes that there are")

@@ -21,6 +21,7 @@ from arraystore.errors import ObjectNotFoundError
 from arraystore.format.ids import ID_BYTES
 from arraystore.format.layer import Layer
 from arraystore.format.manifest import Manifest
+from arraystore.format.pack import padded_size
 from arraystore.storage.protocol import Storage
 
 __all__ = ["PackIds", "PackUse", "id_at", "ids_of", "manifests_of", "pack_sizes", "pack_use", "positions", "visible"]
@@ -65,7 +66,7 @@ class PackUse:
     ids
         Of the packs, ascending, but for chunks that are objects of their own.
     used
-        Bytes per pack.
+        Bytes per pack, checksums included.
     single
         How many chunks are objects of their own.
     """
@@ -155,9 +156,10 @@ async def pack_use(reader: ChunkReader, state: State, own_object: int) -> PackUs
 def _use_of(manifest: Manifest, at: Int64s, own_object: int) -> tuple[PackIds, Int64s, int]:
     count = manifest.pack_count
     source = manifest.source[at].astype(np.int64)
-    used = np.bincount(source, manifest.length[at], minlength=count).astype(np.int64)
+    length = manifest.length[at].astype(np.int64)
+    used = np.bincount(source, padded_size(length), minlength=count).astype(np.int64)
     chunks = np.bincount(source, minlength=count)
-    single = (chunks == 1) & (used >= own_object) & (manifest.extents == used)
+    single = (chunks == 1) & (used >= padded_size(own_object)) & (manifest.extents == used)
     rest = (chunks > 0) & ~single
     return ids_of(manifest.packs)[rest], used[rest], int(single.sum())
 

@@ -1,7 +1,7 @@
 """Copying chunks from some packs into new ones, in grid order, and pointing layers to them.
 
-Chunks are read and written some tens of megabytes at a time.  What is wanted of one pack at a time is read in few
-ranged requests; what goes into a pack are neighbours in the grid.  Inlined and virtual chunks stay as they are.
+Chunks are read, checked and written some tens of megabytes at a time.  What is wanted of one pack at a time is read in
+few ranged requests; what goes into a pack are neighbours in the grid.  Inlined and virtual chunks stay as they are.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from arraystore.commit.checking import CHECKSUM_BYTES, checked
 from arraystore.commit.environment import Environment
 from arraystore.commit.packs import PackSettings, pack_key
 from arraystore.commit.prepare import upload
 from arraystore.commit.reader import ChunkReader
 from arraystore.commit.state import State
-from arraystore.errors import StorageError
 from arraystore.format.layer import Layer
 from arraystore.format.manifest import Manifest
 from arraystore.format.node import Node
+from arraystore.format.pack import pack_seed, padded_size, trailer
 from arraystore.format.references import REFERENCES_PER_MANIFEST, References, to_manifests
 from arraystore.maintenance.exchange import Exchange, placed
 from arraystore.maintenance.live_fraction import PackIds, ids_of, positions
@@ -120,23 +121,28 @@ class _Packs:
         self._used = 0
 
     async def add(self, data: memoryview, lengths: Int64s) -> tuple[Int64s, Int64s]:
-        """Take chunks that stand one after the other; returns for each the number of its pack, and its offset there."""
-        ends = np.cumsum(lengths)
+        """Take chunks, each with room for its checksum behind it; returns for each the number of its pack and offset.
+
+        The checksums are put into `data`.
+        """
+        padded = padded_size(lengths)
+        ends = np.cumsum(padded)
         pack = np.empty(len(lengths), dtype=np.int64)
-        offset = ends - lengths
+        offset = ends - padded
         full: list[tuple[str, BytesLike]] = []
         first = 0
         while first < len(lengths):
             if not self._open:
                 self.ids.append(self._environment.new_id())
             begin = int(offset[first])
-            room = max(self._target - self._used, 0 if self._open else int(lengths[first]))
+            room = max(self._target - self._used, 0 if self._open else int(padded[first]))
             stop = int(np.searchsorted(ends, begin + room, side="right"))
             if stop > first:
                 pack[first:stop] = len(self.ids) - 1
                 end = int(ends[stop - 1])
-                self._open.append(data[begin:end])
                 offset[first:stop] += self._used - begin
+                _mark(data[begin:end], pack_seed(self.ids[-1]), offset[first:stop], lengths[first:stop])
+                self._open.append(data[begin:end])
                 self._used += end - begin
                 first = stop
             if first < len(lengths):
@@ -159,6 +165,15 @@ class _Packs:
         await asyncio.gather(*(self.storage.put(key, data) for key, data in packs))
         self.sealed += len(packs)
         self.bytes_written += sum(len(data) for _, data in packs)
+
+
+def _mark(data: memoryview, seed: int, offset: Int64s, length: Int64s) -> None:
+    """Put behind each of some chunks, which are one after the other, the checksum that it has in its pack."""
+    begin = int(offset[0])
+    for start, size in zip(offset.tolist(), length.tolist(), strict=True):
+        at = start - begin
+        behind = trailer(seed, start, data[at : at + size])
+        data[at + size : at + size + len(behind)] = behind
 
 
 @dataclass(eq=False)
@@ -260,7 +275,7 @@ class Repacker:
 
     async def _copy(self, batch: Sequence[_Slice]) -> None:
         lengths = np.concatenate([piece.job.references.length[piece.at] for piece in batch])
-        data = memoryview(np.empty(int(lengths.sum()), dtype=np.uint8))
+        data = memoryview(np.empty(int(padded_size(lengths).sum()), dtype=np.uint8))
         await self._read(batch, lengths, data)
         pack, offset = await self._packs.add(data, lengths)
         first = 0
@@ -273,7 +288,7 @@ class Repacker:
         self.chunks_copied += len(lengths)
 
     async def _read(self, batch: Sequence[_Slice], lengths: Int64s, data: memoryview) -> None:
-        """Read chunks into one stretch of memory, in their order."""
+        """Read chunks into one stretch of memory, in their order, each with room for a checksum behind it."""
         numbers: dict[bytes, int] = {}
         sources: list[Int64s] = []
         for piece in batch:
@@ -282,7 +297,8 @@ class Repacker:
             sources.append(table[references.source[piece.at]])
         source = np.concatenate(sources)
         offset = np.concatenate([piece.job.references.offset[piece.at] for piece in batch])
-        place = np.cumsum(lengths) - lengths
+        padded = padded_size(lengths)
+        place = np.cumsum(padded) - padded
         order = np.lexsort((offset, source))
         cuts = (np.flatnonzero(np.diff(source[order])) + 1).tolist()
         ids = list(numbers)
@@ -294,24 +310,20 @@ class Repacker:
         )
 
     async def _read_pack(self, pack: bytes, offset: Int64s, length: Int64s, place: Int64s, data: memoryview) -> None:
-        """Read chunks of one pack, given by offset, and put each into its place."""
-        starts, stops = offset.tolist(), (offset + length).tolist()
+        """Read chunks of one pack, given by offset, check each and put it into its place."""
+        starts, stops = offset.tolist(), (offset + length + CHECKSUM_BYTES).tolist()
         ranges = merge_ranges(list(zip(starts, stops, strict=True)), _GAP)
-        if not ranges:
-            return
         async with self._room:
             parts = await self.reader.storage.get_ranges(pack_key(pack), ranges)
         self.bytes_read += sum(len(part) for part in parts)
         firsts = np.array([start for start, _ in ranges], dtype=np.int64)
         which = (np.searchsorted(firsts, offset, side="right") - 1).tolist()
         views = [memoryview(part) for part in parts]
+        key, seed = pack_key(pack), pack_seed(pack)
         for start, stop, at, part in zip(starts, stops, place.tolist(), which, strict=True):
-            if stop > start:
-                begin = ranges[part][0]
-                piece = views[part][start - begin : stop - begin]
-                if len(piece) != stop - start:
-                    raise StorageError(f"{pack_key(pack)}: bytes {start}..{stop} were asked for and not given")
-                data[at : at + stop - start] = piece
+            begin = ranges[part][0]
+            chunk = checked(key, seed, start, views[part][start - begin : stop - begin])
+            data[at : at + len(chunk)] = chunk
 
     # -- what comes of it ---------------------------------------------------------------------------------------
 

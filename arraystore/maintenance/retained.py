@@ -19,6 +19,7 @@ from arraystore.commit.state import State
 from arraystore.errors import ObjectNotFoundError
 from arraystore.format.layer import Layer
 from arraystore.format.manifest import Manifest
+from arraystore.format.pack import padded_size
 from arraystore.format.record import Birth, Commit, Reset, Rewrite
 from arraystore.maintenance.grounds import Grounds
 from arraystore.maintenance.live_fraction import PackIds, ids_of, manifests_of, positions, visible
@@ -163,7 +164,7 @@ class _Retained:
         return native[pack >= 0], pack[pack >= 0]
 
     def _add(self, manifest: Manifest, at: Int64s, pack: Int64s) -> None:
-        columns = (pack, manifest.offset[at].astype(np.int64), manifest.length[at].astype(np.int64))
+        columns = (pack, manifest.offset[at].astype(np.int64), padded_size(manifest.length[at].astype(np.int64)))
         self._rows.append(np.stack(columns, axis=1))
         self._waiting += len(at)
         if self._waiting > _ROWS_AT_ONCE:

@@ -190,10 +190,14 @@ class LocalStorage(Storage):
 
     def put_sync(self, key: str, data: BytesLike) -> None:
         """Like `put`."""
+        self.put_parts_sync(key, (data,))
+
+    def put_parts_sync(self, key: str, parts: Sequence[BytesLike]) -> None:
+        """Like `put_parts`."""
         self._check_writable(key)
         path = f"{self._root}/{key}"
         try:
-            temporary = self._write(data, fsync=False)
+            temporary = self._write(parts, fsync=False)
             try:
                 self._into_place(os.rename, temporary, path)
             except BaseException:
@@ -209,10 +213,14 @@ class LocalStorage(Storage):
 
     async def put(self, key: str, data: BytesLike) -> None:
         """Write an object, atomically; durable after the next `sync`."""
-        if len(data) <= _INLINE_BYTES:
-            self.put_sync(key, data)
+        await self.put_parts(key, (data,))
+
+    async def put_parts(self, key: str, parts: Sequence[BytesLike]) -> None:
+        """Write an object of several parts, none of which is copied."""
+        if sum(map(len, parts)) <= _INLINE_BYTES:
+            self.put_parts_sync(key, parts)
         else:
-            await asyncio.to_thread(self.put_sync, key, data)
+            await asyncio.to_thread(self.put_parts_sync, key, parts)
 
     async def put_if_absent(self, key: str, data: BytesLike) -> bool:
         """Write an object unless one of this key exists; durable on return."""
@@ -240,7 +248,7 @@ class LocalStorage(Storage):
     def _link(self, path: str, data: BytesLike) -> bool:
         if os.path.lexists(path):
             return False
-        temporary = self._write(data, fsync=self._fsync)
+        temporary = self._write((data,), fsync=self._fsync)
         try:
             self._into_place(link_exclusively, temporary, path)
             return True
@@ -257,11 +265,11 @@ class LocalStorage(Storage):
                 raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), path) from None
             return None
 
-    def _write(self, data: BytesLike, *, fsync: bool) -> str:
+    def _write(self, parts: Sequence[BytesLike], *, fsync: bool) -> str:
         if not self._swept:
             self._swept = True
             remove_leftovers(self._temporary)
-        return write_file(self._temporary, data, fsync=fsync)
+        return write_file(self._temporary, parts, fsync=fsync)
 
     def _into_place(self, move: Callable[[str, str], None], temporary: str, path: str) -> None:
         try:

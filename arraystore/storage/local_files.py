@@ -8,7 +8,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 
 from arraystore.errors import UnsupportedStorageError
@@ -24,8 +24,8 @@ _RENAME_NOREPLACE = 1
 _LEFTOVER_SECONDS = 2 * 24 * 3600
 
 
-def write_file(directory: str, data: bytes | bytearray | memoryview, *, fsync: bool) -> str:
-    """Write a new file of a random name in `directory` and return its path."""
+def write_file(directory: str, parts: Sequence[bytes | bytearray | memoryview], *, fsync: bool) -> str:
+    """Write a new file of a random name in `directory`, one part after the other, and return its path."""
     path = f"{directory}/{secrets.token_hex(12)}"
     try:
         fd = os.open(path, _FLAGS, 0o666)
@@ -34,7 +34,8 @@ def write_file(directory: str, data: bytes | bytearray | memoryview, *, fsync: b
         fd = os.open(path, _FLAGS, 0o666)
     try:
         try:
-            _write_all(fd, data)
+            for part in parts:
+                _write_all(fd, part)
             if fsync:
                 os.fsync(fd)
         finally:

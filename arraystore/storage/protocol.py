@@ -85,6 +85,10 @@ class Storage(abc.ABC):
         It is visible on return, and durable after the next `sync`.  The caller may reuse `data` after return.
         """
 
+    async def put_parts(self, key: str, parts: Sequence[BytesLike]) -> None:
+        """Like `put`, for an object that consists of several runs of bytes, one after the other."""
+        await self.put(key, b"".join(parts))
+
     @abc.abstractmethod
     async def put_if_absent(self, key: str, data: BytesLike) -> bool:
         """Write an object unless one of this key exists; atomic among all processes and machines.
@@ -150,6 +154,10 @@ class Storage(abc.ABC):
     def put_sync(self, key: str, data: BytesLike) -> None:
         """Like `put`."""
         run(self.put(key, data))
+
+    def put_parts_sync(self, key: str, parts: Sequence[BytesLike]) -> None:
+        """Like `put_parts`."""
+        self.put_sync(key, b"".join(parts))
 
 
 async def _whole(storage: Storage, key: str) -> BytesLike:

@@ -119,7 +119,7 @@ def dense_manifest() -> Manifest:
     """Neighbours in two packs: nothing to store but two changes of pack."""
     zeros = np.zeros(24, dtype="u1")
     source = column([0] * 12 + [1] * 12, "u1")
-    offset = column([i % 12 * 1000 for i in range(24)], "u2")
+    offset = column([i % 12 * 1008 for i in range(24)], "u2")
     return Manifest(Box((2, 0, 5), (4, 3, 9)), None, source, offset, zeros + column([1000], "u2"), an_id(1) + an_id(2))
 
 

@@ -24,16 +24,18 @@ from arraystore.storage.wrapper import WrapperStorage
 from tests.commit.support import entries, keys, objects, without_maintenance
 
 KiB = 1024
+PADDED = 512 + 8
+"""Bytes that a chunk of a `World` takes in a pack, with its checksum."""
 
 CONFIG = RepositoryConfig(
     inline_chunk_threshold_bytes=32,
     own_object_threshold_bytes=16 * KiB,
-    pack_target_bytes=64 * KiB,
+    pack_target_bytes=128 * PADDED,
     max_bytes_in_flight=128 * KiB,
 )
-"""Packs of 64 KiB; the chunks of a `World` have 512 bytes, and a row of an array 4 KiB."""
+"""Packs of 128 chunks; the chunks of a `World` have 512 bytes, and a row of an array 4 KiB."""
 
-LITTLE_PACKS = CONFIG.merge(pack_target_bytes=16 * KiB)
+LITTLE_PACKS = CONFIG.merge(pack_target_bytes=32 * PADDED)
 
 ROWS, COLUMNS = 32, 8
 CHUNK = 64

@@ -82,12 +82,12 @@ def test_packs_are_live_as_far_as_tips_and_tags_use_them() -> None:
     zarr.open_array(session.store, path="a", mode="r+")[:5] = 3
     session.commit("half of it")
     packs = repository.statistics().packs
-    assert (packs.bytes, packs.live_bytes) == (640 + 320, 640)
+    assert (packs.bytes, packs.live_bytes) == (720 + 360, 720)  # with checksums
     assert sum(packs.by_live_fraction) + packs.unused == packs.count
     repository.create_tag("before", before)
     assert repository.statistics().packs.live_fraction == 1
     repository.create_branch("copy", before)
-    assert repository.statistics().packs.live_bytes == 960
+    assert repository.statistics().packs.live_bytes == 1080
 
 
 def test_the_rate_is_that_of_the_newest_snapshots() -> None:
@@ -121,10 +121,10 @@ def test_statistics_take_requests_for_what_they_look_at_and_no_more() -> None:
 def test_chunk_storage_counts_what_retained_snapshots_have() -> None:
     repository = _written(10)
     found = repository.chunk_storage_stats()
-    assert (found.native_bytes, found.virtual_bytes, found.inlined_bytes) == (640, 0, 0)
+    assert (found.native_bytes, found.virtual_bytes, found.inlined_bytes) == (720, 0, 0)  # with checksums
     repository.storage.put_sync("chunks/00D1ZXH3M7PR7THQ5VAC", bytes(1000))  # of nobody
     assert repository.chunk_storage_stats() == found
-    assert repository.total_chunks_storage() == found.non_virtual_bytes() == found.total_bytes() == 640
+    assert repository.total_chunks_storage() == found.non_virtual_bytes() == found.total_bytes() == 720
     assert repository.verify().leaks["packs"].bytes == 1000
 
 

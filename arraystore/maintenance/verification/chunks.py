@@ -1,4 +1,7 @@
-"""Reading chunks and decoding them with the codecs of their array."""
+"""Reading chunks: those of packs are compared with their checksums, virtual ones decoded with their array's codecs.
+
+Inlined chunks are covered by the checksum of the manifest or record that holds them.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arraystore.commit.checking import CHECKSUM_BYTES, checked
 from arraystore.commit.reader import ChunkReader
-from arraystore.errors import NotFoundError, StorageError
+from arraystore.errors import ChunkDamagedError, NotFoundError, StorageError
 from arraystore.format.ids import id_to_text
 from arraystore.format.manifest import Manifest
 from arraystore.format.node import NodeKind
@@ -118,28 +122,51 @@ class ChunkChecker:
     async def _check(self, loaded: Loaded, at: Int64s) -> None:
         if not len(at):
             return
-        node = loaded.item.node
-        decoder: Decoder | None = None
-        if node.kind == NodeKind.ARRAY:
-            decoder, why = await open_decoder(node.documents)
-            if decoder is None:
-                self._counts["chunks_not_decoded"] += len(at)
-                what = f"zarr cannot open the array {'/' + node.path!r} here, so its chunks are not decoded: {why}"
-                self._collector.warning(
-                    loaded.item.layer.key, what, "verify where the codecs of the array are installed", [loaded.item.use]
-                )
+        decoder = await self._decoder(loaded, at)
         for part in _parts(loaded, at):
             data = await self._read(part)
             if data is not None:
                 self._counts["chunks_read"] += len(data)
                 self._counts["bytes_read"] += sum(map(len, data))
-                if decoder is not None:
+                if part.source < part.loaded.manifest.pack_count:
+                    self._compare(part, data)
+                elif decoder is not None and part.source < part.loaded.manifest.inline_source:
                     await self._decode(part, data, decoder)
+
+    async def _decoder(self, loaded: Loaded, at: Int64s) -> Decoder | None:
+        """Return what decodes virtual chunks; None where there are none, or where it is not to be had."""
+        node, manifest = loaded.item.node, loaded.manifest
+        source = manifest.source[at]
+        virtual = int(np.count_nonzero((source >= manifest.pack_count) & (source < manifest.inline_source)))
+        if node.kind != NodeKind.ARRAY or not virtual:
+            return None
+        decoder, why = await open_decoder(node.documents)
+        if decoder is None:
+            self._counts["chunks_not_decoded"] += virtual
+            what = f"zarr cannot open the array {'/' + node.path!r} here, so its virtual chunks are not decoded: {why}"
+            self._collector.warning(
+                loaded.item.layer.key, what, "verify where the codecs of the array are installed", [loaded.item.use]
+            )
+        return decoder
+
+    def _compare(self, part: _Part, framed: Sequence[BytesLike]) -> None:
+        """Compare chunks of a pack, each read with its checksum, with that."""
+        manifest = part.loaded.manifest
+        key, seed = manifest.pack_keys[part.source], manifest.pack_seeds[part.source]
+        offsets = manifest.offset[part.at].tolist()
+        for place, offset, data in zip(_coords(part.loaded, part.at), offsets, framed, strict=True):
+            try:
+                checked(key, seed, offset, data)
+            except ChunkDamagedError as error:
+                error = error.of_chunk(part.loaded.item.node.path, place)
+                self._collector.error(key, error.reason, _REPAIR, [part.loaded.item.use])
 
     async def _read(self, part: _Part) -> list[BytesLike] | None:
         manifest = part.loaded.manifest
         start = manifest.offset[part.at].astype(np.int64)
         stop = start + manifest.length[part.at].astype(np.int64)
+        if part.source < manifest.pack_count:
+            stop += CHECKSUM_BYTES
         ranges = list(zip(start.tolist(), stop.tolist(), strict=True))
         if part.source == manifest.inline_source:
             return [memoryview(manifest.inline)[first:end] for first, end in ranges]

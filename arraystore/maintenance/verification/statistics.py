@@ -19,6 +19,7 @@ from arraystore.format.history import SnapshotRow
 from arraystore.format.ids import id_to_text
 from arraystore.format.layer import Layer
 from arraystore.format.node import Node, NodeKind
+from arraystore.format.pack import padded_size
 from arraystore.format.record import Rewrite, Transaction
 from arraystore.format.references import DELETED, INLINE, VIRTUAL
 from arraystore.format.refs import Hint
@@ -297,13 +298,13 @@ async def _packs(inventory: Inventory, states: Sequence[State], reader: ChunkRea
 
 
 async def _native(inventory: Inventory, node: Node, reader: ChunkReader) -> Int64s:
-    """Return pack, offset and length of the chunks of an array that are in packs, one row each."""
+    """Return pack, offset and size of the chunks of an array that are in packs, checksum included, one row each."""
     present = await reader.present(node.layers)
     if present is None or not present.packs:
         return np.empty((0, 3), dtype=np.int64)
     native = (present.source >= 0) & (present.source < VIRTUAL)
     places = inventory.packs.find(b"".join(present.packs))[present.source[native]]
-    columns: Int64s = np.stack((places, present.offset[native], present.length[native]), axis=1)
+    columns: Int64s = np.stack((places, present.offset[native], padded_size(present.length[native])), axis=1)
     kept: Int64s = columns[places >= 0]
     return kept
 

@@ -149,13 +149,14 @@ def manifest(
     source, length, residuals = column(sources, count), column(lengths, count), column(offsets, count)
     found: Cells = {}
     places: dict[Coords, str] = {}
-    end = 0
+    expected = 0
     last = -1
     for coords, where, size, residual in zip(
         cells(low, high, presence, present, count), source, length, residuals, strict=True
     ):
-        start = (end if where == last else 0) + unzigzag(residual)
+        start = (expected if where == last else 0) + unzigzag(residual)
         end, last = start + size, where
+        expected = end if where >= pack_count else start + _slot(size)
         if where == pack_count + len(urls) + 1:
             found[coords] = None
             continue
@@ -165,6 +166,8 @@ def manifest(
             if pack is None:
                 raise DecodingError(key, f"refers to {name}, which does not exist")
             data = pack[start:end]
+            if not _is_marked(packs[12 * where : 12 * where + 12], start, data, pack[end : start + _slot(size)]):
+                raise DecodingError(name, f"the checksum behind the {size} bytes from {start} on is not theirs")
             places[coords] = name
         elif where < pack_count + len(urls):
             data = virtual(urls[where - pack_count], start, end)
@@ -176,6 +179,17 @@ def manifest(
             raise DecodingError(key, f"chunk {coords} refers to bytes {start} to {end}, which are not all there")
         found[coords] = data
     return found, places
+
+
+def _slot(size: int) -> int:
+    """Return the bytes that a chunk takes in a pack: its own, four of its checksum, zeros up to a multiple of 8."""
+    return (size + 4 + 7) // 8 * 8
+
+
+def _is_marked(pack: bytes, start: int, chunk: bytes, behind: bytes) -> bool:
+    """Tell whether what stands behind a chunk is the checksum of its pack's id, its place and its bytes, and zeros."""
+    checksum = google_crc32c.value(pack + struct.pack("<Q", start) + chunk)
+    return behind == struct.pack("<I", checksum).ljust(_slot(len(chunk)) - len(chunk), b"\0")
 
 
 def _urls(table: Any) -> list[str]:

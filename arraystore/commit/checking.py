@@ -1,0 +1,39 @@
+"""Checking chunks of packs against the checksums that stand behind them."""
+
+from __future__ import annotations
+
+from arraystore.errors import ChunkDamagedError
+from arraystore.format.pack import CHECKSUM_BYTES, is_sound
+from arraystore.storage.protocol import BytesLike
+
+__all__ = ["CHECKSUM_BYTES", "checked", "read_whole"]
+
+_LARGEST_WHOLE = 1 << 16
+"""Bytes that cost less than the request that brings them, half a millisecond's worth."""
+
+
+def read_whole(length: int, start: int, stop: int) -> bool:
+    """Tell whether a part of a chunk is read with the rest, so that it can be checked."""
+    return length <= _LARGEST_WHOLE or 2 * (stop - start) >= length
+
+
+def checked(key: str, seed: int, offset: int, framed: BytesLike) -> memoryview:
+    """Return a chunk without the checksum that was read with it.
+
+    Parameters
+    ----------
+    key, seed
+        Of the pack.
+    offset
+        Where the chunk is in it.
+    framed
+        The chunk and its checksum.
+
+    Raises
+    ------
+    ChunkDamagedError
+        If they do not match.
+    """
+    if not is_sound(seed, offset, framed):
+        raise ChunkDamagedError(key, offset, len(framed) - CHECKSUM_BYTES)
+    return memoryview(framed)[:-CHECKSUM_BYTES]
