@@ -162,3 +162,16 @@ def test_damage_is_found_after_expiry_and_collection() -> None:
                 assert any(text in finding.key + finding.problem for finding in report.findings), (info.key, how)
                 storage.put_sync(info.key, data)
     assert verified(history.repository).findings == ()
+
+
+def test_what_a_branch_began_with_before_it_was_reset_may_be_collected() -> None:
+    history = History(0)
+    repository = history.repository
+    repository.create_branch("side", repository.lookup_branch("main"))
+    for _ in range(2):
+        commit_all(repository, 1, "side")
+    commit_all(repository, 2)
+    repository.reset_branch("side", repository.lookup_branch("main"))
+    for _ in range(2):
+        Repository.open(repository.storage).garbage_collect(_now(), full=True)
+    assert verified(repository, "chunks").findings == ()

@@ -219,7 +219,10 @@ async def kept_of(
         return None
     opened = {name: (root.log, root.state) for name, root in logs.items() if root.state is not None}
     roots: list[Origin] = [tag.origin for tag in table.tags.values()]
-    roots += [row.origin for row in table.branches.values() if row.origin is not None and not row.deleted]
+    for name, row in table.branches.items():  # where there is no record of it yet: else its log says where it stands
+        behind = name not in opened or opened[name][1].life.cause < row.number
+        if row.origin is not None and not row.deleted and behind:
+            roots.append(row.origin)
     try:
         return await kept_snapshots(storage, opened, roots)
     except (FormatError, NotFoundError) as error:
