@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-__all__ = ["FAULTS", "FaultProxy", "running_proxy"]
+__all__ = ["FAULTS", "LATEST", "FaultProxy", "running_proxy"]
 
 FAULTS = (
     "lose request",
@@ -39,6 +39,9 @@ FAULTS = (
 so that a conditional PUT that was applied is answered 412; *send again later* returns the first one, and repeats the
 request once more after a while.  *Refuse* answers 503, before or after the server has applied the request.
 """
+
+LATEST = 5.0
+"""Seconds after which nothing comes any more of what the proxy has kept back."""
 
 _NO_BODY = (204, 304)
 

@@ -26,14 +26,15 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from arraystore import Repository
-from tests.faultproxy import running_proxy
+from arraystore import Repository, local_filesystem_storage
+from arraystore.runtime import run
+from tests.faultproxy import LATEST, running_proxy
 from tests.lifecycle.torture_actors import act, create
 from tests.lifecycle.torture_check import Outcome, check_all
 from tests.lifecycle.torture_place import CONFIG, DAY, Place
 from tests.s3server import S3Server, open_run, running_server
 
-__all__ = ["FEW", "MANY", "Outcome", "Place", "s3_place", "torture"]
+__all__ = ["CLOCKS", "FEW", "MANY", "RATE", "RIGHT", "Outcome", "directory_place", "s3_place", "torture"]
 
 Part = tuple[str, int]
 
@@ -54,7 +55,10 @@ RATE = 0.03
 _STOPS = (0.05, 0.5, 2.0, 4.0, 25.0)
 """Seconds for which a process is stopped: some longer than the pause after which a writer looks at the log again."""
 
-_CLOCKS = (0.0, 0.0, DAY, -DAY)
+CLOCKS = (0.0, 0.0, DAY, -DAY)
+"""Seconds by which the clock of a process may be ahead; each is drawn as often as it is here."""
+
+RIGHT = (0.0,)
 
 
 @dataclass
@@ -69,11 +73,14 @@ class _Crew:
         Who is to be there.
     chance
         Draws whom something happens to.
+    clocks
+        Seconds by which clocks may be ahead.
     """
 
     place: Place
     parts: tuple[Part, ...]
     chance: random.Random
+    clocks: tuple[float, ...]
     running: dict[Part, BaseProcess] = field(default_factory=dict[Part, BaseProcess])
     stopped: dict[Part, float] = field(default_factory=dict[Part, float])
     counts: Counter[str] = field(default_factory=Counter[str])
@@ -89,7 +96,7 @@ class _Crew:
             self._signal(part, signal.SIGCONT)
 
     def _started(self, part: Part) -> BaseProcess:
-        seed, ahead = self.chance.getrandbits(32), self.chance.choice(_CLOCKS)
+        seed, ahead = self.chance.getrandbits(32), self.chance.choice(self.clocks)
         process = _context().Process(target=act, args=(*part, seed, ahead, self.place), daemon=True)
         process.start()
         return process
@@ -130,13 +137,14 @@ def torture(
     seconds: float,
     seed: int = 0,
     parts: tuple[Part, ...] = MANY,
+    clocks: tuple[float, ...] = CLOCKS,
     told: Callable[[str], None] = lambda what: None,
 ) -> Outcome:
     """Torture a new repository for some time, then check it."""
     place.journals.mkdir(parents=True, exist_ok=True)
     writers = 1 + max(number for name, number in parts if name == "write")
     create(Repository.create(place.open_directly(), config=CONFIG), writers)
-    crew = _Crew(place, parts, random.Random(seed))
+    crew = _Crew(place, parts, random.Random(seed), clocks)
     end = time.monotonic() + seconds
     try:
         while time.monotonic() < end:
@@ -145,6 +153,7 @@ def torture(
             crew.strike()
     finally:
         crew.end()
+    time.sleep(0 if "path" in place.storage else LATEST)
     outcome = check_all(place, seed, told)
     outcome.counts.update(crew.counts)
     return outcome
@@ -177,6 +186,14 @@ def s3_place(server: S3Server, directory: Path, seed: int, rate: float = RATE) -
         counts.update(proxy.stop())
 
 
+async def _kept(place: Place, directory: Path) -> None:
+    """Copy what is in a bucket to where it can be looked at."""
+    source, copy = place.open_directly(), local_filesystem_storage(directory / "repository")
+    async for page in source.list(""):
+        for info in page:
+            await copy.put(info.key, await source.get(info.key))
+
+
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description="Torture a repository with processes.")
@@ -186,6 +203,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=RATE, help="share of requests that something happens to")
     parser.add_argument("--few", action="store_true", help="fewer processes, for a busy machine")
     parser.add_argument("--keep", type=Path, help="a new directory for repository and journals, which stay")
+    parser.add_argument("--right-clocks", action="store_true", help="let no clock be ahead or behind")
     options = parser.parse_args()
     with contextlib.ExitStack() as stack:
         directory = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -197,7 +215,10 @@ def main() -> None:
         else:
             place = directory_place(directory, options.rate)
         crew = FEW if options.few else MANY
-        outcome = torture(place, options.minutes * 60, options.seed, crew, _tell)
+        clocks = RIGHT if options.right_clocks else CLOCKS
+        outcome = torture(place, options.minutes * 60, options.seed, crew, clocks, _tell)
+        if options.keep and options.place == "s3":
+            run(_kept(place, options.keep))
     for line in [
         f"seed {options.seed}, {options.place}, {options.minutes} minutes",
         *[f"{what}: {times}" for what, times in sorted((outcome.counts + counts).items())],

@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from arraystore import ArrayStoreError, Repository
-from arraystore.commit.environment import ENVIRONMENT
+from arraystore.commit.environment import ENVIRONMENT, current_environment
+from arraystore.format.ids import ID_BYTES, id_to_text
+from arraystore.format.snapshot import checkpoint_key
+from arraystore.maintenance.verification.verify import Verification
+from arraystore.runtime import run
+from tests.fuzz.mutate import open_envelope
 from tests.lifecycle.torture_actors import values_at
 from tests.lifecycle.torture_place import DAY, Clock, Place
 
@@ -213,15 +218,48 @@ class _Check:
             except ArrayStoreError as error:
                 self.problem(f"the last collection fails by a clock {clock.ahead:+.0f} s off: {error!r}")
 
-    def verified(self, *, leaks: bool) -> None:
-        """Verify every chunk; in the end nothing may be there that nothing needs."""
-        report = self.open().verify(level="chunks")
-        for finding in report.findings if leaks else report.errors:
+    def verified(self) -> None:
+        """Verify every chunk, and that nothing is there but what a snapshot that is kept, or a log, still names."""
+        repository = self.open()
+        for finding in repository.verify(level="chunks").findings:
             self.problem(f"verify: {finding}")
-        for kind, leak in report.leaks.items():
-            self.outcome.counts[f"left over: {kind}"] += leak.objects
-            if leaks and leak.objects:
-                self.problem(f"after the last collection {leak.objects} {kind} are there that nothing needs")
+        verification, named = run(_traced(repository))
+        self.outcome.counts["objects in the end"] = sum(len(shelf) for shelf in verification.inventory.shelves.values())
+        for prefix, shelf in verification.inventory.shelves.items():
+            for identifier in {each.ljust(ID_BYTES, b"\0") for each in shelf.ids[~shelf.reached].tolist()} - named:
+                self.problem(
+                    f"after the last collection {prefix}{id_to_text(identifier)} is there, and nothing needs it"
+                )
+        left = [info.key for info in verification.left_behind] + [info.key for info in verification.inventory.strays]
+        if left:
+            self.problem(f"after the last collection {left} are there, and nothing needs them")
+
+
+async def _traced(repository: Repository) -> tuple[Verification, set[bytes]]:
+    """Return what a verification has reached, and ids that logs name besides: every twelve bytes that may be one.
+
+    Where logs begin, also those of deleted branches; where readers of histories begin; and what records say that no
+    snapshot shows by itself.
+    """
+    storage = repository.storage
+    verification = Verification(storage, current_environment())
+    await verification.run()
+    grounds = repository._grounds()
+    bodies: list[bytes] = []
+    for name, tip in (await grounds.tips(await grounds.repository_log.table())).items():
+        life, log = tip.state.life, grounds.log(name)
+        origin = None if life.origin is None else life.origin.checkpoint
+        bodies += [each for each in (life.base, origin) if each is not None]
+        if life.base is not None:
+            bodies.append(bytes(await storage.get(checkpoint_key(life.base))))
+        numbers = [int(info.key[-12:]) for page in [p async for p in storage.list(log.prefix)] for info in page]
+        bodies += [(await log.read(number)).body for number in numbers]
+    for prefix in ("hints/", "history/"):
+        bodies += [bytes(await storage.get(info.key)) async for page in storage.list(prefix) for info in page]
+    shelves = verification.inventory.shelves.values()
+    there = {each.ljust(ID_BYTES, b"\0") for shelf in shelves for each in shelf.ids[~shelf.reached].tolist()}
+    opened = [(open_envelope(body) or (0, body))[1] for body in bodies]
+    return verification, {each for each in there if any(each in body for body in opened)}
 
 
 @contextmanager
@@ -247,7 +285,7 @@ def check_all(place: Place, seed: int, told: Callable[[str], None]) -> Outcome:
         ("collection by today's clock", lambda: check.collected(Clock())),
         ("collection by the latest clock", lambda: check.collected(Clock(2 * DAY))),
         ("histories after it", check.histories),
-        ("every chunk", lambda: check.verified(leaks=True)),
+        ("every chunk", check.verified),
     ]
     for name, step in steps:
         told(f"checking: {name}")
