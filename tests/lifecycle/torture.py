@@ -97,7 +97,7 @@ class _Crew:
 
     def _started(self, part: Part) -> BaseProcess:
         seed, ahead = self.chance.getrandbits(32), self.chance.choice(self.clocks)
-        process = _context().Process(target=act, args=(*part, seed, ahead, self.place), daemon=True)
+        process: BaseProcess = _context().Process(target=act, args=(*part, seed, ahead, self.place), daemon=True)
         process.start()
         return process
 

@@ -64,7 +64,7 @@ def create(repository: Repository, writers: int) -> None:
 
 def values_at(session: Session) -> dict[str, Any]:
     """Read everything at a snapshot: one value for each row."""
-    group = zarr.open_group(session.store, mode="r")
+    group: Any = zarr.open_group(session.store, mode="r")
     arrays = {name: np.asarray(group[name][...]) for name in ("rows", "tiny", "big", "counters", "log")}
     return arrays | {"rows": values_of(arrays["rows"]), "big": values_of(arrays["big"])}
 
@@ -110,7 +110,7 @@ class Actor:
 
     def _changes(self, session: Session, first: int, value: int) -> dict[str, Any]:
         """Write rows, and perhaps a large one, a counter, and a line of the log."""
-        group = zarr.open_group(session.store, mode="r+")
+        group: Any = zarr.open_group(session.store, mode="r+")
         rows = [first + row for row in self.chance.sample(range(ROWS), self.chance.choice([1, 1, 2, 8]))]
         for row in rows:
             group["rows"][row] = value

@@ -182,7 +182,7 @@ class _Check:
         if not holds:
             self.problem(f"snapshot {info.id} does not hold what its writer says")
 
-    def _readable(self, repository: Repository, what: str, **where: str) -> dict[str, Any] | None:
+    def _readable(self, repository: Repository, what: str, **where: Any) -> dict[str, Any] | None:
         """Read a snapshot, and check that it holds whole commits of somebody, and nothing else."""
         try:
             found = values_at(repository.readonly_session(**where))
@@ -221,8 +221,11 @@ class _Check:
     def verified(self) -> None:
         """Verify every chunk, and that nothing is there but what a snapshot that is kept, or a log, still names."""
         repository = self.open()
-        for finding in repository.verify(level="chunks").findings:
+        report = repository.verify(level="chunks")
+        for finding in report.errors:
             self.problem(f"verify: {finding}")
+        # A page of history, written by a process that was stopped meanwhile, may name a checkpoint that is gone.
+        self.outcome.counts["warnings of verify"] += len(report.findings) - len(report.errors)
         verification, named = run(_traced(repository))
         self.outcome.counts["objects in the end"] = sum(len(shelf) for shelf in verification.inventory.shelves.values())
         for prefix, shelf in verification.inventory.shelves.items():
