@@ -53,7 +53,7 @@ def create(repository: Repository, writers: int) -> None:
     """Create the arrays: chunks in packs, inlined, of their own; counters that all write; a log that all append to."""
     session = repository.writable_session("main")
     group = zarr.create_group(session.store)
-    raw = {"dtype": "i8", "compressors": None, "fill_value": -1}
+    raw: dict[str, Any] = {"dtype": "i8", "compressors": None, "fill_value": -1}
     group.create_array("rows", shape=(writers * ROWS, WIDTH), chunks=(1, WIDTH), **raw)
     group.create_array("tiny", shape=(writers * ROWS,), chunks=(1,), **raw)
     group.create_array("big", shape=(writers, BIG), chunks=(1, BIG), **raw)
