@@ -24,6 +24,7 @@ from arraystore.format.hidden import HIDDEN, has_visible_files, visible
 from arraystore.format.manifest import Manifest
 from arraystore.format.node import MAX_PATH, Node, NodeKind, ancestors
 from arraystore.format.references import DELETED, INLINE, VIRTUAL
+from arraystore.format.zarr_changes import without_consolidated
 from arraystore.format.zarr_metadata import DOCUMENT_NAMES, ArrayInfo, array_info, known_index, node_type
 from arraystore.storage.protocol import BytesLike
 
@@ -475,9 +476,11 @@ class Hierarchy:
         path, name = found
         check_key(key)
         changes = self.writable()
-        document = bytes(data)
         with changes.lock:
             node = changes.node(path)
+            document = without_consolidated(name, bytes(data), None if node is None else node.documents.get(name))
+            if document is None:
+                return True
             if name in _MAKES_NODE:
                 made = node_type(name, document)
                 if made is None:
@@ -514,13 +517,10 @@ class Hierarchy:
                     changes.put_node(replace(node, documents=documents))
                     return
             changes.remove_node(node)
-        for other in (".zattrs", ".zmetadata"):
-            early = join(path, other)  # zarr may write attributes before the node that they belong to
-            if self._files and changes.node(file_key(early)) is not None:
-                value = self.get_sync(early)
-                if value is not None:
-                    documents[other] = bytes(value)
-                self._drop_file(changes, early)
+        early = join(path, ".zattrs")  # zarr may write attributes before the node that they belong to
+        if self._files and changes.node(file_key(early)) is not None:
+            documents[".zattrs"] = bytes(self.get_sync(early) or b"{}")
+            self._drop_file(changes, early)
         changes.put_node(Node(changes.packs.environment.new_id(), path, kind, documents))
 
     def _check_place(self, changes: ChangeSet, path: str, kind: NodeKind, node: Node | None) -> None:

@@ -133,6 +133,11 @@ class ArrayStore(Store, SyncMixin):
         return True
 
     @property
+    def supports_consolidated_metadata(self) -> Literal[False]:
+        """All metadata of a snapshot is at hand: a copy of it in a group's document could only become stale."""
+        return False
+
+    @property
     def supports_partial_writes(self) -> Literal[False]:
         """Values are set whole."""
         return False

@@ -9,15 +9,12 @@ from typing import Any, Literal
 
 import numpy as np
 import xarray as xr
-import zarr
 from xarray.backends import ZarrStore
 from xarray.backends.common import ArrayWriter
 
 from arraystore.errors import InvalidInputError, SessionStateError
 from arraystore.fork_session import ForkSession
-from arraystore.hierarchy import join
 from arraystore.session import Session
-from arraystore.store import ArrayStore
 
 try:
     from xarray.backends.writers import dump_to_store
@@ -113,8 +110,6 @@ def to_arraystore(
         )
         dataset = store._validate_and_autodetect_region(dataset)
         store._validate_encoding(encoding or {})
-        if mode != "r+":
-            _drop_consolidated(session.store, group or "")
         writer = _Deferred()
         _dump_to_store(dataset, store, writer, encoding=encoding or {})
     writer.write(store.array_keys() if append_dim is not None else ())
@@ -132,22 +127,6 @@ def to_arraystore(
 
 to_icechunk = to_arraystore
 """The name that users of the peer know."""
-
-
-def _drop_consolidated(store: ArrayStore, group: str) -> None:
-    """Remove consolidated metadata of a group and those above it: the shapes in it would be wrong from now on."""
-    path = group.strip("/")
-    while True:
-        with contextlib.suppress(FileNotFoundError):  # where there is no group there is nothing to remove
-            found = zarr.open_group(store, path=path, mode="r")
-            if found.metadata.consolidated_metadata is not None:
-                if found.metadata.zarr_format == 2:
-                    store.delete_sync(join(path, ".zmetadata"))
-                else:
-                    zarr.open_group(store, path=path, mode="r+", use_consolidated=False).update_attributes({})
-        if not path:
-            return
-        path = path.rpartition("/")[0]
 
 
 @contextlib.contextmanager

@@ -165,7 +165,7 @@ def travel_in_time(console: Console, months: list[IngestReport]) -> None:
     table = plain_table("opened at", "snapshot", "months", "the series ends on", numbers=("months",))
     for what, report in (("before the last append", months[-2]), ("now", months[-1])):
         session = open_repository().readonly_session(snapshot_id=report.snapshot_id)
-        ocean = xr.open_zarr(session.store, group="ocean", consolidated=False, chunks=None)
+        ocean = xr.open_zarr(session.store, group="ocean", chunks=None)
         last = ocean["time_centered_bounds"].values[-1, 1]
         table.add_row(what, report.snapshot_id, str(ocean.sizes["time_counter"]), f"{last:%Y-%m-%d}")
     console.print(table)

@@ -78,7 +78,7 @@ def _compare_decoded(found: Comparison, store: Store, paths: Sequence[Path], dim
             join="override",
             combine_attrs="override",
         )
-    actual = xr.open_dataset(store, engine="zarr", group=found.group, consolidated=False, **options)
+    actual = xr.open_dataset(store, engine="zarr", group=found.group, **options)
     try:
         xr.testing.assert_identical(actual.load(), expected.load())
     except AssertionError as error:

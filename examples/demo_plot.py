@@ -52,9 +52,7 @@ def draw_warming(store: Store, picture: Path) -> dict[str, float]:
 
 def _air_temperature(store: Store, group: str) -> xr.DataArray:
     coder: Any = xr.coders.CFDatetimeCoder(use_cftime=True)
-    return xr.open_dataset(store, engine="zarr", group=group, consolidated=False, decode_times=coder)[
-        "air_temperature"
-    ].load()
+    return xr.open_dataset(store, engine="zarr", group=group, decode_times=coder)["air_temperature"].load()
 
 
 def _decade(field: xr.DataArray, first: int, last: int) -> str:
@@ -69,7 +67,7 @@ def _regional_mean(field: xr.DataArray) -> xr.DataArray:
 
 def _coast(store: Store) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Where the ocean model of the same repository has land, on its own grid, near the region."""
-    ocean = xr.open_dataset(store, engine="zarr", group="ocean", consolidated=False, decode_times=False)
+    ocean = xr.open_dataset(store, engine="zarr", group="ocean", decode_times=False)
     land = np.isnan(ocean["tos"].isel(time_counter=0).values).astype(float)
     longitude, latitude = ocean["nav_lon"].values % 360, ocean["nav_lat"].values
     near = (longitude > 215) & (longitude < 325) & (latitude > 5) & (latitude < 70)

@@ -15,6 +15,7 @@ from arraystore.copying.report import Progress, Tally, TransferReport
 from arraystore.copying.zarr_export import MARKER
 from arraystore.errors import InvalidInputError
 from arraystore.format.node import ancestors
+from arraystore.format.zarr_changes import without_consolidated
 from arraystore.format.zarr_metadata import DOCUMENT_NAMES, array_info, node_type
 from arraystore.hierarchy import Hierarchy, join, split_document
 from arraystore.listing import visible_nodes
@@ -42,9 +43,9 @@ def import_zarr(
 ) -> TransferReport:
     """Bring a Zarr hierarchy, version 2 or 3, into a repository, in one commit.
 
-    Metadata documents, consolidated ones among them, and chunks are taken over byte for byte; nothing is decoded, and
-    shards stay shards.  Where keys cannot be listed (over HTTP, for instance), consolidated metadata tells what there
-    is, and every chunk that there may be is asked for.
+    Metadata documents and chunks are taken over byte for byte; nothing is decoded, and shards stay shards.  Only
+    consolidated metadata stays behind, which a repository does not keep.  Where keys cannot be listed (over HTTP, for
+    instance), it tells what there is, and every chunk that there may be is asked for.
 
     Parameters
     ----------
@@ -155,7 +156,8 @@ class _Import:
         if not makers:
             raise InvalidInputError(f"there is no Zarr hierarchy at {self._place.name}")
         self._make_groups_above("zarr.json" if any(key.endswith("zarr.json") for key in makers) else ".zgroup")
-        for key, data in sorted(documents.items(), key=lambda item: _rank(item[0])):
+        kept = _without_consolidated(documents)
+        for key, data in sorted(kept.items(), key=lambda item: _rank(item[0])):
             self._hierarchy.set_sync(join(self._path, key), memoryview(data))
             self.tally.copied(len(data))
         self.tally.enter("chunks")
@@ -166,7 +168,7 @@ class _Import:
                 await self._take_over(*item)
 
         await for_each(self._values(documents), take_over, _AT_A_TIME)
-        return len(documents), self._chunks, self._files
+        return len(kept), self._chunks, self._files
 
     def _make_groups_above(self, name: str) -> None:
         for above in reversed(list(ancestors(self._path))):
@@ -240,7 +242,12 @@ class _Import:
 def _rank(key: str) -> tuple[int, str, bool]:
     """Put parents before children, and what makes a node before what tells about it."""
     path, _, name = key.rpartition("/")
-    return path.count("/") + bool(path), path, name in (".zattrs", ".zmetadata")
+    return path.count("/") + bool(path), path, name == ".zattrs"
+
+
+def _without_consolidated(documents: dict[str, bytes]) -> dict[str, bytes]:
+    parts = {key: without_consolidated(key.rpartition("/")[2], data, None) for key, data in documents.items()}
+    return {key: data for key, data in parts.items() if data is not None}
 
 
 def _consolidated(document: bytes) -> Iterator[str]:

@@ -16,7 +16,16 @@ from arraystore.errors import InvalidInputError
 from arraystore.format.node import Documents
 from arraystore.format.zarr_metadata import array_info
 
-__all__ = ["MEANING_ATTRIBUTES", "Dimension", "alike", "dimension_of", "reads_alike", "same_shape", "with_length"]
+__all__ = [
+    "MEANING_ATTRIBUTES",
+    "Dimension",
+    "alike",
+    "dimension_of",
+    "reads_alike",
+    "same_shape",
+    "with_length",
+    "without_consolidated",
+]
 
 MEANING_ATTRIBUTES = (
     "scale_factor",
@@ -32,6 +41,7 @@ MEANING_ATTRIBUTES = (
 
 _GRIDS = ("zarr.json", ".zarray")
 
+_CONSOLIDATED = b"consolidated_metadata"
 _KEPT = 512
 """Documents whose shapes are remembered: each append is looked at when it is checked, gathered and applied."""
 
@@ -60,7 +70,7 @@ def _structure(documents: Documents, name: str) -> dict[str, Any] | None:
         return _meaning(value)
     attributes = value.pop("attributes", {})
     value.pop("shape", None)
-    value.pop("consolidated_metadata", None)
+    value.pop(_CONSOLIDATED.decode(), None)
     return {**value, "attributes": _meaning(attributes)}
 
 
@@ -84,6 +94,36 @@ def reads_alike(before: Documents, after: Documents) -> bool:
     except InvalidInputError:
         return not changed
     return len(old_shape) == len(new_shape) and all(a <= b for a, b in zip(old_shape, new_shape, strict=True))
+
+
+def without_consolidated(name: str, document: bytes, before: bytes | None) -> bytes | None:
+    """Return a document without consolidated metadata, which the next change of a node below would leave stale.
+
+    Parameters
+    ----------
+    name
+        Of the document.
+    document
+        As written.
+    before
+        The document that it takes the place of; returned where both say the same, so that nothing has changed.
+
+    Returns
+    -------
+    bytes or None
+        None where nothing is left.
+    """
+    if name == ".zmetadata":
+        return None
+    if name != "zarr.json" or (_CONSOLIDATED not in document and b"\\u" not in document):
+        return document
+    value = _parsed({name: document}, name)
+    if value is None or value.get("node_type") != "group" or _CONSOLIDATED.decode() not in value:
+        return document
+    del value[_CONSOLIDATED.decode()]
+    if before is not None and _equal(value, _parsed({name: before}, name)):
+        return before
+    return json.dumps(value, indent=2).encode()
 
 
 def same_shape(before: Documents, after: Documents) -> bool:
