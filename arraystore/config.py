@@ -28,7 +28,14 @@ class RepositoryConfig:
     max_bytes_in_flight
         Most bytes of packs that wait for upload; then writers wait.
     manifest_cache_bytes
-        Decoded manifests that are kept in memory.
+        Decoded manifests that are kept in memory, per process.
+    chunk_cache_bytes
+        Parts of packs that are kept in memory, per process, where a request costs more than what it brings.
+    log_cache_bytes
+        Records of a branch's log, and what is decoded of them, that are kept in memory, per branch and process.
+    branches_in_memory
+        Most branches that a process keeps newest snapshot and log of; those used least recently are dropped first, and
+        opened anew when they are used again.
     """
 
     inline_chunk_threshold_bytes: int = 512
@@ -36,12 +43,15 @@ class RepositoryConfig:
     pack_target_bytes: int = 8 * MiB
     max_bytes_in_flight: int = 64 * MiB
     manifest_cache_bytes: int = 256 * MiB
+    chunk_cache_bytes: int = 64 * MiB
+    log_cache_bytes: int = 16 * MiB
+    branches_in_memory: int = 128
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
             if type(value) is not int or value < 0:
-                raise InvalidInputError(f"configuration {field.name}={value!r} is no number of bytes")
+                raise InvalidInputError(f"configuration {field.name}={value!r} must be an integer of at least 0")
         if self.pack_target_bytes < self.own_object_threshold_bytes:
             raise InvalidInputError(
                 f"pack_target_bytes={self.pack_target_bytes} is smaller than "

@@ -9,6 +9,7 @@ import multiprocessing.util
 import os
 import threading
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
@@ -41,6 +42,21 @@ _PATIENCE = 30.0
 
 
 @dataclass(eq=False)
+class _Branch:
+    """A branch as this process knows it: its log, its newest record and when that was looked for, its committer."""
+
+    log: BranchLog
+    tip: Tip | None = None
+    seen_at: int = 0
+    committer: GroupCommitter | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether transactions wait to be committed."""
+        return self.committer is not None and self.committer.busy
+
+
+@dataclass(eq=False)
 class Context:
     """Shared by a repository and its sessions; pickles as its first three fields.
 
@@ -66,12 +82,9 @@ class Context:
 
     def __post_init__(self) -> None:
         self.manifests = ManifestCache(self.storage, self.config.manifest_cache_bytes)
-        self.reader = ChunkReader(self.storage, self.manifests, self.containers.find)
+        self.reader = self._new_reader()
         self.repository_log = RepositoryLog(self.storage, self.environment)
-        self._tips: dict[str, Tip] = {}
-        self._seen_at: dict[str, int] = {}
-        self._logs: dict[str, BranchLog] = {}
-        self._committers: dict[str, GroupCommitter] = {}
+        self._branches: OrderedDict[str, _Branch] = OrderedDict()
         self._work: set[Future[None]] = set()
         self._maintained: set[str] = set()
         self._lock = threading.Lock()
@@ -87,41 +100,63 @@ class Context:
         """Forget, in a forked child, what belongs to threads of the parent."""
         self._lock = threading.Lock()
         self._work = set()
-        self._committers = {}
+        for known in self._branches.values():
+            known.committer = None
         self._maintained = set()
         self.manifests = ManifestCache(self.storage, self.config.manifest_cache_bytes)
-        self.reader = ChunkReader(self.storage, self.manifests, self.containers.find)
+        self.reader = self._new_reader()
+
+    def _new_reader(self) -> ChunkReader:
+        return ChunkReader(
+            self.storage, self.manifests, self.containers.find, room=self.config.chunk_cache_bytes
+        )
 
     # -- branches -------------------------------------------------------------------------------------------
 
     def log(self, branch: str) -> BranchLog:
         """Return the log of a branch."""
         with self._lock:
-            found = self._logs.get(branch)
-            if found is None:
-                found = self._logs[branch] = BranchLog(self.storage, branch, self.environment)
-            return found
+            return self._known(branch).log
+
+    def _known(self, branch: str) -> _Branch:
+        """Return what is known of a branch, used just now; the lock is held."""
+        found = self._branches.get(branch)
+        if found is None:
+            log = BranchLog(self.storage, branch, self.environment, self.config.log_cache_bytes)
+            self._branches[branch] = found = _Branch(log)
+            self._forget_unused(branch)
+        self._branches.move_to_end(branch)
+        return found
+
+    def _forget_unused(self, newest: str) -> None:
+        """Drop the branches used least recently where they are too many, but for those that something is done to."""
+        excess = len(self._branches) - max(1, self.config.branches_in_memory)
+        for name, known in list(self._branches.items()):
+            if excess <= 0:
+                return
+            if name != newest and name not in self._maintained and not known.busy:
+                del self._branches[name]
+                excess -= 1
 
     def committer(self, branch: str) -> GroupCommitter:
         """Return what commits to a branch for all sessions of this process."""
-        log = self.log(branch)
         with self._lock:
-            found = self._committers.get(branch)
-            if found is None:
-                found = GroupCommitter(
-                    log,
+            known = self._known(branch)
+            if known.committer is None:
+                known.committer = GroupCommitter(
+                    known.log,
                     submit,
-                    lambda: self._tips.get(branch),
+                    lambda: self.known_tip(branch),
                     self._written,
                     lambda: self._age(branch),
                     self.start,
                 )
-                self._committers[branch] = found
-            return found
+            return known.committer
 
     def _age(self, branch: str) -> float:
         """Return for how many seconds nobody here has looked at a branch."""
-        return (self.environment.now_us() - self._seen_at.get(branch, 0)) / 1e6
+        known = self._branches.get(branch)
+        return (self.environment.now_us() - (0 if known is None else known.seen_at)) / 1e6
 
     def _written(self, tip: Tip, large: bool) -> None:
         self.seen(tip)
@@ -157,7 +192,7 @@ class Context:
             If there is no such log.
         """
         log = self.log(branch)
-        known = self._tips.get(branch)
+        known = self.known_tip(branch)
         if known is not None:
             tip = await refresh(log, known)
         else:
@@ -172,25 +207,26 @@ class Context:
 
     def known_tip(self, branch: str) -> Tip | None:
         """Return the newest record of a branch that was seen here; None if none was."""
-        return self._tips.get(branch)
+        known = self._branches.get(branch)
+        return None if known is None else known.tip
 
     def seen(self, tip: Tip) -> None:
         """Remember a tip, if it is newer than the one that is known; checkpoints that are known stay so."""
         self.environment.after(tip.state.life.fence)
         with self._lock:
-            self._seen_at[tip.state.branch] = self.environment.now_us()
-            known = self._tips.get(tip.state.branch)
-            if known is None:
-                self._tips[tip.state.branch] = tip
-            elif known.sequence <= tip.sequence:
-                self._tips[tip.state.branch] = _with_checkpoint(tip, known.state)
+            known = self._known(tip.state.branch)
+            known.seen_at = self.environment.now_us()
+            if known.tip is None:
+                known.tip = tip
+            elif known.tip.sequence <= tip.sequence:
+                known.tip = _with_checkpoint(tip, known.tip.state)
 
     def enrich(self, state: State) -> None:
         """Remember the checkpoint and the pages that a state of a branch has got."""
         with self._lock:
-            known = self._tips.get(state.branch)
-            if known is not None:
-                self._tips[state.branch] = _with_checkpoint(known, state)
+            known = self._branches.get(state.branch)
+            if known is not None and known.tip is not None:
+                known.tip = _with_checkpoint(known.tip, state)
 
     # -- background work ------------------------------------------------------------------------------------
 
@@ -205,7 +241,7 @@ class Context:
             Whether its change log is outside of its body, so that readers would have to fetch it.
         """
         branch = tip.state.branch
-        known = self._tips.get(branch)
+        known = self.known_tip(branch)
         if known is not None:
             tip = _with_checkpoint(tip, known.state)
         large = large or tip.state.detached >= MOST_DETACHED
@@ -228,7 +264,7 @@ class Context:
                 reference = await write_checkpoint(log, tip.state)
                 self.enrich(replace(tip.state, checkpoint=reference))
             if periodic is not None:
-                self.seen(await fold(log, self._tips.get(branch, tip), self.reader))
+                self.seen(await fold(log, self.known_tip(branch) or tip, self.reader))
         finally:
             with self._lock:
                 self._maintained.discard(branch)

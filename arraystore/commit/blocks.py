@@ -27,6 +27,10 @@ _FIRST_OF_NEXT = 1 * MiB
 """First block of a pack, when the one before was read through."""
 
 
+_OVERHEAD = 3072
+"""Bytes that the Python objects of a block take: the room is for those, too, since chunks may be small."""
+
+
 @dataclass
 class _Block:
     """A range of a pack; `ahead` is the size of the block that goes on from here."""
@@ -35,6 +39,11 @@ class _Block:
     stop: int
     ahead: int
     data: SharedLoad[BytesLike]
+
+    @property
+    def weight(self) -> int:
+        """Bytes that it takes in memory."""
+        return self.stop - self.start + _OVERHEAD
 
 
 class BlockCache:
@@ -45,7 +54,7 @@ class BlockCache:
     storage
         Where packs are.
     room
-        Most bytes of blocks that are kept.
+        Most bytes of blocks that are kept, Python's objects included.
     """
 
     def __init__(self, storage: Storage, room: int = 64 * MiB) -> None:
@@ -114,7 +123,7 @@ class BlockCache:
                 block = _Block(start, stop, _FIRST_BLOCK, data)
                 self._read_through = False
             blocks.append(block)
-            self._bytes += block.stop - block.start
+            self._bytes += block.weight
             self._evict(key)
             return block, True
 
@@ -123,7 +132,7 @@ class BlockCache:
             key, blocks = next(iter(self._packs.items()))
             while blocks and self._bytes > self.room and not (key == newest and len(blocks) == 1):
                 block = blocks.pop(0)
-                self._bytes -= block.stop - block.start
+                self._bytes -= block.weight
             if key == newest:
                 return
             del self._packs[key]
@@ -131,12 +140,14 @@ class BlockCache:
     def forget(self, key: str) -> None:
         """Read what is wanted of a pack anew: what was read of it is damaged."""
         with self._lock:
-            self._bytes -= sum(block.stop - block.start for block in self._packs.pop(key, []))
+            self._bytes -= sum(block.weight for block in self._packs.pop(key, []))
 
     def _failed(self, key: str, block: _Block, error: BaseException) -> None:
         with self._lock:
             blocks = self._packs.get(key, [])
             if any(kept is block for kept in blocks):
                 self._packs[key] = [kept for kept in blocks if kept is not block]
-                self._bytes -= block.stop - block.start
+                if not self._packs[key]:
+                    del self._packs[key]
+                self._bytes -= block.weight
         block.data.fail(error)

@@ -111,6 +111,12 @@ class GroupCommitter:
             self._start(self._lead())
         return request.answer
 
+    @property
+    def busy(self) -> bool:
+        """Whether somebody waits for an answer, or is being led."""
+        with self._lock:
+            return self._leading or bool(self._waiting)
+
     def withdraw(self, request: Request) -> bool:
         """Take a transaction back; False if it is too late to know that it was not committed."""
         with self._lock:

@@ -45,8 +45,9 @@ __all__ = ["Line"]
 _MOST_TAKEN = 256
 """Intents that a leader looks at for one record."""
 
-_MOST_RECENT = 1 << 16
-"""Transactions that are remembered as decided, so that nobody waits for what is left of their intents."""
+_MOST_RECENT = 1 << 12
+"""Transactions that are remembered as decided, so that nobody waits for what is left of their intents.  Beyond, those
+of the newest records are: older intents are not listed."""
 
 _MOST_CONTRADICTIONS = 100
 _FAILURES = 5

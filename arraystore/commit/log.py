@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeVar
 
 from arraystore.commit.environment import Environment
+from arraystore.commit.kept import Kept
 from arraystore.errors import (
     FormatError,
     ObjectNotFoundError,
@@ -56,9 +56,10 @@ _APPEND_TRIES = 6
 _RECORDS_KEPT = 256
 _LOGS_KEPT = 256
 _BODIES_KEPT = 512
-_ALL = 1 << 30
+_ALL = 1 << 60
 
-T = TypeVar("T")
+_OVERHEAD, _DECODED = 1024, 8
+"""Bytes that the Python objects of a record take, and how many times as large as its bytes what is decoded of it is."""
 
 Resolved = tuple[Transaction, TransactionLog, bytes]
 """A transaction with its change log and its encoded note, wherever these were."""
@@ -105,9 +106,11 @@ class BranchLog:
         Name of the branch.
     environment
         Time and chance.
+    room
+        Most bytes of records, and of what is decoded of them, that are kept.
     """
 
-    def __init__(self, storage: Storage, branch: str, environment: Environment) -> None:
+    def __init__(self, storage: Storage, branch: str, environment: Environment, room: int = 16 << 20) -> None:
         self.storage = storage
         self.branch = branch
         self.environment = environment
@@ -118,10 +121,16 @@ class BranchLog:
         """The hint as it was read last."""
         self._looked_at = 0
         self._newest = -1  # record that the look found
-        self._recent: dict[int, Record] = {}
+        self._recent: Kept[Record] = Kept({}, _RECORDS_KEPT, room // 2)
         self.memo = None if environment.memo is None else environment.memo.log(storage.location, branch)
-        self._decoded: dict[int, tuple[bytes, Body]] = {} if self.memo is None else self.memo.bodies
-        self._resolved: dict[int, list[Resolved]] = {} if self.memo is None else self.memo.resolved
+        self._decoded: Kept[tuple[bytes, Body]]
+        self._resolved: Kept[list[Resolved]]
+        if self.memo is None:
+            self._decoded = Kept({}, _BODIES_KEPT, room // 4)
+            self._resolved = Kept({}, _LOGS_KEPT, room // 4)
+        else:
+            self._decoded = Kept(self.memo.bodies, _ALL, _ALL)
+            self._resolved = Kept(self.memo.resolved, _ALL, _ALL)
 
     def key(self, sequence: int) -> str:
         """Return the key of a record."""
@@ -139,7 +148,7 @@ class BranchLog:
         if record is None:
             key = self.key(sequence)
             record = self._record(key, await self.storage.get(key), sequence)
-            _keep(self._recent, sequence, record, _RECORDS_KEPT)
+            self._recent.put(sequence, record, _weight(record))
         return record
 
     def _record(self, key: str, data: BytesLike, sequence: int) -> Record:
@@ -278,7 +287,7 @@ class BranchLog:
         if known is not None and known[0] == body:
             return known[1]
         found = decode_body(self.key(sequence), body, self.branch, sequence)
-        _keep(self._decoded, sequence, (body, found), _BODIES_KEPT if self.memo is None else _ALL)
+        self._decoded.put(sequence, (body, found), _OVERHEAD + _DECODED * len(body))
         return found
 
     async def resolve(self, sequence: int, commit: Commit, records: dict[int, Record] | None = None) -> list[Resolved]:
@@ -300,8 +309,14 @@ class BranchLog:
                 for item in commit.transactions
             ]
             if not any(isinstance(item.log, bytes) for item in commit.transactions):
-                _keep(self._resolved, sequence, found, _LOGS_KEPT if self.memo is None else _ALL)
+                self._resolved.put(sequence, found, self._weight_of_logs(sequence, len(found), records))
         return found
+
+    def _weight_of_logs(self, sequence: int, count: int, records: dict[int, Record] | None) -> int:
+        """Estimate what logs and notes take that are not in the body of their record."""
+        record = (records or {}).get(sequence) or self._recent.get(sequence)
+        attached = 0 if record is None else sum(map(len, record.attachments))
+        return count * _OVERHEAD + _DECODED * attached
 
     async def note(self, sequence: int, item: Transaction, records: dict[int, Record] | None = None) -> bytes:
         """Return message and metadata of a transaction, encoded."""
@@ -369,7 +384,7 @@ class BranchLog:
             if self._is_late(looked_at) or record.sequence <= newest:  # others in this process may have looked since
                 await self._check_still_open(record)
             self._looked(began, record.sequence)
-            _keep(self._recent, record.sequence, record, _RECORDS_KEPT)
+            self._recent.put(record.sequence, record, _weight(record))
         return won
 
     async def _check_still_open(self, record: Record) -> None:
@@ -407,12 +422,10 @@ class BranchLog:
             )
 
 
-def _keep(cache: dict[int, T], sequence: int, value: T, most: int) -> None:
-    """Put something into a cache, of which the older half goes where it is full."""
-    if len(cache) >= most:
-        for old in list(cache)[: most // 2]:
-            cache.pop(old, None)
-    cache[sequence] = value
+def _weight(record: Record) -> int:
+    """Estimate what a record takes in memory."""
+    parts = (record.body, *record.attachments, *record.previous)
+    return _OVERHEAD + sum(map(len, parts)) + 64 * len(parts)
 
 
 async def unsettled() -> bool:

@@ -19,6 +19,9 @@ __all__ = ["ManifestCache"]
 
 MiB = 1 << 20
 
+_OVERHEAD, _PER_PACK = 2048, 128
+"""Bytes that the Python objects of a manifest take, and those of each of its packs: most manifests are small."""
+
 
 class ManifestCache:
     """Loads the manifests of layers; several callers that want the same one share one request.
@@ -28,7 +31,7 @@ class ManifestCache:
     storage
         Where manifests are.
     room
-        Most bytes of decoded manifests that are kept.
+        Most bytes of decoded manifests that are kept, Python's objects included.
     """
 
     def __init__(self, storage: Storage, room: int = 256 * MiB) -> None:
@@ -147,6 +150,13 @@ class ManifestCache:
             data = record.attachments[at.index]
         return self._keep(layer, decode_manifest(_name(layer), data))
 
+    def forget_inlined(self, layers: Sequence[Layer]) -> None:
+        """Drop manifests that take no request to decode again, of layers that the newest snapshot has no more."""
+        with self._lock:
+            for layer in layers:
+                if layer.inline is not None and (dropped := self._kept.pop(layer.id, None)) is not None:
+                    self._bytes -= _weight(dropped)
+
     def _keep(self, layer: Layer, manifest: Manifest) -> Manifest:
         box = manifest.box
         here = box if layer.shift is None or len(layer.shift) != len(box.low) else box.shifted(layer.shift)
@@ -155,11 +165,16 @@ class ManifestCache:
         with self._lock:
             if layer.id not in self._kept:
                 self._kept[layer.id] = manifest
-                self._bytes += manifest.nbytes
+                self._bytes += _weight(manifest)
                 while self._bytes > self.room and len(self._kept) > 1:
                     _, dropped = self._kept.popitem(last=False)
-                    self._bytes -= dropped.nbytes
+                    self._bytes -= _weight(dropped)
         return manifest
+
+
+def _weight(manifest: Manifest) -> int:
+    """Estimate what a manifest takes in memory, once it is in use."""
+    return _OVERHEAD + manifest.nbytes + _PER_PACK * manifest.pack_count
 
 
 def _where(layer: Layer) -> str:

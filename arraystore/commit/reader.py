@@ -56,6 +56,8 @@ class ChunkReader:
         Returns storage and key for the URL of a virtual chunk, or raises.
     verify
         Whether chunks of packs are checked.
+    room
+        Most bytes of packs that are kept.
     """
 
     def __init__(
@@ -64,10 +66,11 @@ class ChunkReader:
         manifests: ManifestCache,
         virtual: Callable[[str], tuple[Storage, str]],
         verify: bool = True,
+        room: int = 64 << 20,
     ) -> None:
         self.storage = storage
         self.manifests = manifests
-        self.blocks = BlockCache(storage)
+        self.blocks = BlockCache(storage, room)
         self.verify = verify
         self._virtual = virtual
         renew_locks_after_fork(self)
@@ -76,7 +79,7 @@ class ChunkReader:
         """Return a reader that shares the caches of this one and checks chunks, or does not; None for no change."""
         if verify is None or verify == self.verify:
             return self
-        reader = ChunkReader(self.storage, self.manifests, self._virtual, verify)
+        reader = ChunkReader(self.storage, self.manifests, self._virtual, verify, self.blocks.room)
         reader.blocks = self.blocks
         return reader
 

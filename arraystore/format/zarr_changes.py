@@ -42,6 +42,7 @@ MEANING_ATTRIBUTES = (
 _GRIDS = ("zarr.json", ".zarray")
 
 _CONSOLIDATED = b"consolidated_metadata"
+_REMEMBERED_BYTES = 16 * 1024
 _KEPT = 512
 """Documents whose shapes are remembered: each append is looked at when it is checked, gathered and applied."""
 
@@ -156,10 +157,10 @@ class Dimension:
 
 def dimension_of(documents: Documents, axis: int) -> Dimension:
     """Return length and chunk length of a dimension; raises `InvalidInputError` where there is none."""
-    return _dimension_of(documents.get("zarr.json"), documents.get(".zarray"), axis)
+    v3, v2 = documents.get("zarr.json"), documents.get(".zarray")
+    return (_remembered_dimension if _is_small(v3, v2) else _dimension_of)(v3, v2, axis)
 
 
-@lru_cache(maxsize=_KEPT)
 def _dimension_of(zarr_json: bytes | None, zarray: bytes | None, axis: int) -> Dimension:
     documents = _both(zarr_json, zarray)
     shape, found = array_info(documents).shape, _grids(documents, axis)
@@ -201,16 +202,25 @@ def with_length(documents: Documents, axis: int, length: int) -> Documents:
 
     A document is parsed, its shape changed, and written again with members in the order in which they were.
     """
-    return documents | _with_length(documents.get("zarr.json"), documents.get(".zarray"), axis, length)
+    v3, v2 = documents.get("zarr.json"), documents.get(".zarray")
+    return documents | (_remembered_length if _is_small(v3, v2) else _with_length)(v3, v2, axis, length)
 
 
-@lru_cache(maxsize=_KEPT)
 def _with_length(zarr_json: bytes | None, zarray: bytes | None, axis: int, length: int) -> Documents:
     changed: Documents = {}
     for name, value in _grids(_both(zarr_json, zarray), axis).items():
         value["shape"][axis] = length
         changed[name] = json.dumps(value, indent=2).encode()
     return changed
+
+
+_remembered_dimension = lru_cache(maxsize=_KEPT)(_dimension_of)
+_remembered_length = lru_cache(maxsize=_KEPT)(_with_length)
+
+
+def _is_small(zarr_json: bytes | None, zarray: bytes | None) -> bool:
+    """Tell whether documents are small enough for hundreds of them to be remembered."""
+    return len(zarr_json or b"") + len(zarray or b"") <= _REMEMBERED_BYTES
 
 
 def _both(zarr_json: bytes | None, zarray: bytes | None) -> Documents:

@@ -64,6 +64,7 @@ async def fold(log: BranchLog, tip: Tip, reader: ChunkReader) -> Tip:
         for batch in in_batches(item for item, _ in prepared):
             await upload(log.storage, [(key, written.pop(key)) for item in batch for key in item.manifest_keys])
             tip = (await exchange(log, tip, batch)).tip
+            reader.manifests.forget_inlined([layer for item in batch for layer in item.replaced])
     return tip
 
 

@@ -1,0 +1,56 @@
+"""A cache of values by record number, bounded by count and by bytes."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+__all__ = ["Kept"]
+
+T = TypeVar("T")
+
+
+class Kept(Generic[T]):
+    """Values by record number, of which the oldest go where there is no room for another; one is always kept.
+
+    Parameters
+    ----------
+    values
+        Where they are kept, which others may share.
+    most
+        Most values.
+    room
+        Most bytes, as estimated by whoever puts values in.
+    """
+
+    def __init__(self, values: dict[int, T], most: int, room: int) -> None:
+        self._values = values
+        self._weights: dict[int, int] = {}
+        self._most = most
+        self._room = room
+        self.bytes = 0
+        """Estimated bytes of what is kept."""
+        self.get = values.get
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._values
+
+    def put(self, number: int, value: T, weight: int) -> None:
+        """Keep a value that takes about so many bytes."""
+        self._drop(number)
+        while self._weights and (len(self._weights) >= self._most or self.bytes + weight > self._room):
+            self._drop(next(iter(self._weights)))
+        self._values[number] = value
+        self._weights[number] = weight
+        self.bytes += weight
+
+    def _drop(self, number: int) -> None:
+        self.bytes -= self._weights.pop(number, 0)
+        self._values.pop(number, None)
+
+    def clear(self) -> None:
+        """Drop everything."""
+        for number in list(self._weights):
+            self._drop(number)
