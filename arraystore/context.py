@@ -107,9 +107,7 @@ class Context:
         self.reader = self._new_reader()
 
     def _new_reader(self) -> ChunkReader:
-        return ChunkReader(
-            self.storage, self.manifests, self.containers.find, room=self.config.chunk_cache_bytes
-        )
+        return ChunkReader(self.storage, self.manifests, self.containers.find, room=self.config.chunk_cache_bytes)
 
     # -- branches -------------------------------------------------------------------------------------------
 

@@ -113,7 +113,7 @@ def test_a_base_that_is_no_record_of_the_log_is_refused_before_any_put(
     session = base(repo)
     expected = reopened(counting).state
     if fresh:
-        repo._context._tips.clear()
+        repo._context._branches.clear()
     counting.reset()
     with pytest.raises(ars.ArrayStoreError) as caught:
         asyncio.run(submitted(repo, session, tries, session.base_tip.state.snapshot if amends else None))

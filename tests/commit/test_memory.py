@@ -233,7 +233,8 @@ def test_the_memory_of_twenty_thousand_commits_levels_off(
     long_run: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     commits = 20_000 if long_run else 2_000
-    command = [sys.executable, "-c", textwrap.dedent(LONG_RUN), str(tmp_path_factory.mktemp("repository")), str(commits)]
+    place = str(tmp_path_factory.mktemp("repository"))
+    command = [sys.executable, "-c", textwrap.dedent(LONG_RUN), place, str(commits)]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     curve = [int(line) for line in output.split()]
     # today's cache of records is full after some 500 commits; then a commit may leave nothing behind
