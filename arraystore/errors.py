@@ -31,10 +31,12 @@ __all__ = [
     "SessionStateError",
     "SnapshotExpiredError",
     "SnapshotNotFoundError",
+    "SourceChangedError",
     "StorageError",
     "StreamRestartedError",
     "UnmergedForksWarning",
     "UnsupportedStorageError",
+    "VirtualReferenceError",
 ]
 
 
@@ -127,6 +129,52 @@ class StreamRestartedError(SessionStateError):
 
     Its batches are numbered from the beginning, so that they look as if they had been written before.
     """
+
+
+class VirtualReferenceError(InvalidInputError, StorageError):
+    """A virtual reference that must not be followed: it leaves its container, or is in none.
+
+    Raised when such a reference is written, where nothing was changed, and when one that is there already is read.
+    """
+
+
+class SourceChangedError(StorageError):
+    """The object that a virtual chunk refers to is not what it was when the reference was written.
+
+    None of its bytes was returned.  Restore the object, or write the references anew and commit them.
+
+    Parameters
+    ----------
+    url
+        Of the object.
+    expected, found
+        State of the object that the reference is for, and that of the object now.
+    path
+        Path of the array, None where it is not known.
+    chunk
+        Grid coordinates of the chunk, None where they are not known.
+    """
+
+    def __init__(
+        self, url: str, expected: str, found: str, path: str | None = None, chunk: tuple[int, ...] | None = None
+    ) -> None:
+        whose = "" if path is None else f", which chunk {chunk} of {'/' + path!r} refers to,"
+        super().__init__(
+            f"the source {url}{whose} has changed since the reference was written: expected {expected}, found {found}. "
+            "Restore the source, or write the references to it anew with set_virtual_refs and commit"
+        )
+        self.url = url
+        self.expected = expected
+        self.found = found
+        self.path = path
+        self.chunk = chunk
+
+    def of_chunk(self, path: str, chunk: tuple[int, ...]) -> SourceChangedError:
+        """Return the same error, with the array and the chunk."""
+        return SourceChangedError(self.url, self.expected, self.found, path, chunk)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.url, self.expected, self.found, self.path, self.chunk))
 
 
 class FormatError(ArrayStoreError):

@@ -40,7 +40,9 @@ def in_memory_storage() -> MemoryStorage:
     return MemoryStorage()
 
 
-def local_filesystem_storage(path: str | os.PathLike[str], *, fsync: bool = True) -> LocalStorage:
+def local_filesystem_storage(
+    path: str | os.PathLike[str], *, fsync: bool = True, follow_symlinks: bool = False
+) -> LocalStorage:
     """Make a storage in a directory; safe for concurrent commits of many processes.
 
     Parameters
@@ -49,8 +51,10 @@ def local_filesystem_storage(path: str | os.PathLike[str], *, fsync: bool = True
         The directory; made when the first object is written.
     fsync
         Whether an acknowledged commit survives a power cut.  False is for scratch data.
+    follow_symlinks
+        Of a container of virtual chunks: whether they are read through symbolic links that lead out of the directory.
     """
-    return LocalStorage(path, fsync=fsync)
+    return LocalStorage(path, fsync=fsync, follow_symlinks=follow_symlinks)
 
 
 def s3_storage(

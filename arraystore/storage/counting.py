@@ -112,6 +112,12 @@ class CountingStorage(WrapperStorage):
         self._count("get_ranges", key)
         return [self._counted(data) for data in await super().get_ranges(key, ranges)]
 
+    async def get_source_ranges(self, key: str, ranges: Sequence[ByteRange]) -> tuple[list[BytesLike], ObjectInfo]:
+        """Return byte ranges of an object, and its state; counts as `get_ranges`, without ranges as `head`."""
+        self._count("get_ranges" if ranges else "head", key)
+        data, info = await super().get_source_ranges(key, ranges)
+        return [self._counted(part) for part in data], info
+
     async def put(self, key: str, data: BytesLike) -> None:
         """Write an object."""
         self._count("put", key, written=len(data))
@@ -146,6 +152,12 @@ class CountingStorage(WrapperStorage):
         """One range, like `get_ranges`."""
         self._count("get_ranges", key)
         return self._counted(super().get_range_sync(key, start, stop))
+
+    def get_source_range_sync(self, key: str, start: int, stop: int) -> tuple[BytesLike, ObjectInfo]:
+        """One range, like `get_source_ranges`."""
+        self._count("get_ranges", key)
+        data, info = super().get_source_range_sync(key, start, stop)
+        return self._counted(data), info
 
     def put_sync(self, key: str, data: BytesLike) -> None:
         """Like `put`."""

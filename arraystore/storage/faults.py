@@ -135,6 +135,15 @@ class FaultyStorage(WrapperStorage):
         self._fail_if(due, "after", "get_ranges", key)
         return data
 
+    async def get_source_ranges(self, key: str, ranges: Sequence[ByteRange]) -> tuple[list[BytesLike], ObjectInfo]:
+        """Return byte ranges of an object, and its state; fails as `get_ranges`, without ranges as `head`."""
+        operation = "get_ranges" if ranges else "head"
+        due = self._due(operation, key)
+        self._fail_if(due, "before", operation, key)
+        found = await super().get_source_ranges(key, ranges)
+        self._fail_if(due, "after", operation, key)
+        return found
+
     async def put(self, key: str, data: BytesLike) -> None:
         """Write an object."""
         due = self._due("put", key)
@@ -188,6 +197,14 @@ class FaultyStorage(WrapperStorage):
         data = super().get_range_sync(key, start, stop)
         self._fail_if(due, "after", "get_ranges", key)
         return data
+
+    def get_source_range_sync(self, key: str, start: int, stop: int) -> tuple[BytesLike, ObjectInfo]:
+        """One range, like `get_source_ranges`."""
+        due = self._due("get_ranges", key)
+        self._fail_if(due, "before", "get_ranges", key)
+        found = super().get_source_range_sync(key, start, stop)
+        self._fail_if(due, "after", "get_ranges", key)
+        return found
 
     def put_sync(self, key: str, data: BytesLike) -> None:
         """Like `put`."""

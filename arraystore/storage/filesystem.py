@@ -12,6 +12,7 @@ import time
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, NoReturn
 from urllib.parse import parse_qs
 
@@ -19,6 +20,7 @@ from arraystore.errors import ObjectNotFoundError, StorageError, UnsupportedStor
 from arraystore.storage.coalescing import merge_ranges
 from arraystore.storage.forking import bury, renew_locks_after_fork
 from arraystore.storage.keys import check_key, check_range
+from arraystore.storage.object_state import made_etag
 from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage
 from arraystore.storage.settings import StorageRetriesSettings
 
@@ -253,7 +255,12 @@ class FsspecStorage(Storage):
             self._fail("look up", key, error)
         if info["type"] != "file":
             raise ObjectNotFoundError(key, self._location)
-        return ObjectInfo(key, int(info["size"]))
+        size = int(info.get("size") or 0)  # a web server need not tell it
+        modified = _modified(info)
+        etag = next((str(info[name]) for name in ("ETag", "etag") if info.get(name)), None)
+        if etag is None and modified is not None:
+            etag = made_etag(round(modified * 1_000_000) * 1000, size)
+        return ObjectInfo(key, size, modified, etag)
 
     # Writing
 
@@ -396,10 +403,19 @@ def _bytes(data: Any) -> BytesLike:
     return data if isinstance(data, bytes | bytearray | memoryview) else bytes(data)
 
 
+def _http_time(text: str) -> datetime | None:
+    try:
+        return parsedate_to_datetime(text)
+    except ValueError:
+        return None
+
+
 def _modified(info: dict[str, Any]) -> float | None:
     """Return when an object was written, as its filesystem tells it."""
-    for name in ("LastModified", "last_modified", "mtime", "updated", "created"):
+    for name in ("LastModified", "last_modified", "Last-Modified", "mtime", "updated", "created"):
         value = info.get(name)
+        if isinstance(value, str) and name == "Last-Modified":  # of a web server
+            value = _http_time(value)
         if isinstance(value, datetime):
             return value.timestamp()
         if isinstance(value, int | float):

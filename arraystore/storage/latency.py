@@ -93,6 +93,11 @@ class LatencyStorage(WrapperStorage):
         await asyncio.sleep(self._draw(self._get))
         return await super().get_ranges(key, ranges)
 
+    async def get_source_ranges(self, key: str, ranges: Sequence[ByteRange]) -> tuple[list[BytesLike], ObjectInfo]:
+        """Return byte ranges of an object, and its state."""
+        await asyncio.sleep(self._draw(self._get))
+        return await super().get_source_ranges(key, ranges)
+
     async def put(self, key: str, data: BytesLike) -> None:
         """Write an object."""
         half = self._draw(self._put) / 2
@@ -130,6 +135,11 @@ class LatencyStorage(WrapperStorage):
         """One range, like `get_ranges`."""
         time.sleep(self._draw(self._get))
         return super().get_range_sync(key, start, stop)
+
+    def get_source_range_sync(self, key: str, start: int, stop: int) -> tuple[BytesLike, ObjectInfo]:
+        """One range, like `get_source_ranges`."""
+        time.sleep(self._draw(self._get))
+        return super().get_source_range_sync(key, start, stop)
 
     def put_sync(self, key: str, data: BytesLike) -> None:
         """Like `put`."""

@@ -19,6 +19,7 @@ from arraystore.storage.keys import check_key, check_range
 from arraystore.storage.local_files import fsync_entries, fsync_path, link_exclusively, remove_leftovers, write_file
 from arraystore.storage.local_handles import Handle, HandleCache
 from arraystore.storage.local_listing import walk
+from arraystore.storage.local_sources import check_below, file_info, is_same_file
 from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage
 
 __all__ = ["LocalStorage"]
@@ -61,11 +62,14 @@ class LocalStorage(Storage):
     fsync
         Whether `put_if_absent` and `sync` wait until the data has reached the disk.  False keeps everything atomic,
         but a power cut can then undo, or cut short, what was acknowledged.
+    follow_symlinks
+        Whether virtual chunks are read through symbolic links that lead out of the directory.  A repository's own
+        objects are, either way.
     """
 
     cheap_probes = True
 
-    def __init__(self, path: str | os.PathLike[str], *, fsync: bool = True) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, fsync: bool = True, follow_symlinks: bool = False) -> None:
         if not hasattr(os, "pread"):
             raise UnsupportedStorageError("local storage needs a POSIX system; use an object store on this one")
         try:
@@ -76,6 +80,7 @@ class LocalStorage(Storage):
         except ValueError as error:
             raise InvalidInputError(f"{os.fspath(path)!r} is no path of a directory: {error}") from None
         self._fsync = fsync
+        self._follow_symlinks = follow_symlinks
         self._temporary = f"{self._root}/{_TEMPORARY}"
         self._handles = HandleCache(_OPEN_FILES)
         self._handle = self._handles.get
@@ -107,7 +112,7 @@ class LocalStorage(Storage):
         return f"LocalStorage({self._root!r}{'' if self._fsync else ', fsync=False'})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_local_storage, (self._root, self._fsync))
+        return (_local_storage, (self._root, self._fsync, self._follow_symlinks))
 
     # Reading
 
@@ -149,7 +154,9 @@ class LocalStorage(Storage):
     def _open(self, key: str) -> tuple[Handle, int]:
         check_key(key)
         try:
-            handle = Handle(os.open(f"{self._root}/{key}", os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)))
+            # a pipe in the place of a file is not waited for
+            flags = os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0)
+            handle = Handle(os.open(f"{self._root}/{key}", flags))
             status = os.fstat(handle.fd)
         except _MISSING:
             raise ObjectNotFoundError(key, self.location) from None
@@ -185,6 +192,38 @@ class LocalStorage(Storage):
             parts.append(part)
             position += len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    # Reading what others may change
+
+    def get_source_range_sync(self, key: str, start: int, stop: int) -> tuple[BytesLike, ObjectInfo]:
+        """One range, like `get_source_ranges`."""
+        data, info = self._source_ranges(key, [(start, stop)])
+        return data[0], info
+
+    async def get_source_ranges(self, key: str, ranges: Sequence[ByteRange]) -> tuple[list[BytesLike], ObjectInfo]:
+        """Return byte ranges of a file that others may change, and its state after that."""
+        if sum(stop - start for start, stop in ranges) <= _INLINE_BYTES:
+            return self._source_ranges(key, ranges)
+        return await asyncio.to_thread(self._source_ranges, key, ranges)
+
+    def _source_ranges(self, key: str, ranges: Sequence[ByteRange]) -> tuple[list[BytesLike], ObjectInfo]:
+        handle = self._source(key)
+        for start, stop in ranges:
+            check_range(key, start, stop)
+        data = [self._read(handle, key, start, stop) for start, stop in ranges]
+        return data, file_info(key, os.fstat(handle.fd))
+
+    def _source(self, key: str) -> Handle:
+        """Return the file that a path leads to now, if that is one that may be read."""
+        path = f"{self._root}/{key}"
+        handle = self._handle(key)
+        if handle is None or not is_same_file(handle.fd, path):
+            handle = self._open_to_keep(key)
+        if not (handle.below or self._follow_symlinks):
+            check_below(handle.fd, path, self._root)
+            handle.below = True
+        handle.used = True
+        return handle
 
     # Writing
 
@@ -369,8 +408,8 @@ class LocalStorage(Storage):
         raise StorageError(f"{self.location}: cannot {action} {key!r}: {error.strerror or error}; {remedy}") from error
 
 
-def _local_storage(path: str, fsync: bool) -> LocalStorage:
-    return LocalStorage(path, fsync=fsync)
+def _local_storage(path: str, fsync: bool, follow_symlinks: bool) -> LocalStorage:
+    return LocalStorage(path, fsync=fsync, follow_symlinks=follow_symlinks)
 
 
 def _unlink_if_there(path: str) -> None:

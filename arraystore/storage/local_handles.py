@@ -12,11 +12,13 @@ __all__ = ["Handle", "HandleCache"]
 class Handle:
     """An open file; closed when nobody refers to it any more, so never under a read of another thread."""
 
-    __slots__ = ("fd", "used")
+    __slots__ = ("below", "fd", "used")
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
         self.used = False
+        self.below = False
+        """Whether the file was seen to lie below the directory of the storage, links included."""
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         close(self.fd)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 import time
@@ -44,6 +45,8 @@ class MemoryStorage(Storage):
         self._name = name if name is not None else self._id
         self._objects: dict[str, bytes] = {}
         self._written: dict[str, float] = {}
+        # When it was written, by the wall clock, and once asked for a digest: states of what virtual chunks refer to.
+        self._states: dict[str, tuple[float, str | None]] = {}
         # Keys in order, plus those that came since: sorting two runs together is linear.  After a delete: nothing.
         self._ordered: list[str] | None = []
         self._unordered: list[str] = []
@@ -96,7 +99,31 @@ class MemoryStorage(Storage):
             if key not in self._objects:
                 self._unordered.append(key)
             self._objects[key] = copy
-            self._written[key] = time.monotonic()
+            self._note_write(key)
+
+    def _note_write(self, key: str) -> None:
+        self._written[key] = time.monotonic()
+        self._states[key] = time.time(), None
+
+    def get_source_range_sync(self, key: str, start: int, stop: int) -> tuple[BytesLike, ObjectInfo]:
+        """One range, like `get_source_ranges`."""
+        with self._lock:
+            data = self.get_range_sync(key, start, stop)
+            return data, self._source_info(key)
+
+    async def get_source_ranges(self, key: str, ranges: Sequence[ByteRange]) -> tuple[list[BytesLike], ObjectInfo]:
+        """Return byte ranges of an object, and its state: the entity tag is a digest of the content."""
+        with self._lock:
+            data = [self.get_range_sync(key, start, stop) for start, stop in ranges]
+            return data, self._source_info(key)
+
+    def _source_info(self, key: str) -> ObjectInfo:
+        data = self._object(key)
+        written, etag = self._states[key]
+        if etag is None:
+            etag = hashlib.blake2b(data, digest_size=12).hexdigest()
+            self._states[key] = written, etag
+        return ObjectInfo(key, len(data), written, etag)
 
     async def get(self, key: str) -> BytesLike:
         """Return a whole object."""
@@ -118,7 +145,7 @@ class MemoryStorage(Storage):
             found = self._objects.get(key)
             if found is None:
                 self._objects[key] = copy
-                self._written[key] = time.monotonic()
+                self._note_write(key)
                 self._unordered.append(key)
         return found is None or found == copy
 
@@ -134,6 +161,7 @@ class MemoryStorage(Storage):
             for key in keys:
                 if self._objects.pop(key, None) is not None:
                     self._ordered = None
+                    self._states.pop(key, None)
         return []
 
     def _keys(self) -> list[str]:

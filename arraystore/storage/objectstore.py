@@ -8,14 +8,17 @@ import random
 import threading
 import time
 import weakref
+from bisect import bisect_right
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from arraystore.errors import ObjectNotFoundError, StorageError, UnsupportedStorageError
 from arraystore.storage import obstore_module as native
+from arraystore.storage.coalescing import merge_ranges
 from arraystore.storage.forking import bury, renew_locks_after_fork
 from arraystore.storage.keys import check_key, check_range
 from arraystore.storage.listing_order import Reorder, beyond, safe_offset
+from arraystore.storage.object_state import made_etag
 from arraystore.storage.obstore_config import Client, ObstoreConfig, build_client
 from arraystore.storage.obstore_errors import Verdict, first_line, judge, refused_at_once, remedy
 from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage
@@ -27,6 +30,8 @@ T = TypeVar("T")
 _PAGE = 1000
 _DELETE_BATCH = 1000
 _SINGLE_DELETES = 16
+# Reading across this many unwanted bytes takes less time than another request.
+_GAP = 512 * 1024
 
 _random = random.Random()
 
@@ -181,7 +186,50 @@ class ObstoreStorage(Storage):
         """Tell about one object."""
         path = self._path(key)
         meta = await self._attempt("look up", key, lambda client: client.module.head_async(client.store, path))
-        return ObjectInfo(key, int(meta["size"]))
+        return _info(key, meta)
+
+    # Reading what others may change: the answer to a request tells the state of the object that its bytes are of
+
+    async def get_source_ranges(self, key: str, ranges: Sequence[ByteRange]) -> tuple[list[BytesLike], ObjectInfo]:
+        """Return byte ranges of an object that others may change, and its state, without another request."""
+        path = self._path(key)
+        wanted = merge_ranges([span for span in ranges if _not_empty(key, *span)], _GAP)
+        if not wanted:
+            return [b""] * len(ranges), await self.head(key)
+
+        async def read(span: ByteRange) -> tuple[memoryview, ObjectInfo]:
+            async def request(client: Client) -> tuple[memoryview, ObjectInfo]:
+                result = await client.module.get_async(client.store, path, options={"range": span})
+                info = _info(key, result.meta)
+                return memoryview(await result.bytes_async()), info
+
+            return await self._attempt("read", key, request)
+
+        found = await asyncio.gather(*[read(span) for span in wanted])
+        infos = {(info.etag, info.modified, info.size): info for _, info in found}
+        if len(infos) > 1:
+            raise StorageError(f"{self.location}: {key!r} was overwritten while it was read; read it again")
+        starts = [start for start, _ in wanted]
+        parts: list[BytesLike] = []
+        for start, stop in ranges:
+            at = bisect_right(starts, start) - 1 if start < stop else 0
+            parts.append(self._exactly(key, (start, stop), found[at][0][start - starts[at] : stop - starts[at]]))
+        return parts, found[0][1]
+
+    def get_source_range_sync(self, key: str, start: int, stop: int) -> tuple[BytesLike, ObjectInfo]:
+        """One range, like `get_source_ranges`."""
+        path = self._path(key)
+        if not _not_empty(key, start, stop):
+            meta = self._attempt_sync("look up", key, lambda client: client.module.head(client.store, path))
+            return b"", _info(key, meta)
+
+        def request(client: Client) -> tuple[memoryview, ObjectInfo]:
+            result = client.module.get(client.store, path, options={"range": (start, stop)})
+            info = _info(key, result.meta)
+            return memoryview(result.bytes()), info
+
+        data, info = self._attempt_sync("read", key, request)
+        return self._exactly(key, (start, stop), data), info
 
     # Writing
 
@@ -364,6 +412,14 @@ class _Patience:
                 "there; try again later"
             ) from None
         return delay
+
+
+def _info(key: str, meta: Any) -> ObjectInfo:
+    size, etag = int(meta["size"]), meta["e_tag"]
+    modified = meta["last_modified"].timestamp() or None  # the client has 1970 where the server tells nothing
+    if etag is None and modified is not None:
+        etag = made_etag(round(modified * 1_000_000) * 1000, size)
+    return ObjectInfo(key, size, modified, etag)
 
 
 def _not_empty(key: str, start: int, stop: int) -> bool:

@@ -29,6 +29,8 @@ class ObjectInfo:
     """Bytes."""
     modified: float | None = field(default=None, compare=False)
     """When it was written, in seconds, by the storage's own clock; None where that is not known."""
+    etag: str | None = field(default=None, compare=False)
+    """Entity tag: another one whenever the content is another one; None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,15 @@ class Storage(abc.ABC):
 
         A range that reaches past the end of the object is a `StorageError`: references are exact.
         """
+
+    async def get_source_ranges(self, key: str, ranges: Sequence[ByteRange]) -> tuple[list[BytesLike], ObjectInfo]:
+        """Return byte ranges of an object that others may change, and the state of the object that they are of.
+
+        Where the answer to the request does not tell the state, it is looked up after the bytes were read: what is
+        the expected state then was so before.  Without ranges the state alone is looked up.
+        """
+        data = await self.get_ranges(key, ranges) if ranges else []
+        return data, await self.head(key)
 
     @abc.abstractmethod
     async def put(self, key: str, data: BytesLike) -> None:
@@ -150,6 +161,11 @@ class Storage(abc.ABC):
     def get_range_sync(self, key: str, start: int, stop: int) -> BytesLike:
         """One range, like `get_ranges`."""
         return run(self.get_ranges(key, [(start, stop)]))[0]
+
+    def get_source_range_sync(self, key: str, start: int, stop: int) -> tuple[BytesLike, ObjectInfo]:
+        """One range, like `get_source_ranges`."""
+        (data,), info = run(self.get_source_ranges(key, [(start, stop)]))
+        return data, info
 
     def put_sync(self, key: str, data: BytesLike) -> None:
         """Like `put`."""

@@ -43,6 +43,10 @@ class WrapperStorage(Storage):
         """Return several byte ranges of one object."""
         return await self._inner.get_ranges(key, ranges)
 
+    async def get_source_ranges(self, key: str, ranges: Sequence[ByteRange]) -> tuple[list[BytesLike], ObjectInfo]:
+        """Return byte ranges of an object that others may change, and its state."""
+        return await self._inner.get_source_ranges(key, ranges)
+
     async def put(self, key: str, data: BytesLike) -> None:
         """Write an object."""
         await self._inner.put(key, data)
@@ -70,6 +74,10 @@ class WrapperStorage(Storage):
     def get_range_sync(self, key: str, start: int, stop: int) -> BytesLike:
         """One range, like `get_ranges`."""
         return self._inner.get_range_sync(key, start, stop)
+
+    def get_source_range_sync(self, key: str, start: int, stop: int) -> tuple[BytesLike, ObjectInfo]:
+        """One range, like `get_source_ranges`."""
+        return self._inner.get_source_range_sync(key, start, stop)
 
     def put_sync(self, key: str, data: BytesLike) -> None:
         """Like `put`."""

@@ -48,6 +48,8 @@ async def use(storage: Storage, operation: str) -> Any:
         "head": lambda: storage.head("k/1"),
         "delete": lambda: storage.delete(["k/1", "k/none"]),
         "sync": storage.sync,
+        "get_source_ranges": lambda: storage.get_source_ranges("k/1", [(0, 1), (2, 3)]),
+        "get_source_range_sync": lambda: storage.get_source_range_sync("k/1", 0, 2),
         "get_sync": lambda: storage.get_sync("k/1"),
         "get_range_sync": lambda: storage.get_range_sync("k/1", 0, 2),
         "put_sync": lambda: storage.put_sync("k/2", b"22"),
@@ -65,7 +67,8 @@ def filled() -> MemoryStorage:
 
 
 def counted_as(operation: str) -> str:
-    return {"get_range_sync": "get_ranges"}.get(operation, operation.removesuffix("_sync"))
+    ranges = ("get_range_sync", "get_source_ranges", "get_source_range_sync")
+    return "get_ranges" if operation in ranges else operation.removesuffix("_sync")
 
 
 @pytest.mark.parametrize("wrapper", [WrapperStorage, CountingStorage, LatencyStorage, FaultyStorage])
