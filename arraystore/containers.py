@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from arraystore.errors import InvalidInputError, StorageError
+from arraystore.errors import InvalidInputError, VirtualReferenceError
 from arraystore.storage.protocol import Storage
+from arraystore.storage.source_urls import path_problem, url_problem
 
 __all__ = ["VirtualContainers"]
 
@@ -27,6 +28,9 @@ class VirtualContainers:
         for prefix in self._containers:
             if "://" not in prefix or not prefix.endswith("/"):
                 raise InvalidInputError(f"virtual container {prefix!r}: a URL prefix that ends with a slash is needed")
+            problem = url_problem(prefix + "x")
+            if problem is not None:
+                raise InvalidInputError(f"virtual container {prefix!r}: nothing in it could be referred to: {problem}")
 
     def __bool__(self) -> bool:
         return bool(self._containers)
@@ -36,23 +40,45 @@ class VirtualContainers:
         """The URL prefixes that may be read."""
         return sorted(self._containers)
 
-    def allows(self, url: str) -> bool:
-        """Tell whether some container holds a URL."""
-        return any(url.startswith(prefix) for prefix in self._containers)
+    def prefix_of(self, url: str) -> str | None:
+        """Return the longest prefix of a container that a URL starts with, None if there is none."""
+        return max((p for p in self._containers if url.startswith(p)), key=len, default=None)
 
     def find(self, url: str) -> tuple[Storage, str]:
         """Return the storage and the key for a URL.
 
         Raises
         ------
-        StorageError
-            If no container holds it.
+        VirtualReferenceError
+            If no container holds it, or if it could lead out of the one that does.
         """
-        longest = max((p for p in self._containers if url.startswith(p)), key=len, default=None)
-        if longest is None:
-            raise StorageError(
-                f"the virtual chunk {url} is in none of the containers opened to this repository "
-                f"({', '.join(self.prefixes) or 'there are none'}); pass its prefix in "
-                "authorize_virtual_chunk_access={prefix: storage} when opening the repository"
+        prefix = self.prefix_of(url)
+        if prefix is None:
+            raise VirtualReferenceError(
+                f"the virtual chunk {url[:200]!r} is in none of the containers opened to this repository "
+                f"({self.enumeration}); pass its prefix in authorize_virtual_chunk_access={{prefix: storage}} when "
+                "opening the repository"
             )
-        return self._containers[longest], url[len(longest) :]
+        key = url[len(prefix) :]
+        self.check_path(url, key)
+        return self._containers[prefix], key
+
+    @property
+    def enumeration(self) -> str:
+        """The prefixes as text."""
+        return ", ".join(self.prefixes) or "there are none"
+
+    def check_path(self, url: str, path: str) -> None:
+        """Refuse a path that is empty, or could lead out of its container.
+
+        Raises
+        ------
+        VirtualReferenceError
+            If it is.
+        """
+        problem = path_problem(path)
+        if problem is not None:
+            raise VirtualReferenceError(
+                f"the virtual chunk {url[:200]!r} cannot be referred to: {problem}; name an object within one of the "
+                f"containers opened to this repository ({self.enumeration})"
+            )

@@ -19,7 +19,7 @@ from arraystore.commit.noting import moved_below, note_document, note_missing, p
 from arraystore.commit.reader import ChunkReader, Found, Window, sole_reference, whole_chunk
 from arraystore.commit.reads import ReadSet
 from arraystore.commit.state import State
-from arraystore.errors import ChunkDamagedError, InvalidInputError, InvalidKeyError, ReadOnlyError
+from arraystore.errors import ChunkDamagedError, InvalidInputError, InvalidKeyError, ReadOnlyError, SourceChangedError
 from arraystore.format.hidden import HIDDEN, has_visible_files, visible
 from arraystore.format.manifest import Manifest
 from arraystore.format.node import MAX_PATH, Node, NodeKind, ancestors
@@ -311,7 +311,7 @@ class Hierarchy:
     def _read_sync(self, handle: ArrayHandle, coords: tuple[int, ...], place: Found, window: Window) -> BytesLike:
         try:
             return self.reader.read_sync(place, window)
-        except ChunkDamagedError as error:
+        except (ChunkDamagedError, SourceChangedError) as error:
             raise error.of_chunk(handle.node.path, coords) from None
 
     def _place(self, handle: ArrayHandle, coords: tuple[int, ...]) -> Found | bool | None:
@@ -351,7 +351,7 @@ class Hierarchy:
     async def _read(self, handle: ArrayHandle, coords: tuple[int, ...], place: Found, window: Window) -> BytesLike:
         try:
             return await self.reader.read(place, window)
-        except ChunkDamagedError as error:
+        except (ChunkDamagedError, SourceChangedError) as error:
             raise error.of_chunk(handle.node.path, coords) from None
 
     def _document_part(self, key: str, window: Window) -> BytesLike | None:

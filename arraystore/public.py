@@ -24,10 +24,12 @@ from arraystore.errors import (
     SessionStateError,
     SnapshotExpiredError,
     SnapshotNotFoundError,
+    SourceChangedError,
     StorageError,
     StreamRestartedError,
     UnmergedForksWarning,
     UnsupportedStorageError,
+    VirtualReferenceError,
 )
 from arraystore.fork_session import ForkSession
 from arraystore.history_graph import AncestryGraph
@@ -77,9 +79,11 @@ from arraystore.storage import (
 )
 from arraystore.store import ArrayStore
 from arraystore.upkeep import MaintenanceReport, UpkeepOptions
+from arraystore.virtual_checksums import FROM_SOURCE, FromSource
 from arraystore.virtual_refs import VirtualChunkSpec
 
 __all__ = [
+    "FROM_SOURCE",
     "AlreadyExistsError",
     "AncestryGraph",
     "ArrayStore",
@@ -104,6 +108,7 @@ __all__ = [
     "Finding",
     "ForkSession",
     "FormatError",
+    "FromSource",
     "FsspecStorage",
     "GCSummary",
     "GcsBearerCredential",
@@ -142,6 +147,7 @@ __all__ = [
     "SnapshotInfo",
     "SnapshotNotFoundError",
     "Solution",
+    "SourceChangedError",
     "Storage",
     "StorageConcurrencySettings",
     "StorageError",
@@ -158,6 +164,7 @@ __all__ = [
     "VersionSelection",
     "Versions",
     "VirtualChunkSpec",
+    "VirtualReferenceError",
     "WrapperStorage",
     "azure_storage",
     "extract_session",

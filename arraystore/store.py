@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,6 +24,7 @@ from arraystore.format.zarr_metadata import array_info
 from arraystore.hierarchy import check_key, join
 from arraystore.listing import list_dir, list_prefix, prefix_size
 from arraystore.runtime import run, submit
+from arraystore.virtual_checksums import FROM_SOURCE, Checksum
 from arraystore.virtual_refs import VirtualChunkSpec, write_virtual_references
 
 if TYPE_CHECKING:
@@ -276,9 +277,18 @@ class ArrayStore(Store, SyncMixin):
     # -- virtual references ---------------------------------------------------------------------------------
 
     def set_virtual_ref(
-        self, key: str, location: str, *, offset: int, length: int, validate_container: bool = True
+        self,
+        key: str,
+        location: str,
+        *,
+        offset: int,
+        length: int,
+        checksum: Checksum = FROM_SOURCE,
+        validate_container: bool = True,
     ) -> None:
         """Let a chunk key refer to bytes of an object elsewhere.
+
+        For many chunks, `set_virtual_refs` and `set_virtual_refs_arr` look at each source once.
 
         Parameters
         ----------
@@ -288,8 +298,19 @@ class ArrayStore(Store, SyncMixin):
             URL of the object.
         offset, length
             Bytes of it.
+        checksum
+            State in which the object must be whenever it is read, else `SourceChangedError` is raised: its entity tag,
+            or a time after which it must not have been modified (a datetime with a time zone, a numpy.datetime64, or
+            seconds since 1970).  By default the object is looked at, and the state kept in which it is now.  None for
+            a reference that is never checked.
         validate_container
             Whether the URL must be in a container opened to the repository.
+
+        Raises
+        ------
+        VirtualReferenceError
+            If the URL is in no container, or could lead out of it, or if its object is to be looked at and does not
+            exist.
         """
         check_key(key)
         found = self._session.hierarchy.chunk(key)
@@ -297,22 +318,37 @@ class ArrayStore(Store, SyncMixin):
             raise InvalidInputError(f"{key!r} is no chunk of an array")
         handle, coords = found
         specs = [VirtualChunkSpec(coords, location, offset, length)]
-        if self.set_virtual_refs(handle.node.path, specs, validate_containers=validate_container):
-            raise InvalidInputError(f"{location} is in none of the containers opened to this repository")
+        self.set_virtual_refs(handle.node.path, specs, validate_containers=validate_container, checksum=checksum)
 
     def set_virtual_refs(
-        self, array_path: str, chunks: Sequence[VirtualChunkSpec], *, validate_containers: bool = True
-    ) -> builtins.list[tuple[int, ...]] | None:
-        """Let many chunks of an array refer to bytes elsewhere.
+        self,
+        array_path: str,
+        chunks: Sequence[VirtualChunkSpec],
+        *,
+        validate_containers: bool = True,
+        checksum: Checksum = FROM_SOURCE,
+    ) -> None:
+        """Let many chunks of an array refer to bytes elsewhere: all of them, or none if one is refused.
 
-        Returns
-        -------
-        list of tuple, or None
-            Chunks that were left out because no container holds their location; None if all were set.
+        Parameters
+        ----------
+        array_path
+            Of the array.
+        chunks
+            What refers to what.
+        validate_containers
+            Whether URLs must be in a container opened to the repository.
+        checksum
+            As for `set_virtual_ref`, for the chunks that have none of their own; each source is looked at once.
+
+        Raises
+        ------
+        VirtualReferenceError
+            As for `set_virtual_ref`.
         """
         node = self._array(array_path)
         coords = np.array([chunk.index for chunk in chunks], dtype=np.int64)
-        return write_virtual_references(
+        write_virtual_references(
             self._session,
             node,
             coords.reshape(len(chunks), -1),
@@ -320,6 +356,7 @@ class ArrayStore(Store, SyncMixin):
             np.array([chunk.offset for chunk in chunks], dtype=np.int64),
             np.array([chunk.length for chunk in chunks], dtype=np.int64),
             validate_containers,
+            [chunk.checksum(checksum) for chunk in chunks],
         )
 
     def set_virtual_refs_arr(
@@ -332,8 +369,9 @@ class ArrayStore(Store, SyncMixin):
         *,
         validate_containers: bool = True,
         arr_offset: tuple[int, ...] | None = None,
-    ) -> builtins.list[tuple[int, ...]] | None:
-        """Let a whole box of chunks refer to bytes elsewhere, from columns in row-major order.
+        checksum: Checksum | Mapping[str, Checksum] = FROM_SOURCE,
+    ) -> None:
+        """Let a whole box of chunks refer to bytes elsewhere, from columns in row-major order: all of them, or none.
 
         Parameters
         ----------
@@ -349,11 +387,13 @@ class ArrayStore(Store, SyncMixin):
             Whether URLs must be in a container opened to the repository.
         arr_offset
             Where the box starts; at the origin by default.
+        checksum
+            As for `set_virtual_ref`: one for all, or a mapping of URLs to those of their objects.
 
-        Returns
-        -------
-        list of tuple, or None
-            Chunks that were left out because no container holds their location; None if all were set.
+        Raises
+        ------
+        VirtualReferenceError
+            As for `set_virtual_ref`.
         """
         node = self._array(array_path)
         count = int(np.prod(chunk_grid_shape, dtype=np.int64))
@@ -365,7 +405,7 @@ class ArrayStore(Store, SyncMixin):
         if len(low) != len(chunk_grid_shape):
             raise InvalidInputError(f"arr_offset {arr_offset} does not fit a box of {chunk_grid_shape} chunks")
         box = Box(low, tuple(start + int(side) for start, side in zip(low, chunk_grid_shape, strict=True)))
-        return write_virtual_references(
+        write_virtual_references(
             self._session,
             node,
             box,
@@ -373,6 +413,7 @@ class ArrayStore(Store, SyncMixin):
             np.asarray(offsets),
             np.asarray(lengths),
             validate_containers,
+            checksum,
         )
 
     def _array(self, path: str) -> Node:

@@ -57,7 +57,7 @@ class MaintenanceReport:
     ----------
     status
         ``"done"``; ``"skipped"`` if another job was at it; ``"failed"`` if a step failed; ``"damaged"`` if verification
-        found something.
+        found errors.  What it warned of, and virtual chunks that it could not read, are among the steps.
     steps
         What each step did, by its name, as JSON has it.
     errors
@@ -106,7 +106,7 @@ async def _steps(repository: Repository, options: UpkeepOptions, report: Mainten
             continue
         if done is not None:
             report.steps[name] = done
-    if report.status == "done" and report.steps.get("verify", {}).get("findings"):
+    if report.status == "done" and not report.steps.get("verify", {}).get("ok", True):
         report.status = "damaged"
 
 

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from arraystore.errors import InvalidInputError
+from arraystore.containers import VirtualContainers
+from arraystore.errors import InvalidInputError, VirtualReferenceError
 from arraystore.format.box import Box, bounding_box
-from arraystore.format.locations import common_directory, locations_from_urls
+from arraystore.format.locations import Locations, common_directory, locations_from_urls
 from arraystore.format.node import Node
 from arraystore.format.zarr_metadata import array_info
+from arraystore.storage.source_urls import all_paths_plain, object_path, url_problem
+from arraystore.virtual_checksums import Checksum, State, look_up, stated
 
 if TYPE_CHECKING:
     from arraystore.session import Session
 
-__all__ = ["VirtualChunkSpec", "write_virtual_references"]
+__all__ = ["Checksums", "VirtualChunkSpec", "write_virtual_references"]
 
 Int64s = npt.NDArray[np.int64]
+Row = TypeVar("Row", bound=Hashable)
+
+Checksums: TypeAlias = Checksum | Mapping[str, Checksum] | list[Checksum]
+"""One for all chunks, one for each URL, or one for each chunk."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +43,24 @@ class VirtualChunkSpec:
         URL of the object.
     offset, length
         Bytes of it.
+    etag_checksum
+        Entity tag that the object must have whenever it is read.
+    last_updated_at_checksum
+        Time after which it must not have been modified.  Without any of the two, the checksum of the call counts.
     """
 
     index: tuple[int, ...]
     location: str
     offset: int
     length: int
+    etag_checksum: str | None = None
+    last_updated_at_checksum: datetime | None = None
+
+    def checksum(self, otherwise: Checksum) -> Checksum:
+        """Return the checksum of this reference."""
+        if self.etag_checksum is not None:
+            return self.etag_checksum
+        return otherwise if self.last_updated_at_checksum is None else self.last_updated_at_checksum
 
 
 def write_virtual_references(
@@ -51,8 +71,9 @@ def write_virtual_references(
     offsets: npt.NDArray[Any],
     lengths: npt.NDArray[Any],
     validate: bool,
-) -> list[tuple[int, ...]] | None:
-    """Write references in columns.
+    checksums: Checksums,
+) -> None:
+    """Write references in columns: all of them, or none.
 
     Parameters
     ----------
@@ -64,49 +85,110 @@ def write_virtual_references(
         Of each chunk; an empty URL leaves it as it is.
     validate
         Whether URLs must be in a container opened to the repository.
+    checksums
+        States in which the sources must be.
 
-    Returns
-    -------
-    list of tuple, or None
-        Chunks left out because their URL is none, or in no container.
+    Raises
+    ------
+    VirtualReferenceError
+        If a URL could lead out of its container, or is in none.
     """
     grid = array_info(node.documents).grid
     _check_columns(node, grid, cells, urls, offsets, lengths)
-    if len(urls) == 0:
-        return None
-    known, source = _numbered(urls)
-    allowed = session.context.containers.allows if validate else _is_url
-    shared = common_directory(known)
-    try:
-        locations = locations_from_urls(known, prefix=shared)
-    except UnicodeEncodeError as error:
-        raise InvalidInputError(f"the URL {error.object[:80]!r} is not valid Unicode") from None
-    usable = None if shared and _is_url(shared) and allowed(shared) else _usable(known, allowed)
+    locations, numbers_of_urls = _locations(session.context.containers, urls, validate, checksums)
+    if not len(locations):
+        return
+    keep = None if bool((numbers_of_urls >= 0).all()) else numbers_of_urls >= 0
     changes = session.hierarchy.writable()
     with changes.lock:
         changes.check_open()
         if changes.epoch:  # there are forks, whose writes may overlap with these
             coords = cells.coords(np.arange(len(urls))) if isinstance(cells, Box) else cells
-            changes.touch_many(node, coords if usable is None else coords[usable[source]])
+            changes.touch_many(node, coords if keep is None else coords[keep])
         table = changes.array(node).table
         numbers = table.box_numbers(cells) if isinstance(cells, Box) else table.numbers(cells)
         values = np.empty((len(urls), 3), dtype=np.int64)
-        np.add(source, changes.put_locations(locations), out=values[:, 0])
+        np.add(numbers_of_urls, changes.put_locations(locations), out=values[:, 0])
         values[:, 1] = offsets
         values[:, 2] = lengths
-        if usable is None:
+        if keep is None:
             table.put_numbered(numbers, values)
         else:
-            keep = usable[source]
             table.put_numbered(numbers[keep], values[keep])
         session.hierarchy.forget()
-    if usable is None:
-        return None
-    refused = np.flatnonzero(~usable[source])
-    coords = cells.coords(refused) if isinstance(cells, Box) else cells[refused]
-    absent = [not urls[i] for i in refused.tolist()]
-    left_out = [tuple(row) for row, empty in zip(coords.tolist(), absent, strict=True) if not empty]
-    return left_out or None
+
+
+def _locations(
+    containers: VirtualContainers, urls: Sequence[str], validate: bool, checksums: Checksums
+) -> tuple[Locations, Int64s]:
+    """Return each URL and checksum once, and which of them each chunk needs; -1 for an empty URL."""
+    if isinstance(checksums, list):
+        pairs, numbers = _numbered([(url, stated(c)) if url else None for url, c in zip(urls, checksums, strict=True)])
+        known: Sequence[str] = [url for url, _ in pairs]
+        states = [state for _, state in pairs]
+    else:
+        known, numbers = _numbered([url or None for url in urls] if "" in urls else urls)
+        states = _stated_of(known, checksums)
+    shared = common_directory(known)
+    try:
+        _check_urls(containers, known, shared, validate)
+        etags, modified = _columns(_looked_up(containers, known, states))
+        distinct = len({state is None for state in states}) < 2
+        return locations_from_urls(known, etags, modified, prefix=shared, distinct=distinct), numbers
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(f"the URL {error.object[:80]!r} is not valid Unicode") from None
+
+
+def _numbered(rows: Sequence[Row | None]) -> tuple[Sequence[Row], Int64s]:
+    """Return distinct rows and, for each, the number of its own; -1 for None."""
+    known: dict[Row | None, int] = dict.fromkeys(rows, -1)
+    known.pop(None, None)
+    if len(known) == len(rows):
+        return cast("Sequence[Row]", rows), np.arange(len(rows), dtype=np.int64)
+    numbers: dict[Row | None, int] = {row: number for number, row in enumerate(known)}
+    numbers[None] = -1
+    return cast("list[Row]", list(known)), np.fromiter(map(numbers.__getitem__, rows), np.int64, len(rows))
+
+
+def _stated_of(urls: Sequence[str], checksums: Checksum | Mapping[str, Checksum]) -> list[State | None]:
+    if not isinstance(checksums, Mapping):
+        return [stated(checksums)] * len(urls)
+    try:
+        return [stated(checksums[url]) for url in urls]
+    except KeyError as error:
+        raise InvalidInputError(f"checksum has no entry for {error.args[0]!r}; give one for each location") from None
+
+
+def _check_urls(containers: VirtualContainers, urls: Sequence[str], shared: str, validate: bool) -> None:
+    """Refuse URLs that could lead out of their container or, where that is asked for, are in none."""
+    prefix = containers.prefix_of(shared) if validate else None
+    head = object_path(shared) if not validate else None if prefix is None else shared[len(prefix) :]
+    skip = len(shared)
+    if head is not None and all_paths_plain([head + "x"]) and all_paths_plain([url[skip:] for url in urls]):
+        return
+    for url in urls:
+        problem = url_problem(url)
+        if problem is not None:
+            raise VirtualReferenceError(
+                f"the virtual reference to {url[:200]!r} is not written, nor is any other of this call: {problem}. "
+                f"The containers opened to this repository are: {containers.enumeration}"
+            )
+        if validate:
+            containers.find(url)
+
+
+def _looked_up(containers: VirtualContainers, urls: Sequence[str], states: list[State | None]) -> list[State]:
+    """Return all states, those of sources as they are now where none is said; each source is looked at once."""
+    unsaid = dict.fromkeys(url for url, state in zip(urls, states, strict=True) if state is None)
+    found = dict(zip(unsaid, look_up(containers, unsaid), strict=True)) if unsaid else {}
+    return [found[url] if state is None else state for url, state in zip(urls, states, strict=True)]
+
+
+def _columns(states: list[State]) -> tuple[list[str | None] | None, Int64s | None]:
+    """Return entity tags and times, None in place of a column of nothing."""
+    etags = [etag for etag, _ in states]
+    modified = np.fromiter((time for _, time in states), np.int64, len(states))
+    return etags if any(etags) else None, modified if modified.any() else None
 
 
 def _check_columns(
@@ -131,27 +213,3 @@ def _check_columns(
     box = cells if isinstance(cells, Box) else bounding_box(cells)
     if any(low < 0 or high > side for low, high, side in zip(box.low, box.high, grid, strict=True)):
         raise InvalidInputError(f"a chunk is outside of the grid {grid} of array {node.path!r}")
-
-
-_SAMPLE = 4096
-
-
-def _numbered(urls: Sequence[str]) -> tuple[Sequence[str], Int64s]:
-    """Return distinct URLs and, per chunk, the number of its own; all of them where hardly any comes twice."""
-    sample = urls[:_SAMPLE]
-    if len(urls) > _SAMPLE and 2 * len(set(sample)) > len(sample):
-        return urls, np.arange(len(urls), dtype=np.int64)
-    unique: dict[str, int] = {}
-    numbers = np.fromiter((unique.setdefault(url, len(unique)) for url in urls), np.int64, len(urls))
-    return list(unique), numbers
-
-
-def _usable(urls: Sequence[str], allowed: Callable[[str], bool]) -> npt.NDArray[np.bool_] | None:
-    """Tell which URLs may be referred to; None for all of them."""
-    usable = np.fromiter((_is_url(url) and allowed(url) for url in urls), np.bool_, len(urls))
-    return None if bool(usable.all()) else usable
-
-
-def _is_url(url: str) -> bool:
-    scheme, separator, rest = url.partition("://")
-    return bool(separator and rest and scheme.isascii() and scheme.replace("+", "").isalnum())

@@ -63,6 +63,7 @@ FLOORS = (
         "session_pickle",
         "store",
         "stream_progress",
+        "virtual_checksums",
         "virtual_refs",
     },
     {"commit", "maintenance"},

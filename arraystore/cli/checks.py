@@ -40,7 +40,8 @@ def verify(
     """Check everything that snapshots need: that it is there, undamaged, and means what it should.
 
     Each finding names the object, the snapshots and arrays that it affects, and what to do. Exit status: 0 if nothing
-    is wrong, 3 if there are only warnings, 4 if something that was committed cannot be read.
+    is wrong, 3 if there are only warnings, 4 if something that was committed cannot be read, 5 if virtual chunks
+    could not be read because their sources cannot be reached from here.
     """
     repository = open_repository(url)
     deep = Level.chunks if sample is not None else level

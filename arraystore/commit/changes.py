@@ -34,6 +34,9 @@ Int64s = npt.NDArray[np.int64]
 _UNCUT = 1 << 62
 """Bound of a grid that holds every chunk."""
 
+_MOST_SINGLE_LOCATIONS = 1 << 16
+"""Locations that were put one at a time and are remembered, to be shared by the chunks that are there."""
+
 
 @dataclass
 class ArrayChanges:
@@ -88,6 +91,7 @@ class ChangeSet:
         self.has_files = has_visible_files(base.nodes)
         self._locations: list[Locations] = []
         self._location_count = 0
+        self._single_locations: dict[tuple[str, str | None, int | None], int] = {}
         renew_locks_after_fork(self)
 
     def renew_locks(self) -> None:
@@ -307,6 +311,13 @@ class ChangeSet:
         """Keep virtual locations; returns the source of the first one."""
         with self.lock:
             first = VIRTUAL + self._location_count
+            if len(locations) == 1:  # programs refer to one chunk at a time, and there are many in a file
+                known = self._single_locations
+                row = locations.url(0), locations.etag(0), locations.not_modified_after(0)
+                if len(known) >= _MOST_SINGLE_LOCATIONS:
+                    known.clear()
+                if known.setdefault(row, first) != first:
+                    return known[row]
             self._locations.append(locations)
             self._location_count += len(locations)
             return first

@@ -9,7 +9,8 @@ import numpy as np
 from arraystore.commit.blocks import BlockCache
 from arraystore.commit.checking import CHECKSUM_BYTES, checked, read_whole
 from arraystore.commit.manifests import ManifestCache
-from arraystore.errors import ChunkDamagedError, StorageError
+from arraystore.commit.virtual_source import VirtualSource
+from arraystore.errors import ChunkDamagedError
 from arraystore.format.box import Box
 from arraystore.format.layer import Layer
 from arraystore.format.locations import NO_LOCATIONS, Locations
@@ -154,8 +155,9 @@ class ChunkReader:
             return self._native_sync(manifest, source, offset, length, start, stop)
         if source == manifest.inline_source:
             return memoryview(manifest.inline)[offset + start : offset + stop]
-        storage, key = self.virtual_object(manifest.locations, source - manifest.pack_count)
-        return storage.get_range_sync(key, offset + start, offset + stop)
+        return self.virtual_source(manifest.locations, source - manifest.pack_count).read_sync(
+            offset + start, offset + stop
+        )
 
     async def read(self, found: Found, window: Window) -> BytesLike:
         """Read a chunk, or a part of it."""
@@ -170,8 +172,8 @@ class ChunkReader:
             return await self._native(manifest, source, offset, length, start, stop)
         if source == manifest.inline_source:
             return memoryview(manifest.inline)[offset + start : offset + stop]
-        storage, key = self.virtual_object(manifest.locations, source - manifest.pack_count)
-        return (await storage.get_ranges(key, [(offset + start, offset + stop)]))[0]
+        virtual = self.virtual_source(manifest.locations, source - manifest.pack_count)
+        return (await virtual.read([(offset + start, offset + stop)]))[0]
 
     def _native_sync(
         self, manifest: Manifest, source: int, offset: int, length: int, start: int, stop: int
@@ -211,15 +213,10 @@ class ChunkReader:
             return self.storage.get_range_sync(key, start, stop)
         return (await self.storage.get_ranges(key, [(start, stop)]))[0]
 
-    def virtual_object(self, table: Locations, location: int) -> tuple[Storage, str]:
-        """Return storage and key of a virtual chunk."""
+    def virtual_source(self, table: Locations, location: int) -> VirtualSource:
+        """Return the object that a virtual chunk refers to; raises `VirtualReferenceError` where it may not be read."""
         url = table.url(location)
-        if table.etag(location) is not None or table.not_modified_after(location) is not None:
-            raise StorageError(
-                f"virtual chunk {url}: its reference carries a checksum, which this release cannot check; "
-                "write the reference without one"
-            )
-        return self._virtual(url)
+        return VirtualSource(url, *self._virtual(url), table.etag(location), table.not_modified_after(location))
 
 
 def _unshifted(coords: tuple[int, ...], shift: tuple[int, ...]) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from zarr.core.buffer import default_buffer_prototype
 from arraystore.copying.budget import for_each
 from arraystore.copying.errors import CopyError, CopyIncompleteError
 from arraystore.copying.report import Tally
+from arraystore.errors import VirtualReferenceError
 from arraystore.format.box import Box
 from arraystore.format.node import Node, NodeKind
 from arraystore.format.zarr_metadata import array_info
@@ -170,17 +171,19 @@ class _Snapshot:
             for i in np.flatnonzero(np.isin(numbers, wanted)).tolist():
                 places[int(numbers[i])] = urls[i], int(offsets[i]), int(lengths[i])
         rows = [places[number] for number in wanted.tolist()]
-        left_out = write_virtual_references(
-            self._ours,
-            node,
-            coords,
-            [url for url, _, _ in rows],
-            np.array([offset for _, offset, _ in rows], dtype=np.int64),
-            np.array([length for _, _, length in rows], dtype=np.int64),
-            False,
-        )
-        if left_out:
-            raise CopyError(f"array {path!r}: the location of virtual chunk {left_out[0]} is no URL")
+        try:
+            write_virtual_references(
+                self._ours,
+                node,
+                coords,
+                [url for url, _, _ in rows],
+                np.array([offset for _, offset, _ in rows], dtype=np.int64),
+                np.array([length for _, _, length in rows], dtype=np.int64),
+                validate=False,
+                checksums=None,  # Icechunk checks them, yet tells nobody what they are
+            )
+        except VirtualReferenceError as error:
+            raise CopyError(f"array {path!r} of snapshot {self._theirs.snapshot_id}: {error.message}") from None
         self._tally.virtual += len(rows)
 
 

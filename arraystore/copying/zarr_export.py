@@ -291,5 +291,6 @@ async def _read_other(reader: ChunkReader, references: References, row: int) -> 
     stop = start + int(references.length[row])
     if source == INLINE:
         return references.inline[start:stop]
-    storage, key = reader.virtual_object(references.locations, source - VIRTUAL)
-    return (await storage.get_ranges(key, [(start, stop)]))[0] if start < stop else b""
+    if start == stop:
+        return b""
+    return (await reader.virtual_source(references.locations, source - VIRTUAL).read([(start, stop)]))[0]

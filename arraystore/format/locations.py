@@ -36,7 +36,9 @@ class Locations:
     etag_ends, etags
         The same for entity tags; an empty one is none.
     modified
-        Per location, the latest time of modification allowed, in seconds since 1970; 0 is no limit.
+        Per location, the latest time of modification allowed, in microseconds since 1970; 0 is no limit.
+    distinct
+        Whether all locations are known to differ, so that nobody has to look for equal ones.
     """
 
     prefixes: tuple[str, ...]
@@ -46,6 +48,7 @@ class Locations:
     etag_ends: Int64s
     etags: bytes
     modified: Int64s
+    distinct: bool = False
 
     def __len__(self) -> int:
         return len(self.prefix)
@@ -62,7 +65,7 @@ class Locations:
         return self.etags[start : int(self.etag_ends[i])].decode() or None
 
     def not_modified_after(self, i: int) -> int | None:
-        """Return the latest time of modification in seconds since 1970, None for any."""
+        """Return the latest time of modification in microseconds since 1970, None for any."""
         return int(self.modified[i]) or None
 
     def select(self, keep: Int64s) -> Locations:
@@ -73,7 +76,25 @@ class Locations:
             return self
         suffix_ends, suffixes = _select_texts(self.suffix_ends, self.suffixes, keep)
         etag_ends, etags = _select_texts(self.etag_ends, self.etags, keep)
-        return Locations(self.prefixes, self.prefix[keep], suffix_ends, suffixes, etag_ends, etags, self.modified[keep])
+        prefix, modified = self.prefix[keep], self.modified[keep]
+        return Locations(self.prefixes, prefix, suffix_ends, suffixes, etag_ends, etags, modified, self.distinct)
+
+    def first_equal(self) -> Int64s:
+        """Return, for each location, the first one of the same URL and checksum."""
+        count = len(self)
+        if self.distinct or count < 2:
+            return np.arange(count, dtype=np.int64)
+        columns: list[Sequence[Any]] = [_texts(self.suffix_ends, self.suffixes)]
+        if bool((self.prefix != self.prefix[0]).any()):  # one URL may be cut into prefix and suffix in two ways
+            before = [prefix.encode() for prefix in self.prefixes]
+            columns[0] = [before[i] + suffix for i, suffix in zip(self.prefix.tolist(), columns[0], strict=True)]
+        if self.etags:
+            columns.append(_texts(self.etag_ends, self.etags))
+        if self.modified.any():
+            columns.append(self.modified.tolist())
+        rows = zip(*columns, strict=True) if len(columns) > 1 else columns[0]
+        known: dict[Any, int] = {}
+        return np.fromiter((known.setdefault(row, i) for i, row in enumerate(rows)), np.int64, count)
 
     def to_wire(self) -> tuple[Any, ...]:
         """Return what goes into a body."""
@@ -122,6 +143,11 @@ def _check_utf8(name: str, blob: bytes, ends: Int64s) -> None:
         raise FormatError(name, "a virtual location ends within a character")
 
 
+def _texts(ends: Int64s, blob: bytes) -> list[bytes]:
+    bounds = ends.tolist()
+    return [blob[start:stop] for start, stop in zip([0, *bounds[:-1]], bounds, strict=True)]
+
+
 def _select_texts(ends: Int64s, blob: bytes, keep: Int64s) -> tuple[Int64s, bytes]:
     first, last = int(keep[0]), int(keep[-1])
     if last - first + 1 == len(keep) and bool((keep[1:] > keep[:-1]).all()):  # neighbours in order: one slice
@@ -159,6 +185,7 @@ def locations_from_urls(
     etags: Sequence[str | None] | None = None,
     modified: npt.ArrayLike | None = None,
     prefix: str | None = None,
+    distinct: bool = False,
 ) -> Locations:
     """Build a table with one prefix.
 
@@ -169,9 +196,11 @@ def locations_from_urls(
     etags
         Entity tag of each, None for none.
     modified
-        Latest time of modification of each, seconds since 1970, 0 for none.
+        Latest time of modification of each, microseconds since 1970, 0 for none.
     prefix
         What all URLs start with, as `common_directory` finds it.
+    distinct
+        Whether no two of them are equal.
     """
     if not urls:
         return NO_LOCATIONS
@@ -183,7 +212,8 @@ def locations_from_urls(
     if etags is not None:
         etag_ends, tags = _joined_suffixes([tag or "" for tag in etags], 0)
     times = np.zeros(count, dtype=np.int64) if modified is None else np.asarray(modified, dtype=np.int64)
-    return Locations((prefix,), np.zeros(count, dtype=np.int64), suffix_ends, suffixes, etag_ends, tags, times)
+    prefixes = np.zeros(count, dtype=np.int64)
+    return Locations((prefix,), prefixes, suffix_ends, suffixes, etag_ends, tags, times, distinct)
 
 
 _BATCH = 1 << 16

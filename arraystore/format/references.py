@@ -220,7 +220,7 @@ def _manifest(references: References, box: Box) -> Manifest:
     native = (source >= 0) & (source < VIRTUAL)
     virtual = source >= VIRTUAL
     used_packs, pack_of = np.unique(source[native], return_inverse=True)
-    used_locations, location_of = np.unique(source[virtual] - VIRTUAL, return_inverse=True)
+    used_locations, location_of = _used_locations(references.locations, source[virtual] - VIRTUAL)
     compact = np.empty(len(source), dtype=np.int64)
     compact[native] = pack_of
     compact[virtual] = len(used_packs) + location_of
@@ -241,6 +241,14 @@ def _manifest(references: References, box: Box) -> Manifest:
         references.locations.select(used_locations) if len(used_locations) else NO_LOCATIONS,
         blob,
     )
+
+
+def _used_locations(table: Locations, used: Int64s) -> tuple[Int64s, Int64s]:
+    """Return the locations that references need, each URL and checksum once, and which of them each needs."""
+    needed, which = np.unique(used, return_inverse=True)
+    firsts = table.select(needed).first_equal() if len(needed) else needed
+    kept, of_needed = np.unique(firsts, return_inverse=True)
+    return needed[kept], of_needed.reshape(-1)[which.reshape(-1)]
 
 
 def _gather_inline(references: References, inlined: npt.NDArray[np.bool_]) -> tuple[Int64s, bytes]:

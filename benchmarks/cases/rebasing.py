@@ -127,7 +127,9 @@ def _refer(store: arraystore.ArrayStore, size: int, numbers: np.ndarray) -> None
     locations[numbers] = _LOCATION
     offsets = np.arange(size, dtype=np.uint64) * 100
     lengths = np.full(size, 100, dtype=np.uint64)
-    store.set_virtual_refs_arr("data", (size,), locations.tolist(), offsets, lengths, validate_containers=False)
+    store.set_virtual_refs_arr(
+        "data", (size,), locations.tolist(), offsets, lengths, validate_containers=False, checksum=None
+    )
 
 
 async def _read_logs(storage: arraystore.storage.Storage) -> Logs:

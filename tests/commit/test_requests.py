@@ -179,7 +179,13 @@ def _with_references(storage: Storage, count: int) -> Repository:
     )
     offsets = np.arange(count) * 16
     session.store.set_virtual_refs_arr(
-        array.path, (count,), ["s3://elsewhere/file"] * count, offsets, np.full(count, 16), validate_containers=False
+        array.path,
+        (count,),
+        ["s3://elsewhere/file"] * count,
+        offsets,
+        np.full(count, 16),
+        validate_containers=False,
+        checksum=None,
     )
     session.commit("references")
     repository.wait_for_maintenance()

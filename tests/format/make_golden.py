@@ -127,7 +127,7 @@ def bitmap_manifest() -> Manifest:
     """Packs, virtual chunks, inlined ones and deleted ones."""
     index = column([0, 3, 5, 6, 11], "i8")
     prefixes, ends = ("s3://bucket/dir/", "s3://bucket/"), column([5, 10], "i8")
-    modified, etag_ends = column([1_600_000_000, 0], "i8"), column([6, 6], "i8")
+    modified, etag_ends = column([1_600_000_000_250_000, 0], "i8"), column([6, 6], "i8")
     table = Locations(prefixes, column([0, 1], "i8"), ends, "é.ncother".encode(), etag_ends, b'"etag"', modified)
     return Manifest(
         Box((0, 10), (3, 14)),

@@ -130,7 +130,7 @@ def test_a_diff_of_neighbours_reads_nothing_of_what_both_share() -> None:
     offsets = np.arange(1_000_000) * 16
     urls = ["s3://elsewhere/file"] * len(offsets)
     store.set_virtual_refs_arr(
-        "v", (len(offsets),), urls, offsets, np.full(len(offsets), 16), validate_containers=False
+        "v", (len(offsets),), urls, offsets, np.full(len(offsets), 16), validate_containers=False, checksum=None
     )
     first = session.commit("a million references")
     repository.wait_for_maintenance()

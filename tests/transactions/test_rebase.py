@@ -368,7 +368,7 @@ def test_virtual_references_are_carried_along() -> None:
     session = repository.writable_session("main")
     locations = [f"s3://elsewhere/file{i % 3}" for i in range(20)]
     session.store.set_virtual_refs_arr(
-        "a", (20,), locations, np.arange(20) * 4, np.full(20, 4), validate_containers=False
+        "a", (20,), locations, np.arange(20) * 4, np.full(20, 4), validate_containers=False, checksum=None
     )
     put_number(session, 3, 3)
     _theirs(storage, lambda other: put_number(other, 100, 100))

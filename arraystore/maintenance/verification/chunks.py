@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +24,8 @@ from arraystore.format.references import References, to_manifests
 from arraystore.maintenance.verification.decoding import Decoder, open_decoder
 from arraystore.maintenance.verification.findings import Collector
 from arraystore.maintenance.verification.layers import Loaded
-from arraystore.storage.protocol import BytesLike, Storage
+from arraystore.maintenance.verification.virtual import SourceReader
+from arraystore.storage.protocol import BytesLike
 
 __all__ = ["ChunkChecker"]
 
@@ -36,7 +37,6 @@ _REPAIR = (
     "restore the object from a backup or an older version in the bucket; if there is none, reset the branch to a "
     "snapshot that is not affected, or write these chunks again"
 )
-_VIRTUAL_REPAIR = "see to the object that the chunk refers to, or write the chunk again"
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +72,7 @@ class ChunkChecker:
         random: Callable[[], float],
     ) -> None:
         self._reader = reader
+        self._sources = SourceReader(reader, collector)
         self._collector = collector
         self._counts = counts
         self._sample = sample
@@ -79,6 +80,11 @@ class ChunkChecker:
         self._drawn: list[tuple[float, int, Loaded]] = []
         self._least = 1.0
         self._turn = asyncio.Lock()
+
+    @property
+    def unread(self) -> Mapping[str, int]:
+        """Virtual chunks that could not be read from here, by place and reason."""
+        return dict(self._sources.unread)
 
     async def take(self, loaded: Loaded) -> None:
         """Look into the chunks of a manifest, or put some of them into the sample."""
@@ -170,21 +176,14 @@ class ChunkChecker:
         ranges = list(zip(start.tolist(), stop.tolist(), strict=True))
         if part.source == manifest.inline_source:
             return [memoryview(manifest.inline)[first:end] for first, end in ranges]
-        storage: Storage
-        if part.source < manifest.pack_count:
-            storage, key = self._reader.storage, manifest.pack_keys[part.source]
-            name, repair = key, _REPAIR
-        else:
-            try:
-                storage, key = self._reader.virtual_object(manifest.locations, part.source - manifest.pack_count)
-            except StorageError:  # in no container that is open to this process
-                self._counts["virtual_chunks_not_read"] += len(part.at)
-                return None
-            name, repair = manifest.locations.url(part.source - manifest.pack_count), _VIRTUAL_REPAIR
+        if part.source >= manifest.pack_count:
+            use = part.loaded.item.use
+            return await self._sources.read(manifest.locations, part.source - manifest.pack_count, ranges, use)
+        key = manifest.pack_keys[part.source]
         try:
-            return await storage.get_ranges(key, ranges)
+            return await self._reader.storage.get_ranges(key, ranges)
         except (StorageError, NotFoundError) as error:
-            self._collector.error(name, f"chunks cannot be read: {error}", repair, [part.loaded.item.use])
+            self._collector.error(key, f"chunks cannot be read: {error}", _REPAIR, [part.loaded.item.use])
             return None
 
     async def _decode(self, part: _Part, data: Sequence[BytesLike], decoder: Decoder) -> None:

@@ -9,10 +9,21 @@ from typing import Any
 
 from arraystore.format.ids import id_to_text
 
-__all__ = ["EXIT_ERRORS", "EXIT_WARNINGS", "Collector", "Finding", "Leak", "Severity", "Use", "VerifyReport"]
+__all__ = [
+    "EXIT_ERRORS",
+    "EXIT_INCOMPLETE",
+    "EXIT_WARNINGS",
+    "Collector",
+    "Finding",
+    "Leak",
+    "Severity",
+    "Use",
+    "VerifyReport",
+]
 
 EXIT_WARNINGS = 3
 EXIT_ERRORS = 4
+EXIT_INCOMPLETE = 5
 """Exit codes of programs that verify; 1 and 2 say that they could not, or did not understand what was asked."""
 
 _MOST_FINDINGS = 10_000
@@ -122,6 +133,8 @@ class VerifyReport:
         How much was looked at, by kind.
     leaks
         Objects that nothing leads to, by kind.
+    unread
+        Virtual chunks that could not be read from here, so that nothing is said of them, by place and reason.
     """
 
     level: str
@@ -129,6 +142,12 @@ class VerifyReport:
     omitted: int
     counts: Mapping[str, int]
     leaks: Mapping[str, Leak] = field(default_factory=dict[str, Leak])
+    unread: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything was read that was to be read."""
+        return not self.unread
 
     @property
     def ok(self) -> bool:
@@ -142,9 +161,11 @@ class VerifyReport:
 
     @property
     def exit_code(self) -> int:
-        """For programs: 0 if nothing was found, 3 if there are only warnings, 4 for errors."""
+        """For programs: 0 if nothing was found, 3 for warnings, 5 if not all could be read, 4 for errors."""
         if self.errors:
             return EXIT_ERRORS
+        if self.unread:
+            return EXIT_INCOMPLETE
         return EXIT_WARNINGS if self.findings else 0
 
     def to_dict(self) -> dict[str, Any]:
@@ -152,6 +173,8 @@ class VerifyReport:
         return {
             "level": self.level,
             "ok": self.ok,
+            "complete": self.complete,
+            "unread": dict(self.unread),
             "findings": [finding.to_dict() for finding in self.findings],
             "omitted": self.omitted,
             "counts": dict(self.counts),
@@ -171,7 +194,17 @@ class VerifyReport:
             for kind, leak in self.leaks.items()
             if leak.objects
         ]
-        lines.append(f"{errors} errors, {warnings} warnings" if self.findings else "nothing is wrong")
+        shown = sorted(self.unread.items(), key=lambda item: (-item[1], item[0]))[:_MOST_NAMED]
+        lines += [f"not read: {count:,} virtual chunks in {place}" for place, count in shown]
+        if self.unread:
+            lines.append(
+                f"{sum(self.unread.values()):,} virtual chunks could not be read, so nothing is known of them: verify "
+                "where their sources can be reached, with authorize_virtual_chunk_access={prefix: storage}"
+            )
+        if self.findings:
+            lines.append(f"{errors} errors, {warnings} warnings")
+        else:
+            lines.append("nothing is wrong" if self.complete else "nothing is wrong with what was read")
         return "\n".join(lines)
 
 

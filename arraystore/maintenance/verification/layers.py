@@ -20,6 +20,7 @@ from arraystore.format.refs import branch_prefix
 from arraystore.maintenance.collection.visible import visible_packs
 from arraystore.maintenance.verification.findings import Collector, Use
 from arraystore.maintenance.verification.inventory import Inventory
+from arraystore.maintenance.verification.virtual import report_bad_locations
 from arraystore.storage.protocol import Storage
 
 __all__ = ["LayerChecker", "LayerUse", "Loaded"]
@@ -160,6 +161,7 @@ class LayerChecker:
                 return
             self._counts["manifests"] += 1
             self._counts["references"] += manifest.count
+            report_bad_locations(self._collector, _name(layer), manifest.locations, item.use)
             fresh, sound = await self._packs(item, manifest)
             if self._consumer is not None:
                 await self._consumer(Loaded(item, manifest, fresh, sound))

@@ -158,7 +158,8 @@ class Verification:
     def report(self, level: str) -> VerifyReport:
         """Return what was found."""
         findings = self.collector.findings()
-        return VerifyReport(level, findings, self.collector.omitted, dict(self.counts), self.leaks)
+        unread = {} if self.chunks is None else self.chunks.unread
+        return VerifyReport(level, findings, self.collector.omitted, dict(self.counts), self.leaks, unread)
 
     async def _repository(self) -> None:
         try:

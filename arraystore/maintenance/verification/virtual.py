@@ -1,0 +1,90 @@
+"""Virtual chunks: references that nobody may follow, sources that have changed, and those that cannot be reached."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from arraystore.commit.reader import ChunkReader
+from arraystore.commit.virtual_source import VirtualSource
+from arraystore.errors import NotFoundError, SourceChangedError, StorageError, VirtualReferenceError
+from arraystore.format.locations import Locations
+from arraystore.maintenance.verification.findings import Collector, Use
+from arraystore.storage.protocol import ByteRange, BytesLike
+from arraystore.storage.source_urls import url_problem
+
+__all__ = ["SourceReader", "report_bad_locations"]
+
+_MOST_PLACES = 1000
+_OTHERS = "other places"
+_CHANGED_REPAIR = "restore the source, or write the references to it anew with set_virtual_refs and commit"
+_SOURCE_REPAIR = "see to the object that the chunk refers to, or write the chunk again"
+_BAD_REPAIR = "write these chunks again, or references to objects within a container; nobody follows this one"
+
+
+def report_bad_locations(collector: Collector, name: str, table: Locations, use: Use) -> None:
+    """Report the locations of a manifest that could lead out of any container; they are never read."""
+    for number in range(len(table)):
+        url = table.url(number)
+        problem = url_problem(url)
+        if problem is not None:
+            what = f"virtual chunks refer to {url[:200]!r}, which no reader follows: {problem}"
+            collector.warning(name, what, _BAD_REPAIR, [use])
+
+
+class SourceReader:
+    """Reads virtual chunks, and notes which cannot be read from here.
+
+    Parameters
+    ----------
+    reader
+        Knows where virtual chunks are.
+    collector
+        Takes what is wrong.
+    """
+
+    def __init__(self, reader: ChunkReader, collector: Collector) -> None:
+        self._reader = reader
+        self._collector = collector
+        self.unread: Counter[str] = Counter()
+        """Chunks that could not be read, by place and reason."""
+
+    async def read(
+        self, table: Locations, location: int, ranges: Sequence[ByteRange], use: Use
+    ) -> list[BytesLike] | None:
+        """Return chunks that are in one source; None if they cannot be read."""
+        url = table.url(location)
+        if url_problem(url) is not None:
+            return None  # which is reported for the manifest
+        try:
+            source = self._reader.virtual_source(table, location)
+        except VirtualReferenceError:
+            self._note(url, "in no container that is open to this process", len(ranges))
+            return None
+        try:
+            return await source.read(ranges)
+        except SourceChangedError as error:
+            self._collector.error(url, f"chunks cannot be read: {error.message}", _CHANGED_REPAIR, [use])
+        except VirtualReferenceError as error:
+            self._collector.warning(url, f"no reader follows it: {error.message}", _BAD_REPAIR, [use])
+        except (StorageError, NotFoundError) as error:
+            if await _reachable(source):
+                self._collector.error(url, f"chunks cannot be read: {error}", _SOURCE_REPAIR, [use])
+            else:
+                self._note(url, str(error), len(ranges))
+        return None
+
+    def _note(self, url: str, reason: str, chunks: int) -> None:
+        place = f"{url.rpartition('/')[0]}/: {reason}"
+        self.unread[place if place in self.unread or len(self.unread) < _MOST_PLACES else _OTHERS] += chunks
+
+
+async def _reachable(source: VirtualSource) -> bool:
+    """Tell whether a source can be looked at: whether it is the fault of its bytes that they cannot be read."""
+    try:
+        await source.storage.get_source_ranges(source.key, [])
+    except StorageError:
+        return False
+    except NotFoundError:
+        return True
+    return True
