@@ -58,12 +58,14 @@ class _Branch:
 
 @dataclass(eq=False)
 class Context:
-    """Shared by a repository and its sessions; pickles as its first three fields.
+    """Shared by a repository and its sessions; pickles as its first four fields.
 
     Parameters
     ----------
     storage
         Where the repository is.
+    repository
+        Its id.
     config
         Its configuration.
     containers
@@ -75,15 +77,16 @@ class Context:
     """
 
     storage: Storage
+    repository: bytes
     config: RepositoryConfig
     containers: VirtualContainers
     environment: Environment = field(default_factory=current_environment)
     hints: dict[str, Hint | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.manifests = ManifestCache(self.storage, self.config.manifest_cache_bytes)
+        self.manifests = ManifestCache(self.storage, self.repository, self.config.manifest_cache_bytes)
         self.reader = self._new_reader()
-        self.repository_log = RepositoryLog(self.storage, self.environment)
+        self.repository_log = RepositoryLog(self.storage, self.repository, self.environment)
         self._branches: OrderedDict[str, _Branch] = OrderedDict()
         self._work: set[Future[None]] = set()
         self._maintained: set[str] = set()
@@ -91,7 +94,7 @@ class Context:
         _contexts.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Context, (self.storage, self.config, self.containers))
+        return (Context, (self.storage, self.repository, self.config, self.containers))
 
     def __repr__(self) -> str:
         return f"Context({self.storage.location!r})"
@@ -103,7 +106,7 @@ class Context:
         for known in self._branches.values():
             known.committer = None
         self._maintained = set()
-        self.manifests = ManifestCache(self.storage, self.config.manifest_cache_bytes)
+        self.manifests = ManifestCache(self.storage, self.repository, self.config.manifest_cache_bytes)
         self.reader = self._new_reader()
 
     def _new_reader(self) -> ChunkReader:
@@ -120,7 +123,7 @@ class Context:
         """Return what is known of a branch, used just now; the lock is held."""
         found = self._branches.get(branch)
         if found is None:
-            log = BranchLog(self.storage, branch, self.environment, self.config.log_cache_bytes)
+            log = BranchLog(self.storage, self.repository, branch, self.environment, self.config.log_cache_bytes)
             self._branches[branch] = found = _Branch(log)
             self._forget_unused(branch)
         self._branches.move_to_end(branch)

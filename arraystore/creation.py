@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from arraystore.commit.environment import current_environment
-from arraystore.commit.log import BranchLog, put_surely, unsettled
+from arraystore.commit.log import put_surely, read_hint
 from arraystore.commit.repository_log import RepositoryLog
 from arraystore.config import RepositoryConfig
 from arraystore.containers import VirtualContainers
@@ -36,7 +37,8 @@ MAIN = FIRST_BRANCH
 
 __all__ = ["MAIN", "create_repository", "find_repository", "repository_exists"]
 
-_FIRST_RECORD = record_key(branch_prefix(MAIN), 0)
+_FIRST_RECORD = re.compile(r"refs/[0-9A-Z]{20}/branch/main/0{12}")
+"""Keys that an interrupted creation leaves."""
 
 
 async def create_repository(
@@ -49,16 +51,25 @@ async def create_repository(
         await _check_clean(storage)
     elif await repository_exists(storage):
         raise _exists(storage)
+    info = RepositoryInfo(environment.new_id(), environment.now_us(), config.to_dict())
     birth = Birth(environment.new_id(), None, environment.now_us())
     record = Record(MAIN, 0, encode_body(0, birth, MAIN))
-    # The first record goes first: an object "repo" promises a branch.  If it is there already, a creation was
-    # interrupted or runs at the same time, and its record serves as well.
-    await put_surely(storage, environment, _FIRST_RECORD, encode_record(record), unsettled)
-    info = RepositoryInfo(environment.new_id(), environment.now_us(), config.to_dict())
-    if not await put_surely(storage, environment, REPOSITORY_KEY, encode_repository(info)):
+    first = _first_record(info)
+    # The first record goes first: an object "repo" promises a branch.  Nobody else knows the id in its key.
+    await put_surely(storage, environment, first, encode_record(record))
+
+    async def is_own() -> bool:
+        return decode_repository(REPOSITORY_KEY, await storage.get(REPOSITORY_KEY)).id == info.id
+
+    if not await put_surely(storage, environment, REPOSITORY_KEY, encode_repository(info), is_own):
+        await storage.delete([first])
         raise _exists(storage)
     await _probe(storage, info, encode_record(record))
-    return Context(storage, config, containers, environment), info
+    return Context(storage, info.id, config, containers, environment), info
+
+
+def _first_record(info: RepositoryInfo) -> str:
+    return record_key(branch_prefix(info.id, MAIN), 0)
 
 
 async def find_repository(
@@ -68,16 +79,17 @@ async def find_repository(
     _check_types(storage, config)
     environment = current_environment()
     try:
-        data, hint = await asyncio.gather(storage.get(REPOSITORY_KEY), BranchLog(storage, MAIN, environment).hint())
+        data, hint = await asyncio.gather(storage.get(REPOSITORY_KEY), read_hint(storage, MAIN))
     except ObjectNotFoundError:
         raise RepositoryNotFoundError(f"there is no repository at {storage.location}; create one") from None
     info = decode_repository(REPOSITORY_KEY, data)
     kept: dict[str, Any] = info.config
     if config is None and hint is not None and hint.settings:
-        log = RepositoryLog(storage, environment)
+        log = RepositoryLog(storage, info.id, environment)
         log.hinted(hint.settings)
         kept = (await log.table()).settings.get("config") or kept
-    context = Context(storage, config or RepositoryConfig.from_dict(kept), containers, environment, {MAIN: hint})
+    chosen = config or RepositoryConfig.from_dict(kept)
+    context = Context(storage, info.id, chosen, containers, environment, {MAIN: hint})
     if hint is not None:
         context.log(MAIN).settings = hint.settings
     return context, info
@@ -107,7 +119,7 @@ def _check_types(storage: object, config: object) -> None:
 async def _check_clean(storage: Storage) -> None:
     async for page in storage.list(""):
         for found in page:
-            if found.key != _FIRST_RECORD:
+            if not _FIRST_RECORD.fullmatch(found.key):
                 # a repository's own objects are listed before its "repo"
                 if await repository_exists(storage):
                     raise _exists(storage)
@@ -125,7 +137,7 @@ async def _probe(storage: Storage, info: RepositoryInfo, first: bytes) -> None:
     """Try to create the same object again, with other bytes: that must fail."""
     other = encode_repository(RepositoryInfo(info.id, info.time + 1, info.config))
     if await storage.put_if_absent(REPOSITORY_KEY, other):
-        await _withdraw(storage, {REPOSITORY_KEY: other, _FIRST_RECORD: first})
+        await _withdraw(storage, {REPOSITORY_KEY: other, _first_record(info): first})
         raise UnsupportedStorageError(
             f"{storage.location} ({type(storage).__name__}) overwrites an object that was to be created only if "
             "absent. Commits would be lost here. Use a storage with conditional writes: S3, GCS, Azure, MinIO of 2024 "

@@ -42,7 +42,7 @@ class CareMixin(RefsMixin):
 
         def log(name: str) -> BranchLog:
             if name not in logs:
-                logs[name] = BranchLog(storage, name, context.environment)
+                logs[name] = BranchLog(storage, context.repository, name, context.environment)
             return logs[name]
 
         repository_log = context.repository_log.over(storage)

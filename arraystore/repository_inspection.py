@@ -92,7 +92,15 @@ class InspectionMixin(RepositoryBase):
     ) -> VerifyReport:
         """Asynchronous twin of `verify`."""
         context = self._context
-        return await verify(self.storage, context.environment, context.reader, level, sample=sample, progress=progress)
+        return await verify(
+            self.storage,
+            context.repository,
+            context.environment,
+            context.reader,
+            level,
+            sample=sample,
+            progress=progress,
+        )
 
     def repair(self, *, dry_run: bool = False, progress: Progress | None = None) -> RepairReport:
         """Verify the metadata, and make anew what can be made from the logs: checkpoints, history pages and hints.
@@ -115,7 +123,8 @@ class InspectionMixin(RepositoryBase):
 
     async def repair_async(self, *, dry_run: bool = False, progress: Progress | None = None) -> RepairReport:
         """Asynchronous twin of `repair`."""
-        return await repair(self.storage, self._context.environment, dry_run=dry_run, progress=progress)
+        context = self._context
+        return await repair(self.storage, context.repository, context.environment, dry_run=dry_run, progress=progress)
 
     def statistics(self, *, branch: str = "main", limit: int = 100) -> RepositoryStatistics:
         """Tell what takes how much room, how much of it is in use, and how often a branch is committed to.
@@ -157,7 +166,7 @@ class InspectionMixin(RepositoryBase):
 
     async def chunk_storage_stats_async(self) -> ChunkStorageStats:
         """Asynchronous twin of `chunk_storage_stats`."""
-        verification = Verification(self.storage, self._context.environment)
+        verification = Verification(self.storage, self._context.repository, self._context.environment)
         await verification.run()
         packs, counts = verification.inventory.packs, verification.counts
         native = int(packs.sizes[packs.reached].sum())

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from arraystore.errors import FormatError, InvalidInputError, ReadOnlyError
-from arraystore.format.repository_log import RepositoryTable, repository_record_key
+from arraystore.format.repository_log import RepositoryTable
 
 __all__ = [
     "FLAGS",
@@ -81,7 +81,7 @@ def setting_of(table: RepositoryTable, name: str) -> dict[str, Any]:
     if kept is None:
         return {}
     if not isinstance(kept, dict):
-        raise FormatError(repository_record_key(table.number), f"the setting {name!r} is no map")
+        raise FormatError(f"record {table.number} of the repository log", f"the setting {name!r} is no map")
     return dict(kept)  # pyright: ignore[reportUnknownArgumentType] - maps in free-form data have text keys
 
 
@@ -93,7 +93,7 @@ def status_of_table(table: RepositoryTable) -> RepoStatus:
         availability = RepoAvailability(kept.get("availability", "online"))
         when = None if since is None else datetime.fromtimestamp(since / 1_000_000, UTC)
     except (TypeError, ValueError, OverflowError, OSError) as error:
-        raise FormatError(repository_record_key(table.number), f"no status: {error}") from None
+        raise FormatError(f"record {table.number} of the repository log", f"no status: {error}") from None
     return RepoStatus(availability, when, None if reason is None else str(reason))
 
 

@@ -14,6 +14,7 @@ from arraystore.format.ids import id_to_text
 from arraystore.format.layer import Layer
 from arraystore.format.manifest import decode_manifest
 from arraystore.format.record import Commit, Rewrite
+from arraystore.format.refs import REPOSITORY_KEY, decode_repository
 from arraystore.format.snapshot import decode_checkpoint
 from arraystore.storage import Storage
 
@@ -26,7 +27,7 @@ def ours(storage: Storage) -> set[str]:
 
 
 async def _orphans(storage: Storage) -> set[str]:
-    log = BranchLog(storage, "main", Environment())
+    log = BranchLog(storage, await _id_of(storage), "main", Environment())
     found = {"repo", "hints/main"}
     layers: dict[str, Layer] = {}
     for sequence in range(await log.tip(None) + 1):
@@ -38,6 +39,10 @@ async def _orphans(storage: Storage) -> set[str]:
     for layer in layers.values():
         found |= await _objects_of(log, layer)
     return {info.key async for page in storage.list("") for info in page} - found
+
+
+async def _id_of(storage: Storage) -> bytes:
+    return decode_repository(REPOSITORY_KEY, await storage.get(REPOSITORY_KEY)).id
 
 
 async def _layers_of_record(log: BranchLog, sequence: int, found: set[str]) -> list[Layer]:
@@ -53,7 +58,7 @@ async def _layers_of_record(log: BranchLog, sequence: int, found: set[str]) -> l
 async def _checkpoints(log: BranchLog, found: set[str]) -> set[str]:
     hint = await log.hint()  # there is none before the first checkpoint
     identifiers = set() if hint is None else {hint.checkpoint}
-    async for page in log.storage.list("history/main/"):
+    async for page in log.storage.list(log.history_prefix):
         for info in page:
             level, index = info.key.split("/")[-2:]
             history = decode_history(info.key, await log.storage.get(info.key), "main", int(level), int(index))

@@ -160,7 +160,7 @@ def run(place: str, storage: Storage, team: Team, way: Way, transfers: int) -> O
         moved,
         sum(shift.refused for shift in shifts),
         max(shift.ended for shift in shifts) - min(shift.began for shift in shifts),
-        sum(operation == "put_if_absent" and key.startswith("refs/branch/") for operation, key in requests),
+        sum(operation == "put_if_absent" and "/branch/" in key for operation, key in requests),
         sum(operation != "sync" for operation, _ in requests),
         audits,
         audits_refused,

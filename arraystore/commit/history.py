@@ -21,7 +21,7 @@ from arraystore.format.history import (
 )
 from arraystore.format.lifecycle import BranchLife
 from arraystore.format.record import Birth, Commit, encode_note
-from arraystore.format.refs import Hint, name_in_key
+from arraystore.format.refs import Hint, branches_prefix
 from arraystore.format.snapshot import PageRef
 from arraystore.storage.protocol import Storage
 
@@ -70,7 +70,7 @@ async def rows_of_records(log: BranchLog, first: int, last: int) -> list[Snapsho
 
 async def read_page(log: BranchLog, ref: PageRef) -> HistoryPage:
     """Read a history page; one that is missing is made from the records, as its writer would have."""
-    key = history_key(name_in_key(log.branch), ref.level, ref.index)
+    key = history_key(log.history_prefix, ref.level, ref.index)
     try:
         return decode_history(key, await log.storage.get(key), log.branch, ref.level, ref.index)
     except ObjectNotFoundError:
@@ -82,7 +82,7 @@ async def read_survivors(log: BranchLog, life: BranchLife) -> Survivors | None:
     """Read which of the snapshots that have expired are kept; None if none are."""
     if life.survivors is None:
         return None
-    key = survivors_key(name_in_key(log.branch), life.survivors)
+    key = survivors_key(log.history_prefix, life.survivors)
     return decode_survivors(key, await log.storage.get(key), log.branch)
 
 
@@ -130,7 +130,7 @@ async def ancestry(log: BranchLog, tip: Tip, newest: Newest | None = None) -> As
         if origin is None:
             break
         state = await load_checkpoint(log.storage, origin.checkpoint)
-        log = BranchLog(log.storage, origin.branch, log.environment)
+        log = BranchLog(log.storage, log.repository, origin.branch, log.environment)
         life = (await find(origin.branch)).life
     last = chain.end()
     if last:
@@ -172,7 +172,7 @@ class _Chain:
 
 def _newest_in(log: BranchLog) -> Newest:
     async def newest(branch: str) -> State:
-        other = BranchLog(log.storage, branch, log.environment)
+        other = BranchLog(log.storage, log.repository, branch, log.environment)
         return (await load_tip(other, await other.hint())).state
 
     return newest
@@ -228,10 +228,10 @@ def _newest_start(rows: Sequence[SnapshotRow], at: int) -> int:
     return sequence - 1 if at + 1 < len(rows) and rows[at + 1].sequence == sequence else sequence
 
 
-async def list_logs(storage: Storage) -> list[str]:
+async def list_logs(storage: Storage, repository: bytes) -> list[str]:
     """List the keys' form of the names of all branches that have a log, deleted ones included."""
     names: list[str] = []
-    prefix = "refs/branch/"
+    prefix = branches_prefix(repository)
     after = ""
     while True:
         found = None

@@ -32,7 +32,7 @@ from arraystore.format.record import (
     read_record_key,
     record_key,
 )
-from arraystore.format.refs import Hint, branch_prefix, decode_hint, hint_key
+from arraystore.format.refs import Hint, branch_prefix, decode_hint, hint_key, history_prefix
 from arraystore.format.transaction import TransactionLog, decode_transaction, read_log
 from arraystore.storage.comparing import holds
 from arraystore.storage.protocol import BytesLike, Storage
@@ -45,6 +45,7 @@ __all__ = [
     "Span",
     "carriers",
     "put_surely",
+    "read_hint",
     "unsettled",
 ]
 
@@ -102,6 +103,8 @@ class BranchLog:
     ----------
     storage
         Where it is.
+    repository
+        Id of the repository.
     branch
         Name of the branch.
     environment
@@ -110,11 +113,15 @@ class BranchLog:
         Most bytes of records, and of what is decoded of them, that are kept.
     """
 
-    def __init__(self, storage: Storage, branch: str, environment: Environment, room: int = 16 << 20) -> None:
+    def __init__(
+        self, storage: Storage, repository: bytes, branch: str, environment: Environment, room: int = 16 << 20
+    ) -> None:
         self.storage = storage
+        self.repository = repository
         self.branch = branch
         self.environment = environment
-        self.prefix = branch_prefix(branch)
+        self.prefix = branch_prefix(repository, branch)
+        self.history_prefix = history_prefix(repository, branch)
         self.settings = 0
         """Number of the newest repository record about the configuration, as far as it is known; hints tell it on."""
         self.hinted: Hint | None = None
@@ -163,13 +170,10 @@ class BranchLog:
 
     async def hint(self) -> Hint | None:
         """Read the branch's hint; None where it is missing or unreadable, which costs time but no safety."""
-        key = hint_key(self.branch)
-        try:
-            hint = decode_hint(key, await self.storage.get(key))
-        except (ObjectNotFoundError, FormatError):
-            return None
-        self.settings = max(self.settings, hint.settings)
-        self.hinted = hint
+        hint = await read_hint(self.storage, self.branch)
+        if hint is not None:
+            self.settings = max(self.settings, hint.settings)
+            self.hinted = hint
         return hint
 
     async def exists(self, sequence: int) -> bool:
@@ -426,6 +430,15 @@ def _weight(record: Record) -> int:
     """Estimate what a record takes in memory."""
     parts = (record.body, *record.attachments, *record.previous)
     return _OVERHEAD + sum(map(len, parts)) + 64 * len(parts)
+
+
+async def read_hint(storage: Storage, branch: str) -> Hint | None:
+    """Read the hint of a branch, of whatever repository; None where it is missing or unreadable."""
+    key = hint_key(branch)
+    try:
+        return decode_hint(key, await storage.get(key))
+    except (ObjectNotFoundError, FormatError):
+        return None
 
 
 async def unsettled() -> bool:

@@ -30,12 +30,15 @@ class ManifestCache:
     ----------
     storage
         Where manifests are.
+    repository
+        Id of the repository.
     room
         Most bytes of decoded manifests that are kept, Python's objects included.
     """
 
-    def __init__(self, storage: Storage, room: int = 256 * MiB) -> None:
+    def __init__(self, storage: Storage, repository: bytes, room: int = 256 * MiB) -> None:
         self.storage = storage
+        self.repository = repository
         self.room = room
         self._lock = threading.Lock()
         self._kept: OrderedDict[bytes, Manifest] = OrderedDict()
@@ -46,7 +49,7 @@ class ManifestCache:
         """Return a manifest that needs no request, None for any other."""
         manifest = self._kept.get(layer.id)
         if manifest is None and layer.inline is not None:
-            return self._keep(layer, decode_manifest(_name(layer), layer.inline))
+            return self._keep(layer, decode_manifest(self._name(layer), layer.inline))
         return manifest
 
     def load_sync(self, layer: Layer) -> Manifest:
@@ -98,7 +101,7 @@ class ManifestCache:
         missing = [layer for layer in layers if self.get(layer) is None]
         if missing:
             try:
-                data = await self.storage.get(_where(missing[0]))
+                data = await self.storage.get(self._where(missing[0]))
             except ObjectNotFoundError:
                 return  # the record is gone: each has an object of its own
             with contextlib.suppress(ObjectNotFoundError):  # it is not that record any more
@@ -120,7 +123,7 @@ class ManifestCache:
 
     def _fetch_sync(self, layer: Layer) -> Manifest:
         try:
-            return self._decode(layer, self.storage.get_sync(_where(layer)))
+            return self._decode(layer, self.storage.get_sync(self._where(layer)))
         except ObjectNotFoundError:
             if layer.attachment is None:
                 raise
@@ -128,7 +131,7 @@ class ManifestCache:
 
     async def _fetch(self, layer: Layer) -> Manifest:
         try:
-            return self._decode(layer, await self.storage.get(_where(layer)))
+            return self._decode(layer, await self.storage.get(self._where(layer)))
         except ObjectNotFoundError:
             if layer.attachment is None:
                 raise
@@ -141,14 +144,14 @@ class ManifestCache:
     def _decode(self, layer: Layer, data: bytes | bytearray | memoryview) -> Manifest:
         at = layer.attachment
         if at is not None:
-            record = decode_record(_where(layer), data, at.branch, at.sequence)
+            record = decode_record(self._where(layer), data, at.branch, at.sequence)
             if not any(layer.id in part for part in (record.body, *record.attachments)):
                 # somebody wrote it late, where the one that is meant had expired: the layer has an object of its own
-                raise ObjectNotFoundError(_where(layer), self.storage.location)
+                raise ObjectNotFoundError(self._where(layer), self.storage.location)
             if at.index >= len(record.attachments):
-                raise FormatError(_where(layer), f"has no attachment {at.index}")
+                raise FormatError(self._where(layer), f"has no attachment {at.index}")
             data = record.attachments[at.index]
-        return self._keep(layer, decode_manifest(_name(layer), data))
+        return self._keep(layer, decode_manifest(self._name(layer), data))
 
     def forget_inlined(self, layers: Sequence[Layer]) -> None:
         """Drop manifests that take no request to decode again, of layers that the newest snapshot has no more."""
@@ -161,7 +164,7 @@ class ManifestCache:
         box = manifest.box
         here = box if layer.shift is None or len(layer.shift) != len(box.low) else box.shifted(layer.shift)
         if here != layer.box or manifest.count != layer.count:
-            raise FormatError(_name(layer), "the manifest is not the one that its layer describes")
+            raise FormatError(self._name(layer), "the manifest is not the one that its layer describes")
         with self._lock:
             if layer.id not in self._kept:
                 self._kept[layer.id] = manifest
@@ -171,16 +174,14 @@ class ManifestCache:
                     self._bytes -= _weight(dropped)
         return manifest
 
+    def _where(self, layer: Layer) -> str:
+        at = layer.attachment
+        return layer.key if at is None else record_key(branch_prefix(self.repository, at.branch), at.sequence)
+
+    def _name(self, layer: Layer) -> str:
+        return self._where(layer) if layer.inline is None else "inlined manifest " + layer.key
+
 
 def _weight(manifest: Manifest) -> int:
     """Estimate what a manifest takes in memory, once it is in use."""
     return _OVERHEAD + manifest.nbytes + _PER_PACK * manifest.pack_count
-
-
-def _where(layer: Layer) -> str:
-    at = layer.attachment
-    return layer.key if at is None else record_key(branch_prefix(at.branch), at.sequence)
-
-
-def _name(layer: Layer) -> str:
-    return _where(layer) if layer.inline is None else "inlined manifest " + layer.key

@@ -86,7 +86,7 @@ class ChunkReader:
 
     def renew_locks(self) -> None:
         """Begin with empty caches, in a forked child: it has none of the threads that were filling its parent's."""
-        self.manifests = ManifestCache(self.manifests.storage, self.manifests.room)
+        self.manifests = ManifestCache(self.manifests.storage, self.manifests.repository, self.manifests.room)
         self.blocks = BlockCache(self.storage, self.blocks.room)
 
     # -- look-up --------------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ from arraystore.commit.backoff import Backoff
 from arraystore.commit.environment import Environment
 from arraystore.commit.log import put_surely
 from arraystore.errors import FormatError, ObjectNotFoundError, StorageError
+from arraystore.format.record import read_record_key, record_key
 from arraystore.format.repository_log import (
-    REPOSITORY_LOG_PREFIX,
     TABLE_EVERY,
     RepositoryEntry,
     RepositoryRecord,
@@ -18,8 +18,7 @@ from arraystore.format.repository_log import (
     carried_from,
     decode_repository_record,
     encode_repository_record,
-    read_repository_record_key,
-    repository_record_key,
+    repository_log_prefix,
 )
 from arraystore.storage.protocol import BytesLike, Storage
 
@@ -35,12 +34,16 @@ class RepositoryLog:
     ----------
     storage
         Where it is.
+    repository
+        Id of the repository.
     environment
         Time and chance.
     """
 
-    def __init__(self, storage: Storage, environment: Environment) -> None:
+    def __init__(self, storage: Storage, repository: bytes, environment: Environment) -> None:
         self.storage = storage
+        self.repository = repository
+        self.prefix = repository_log_prefix(repository)
         self.environment = environment
         self._known = RepositoryTable()
         self._hint = 0
@@ -48,9 +51,13 @@ class RepositoryLog:
 
     def over(self, storage: Storage) -> RepositoryLog:
         """Return the same log as another view of its storage reaches it, with what is known here."""
-        other = RepositoryLog(storage, self.environment)
+        other = RepositoryLog(storage, self.repository, self.environment)
         other._known, other._hint, other._last = self._known, self._hint, self._last
         return other
+
+    def key(self, number: int) -> str:
+        """Return the key of a record."""
+        return record_key(self.prefix, number)
 
     def learn(self, other: RepositoryLog) -> None:
         """Take over what is known of the same log elsewhere."""
@@ -81,10 +88,10 @@ class RepositoryLog:
     async def _newest(self, known: int) -> int | None:
         """Return the number of the newest record from `known` on; None if there is none."""
         newest: int | None = None
-        after = repository_record_key(known - 1) if known > 1 else REPOSITORY_LOG_PREFIX
-        async for page in self.storage.list(REPOSITORY_LOG_PREFIX, after):
+        after = self.key(known - 1) if known > 1 else self.prefix
+        async for page in self.storage.list(self.prefix, after):
             for info in page:
-                number = read_repository_record_key(info.key)
+                number = read_record_key(self.prefix, info.key)
                 newest = newest if number is None else number
         return newest
 
@@ -102,17 +109,17 @@ class RepositoryLog:
             return record.table
         for at, entry in enumerate(record.entries, carried_from(number)):
             if at > table.number:
-                table = _applied(number, table, entry)
+                table = _applied(self.key(number), table, entry)
         return table
 
     async def read(self, number: int) -> RepositoryRecord:
         """Read a record."""
         if self._last.number == number:
             return self._last
-        return self._decoded(number, await self.storage.get(repository_record_key(number)))
+        return self._decoded(number, await self.storage.get(self.key(number)))
 
     def _decoded(self, number: int, data: BytesLike) -> RepositoryRecord:
-        record = decode_repository_record(repository_record_key(number), data, number)
+        record = decode_repository_record(self.key(number), data, number)
         if number > self._last.number:
             self._last = record
         return record
@@ -163,7 +170,7 @@ class RepositoryLog:
             entries = (await self.read(number - 1)).entries
         after = table.after(entry)
         record = RepositoryRecord(number, (*entries, entry), None if number % TABLE_EVERY else after)
-        key, encoded = repository_record_key(number), encode_repository_record(record)
+        key, encoded = self.key(number), encode_repository_record(record)
 
         async def is_own() -> bool:
             data = await self.storage.get(key)
@@ -191,8 +198,8 @@ class RepositoryLog:
             number = first - 1
 
 
-def _applied(number: int, table: RepositoryTable, entry: RepositoryEntry) -> RepositoryTable:
+def _applied(key: str, table: RepositoryTable, entry: RepositoryEntry) -> RepositoryTable:
     try:
         return table.after(entry)
     except AssertionError:
-        raise FormatError(repository_record_key(number), "an entry that does not fit") from None
+        raise FormatError(key, "an entry that does not fit") from None

@@ -18,6 +18,7 @@ from arraystore.errors import (
     UnsupportedStorageError,
 )
 from arraystore.format.history import page_span
+from arraystore.format.ids import id_to_text
 from arraystore.format.record import read_record_key, record_key
 from arraystore.format.refs import (
     REPOSITORY_KEY,
@@ -26,8 +27,9 @@ from arraystore.format.refs import (
     decode_repository,
     encode_repository,
     name_from_key,
+    refs_prefix,
 )
-from arraystore.format.repository_log import REPOSITORY_LOG_PREFIX, repository_record_key
+from arraystore.format.repository_log import repository_log_prefix
 from arraystore.repository import Repository
 from arraystore.runtime import run
 from arraystore.storage.comparing import holds
@@ -108,15 +110,17 @@ class _Clone:
         self._target = target
         self._tally = tally
         self._copier = ObjectCopier(source, target, tally)
+        self._id = b""  # of the repository
 
     async def make(self, *, verify: bool) -> CopyReport:
         """Copy, in an order in which nothing is visible before what it refers to."""
         repository = await self._repository()
+        self._id = decode_repository(REPOSITORY_KEY, repository).id
         live = await self._target_is_clone(repository)
-        known = await list_ends(self._target)
+        known = await list_ends(self._target, self._id)
         complete = await self._newest_snapshots(known) if live else set[str]()
         self._tally.enter("logs")
-        cut = await fix_cut(self._source, known if live else Ends())
+        cut = await fix_cut(self._source, self._id, known if live else Ends())
         await self._check_descent(known, cut.ends)
         await self._copy_objects(cut)
         found = await self._verified(cut, complete) if verify else None
@@ -143,11 +147,9 @@ class _Clone:
 
     async def _repository(self) -> bytes:
         try:
-            data = bytes(await self._source.get(REPOSITORY_KEY))
+            return bytes(await self._source.get(REPOSITORY_KEY))
         except ObjectNotFoundError:
             raise RepositoryNotFoundError(f"there is no repository at {self._source.location}") from None
-        decode_repository(REPOSITORY_KEY, data)
-        return data
 
     async def _target_is_clone(self, repository: bytes) -> bool:
         """Tell whether the target is a clone already; raises where it is something else."""
@@ -177,13 +179,28 @@ class _Clone:
 
     async def _check_descent(self, known: Ends, ends: Ends) -> None:
         """Check that each log of the target is the beginning of the source's."""
+        await self._check_strangers()
         for branch, (_, last) in known.branches.items():
             first, newest = ends.branches.get(branch, (0, -1))
-            if last > newest or (last >= first and not await self._same(record_key(branch_prefix(branch), last))):
+            if last > newest or (
+                last >= first and not await self._same(record_key(branch_prefix(self._id, branch), last))
+            ):
                 raise self._diverged(f"record {last} of branch {branch!r}")
         number = known.repository
-        if number > ends.repository or (number and not await self._same(repository_record_key(number))):
+        if number > ends.repository or (
+            number and not await self._same(record_key(repository_log_prefix(self._id), number))
+        ):
             raise self._diverged(f"record {number} of the repository log")
+
+    async def _check_strangers(self) -> None:
+        """Check that the target has no log of another repository."""
+        mine = refs_prefix(self._id)
+        for start_after in ("", mine + "\U0010ffff"):
+            async for page in self._target.list("refs/", start_after):
+                if page and not page[0].key.startswith(mine):
+                    raise self._diverged(page[0].key)
+                if page:
+                    break
 
     async def _same(self, key: str) -> bool:
         try:
@@ -206,15 +223,15 @@ class _Clone:
         self._tally.enter("metadata")
         for prefix in _OBJECTS:
             await self._copier.copy_prefix(prefix)
-        await self._copier.copy_prefix(_HISTORY, lambda key: _within(key, cut.ends))
+        await self._copier.copy_prefix(_HISTORY, lambda key: _within(key, self._id, cut.ends))
 
     async def _copy_logs(self, cut: Cut, *, one_by_one: bool) -> None:
         """Copy records in ascending order; one by one where somebody may be reading."""
         self._tally.enter("refs")
         at_a_time = 1 if one_by_one else 16
         for branch, (first, last) in sorted(cut.ends.branches.items()):
-            await self._copy_log(branch_prefix(branch), first, last, at_a_time)
-        await self._copy_log(REPOSITORY_LOG_PREFIX, 1, cut.ends.repository, at_a_time)
+            await self._copy_log(branch_prefix(self._id, branch), first, last, at_a_time)
+        await self._copy_log(repository_log_prefix(self._id), 1, cut.ends.repository, at_a_time)
 
     async def _copy_log(self, prefix: str, first: int, last: int, at_a_time: int) -> None:
         def wanted(key: str) -> bool:
@@ -244,7 +261,7 @@ class _Clone:
 
     async def _verified(self, cut: Cut, complete: Collection[str]) -> Completeness:
         self._tally.enter("verify")
-        repo = await Repository.open_async(Preview(self._target, self._source, cut))
+        repo = await Repository.open_async(Preview(self._target, self._source, self._id, cut))
         found = await check_complete(repo, cut.ends.branches, complete)
         if found.missing:
             shown = "".join(f"\n  {item.key}: {item.reason}" for item in found.missing[:_SHOWN])
@@ -285,15 +302,15 @@ async def _count(storage: Storage, prefix: str, wanted: Callable[[str], bool]) -
     return count, oldest
 
 
-def _within(key: str, ends: Ends) -> bool:
+def _within(key: str, repository: bytes, ends: Ends) -> bool:
     """Tell whether an object of history is of a log that is copied, and, if it is a page, of copied records only.
 
     A page of records after the cut would stand in the way of that of the records which the clone gets instead.
     """
     parts = key[len(_HISTORY) :].split("/")
-    if len(parts) != 3 or name_from_key(parts[0]) not in ends.branches:
+    if len(parts) != 4 or parts[0] != id_to_text(repository) or name_from_key(parts[1]) not in ends.branches:
         return False
-    if not parts[1].isdigit():
+    if not parts[2].isdigit():
         return True
-    number = read_record_key(key[: -len(parts[2])], key)
-    return number is not None and page_span(int(parts[1]), number)[1] <= ends.branches[name_from_key(parts[0])][1]
+    number = read_record_key(key[: -len(parts[3])], key)
+    return number is not None and page_span(int(parts[2]), number)[1] <= ends.branches[name_from_key(parts[1])][1]

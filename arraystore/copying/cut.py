@@ -13,20 +13,18 @@ from arraystore.commit.log import carriers
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.format.lifecycle import Origin, Reset
 from arraystore.format.record import Birth, decode_body, decode_record, read_record_key, record_key
-from arraystore.format.refs import branch_prefix, decode_hint, name_from_key
+from arraystore.format.refs import branch_prefix, branches_prefix, decode_hint, name_from_key, name_in_key
 from arraystore.format.repository_log import (
-    REPOSITORY_LOG_PREFIX,
     RepositoryOperation,
     RepositoryRecord,
     carried_from,
     decode_repository_record,
-    repository_record_key,
+    repository_log_prefix,
 )
 from arraystore.storage.protocol import Storage
 
-__all__ = ["BRANCHES_PREFIX", "HINTS_PREFIX", "Cut", "Ends", "fix_cut", "list_ends"]
+__all__ = ["HINTS_PREFIX", "Cut", "Ends", "fix_cut", "list_ends"]
 
-BRANCHES_PREFIX = "refs/branch/"
 HINTS_PREFIX = "hints/"
 
 
@@ -62,49 +60,52 @@ class Cut:
     hints: dict[str, bytes]
 
 
-async def list_ends(storage: Storage) -> Ends:
+async def list_ends(storage: Storage, repository: bytes) -> Ends:
     """List the logs, the branches first: what created a branch stands in the repository log before the branch is."""
-    branches = await _list_branches(storage, BRANCHES_PREFIX)
-    repository = 0
-    async for page in storage.list(REPOSITORY_LOG_PREFIX):
-        repository = max([repository, *(read_record_key(REPOSITORY_LOG_PREFIX, info.key) or 0 for info in page)])
-    return Ends(branches, repository)
-
-
-async def _list_branches(storage: Storage, prefix: str) -> dict[str, tuple[int, int]]:
-    """Return the numbers of the oldest and the newest record of branches, by their names."""
-    branches: dict[str, tuple[int, int]] = {}
+    branches = await _list_branches(storage, branches_prefix(repository), "")
+    newest, prefix = 0, repository_log_prefix(repository)
     async for page in storage.list(prefix):
+        newest = max([newest, *(read_record_key(prefix, info.key) or 0 for info in page)])
+    return Ends(branches, newest)
+
+
+async def _list_branches(storage: Storage, prefix: str, below: str) -> dict[str, tuple[int, int]]:
+    """Return the numbers of the oldest and the newest record of branches, all or one, by their names."""
+    branches: dict[str, tuple[int, int]] = {}
+    async for page in storage.list(prefix + below):
         for info in page:
-            name = info.key[len(BRANCHES_PREFIX) :].partition("/")[0]
-            number = read_record_key(f"{BRANCHES_PREFIX}{name}/", info.key)
+            name = info.key[len(prefix) :].partition("/")[0]
+            number = read_record_key(f"{prefix}{name}/", info.key)
             if number is not None:  # and no intent
                 branch = name_from_key(name)
                 branches[branch] = branches.get(branch, (number, number))[0], number
     return branches
 
 
-async def fix_cut(source: Storage, known: Ends) -> Cut:
+async def fix_cut(source: Storage, repository: bytes, known: Ends) -> Cut:
     """Decide up to where to copy.
 
     Parameters
     ----------
     source
         Of the repository.
+    repository
+        Its id.
     known
         What the target has; everything that it refers to is at the target, or within any later cut.
     """
     hints = await _hints(source)  # first: a hint names what is there already
-    ends = await list_ends(source)
+    ends = await list_ends(source, repository)
     branches = dict(ends.branches)
     looked_at = {branch: last for branch, (_, last) in known.branches.items()}
-    names, origins = await _announced(source, ends.repository)
+    names, origins = await _announced(source, repository, ends.repository)
     for name in names - branches.keys():  # made since the branches were listed
-        branches |= await _list_branches(source, branch_prefix(name))
+        branches |= await _list_branches(source, branches_prefix(repository), name_in_key(name) + "/")
     while True:
         for branch, (first, last) in list(branches.items()):
             after = looked_at.get(branch, -1)
-            origins += [origin async for origin in _origins(source, branch, max(first, after + 1), last)]
+            span = max(first, after + 1), last
+            origins += [origin async for origin in _origins(source, repository, branch, span)]
             looked_at[branch] = max(after, last)
         beyond = [origin for origin in origins if origin.sequence > branches.get(origin.branch, (0, -1))[1]]
         if not beyond:
@@ -129,11 +130,11 @@ async def _hints(source: Storage) -> dict[str, bytes]:
     return found
 
 
-async def _origins(source: Storage, branch: str, first: int, last: int) -> AsyncIterator[Origin]:
+async def _origins(source: Storage, repository: bytes, branch: str, span: tuple[int, int]) -> AsyncIterator[Origin]:
     """Return where the snapshots come from that a branch took over from others, in some of its records."""
-    prefix = branch_prefix(branch)
-    newest = last
-    for number in carriers(first, last):
+    prefix = branch_prefix(repository, branch)
+    first, newest = span
+    for number in carriers(*span):
         key = record_key(prefix, number)
         try:
             record = decode_record(key, await source.get(key), branch, number)
@@ -147,16 +148,16 @@ async def _origins(source: Storage, branch: str, first: int, last: int) -> Async
         newest = number - len(record.previous) - 1
 
 
-async def _announced(source: Storage, newest: int) -> tuple[set[str], list[Origin]]:
+async def _announced(source: Storage, repository: bytes, newest: int) -> tuple[set[str], list[Origin]]:
     """Return the branches that the repository log names up to a record, and where branches and tags come from."""
     if not newest:
         return set(), []
-    record = await _repository_record(source, newest)
+    record = await _repository_record(source, repository, newest)
     created = [entry for entry in record.entries if entry.operation == RepositoryOperation.BRANCH_CREATED]
     names = {entry.name for entry in created}
     origins = [entry.origin for entry in record.entries]
     before = carried_from(newest) - 1
-    table = record.table or ((await _repository_record(source, before)).table if before else None)
+    table = record.table or ((await _repository_record(source, repository, before)).table if before else None)
     if table is not None:
         names |= table.branches.keys()
         origins += [tag.origin for tag in table.tags.values()]
@@ -164,6 +165,6 @@ async def _announced(source: Storage, newest: int) -> tuple[set[str], list[Origi
     return names, [origin for origin in origins if origin is not None]
 
 
-async def _repository_record(source: Storage, number: int) -> RepositoryRecord:
-    key = repository_record_key(number)
+async def _repository_record(source: Storage, repository: bytes, number: int) -> RepositoryRecord:
+    key = record_key(repository_log_prefix(repository), number)
     return decode_repository_record(key, await source.get(key), number)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
-from arraystore.copying.cut import BRANCHES_PREFIX, HINTS_PREFIX, Cut
+from arraystore.copying.cut import HINTS_PREFIX, Cut
 from arraystore.errors import ObjectNotFoundError, ReadOnlyError
 from arraystore.format.record import read_record_key
-from arraystore.format.refs import REPOSITORY_KEY, name_from_key
-from arraystore.format.repository_log import REPOSITORY_LOG_PREFIX
+from arraystore.format.refs import REPOSITORY_KEY, branches_prefix, name_from_key
+from arraystore.format.repository_log import repository_log_prefix
 from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage
 from arraystore.storage.wrapper import WrapperStorage
 
@@ -26,14 +26,18 @@ class Preview(WrapperStorage):
         Where its objects are.
     source
         Where the logs are, and the object that says that there is a repository.
+    repository
+        Id of the repository.
     cut
         Up to where the logs go.
     """
 
-    def __init__(self, target: Storage, source: Storage, cut: Cut) -> None:
+    def __init__(self, target: Storage, source: Storage, repository: bytes, cut: Cut) -> None:
         super().__init__(target)
         self._source = source
         self._cut = cut
+        self._branches = branches_prefix(repository)
+        self._log = repository_log_prefix(repository)
         self.cheap_probes = source.cheap_probes
 
     async def get(self, key: str) -> BytesLike:
@@ -71,10 +75,10 @@ class Preview(WrapperStorage):
 
     def _is_within(self, key: str) -> bool:
         ends = self._cut.ends
-        if key.startswith(REPOSITORY_LOG_PREFIX):
-            return (read_record_key(REPOSITORY_LOG_PREFIX, key) or 0) <= ends.repository
-        name, slash, _ = key.removeprefix(BRANCHES_PREFIX).partition("/")
-        number = read_record_key(BRANCHES_PREFIX + name + slash, key)
+        if key.startswith(self._log):
+            return (read_record_key(self._log, key) or 0) <= ends.repository
+        name, slash, _ = key.removeprefix(self._branches).partition("/")
+        number = read_record_key(self._branches + name + slash, key)
         return number is not None and number <= ends.branches.get(name_from_key(name), (0, -1))[1]
 
     def _refusal(self, key: str) -> ReadOnlyError:

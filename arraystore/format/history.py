@@ -81,9 +81,9 @@ def page_span(level: int, index: int) -> tuple[int, int]:
     return size * index + (1 if index else 0), size * (index + 1)
 
 
-def history_key(branch_name: str, level: int, index: int) -> str:
-    """Return the key of a page; `branch_name` is in its form for keys."""
-    return f"history/{branch_name}/{level}/{index:012d}"
+def history_key(history_prefix: str, level: int, index: int) -> str:
+    """Return the key of a page."""
+    return f"{history_prefix}{level}/{index:012d}"
 
 
 def encode_history(page: HistoryPage) -> bytes:
@@ -175,9 +175,9 @@ class Survivors:
     links: tuple[tuple[bytes, bytes | None], ...] = ()
 
 
-def survivors_key(branch_name: str, identifier: bytes) -> str:
-    """Return the key of a list of survivors; `branch_name` is in its form for keys."""
-    return f"history/{branch_name}/kept/{id_to_text(identifier)}"
+def survivors_key(history_prefix: str, identifier: bytes) -> str:
+    """Return the key of a list of survivors."""
+    return f"{history_prefix}kept/{id_to_text(identifier)}"
 
 
 def encode_survivors(survivors: Survivors) -> bytes:

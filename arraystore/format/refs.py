@@ -8,6 +8,7 @@ from urllib.parse import quote, unquote
 
 from arraystore.errors import FormatError, InvalidInputError
 from arraystore.format.envelope import Kind, check_plain, check_time, encode_object, pack_body, read_object, read_tuple
+from arraystore.format.ids import id_to_text
 from arraystore.format.layer import read_id
 
 __all__ = [
@@ -15,14 +16,17 @@ __all__ = [
     "Hint",
     "RepositoryInfo",
     "branch_prefix",
+    "branches_prefix",
     "decode_hint",
     "decode_repository",
     "encode_hint",
     "encode_repository",
     "hint_key",
+    "history_prefix",
     "name_from_key",
     "name_in_key",
     "read_name",
+    "refs_prefix",
 ]
 
 REPOSITORY_KEY = "repo"
@@ -66,9 +70,28 @@ def name_from_key(part: str) -> str:
     return unquote(part)
 
 
-def branch_prefix(branch: str) -> str:
+def refs_prefix(repository: bytes) -> str:
+    """Return what the keys of all logs of a repository start with.
+
+    They name its id, so that what a session of another repository, one that was here before, writes late is nowhere
+    in the way.
+    """
+    return f"refs/{id_to_text(repository)}/"
+
+
+def branches_prefix(repository: bytes) -> str:
+    """Return what the keys of the logs of all branches start with."""
+    return f"{refs_prefix(repository)}branch/"
+
+
+def branch_prefix(repository: bytes, branch: str) -> str:
     """Return what the keys of a branch's records start with."""
-    return f"refs/branch/{name_in_key(branch)}/"
+    return f"{branches_prefix(repository)}{name_in_key(branch)}/"
+
+
+def history_prefix(repository: bytes, branch: str) -> str:
+    """Return what the keys of a branch's history pages and survivors start with."""
+    return f"history/{id_to_text(repository)}/{name_in_key(branch)}/"
 
 
 def hint_key(branch: str) -> str:

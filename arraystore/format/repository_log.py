@@ -15,13 +15,11 @@ from arraystore.errors import FormatError
 from arraystore.format.envelope import Kind, check_plain, check_time, encode_object, pack_body, read_object, read_tuple
 from arraystore.format.layer import read_id
 from arraystore.format.lifecycle import NO_FENCE, Origin, origin_to_wire, read_origin
-from arraystore.format.record import read_record_key, record_key
-from arraystore.format.refs import read_name
+from arraystore.format.refs import read_name, refs_prefix
 
 __all__ = [
     "FIRST_BRANCH",
     "MAX_SETTING",
-    "REPOSITORY_LOG_PREFIX",
     "TABLE_EVERY",
     "BranchRow",
     "RepositoryEntry",
@@ -32,11 +30,9 @@ __all__ = [
     "carried_from",
     "decode_repository_record",
     "encode_repository_record",
-    "read_repository_record_key",
-    "repository_record_key",
+    "repository_log_prefix",
 ]
 
-REPOSITORY_LOG_PREFIX = "refs/repository/"
 FIRST_BRANCH = "main"
 TABLE_EVERY = 64
 MAX_SETTING = 64 * 1024
@@ -204,14 +200,9 @@ class RepositoryRecord:
     table: RepositoryTable | None = None
 
 
-def repository_record_key(number: int) -> str:
-    """Return the key of a record."""
-    return record_key(REPOSITORY_LOG_PREFIX, number)
-
-
-def read_repository_record_key(key: str) -> int | None:
-    """Return the number of the record that a key names; None if it is not the key of a record."""
-    return read_record_key(REPOSITORY_LOG_PREFIX, key)
+def repository_log_prefix(repository: bytes) -> str:
+    """Return what the keys of the records of the repository log start with."""
+    return f"{refs_prefix(repository)}repository/"
 
 
 def carried_from(number: int) -> int:

@@ -15,7 +15,7 @@ from arraystore.commit.state import CheckpointRef, State
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.format.history import HistoryPage, SnapshotRow, encode_history, history_key, page_span
 from arraystore.format.record import LONG_SKIP
-from arraystore.format.refs import Hint, encode_hint, hint_key, name_in_key
+from arraystore.format.refs import Hint, encode_hint, hint_key
 from arraystore.format.snapshot import PageRef, checkpoint_key, encode_checkpoint
 
 __all__ = ["MOST_DETACHED", "checkpoint_due", "put_hint_of", "write_checkpoint", "write_periodic"]
@@ -99,7 +99,7 @@ async def write_periodic(log: BranchLog, tip: Tip) -> State | None:
     state = replace(state, pages=directory, checkpoint=CheckpointRef(target, identifier))
     await upload(log.storage, [(checkpoint_key(identifier), encode_checkpoint(state.to_checkpoint(directory)))])
     for page in pages:
-        key = history_key(name_in_key(log.branch), page.level, page.index)
+        key = history_key(log.history_prefix, page.level, page.index)
         await log.storage.put_if_absent(key, encode_history(page))
     await _put_hint(log, CheckpointRef(target, identifier))
     return state

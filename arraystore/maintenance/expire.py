@@ -15,7 +15,7 @@ from arraystore.concurrency import bounded
 from arraystore.errors import ArrayStoreError, ObjectNotFoundError, StorageError
 from arraystore.format.history import SnapshotRow, Survivors, encode_survivors, page_span, survivors_key
 from arraystore.format.record import Body, Deleted, Expiry
-from arraystore.format.refs import Hint, name_in_key
+from arraystore.format.refs import Hint
 from arraystore.format.repository_log import RepositoryEntry, RepositoryOperation, RepositoryTable
 from arraystore.format.snapshot import checkpoint_key, encode_checkpoint
 from arraystore.maintenance.grounds import Grounds
@@ -226,7 +226,7 @@ async def _carry_out(grounds: Grounds, cut: _Cut, tip: Tip) -> None:
         survivors = environment.new_id()
         written.append(survivors)
         kept = Survivors(log.branch, cut.upto, _closed_up(cut), tuple(checkpoints), links)
-        await grounds.storage.put(survivors_key(name_in_key(log.branch), survivors), encode_survivors(kept))
+        await grounds.storage.put(survivors_key(log.history_prefix, survivors), encode_survivors(kept))
     await grounds.storage.sync()
     oldest = min(written, default=None)
 

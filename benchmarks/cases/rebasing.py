@@ -19,6 +19,7 @@ from arraystore.commit.footprint import footprint_of
 from arraystore.commit.log import BranchLog
 from arraystore.commit.state import State
 from arraystore.conflicts import Conflict
+from arraystore.format.refs import REPOSITORY_KEY, decode_repository
 from benchmarks.bank import library, open_bank
 from benchmarks.places import Place, S3Server
 from benchmarks.results import Bar, CaseResult, Table, at_most, human
@@ -133,7 +134,8 @@ def _refer(store: arraystore.ArrayStore, size: int, numbers: np.ndarray) -> None
 
 
 async def _read_logs(storage: arraystore.storage.Storage) -> Logs:
-    logs = {branch: BranchLog(storage, branch, Environment()) for branch in ("ours", "theirs")}
+    info = decode_repository(REPOSITORY_KEY, await storage.get(REPOSITORY_KEY))
+    logs = {branch: BranchLog(storage, info.id, branch, Environment()) for branch in ("ours", "theirs")}
     before = await load_tip(logs["theirs"], at=0)
     after = await load_tip(logs["theirs"])
     (ours,) = await passed_between(logs["ours"], 0, 1)

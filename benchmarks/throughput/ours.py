@@ -110,7 +110,7 @@ class _Study:
         found.bytes_read += total.bytes_read
         found.bytes_written += total.bytes_written
         found.requests = +found.requests
-        found.records = sum(key.rpartition("/")[2].isdigit() for key in world.bucket.objects if "refs/branch" in key)
+        found.records = sum(key.rpartition("/")[2].isdigit() for key in world.bucket.objects if "/branch/" in key)
         return found
 
     async def _arrivals(self, _: Process) -> None:

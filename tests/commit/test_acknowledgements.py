@@ -34,7 +34,7 @@ from tests.commit.support import (
     tip_of,
 )
 
-RECORD = "refs/branch/main/*"
+RECORD = "refs/*/branch/main/*"
 EVERY = 6
 """How often a record is tried before the outcome counts as unknown."""
 
@@ -90,7 +90,7 @@ def test_when_the_storage_stays_down_a_second_commit_finds_out(when: str) -> Non
 def test_a_second_commit_that_cannot_ask_leaves_the_question_open_for_a_third(when: str) -> None:
     inner, _, session = _failing(
         Fault("put_if_absent", RECORD, when=when, times=EVERY),  # type: ignore[arg-type]
-        Fault("get", "refs/branch/main/000000000002", times=2),
+        Fault("get", "refs/*/branch/main/000000000002", times=2),
     )
     with pytest.raises(AppendUncertainError):
         session.commit("once")

@@ -86,7 +86,7 @@ def _manifests(storage: Gated) -> Cache:
     column = np.zeros(3, dtype=np.uint8)
     # Three empty chunks, inlined.
     run(storage.inner.put(LAYER.key, encode_manifest(Manifest(LAYER.box, None, column, column, column))))
-    cache = ManifestCache(storage)
+    cache = ManifestCache(storage, bytes(12))
 
     async def load() -> int:
         return (await cache.load(LAYER)).count

@@ -161,7 +161,7 @@ def test_the_manifest_cache_takes_no_more_than_its_room_however_small_manifests_
     layers = layers_of_one_chunk(1000)
     for layer, encoded in layers:
         storage.put_sync(layer.key, encoded)
-    cache = ManifestCache(storage, room)
+    cache = ManifestCache(storage, bytes(12), room)
 
     def use() -> None:
         for layer, _ in layers:

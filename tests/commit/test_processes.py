@@ -18,6 +18,7 @@ from arraystore.format.record import Birth, Commit
 from arraystore.session import Session
 from tests.commit.support import create_repository, entries, keys, number, run_alone
 from tests.commit.workers import PACKED, commit_for_ever, commit_rows_of, create, make_ref, value
+from tests.keys import log_of
 from tests.s3server import S3Server
 from tests.storage.conftest import obstore_on
 from tests.storage.workers import call_in_processes
@@ -28,7 +29,7 @@ multiprocessing.get_context("forkserver").set_forkserver_preload(["tests.commit.
 
 _ID = "[0-9A-HJKMNP-TV-Z]{20}"
 _KEYS = re.compile(
-    rf"repo|refs/branch/main/\d{{12}}|hints/main|history/main/\d+/\d{{12}}|(chunks|manifests|snapshots)/{_ID}"
+    rf"repo|refs/{_ID}/branch/main/\d{{12}}|hints/main|history/{_ID}/main/\d+/\d{{12}}|(chunks|manifests|snapshots)/{_ID}"
 )
 
 
@@ -51,7 +52,7 @@ def storage(request: pytest.FixtureRequest) -> Storage:
 def _check_log(storage: Storage) -> None:
     """Check, from the records themselves, that the log has no gaps and that each commit follows the one before."""
     log = entries(storage)
-    listed = sorted(int(key.rsplit("/", 1)[1]) for key in keys(storage, "refs/branch/main/"))
+    listed = sorted(int(key.rsplit("/", 1)[1]) for key in keys(storage, log_of(storage)))
     assert listed == list(range(len(listed))) == list(log)
     assert isinstance(log[0], Birth)
     newest = log[0].snapshot

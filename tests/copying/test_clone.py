@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -30,6 +29,7 @@ from arraystore.errors import (
 from arraystore.runtime import run
 from arraystore.storage import BytesLike, CountingStorage, Fault, FaultyStorage, WrapperStorage, s3_storage
 from tests.copying.support import SMALL, FarMemory, contents, new_repository, objects, random_history, reopened
+from tests.keys import history_of, log_of, record
 from tests.s3server import S3Server
 
 
@@ -175,7 +175,7 @@ def later_commits(source: MemoryStorage, commits: int) -> list[dict[str, bytes]]
         repo.wait_for_maintenance()
         new = {key: data for key, data in objects(other).items() if before.get(key) != data}
         # as a writer does it: what is referred to comes first, and a branch is announced before it is made
-        order = sorted(new, key=lambda key: (key.startswith("hints/"), key.startswith("refs/branch/"), key))
+        order = sorted(new, key=lambda key: (key.startswith("hints/"), "/branch/" in key, key))
         written.append({key: new[key] for key in order})
     return written
 
@@ -196,7 +196,7 @@ def test_a_clone_made_while_others_commit_is_the_repository_of_one_moment(pace: 
     assert len(waiting) < len(commits)
     clone = reopened(target)
     for branch, last in report.branches.items():
-        key = f"refs/branch/{quote(branch, safe='')}/{last:012d}"
+        key = record(source, last, branch)
         assert objects(target)[key] == objects(source)[key]
     assert all_contents(clone).items() <= all_contents(reopened(source)).items()
     clone_repository(source, target)
@@ -215,7 +215,7 @@ def test_a_clone_goes_its_own_way_even_if_the_source_had_filled_a_page_of_histor
         far.writable_session("main").commit(f"late {number}", allow_empty=True)
     far.wait_for_maintenance()
     late = {key: data for key, data in objects(other).items() if objects(source).get(key) != data}
-    assert [key for key in late if key.startswith("history/main/1/")]
+    assert [key for key in late if key.startswith(history_of(source) + "1/")]
 
     def act(number: int) -> None:
         if number == 6:
@@ -310,7 +310,7 @@ def test_what_is_damaged_and_not_needed_is_left_out_and_named() -> None:
 
 def test_a_damaged_record_keeps_the_clone_from_being_published() -> None:
     _, source = a_repository()
-    key = "refs/branch/main/000000000003"
+    key = record(source, 3)
     source.put_sync(key, objects(source)[key][:-1] + b"\0")
     target = MemoryStorage()
     with pytest.raises((CopyIncompleteError, FormatError), match=r"damaged|missing"):
@@ -320,7 +320,7 @@ def test_a_damaged_record_keeps_the_clone_from_being_published() -> None:
 
 def test_proposed_transactions_are_not_copied() -> None:
     _, source = a_repository()
-    intent = "refs/branch/main/000000000006-00000000000000000001"
+    intent = record(source, 6) + "-00000000000000000001"
     source.put_sync(intent, b"anything")
     target = MemoryStorage()
     clone_repository(source, target)
@@ -362,7 +362,7 @@ def test_a_storage_that_overwrites_what_is_to_be_created_only_if_absent_is_refus
 
 def test_any_changed_byte_of_an_envelope_is_noticed() -> None:
     _, source = a_repository()
-    key = next(key for key in objects(source) if key.startswith("refs/branch/main/"))
+    key = next(key for key in objects(source) if key.startswith(log_of(source)))
     data = objects(source)[key]
     check_envelope(key, data)
     for at in range(len(data)):

@@ -45,7 +45,7 @@ from tests.format.make_golden import BRANCH, Sample, samples, the_bodies
 from tests.format.values import plain
 
 SAMPLES = list(samples())
-NAMES = ("sample", "refs/repository/")
+NAMES = ("sample", "record ")
 every_sample = pytest.mark.parametrize("sample", SAMPLES, ids=lambda s: s.name)
 
 

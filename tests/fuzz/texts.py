@@ -19,7 +19,7 @@ from arraystore.containers import VirtualContainers
 from arraystore.errors import ArrayStoreError, InvalidInputError, NotFoundError, StorageError, VirtualReferenceError
 from arraystore.format.envelope import pack_body
 from arraystore.format.ids import id_from_text, id_to_text
-from arraystore.format.refs import name_from_key, name_in_key
+from arraystore.format.refs import branch_prefix, name_from_key, name_in_key
 from arraystore.format.zarr_metadata import array_info
 from arraystore.hierarchy import check_key
 from arraystore.ingest.chunks import parse_chunks
@@ -163,7 +163,7 @@ def _object_key(key: str) -> bool:
 
 def _name(name: str) -> bool:
     encoded = name_in_key(name)
-    check_object_key(f"refs/branch/{encoded}/000000000000")
+    check_object_key(branch_prefix(bytes(12), name) + "000000000000")
     assert "/" not in encoded
     assert name_from_key(encoded) == name
     return True

@@ -157,7 +157,7 @@ def test_where_the_log_does_not_tell_any_more_what_was_copied_counts_as_changed(
     _compact(repository)
     last = _put(repository, range(3, 5), 2)
     before, after = (run_alone(repository._tip_of(None, None, snapshot)).state for snapshot in (first, last))
-    empty = BranchLog(in_memory_storage(), "main", repository.context.environment)
+    empty = BranchLog(in_memory_storage(), bytes(12), "main", repository.context.environment)
     found = run_alone(compare(before, after, repository.context.manifests, lambda _: empty))
     assert [row for _, coords in found.chunks for (row,) in coords.tolist()] == list(range(ROWS))
 

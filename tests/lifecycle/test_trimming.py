@@ -23,6 +23,7 @@ from tests.commit.support import (
     number,
     put_number,
 )
+from tests.keys import log_of
 from tests.lifecycle.model import now
 
 NO_GRACE = timedelta(0)
@@ -61,7 +62,7 @@ def test_whoever_comes_afresh_finds_the_newest_record(last: int, far: bool) -> N
     commit_rows(repository, 0, last - 2)
     repository.wait_for_maintenance()
     assert _forget(storage) > 0
-    left = [int(key[-12:]) for key in keys(storage, "refs/branch/main/")]
+    left = [int(key[-12:]) for key in keys(storage, log_of(storage))]
     assert left == list(range(left[0], left[-1] + 1)), "what is left has no gaps"
     newest = repository.lookup_branch("main")
     place = DistantStorage(storage) if far else storage
@@ -109,7 +110,7 @@ def test_records_stay_until_their_grace_is_over_by_the_clock_of_the_storage() ->
     assert isinstance(storage, MemoryStorage)
     commit_rows(create_repository(storage), 0, 30)
     assert _forget(storage, timedelta(hours=1)) == 0
-    for key in keys(storage, "refs/branch/main/")[:20]:
+    for key in keys(storage, log_of(storage))[:20]:
         storage._written[key] -= 4000
     assert Repository.open(storage).garbage_collect(now()).records_deleted == 20
     assert number(Repository.open(storage).readonly_session("main"), 3) == 3

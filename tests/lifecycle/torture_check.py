@@ -245,7 +245,7 @@ async def _traced(repository: Repository) -> tuple[Verification, set[bytes]]:
     snapshot shows by itself.
     """
     storage = repository.storage
-    verification = Verification(storage, current_environment())
+    verification = Verification(storage, repository._context.repository, current_environment())
     await verification.run()
     grounds = repository._grounds()
     bodies: list[bytes] = []

@@ -37,7 +37,7 @@ from tests.maintenance.worlds import (
 
 @pytest.mark.parametrize(
     ("operation", "prefix"),
-    [("put", "manifests/"), ("put", "chunks/"), ("get_ranges", "chunks/"), ("put_if_absent", "refs/branch/main/")],
+    [("put", "manifests/"), ("put", "chunks/"), ("get_ranges", "chunks/"), ("put_if_absent", "/branch/main/")],
 )
 def test_a_chunk_that_is_written_meanwhile_wins(operation: str, prefix: str) -> None:
     world = with_rows()
@@ -87,7 +87,7 @@ def test_a_layer_of_the_same_id_that_says_something_else_is_not_replaced() -> No
 
 @pytest.mark.parametrize(
     ("operation", "prefix"),
-    [("put", "manifests/"), ("put", "chunks/"), ("get_ranges", "chunks/"), ("put_if_absent", "refs/branch/main/")],
+    [("put", "manifests/"), ("put", "chunks/"), ("get_ranges", "chunks/"), ("put_if_absent", "/branch/main/")],
 )
 def test_what_a_collection_has_overtaken_is_thrown_away_and_done_again(operation: str, prefix: str) -> None:
     world = with_rows(rows=12)
@@ -174,7 +174,7 @@ def test_after_expiry_a_collection_deletes_the_packs_that_were_given_up_and_noth
 
 @pytest.mark.parametrize(
     ("operation", "prefix"),
-    [("put", "manifests/"), ("put", "chunks/"), ("get_ranges", "chunks/"), ("put_if_absent", "refs/branch/main/")],
+    [("put", "manifests/"), ("put", "chunks/"), ("get_ranges", "chunks/"), ("put_if_absent", "/branch/main/")],
 )
 def test_a_collection_up_to_now_that_comes_between_takes_nothing_that_is_needed(operation: str, prefix: str) -> None:
     world = with_rows(rows=12)

@@ -265,16 +265,16 @@ class Meanwhile(WrapperStorage):
     ----------
     inner
         The storage that does the work.
-    operation, prefix
-        Which request: ``"get"``, ``"put"``, ``"put_if_absent"`` or ``"get_ranges"``, of a key that starts so.
+    operation, part
+        Which request: ``"get"``, ``"put"``, ``"put_if_absent"`` or ``"get_ranges"``, of a key that holds this.
     happens
         What happens, in another thread.
     """
 
-    def __init__(self, inner: Storage, operation: str, prefix: str, happens: Callable[[], object]) -> None:
+    def __init__(self, inner: Storage, operation: str, part: str, happens: Callable[[], object]) -> None:
         super().__init__(inner)
         self._operation = operation
-        self._prefix = prefix
+        self._part = part
         self._happens: Callable[[], object] | None = happens
 
     @property
@@ -283,7 +283,7 @@ class Meanwhile(WrapperStorage):
         return self._happens is None
 
     async def _perhaps(self, operation: str, key: str) -> None:
-        if operation == self._operation and key.startswith(self._prefix) and self._happens is not None:
+        if operation == self._operation and self._part in key and self._happens is not None:
             happens, self._happens = self._happens, None
             await asyncio.to_thread(happens)
 

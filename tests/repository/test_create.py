@@ -13,6 +13,7 @@ from arraystore.storage import Fault, FaultyStorage
 from arraystore.storage.protocol import BytesLike
 from arraystore.storage.wrapper import WrapperStorage
 from tests.commit.support import commit_number, commit_rows, create_repository, keys, number, put, put_bytes
+from tests.keys import record
 
 
 class _Careless(WrapperStorage):
@@ -156,7 +157,7 @@ def test_a_damaged_repository_object_is_refused_by_name(damage: bytes) -> None:
 def test_a_record_of_another_format_version_is_refused_by_name() -> None:
     storage = in_memory_storage()
     commit_rows(create_repository(storage), 1, 3)
-    key = "refs/branch/main/000000000004"
+    key = record(storage, 4)
     data = bytearray(storage.get_sync(key))
     data[4] = FORMAT_VERSION + 1
     put(storage, key, bytes(data))
@@ -167,6 +168,6 @@ def test_a_record_of_another_format_version_is_refused_by_name() -> None:
 def test_a_record_in_the_place_of_another_is_noticed() -> None:
     storage = in_memory_storage()
     commit_rows(create_repository(storage), 1, 3)
-    put(storage, "refs/branch/main/000000000004", bytes(storage.get_sync("refs/branch/main/000000000003")))
+    put(storage, record(storage, 4), bytes(storage.get_sync(record(storage, 3))))
     with pytest.raises(FormatError, match="holds record 3"):
         Repository.open(storage).readonly_session("main")

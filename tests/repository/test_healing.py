@@ -22,9 +22,10 @@ from arraystore.status import RepoAvailability, RepoStatus
 from arraystore.storage import LocalStorage, Storage
 from tests.commit.support import commit_number, commit_rows, create_repository, entries, keys, number, put_number
 from tests.commit.workers import make_ref
+from tests.keys import log_of
 from tests.storage.workers import call_in_processes
 
-SIDE = "refs/branch/side/*"
+SIDE = "refs/*/branch/side/*"
 
 
 def stopped(storage: Storage, work: Callable[[Repository], Any], when: Any = "before", key: str = SIDE) -> None:
@@ -65,11 +66,11 @@ def test_a_branch_whose_creator_stopped_before_its_first_record_is_there_for_who
 ) -> None:
     first = list(Repository.open(storage).ancestry(branch="main"))[1].id
     stopped(storage, lambda repository: repository.create_branch("side", first))
-    assert keys(storage, "refs/branch/side/") == []
+    assert keys(storage, log_of(storage, "side")) == []
     repository = Repository.open(storage)
     assert repository.list_branches() == {"main", "side"}
     LOOKS[look](repository)
-    assert keys(storage, "refs/branch/side/")
+    assert keys(storage, log_of(storage, "side"))
     with pytest.raises(AlreadyExistsError):
         repository.create_branch("side", first)
     session = Repository.open(storage).readonly_session("side")

@@ -7,7 +7,7 @@ import pytest
 from arraystore import Fault, FaultyStorage, Repository, in_memory_storage
 
 
-@pytest.mark.parametrize("key", ["repo", "refs/branch/main/000000000000"])
+@pytest.mark.parametrize("key", ["repo", "refs/*/branch/main/000000000000"])
 def test_a_repository_is_created_though_the_acknowledgement_of_an_object_is_lost(key: str) -> None:
     storage = FaultyStorage(in_memory_storage(), [Fault("put_if_absent", key=key, when="after")])
     repository = Repository.create(storage)
@@ -17,7 +17,7 @@ def test_a_repository_is_created_though_the_acknowledgement_of_an_object_is_lost
 
 def test_a_tag_is_created_though_its_acknowledgement_is_lost() -> None:
     storage = FaultyStorage(
-        in_memory_storage(), [Fault("put_if_absent", key="refs/repository/000000000001", when="after")]
+        in_memory_storage(), [Fault("put_if_absent", key="refs/*/repository/000000000001", when="after")]
     )
     repository = Repository.create(storage)
     snapshot = repository.lookup_branch("main")

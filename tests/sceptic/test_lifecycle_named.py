@@ -33,7 +33,7 @@ def test_what_is_named_while_it_expires_is_found_by_its_id_as_well(name: Callabl
     snapshot = commit(repository, put("g/a", 0, 10))
     for at in range(3):
         commit(repository, put("g/a", 0, 20 + at))
-    meanwhile = Meanwhile(storage, "put_if_absent", "refs/branch/main/", lambda: name(repository, snapshot))
+    meanwhile = Meanwhile(storage, "put_if_absent", "/branch/main/", lambda: name(repository, snapshot))
     Repository.open(meanwhile).expire_snapshots(now())
     assert meanwhile.happened
     for turn in range(2):
@@ -54,7 +54,7 @@ def test_a_commit_to_a_branch_that_was_old_a_moment_ago_is_not_lost_with_it() ->
     meanwhile = Meanwhile(
         storage,
         "put_if_absent",
-        "refs/repository/",
+        "/repository/",
         lambda: commit(Repository.open(storage), put("g/a", 1, 20), branch="other"),
     )
     Repository.open(meanwhile).expire_snapshots(moment, delete_expired_branches=True)

@@ -9,7 +9,7 @@ from typing import Any
 import google_crc32c
 import msgpack
 
-from arraystore.simulation.checker.decoder import oldest_carried, record_key
+from arraystore.simulation.checker.decoder import Reader, oldest_carried
 from arraystore.simulation.checker.decoding import body
 
 RECORD, CHECKPOINT, PAGE, HINT, REPOSITORY = 3, 5, 8, 9, 12
@@ -29,22 +29,27 @@ def forged(objects: dict[str, bytes], key: str, kind: int, change: Callable[[Any
     objects[key] = enveloped(kind, value)
 
 
+def record_key(objects: dict[str, bytes], branch: str, number: int) -> str:
+    """Return the key of a record."""
+    return Reader(objects).record_key(branch, number)
+
+
 def tip_of(objects: dict[str, bytes], branch: str = "main") -> int:
     """Return the number of the newest record."""
-    prefix = f"refs/branch/{branch}/"
+    prefix = Reader(objects).log_prefix(branch)
     return max(int(key.removeprefix(prefix)) for key in objects if key.startswith(prefix) and "-" not in key)
 
 
 def entry_of(objects: dict[str, bytes], number: int, branch: str = "main") -> Any:
     """Return the entry of a record: number, kind, content."""
-    key = record_key(branch, number)
+    key = record_key(objects, branch, number)
     return msgpack.unpackb(body(key, objects[key], RECORD)[2])
 
 
 def forged_tip(objects: dict[str, bytes], change: Callable[[Any], None], branch: str = "main") -> None:
     """Change the first transaction of the newest record, which no other one carries."""
     number = tip_of(objects, branch)
-    key = record_key(branch, number)
+    key = record_key(objects, branch, number)
 
     def write(record: Any) -> None:
         entry = msgpack.unpackb(record[2])
@@ -57,9 +62,11 @@ def forged_tip(objects: dict[str, bytes], change: Callable[[Any], None], branch:
 def put_record(objects: dict[str, bytes], kind: int, content: Any, branch: str = "main") -> int:
     """Write one more record; returns its number."""
     number = tip_of(objects, branch) + 1
-    previous = [body("", objects[record_key(branch, n)], RECORD)[2] for n in range(oldest_carried(number), number)]
+    previous = [
+        body("", objects[record_key(objects, branch, n)], RECORD)[2] for n in range(oldest_carried(number), number)
+    ]
     entry = msgpack.packb([number, kind, content])
-    objects[record_key(branch, number)] = enveloped(RECORD, [branch, number, entry, [], previous])
+    objects[record_key(objects, branch, number)] = enveloped(RECORD, [branch, number, entry, [], previous])
     return number
 
 

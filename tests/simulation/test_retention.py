@@ -12,7 +12,7 @@ import pytest
 
 from arraystore.simulation import run
 from arraystore.simulation.checker import check
-from arraystore.simulation.checker.decoder import Reader, record_key
+from arraystore.simulation.checker.decoder import Reader
 from arraystore.simulation.checker.decoding import id_text
 from arraystore.simulation.checker.retained import needs_of
 from arraystore.simulation.checker.violations import Violation
@@ -28,7 +28,7 @@ from arraystore.simulation.observations import (
 )
 from arraystore.simulation.run import simulate
 from arraystore.simulation.trace import Event
-from tests.simulation.forging import CHECKPOINT, forged, put_commit, put_record
+from tests.simulation.forging import CHECKPOINT, forged, put_commit, put_record, record_key
 
 LATE = 1e9
 
@@ -109,7 +109,7 @@ def test_what_is_missing_is_found_without_a_trace(left: Left) -> None:
 
 
 def test_a_record_that_is_taken_away_is_found(left: Left) -> None:
-    key = record_key("main", left.reader().tip("main"))
+    key = record_key(left.objects, "main", left.reader().tip("main"))
     left.gone[key] = left.objects.pop(key)
     left.events.append(Event(LATE, "g0", "delete", key, "read"))
     assert [violation.where for violation in left.check("retention")] == [key]
@@ -161,14 +161,14 @@ def test_a_commit_of_what_is_below_the_watermark_is_found(left: Left) -> None:
     tip = left.reader().branch("main").states[-1].id
     number = put_commit(left.objects, "forged", parent=tip, packs=bytes([1, *bytes(11)]))
     assert [(v.where, v.what.rpartition(", ")[2]) for v in left.check("history")] == [
-        (record_key("main", number), "which is below the watermark of a collection")
+        (record_key(left.objects, "main", number), "which is below the watermark of a collection")
     ]
 
 
 def test_a_commit_to_a_closed_branch_is_found(left: Left) -> None:
     put_record(left.objects, 5, [bytes(12), 0, True])
     number = put_commit(left.objects, "forged", parent=left.reader().branch("main").states[-1].id)
-    assert [v.where for v in left.check("history")] == [record_key("main", number)]
+    assert [v.where for v in left.check("history")] == [record_key(left.objects, "main", number)]
 
 
 def _says(which: int, value: object) -> Callable[[Any], None]:
@@ -188,6 +188,6 @@ def test_a_checkpoint_that_says_something_else_of_its_branch_is_found(left: Left
 
 def test_a_collector_may_not_touch_the_repository_log(left: Left) -> None:
     collector = next(seen.process for seen in left.notes.seen if isinstance(seen, Upkeep) and seen.what == "collect")
-    key = "refs/repository/000000000001"
+    key = left.reader().repository_key(1)
     left.events.append(Event(LATE, collector, "delete", key, "read"))
     assert [violation.where for violation in left.check("objects")] == [key]

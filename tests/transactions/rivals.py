@@ -13,7 +13,7 @@ from arraystore.storage.protocol import BytesLike
 from arraystore.storage.wrapper import WrapperStorage
 from tests.commit.support import put_number
 
-RECORDS = "refs/branch/"
+RECORDS = "/branch/"
 
 
 async def at_once(_: float) -> None:
@@ -43,7 +43,7 @@ class Outrun(WrapperStorage):
         self.rival = rival
 
     async def put_if_absent(self, key: str, data: BytesLike) -> bool:
-        if key.startswith(RECORDS):
+        if RECORDS in key:
             await self.rival()
         return await super().put_if_absent(key, data)
 

@@ -24,12 +24,12 @@ from arraystore.format.intent import (
 )
 from arraystore.format.node import NodeKind
 from arraystore.format.record import Commit, decode_body, decode_record, encode_note
-from arraystore.format.refs import Hint, encode_hint
+from arraystore.format.refs import REPOSITORY_KEY, Hint, branch_prefix, decode_repository, encode_hint
 from arraystore.format.transaction import NodeChange, Operation, TransactionLog
 from arraystore.session import Session
 from arraystore.simulation import Faults, Process, World
 
-PREFIX = "refs/branch/main/"
+PREFIX = branch_prefix(bytes(12), "main")
 BUFFER = default_buffer_prototype().buffer.from_bytes
 GROUP = json.dumps({"zarr_format": 3, "node_type": "group", "attributes": {}}).encode()
 
@@ -95,11 +95,18 @@ def writer(doing: Doing, solver: Any = "detector", isolation: Any = "snapshot", 
     return main
 
 
+def prefix_of(world: World) -> str:
+    """Return what the keys of the branch's records start with."""
+    info = decode_repository(REPOSITORY_KEY, world.bucket.objects[REPOSITORY_KEY])
+    return branch_prefix(info.id, "main")
+
+
 def bodies(world: World) -> list[Commit]:
     """Return the commits of the branch, in order."""
     found: list[Commit] = []
-    for key in sorted(key for key in world.bucket.objects if key.startswith(PREFIX) and "-" not in key):
-        number = int(key.removeprefix(PREFIX))
+    prefix = prefix_of(world)
+    for key in sorted(key for key in world.bucket.objects if key.startswith(prefix) and "-" not in key):
+        number = int(key.removeprefix(prefix))
         record = decode_record(key, world.bucket.objects[key], "main", number)
         body = decode_body(key, record.body, "main", number)
         if isinstance(body, Commit):
@@ -112,7 +119,7 @@ def committed(world: World) -> list[str]:
 
 
 def intents(world: World) -> list[str]:
-    return [key for key in world.bucket.objects if read_intent_key(PREFIX, key) is not None]
+    return [key for key in world.bucket.objects if read_intent_key(prefix_of(world), key) is not None]
 
 
 async def read(process: Process, key: str) -> bytes | None:
@@ -365,7 +372,7 @@ def test_what_was_proposed_and_may_yet_be_taken_is_committed_and_never_denied(wo
 
 def planted(world: World, number: int, seed: int, proposals: tuple[Proposal, ...] | bytes) -> str:
     """Put an intent of a stranger into the bucket, older than all others."""
-    key = intent_key(PREFIX, number, bytes([0, 0, seed]) + bytes(9))
+    key = intent_key(prefix_of(world), number, bytes([0, 0, seed]) + bytes(9))
     last = number + PATIENCE
     data = proposals if isinstance(proposals, bytes) else encode_intent(Intent("main", number, last, proposals))
     world.bucket.put(key, data)
@@ -397,7 +404,7 @@ def test_what_a_dead_process_proposed_is_committed_by_the_others_once(world: Wor
 
 def test_no_record_takes_an_intent_after_the_last_that_may(world: World) -> None:
     made = NodeChange(Operation.CREATED, bytes(11) + b"\7", "new", NodeKind.GROUP, {"zarr.json": GROUP})
-    key = intent_key(PREFIX, 1, bytes([0, 0, 5]) + bytes(9))
+    key = intent_key(prefix_of(world), 1, bytes([0, 0, 5]) + bytes(9))
     world.bucket.put(key, encode_intent(Intent("main", 1, 2, (proposal(TransactionLog((made,)), 5),))))
     world.run(writer(chunk(90)))  # record 2
     world.run(*(writer(chunk(n)) for n in range(12)))
@@ -466,7 +473,7 @@ def test_keys_of_intents_stand_right_behind_their_record_and_are_read_back() -> 
         key[:-1],
         key + "A",
         key.replace("-", "_"),
-        "refs/branch/other/" + key,
+        branch_prefix(bytes(12), "other") + key,
         key.lower(),
     ):
         assert read_intent_key(PREFIX, other) is None

@@ -21,7 +21,18 @@ from arraystore.format.record import encode_note
 from arraystore.format.transaction import ChunkChange, NodeChange, Operation, TransactionLog
 from arraystore.session import Session
 from arraystore.simulation import Latencies, Process, World
-from tests.transactions.test_line import BUFFER, GROUP, PREFIX, array, bodies, chunk, committed, intents, setup, writer
+from tests.transactions.test_line import (
+    BUFFER,
+    GROUP,
+    array,
+    bodies,
+    chunk,
+    committed,
+    intents,
+    prefix_of,
+    setup,
+    writer,
+)
 
 STRANGER = bytes([0, 0, 9]) + bytes(9)
 
@@ -46,7 +57,7 @@ def proposal(*nodes: NodeChange, chunks: tuple[ChunkChange, ...] = (), **changed
 
 
 def plant(world: World, *proposals: Proposal, number: int = 1) -> None:
-    key = intent_key(PREFIX, number, proposals[0].id)
+    key = intent_key(prefix_of(world), number, proposals[0].id)
     world.bucket.put(key, encode_intent(Intent("main", number, number + PATIENCE, proposals)))
 
 

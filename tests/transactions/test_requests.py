@@ -186,7 +186,7 @@ async def _walk(storage: Storage) -> set[str]:
             layers[id_to_text(layer.id)] = layer
     hint = decode_hint("hints/main", await storage.get("hints/main"))
     checkpoints = {hint.checkpoint}
-    async for page in storage.list("history/main/"):
+    async for page in storage.list(log.history_prefix):
         for info in page:
             level, index = info.key.split("/")[-2:]
             history = decode_history(info.key, await storage.get(info.key), "main", int(level), int(index))

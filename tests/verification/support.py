@@ -65,7 +65,9 @@ def damage(storage: Storage, key: str, how: Damage) -> None:
 def verified(repository: Repository, level: str = "metadata", sample: int | None = None) -> VerifyReport:
     """Verify with nothing in memory."""
     context = Repository.open(repository.storage)._context
-    return run(verify(context.storage, context.environment, context.reader, level, sample=sample))  # type: ignore[arg-type]
+    return run(
+        verify(context.storage, context.repository, context.environment, context.reader, level, sample=sample)  # type: ignore[arg-type]
+    )
 
 
 def about(report: VerifyReport, key: str) -> list[Finding]:

@@ -9,6 +9,7 @@ import pytest
 from arraystore import Repository
 from arraystore.maintenance.verification.findings import Severity
 from tests.commit.support import keys, objects, put
+from tests.keys import record, refs_of
 from tests.verification.support import (
     Damage,
     about,
@@ -108,7 +109,7 @@ def test_damaged_manifests_are_found_with_the_snapshots_and_arrays_that_have_the
 @pytest.mark.parametrize("how", EVERY)
 @pytest.mark.parametrize("number", [0, 1, 2, 5, 7])
 def test_damaged_records_are_found(number: int, how: Damage) -> None:
-    key = f"refs/branch/main/{number:012d}"
+    key = record(_small().storage, number)
     report = verified(_damaged(_small(), key, how))
     if (number, how) == (7, missing):
         assert report.leaks["packs"].objects  # nobody can tell that there was a newer record, but what it left is seen
@@ -121,7 +122,7 @@ def test_damaged_records_are_found(number: int, how: Damage) -> None:
 @pytest.mark.parametrize("how", EVERY)
 @pytest.mark.parametrize("number", [8, 63, 64, 100, 128, 138])
 def test_damaged_records_of_a_longer_log_are_found(number: int, how: Damage) -> None:
-    key = f"refs/branch/main/{number:012d}"
+    key = record(_long().storage, number)
     report = verified(_damaged(_long(), key, how))
     assert about(report, key)
     assert not report.ok
@@ -166,7 +167,7 @@ def test_damaged_hints_are_warnings(how: Damage) -> None:
 
 @pytest.mark.parametrize("how", EVERY)
 def test_damaged_records_of_the_repository_log_are_found(how: Damage) -> None:
-    found = keys(_small().storage, "refs/repository/")
+    found = keys(_small().storage, refs_of(_small().storage) + "repository/")
     assert len(found) > 1
     for key in found:
         report = verified(_damaged(_small(), key, how))
@@ -189,12 +190,12 @@ def _report_of(repository: Repository):  # type: ignore[no-untyped-def]
     from arraystore.runtime import run
 
     context = repository._context
-    return run(verify(context.storage, context.environment, context.reader))
+    return run(verify(context.storage, context.repository, context.environment, context.reader))
 
 
 def test_damage_of_two_objects_is_found_at_once() -> None:
     storage = copied(_small().storage)
-    both = [keys(storage, "chunks/")[0], "refs/branch/side/000000000001"]
+    both = [keys(storage, "chunks/")[0], record(storage, 1, "side")]
     damage(storage, both[0], missing)
     damage(storage, both[1], flipped)
     report = verified(Repository.open(storage))

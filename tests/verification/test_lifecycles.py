@@ -14,6 +14,7 @@ from arraystore.commit.branch import INITIAL_MESSAGE
 from arraystore.errors import ArrayStoreError
 from arraystore.format.ids import ID_CHARS
 from tests.commit.support import objects
+from tests.keys import history_of
 from tests.verification.support import SMALL, commit_all, create_arrays, damage, empty, missing, verified
 
 
@@ -152,7 +153,7 @@ def test_damage_is_found_after_expiry_and_collection() -> None:
     history.repository.garbage_collect(_now(), full=True)
     storage = history.repository.storage
     assert verified(history.repository).findings == ()
-    for prefix in ("chunks/", "manifests/", "snapshots/", "history/main/kept/"):
+    for prefix in ("chunks/", "manifests/", "snapshots/", history_of(storage) + "kept/"):
         for info in objects(storage, prefix)[::7]:
             data = bytes(storage.get_sync(info.key))
             for how in (missing, empty):

@@ -68,7 +68,7 @@ class Trace:
         self._roots = roots
         self._previous = previous
         self._found = found
-        self._manifests = ManifestCache(grounds.storage, _FEW_BYTES)
+        self._manifests = _cache_of(grounds)
         self._loads = asyncio.Semaphore(_AT_ONCE)
         self._large_loads = asyncio.Semaphore(1)
         self._traced: set[bytes] = set()
@@ -85,9 +85,7 @@ class Trace:
             self._found_everywhere(self._previous.early)
         seen = set(() if self._previous is None else self._previous.tags)
         await self._states(root.checkpoint for root in self._roots if root.checkpoint not in seen)
-        self._manifests = ManifestCache(
-            self._grounds.storage, _FEW_BYTES
-        )  # who needs what was found needs no manifests
+        self._manifests = _cache_of(self._grounds)  # who needs what was found needs no manifests
 
     def _found_everywhere(self, ids: bytes) -> None:
         for kind in ("snapshots", "manifests", "transactions", "chunks"):
@@ -269,3 +267,7 @@ async def _first_commit(log: BranchLog, stretch: Stretch) -> int | None:
         if isinstance(entry, Commit):
             return number if len(entry.transactions) == 1 else None
     return None
+
+
+def _cache_of(grounds: Grounds) -> ManifestCache:
+    return ManifestCache(grounds.storage, grounds.repository_log.repository, _FEW_BYTES)

@@ -13,7 +13,6 @@ from arraystore.format.history import page_span, survivors_key
 from arraystore.format.intent import PATIENCE, read_intent_key
 from arraystore.format.layer import Layer
 from arraystore.format.record import LONGEST_SKIP, decode_record, read_record_key
-from arraystore.format.refs import name_in_key
 from arraystore.maintenance.grounds import Grounds
 from arraystore.storage.protocol import ObjectInfo
 
@@ -115,14 +114,14 @@ async def _written(log: BranchLog, sequence: int) -> float | None:
 
 async def trimmed_history(log: BranchLog, tip: Tip, watermark: bytes) -> Trimmed:
     """Find history pages of what has expired, and lists of survivors that others took the place of."""
-    life, name = tip.state.life, name_in_key(log.branch)
-    current = None if life.survivors is None else survivors_key(name, life.survivors)
-    kept_prefix = f"history/{name}/kept/"
-    edge = survivors_key(name, watermark)
+    life = tip.state.life
+    current = None if life.survivors is None else survivors_key(log.history_prefix, life.survivors)
+    kept_prefix = f"{log.history_prefix}kept/"
+    edge = survivors_key(log.history_prefix, watermark)
     found = Trimmed()
     if life.expired < 0:
         return found
-    async for page in log.storage.list(f"history/{name}/"):
+    async for page in log.storage.list(log.history_prefix):
         for info in page:
             if info.key.startswith(kept_prefix):
                 if info.key != current and info.key < edge:

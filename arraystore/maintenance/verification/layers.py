@@ -110,6 +110,7 @@ class LayerChecker:
     def __init__(
         self,
         storage: Storage,
+        repository: bytes,
         inventory: Inventory,
         collector: Collector,
         counts: Counter[str],
@@ -122,7 +123,7 @@ class LayerChecker:
         self._consumer = consumer
         self._done: dict[_Shape, Use] = {}
         self._room = asyncio.Semaphore(_PARALLEL)
-        self._manifests = ManifestCache(storage, _FEW_BYTES)
+        self._manifests = ManifestCache(storage, repository, _FEW_BYTES)
         self._shown: dict[tuple[bytes, ...], frozenset[bytes] | None] = {}
 
     async def check(self, items: Iterable[LayerUse], records: dict[tuple[str, int], Record]) -> None:
@@ -156,7 +157,7 @@ class LayerChecker:
             box = manifest.box
             here = box if layer.shift is None else box.shifted(layer.shift)
             if here != layer.box or manifest.count != layer.count or manifest.has_deletions > layer.deletions:
-                name = _name(layer)
+                name = self._name(layer)
                 self._error(item, name, "the manifest is not the one that its layer describes", _LOST_MANIFEST)
                 return
             self._counts["manifests"] += 1
@@ -168,7 +169,7 @@ class LayerChecker:
 
     async def _load(self, item: LayerUse, records: dict[tuple[str, int], Record]) -> Manifest | None:
         layer = item.layer
-        name = _name(layer)
+        name = self._name(layer)
         try:
             return decode_manifest(name, await self._bytes(layer, records))
         except ObjectNotFoundError as error:
@@ -186,7 +187,7 @@ class LayerChecker:
             return await self._storage.get(layer.key)
         record = records.get((at.branch, at.sequence))
         if record is None:
-            key = record_key(branch_prefix(at.branch), at.sequence)
+            key = record_key(branch_prefix(self._manifests.repository, at.branch), at.sequence)
             try:
                 record = decode_record(key, await self._storage.get(key), at.branch, at.sequence)
             except ObjectNotFoundError:
@@ -195,7 +196,7 @@ class LayerChecker:
                     raise
                 return await self._storage.get(layer.key)
         if at.index >= len(record.attachments):
-            raise FormatError(_name(layer), f"has no attachment {at.index}")
+            raise FormatError(self._name(layer), f"has no attachment {at.index}")
         return record.attachments[at.index]
 
     async def _packs(self, item: LayerUse, manifest: Manifest) -> tuple[list[bool], list[bool]]:
@@ -249,9 +250,8 @@ class LayerChecker:
     def _error(self, item: LayerUse, key: str, problem: str, repair: str) -> None:
         self._collector.error(key, problem, repair, [item.use])
 
-
-def _name(layer: Layer) -> str:
-    at = layer.attachment
-    if at is not None:
-        return record_key(branch_prefix(at.branch), at.sequence)
-    return layer.key if layer.inline is None else "inlined manifest " + layer.key
+    def _name(self, layer: Layer) -> str:
+        at = layer.attachment
+        if at is not None:
+            return record_key(branch_prefix(self._manifests.repository, at.branch), at.sequence)
+        return layer.key if layer.inline is None else "inlined manifest " + layer.key

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from arraystore.concurrency import bounded
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.format.history import HistoryPage, SnapshotRow, decode_history, page_span
-from arraystore.format.refs import name_in_key
 from arraystore.format.snapshot import PageRef
 from arraystore.maintenance.verification.findings import Collector
 from arraystore.storage.protocol import Storage
@@ -61,9 +60,8 @@ class RowDigest:
         return tuple(zip(self._numbers[start:end], self._hashes[start:end], strict=True))
 
 
-def pages_of(branch: str, keys: list[str]) -> list[tuple[str, int, int]]:
+def pages_of(prefix: str, keys: list[str]) -> list[tuple[str, int, int]]:
     """Return the pages of a branch among keys below ``history/``: key, level, index."""
-    prefix = f"history/{name_in_key(branch)}/"
     found: list[tuple[str, int, int]] = []
     for key in keys:
         level, _, index = key.removeprefix(prefix).partition("/")

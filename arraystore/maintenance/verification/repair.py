@@ -94,14 +94,21 @@ class RepairReport:
 
 
 async def repair(
-    storage: Storage, environment: Environment, *, dry_run: bool = False, progress: Progress | None = None
+    storage: Storage,
+    repository: bytes,
+    environment: Environment,
+    *,
+    dry_run: bool = False,
+    progress: Progress | None = None,
 ) -> RepairReport:
     """Verify the metadata, and make anew what can be made from the logs.
 
     Parameters
     ----------
     storage
-        The repository.
+        Where the repository is.
+    repository
+        Its id.
     environment
         Time and chance.
     dry_run
@@ -111,12 +118,12 @@ async def repair(
     """
     actions: list[RepairAction] = []
     for _ in range(_ROUNDS - 1):
-        verification, work = await _round(storage, environment, dry_run, progress)
+        verification, work = await _round(storage, repository, environment, dry_run, progress)
         actions += work.actions
         if dry_run or not work.actions:
             break
     else:
-        verification, work = await _round(storage, environment, True, progress)
+        verification, work = await _round(storage, repository, environment, True, progress)
     findings = verification.report("metadata").findings
     if not dry_run:
         return RepairReport(tuple(actions), findings, dry_run)
@@ -126,10 +133,10 @@ async def repair(
 
 
 async def _round(
-    storage: Storage, environment: Environment, dry_run: bool, progress: Progress | None
+    storage: Storage, repository: bytes, environment: Environment, dry_run: bool, progress: Progress | None
 ) -> tuple[Verification, _Repair]:
     """Look at everything once, and repair what can be."""
-    verification = Verification(storage, environment)
+    verification = Verification(storage, repository, environment)
     if progress is not None:
         verification.progress = progress
     await verification.run()
@@ -160,10 +167,11 @@ class _Repair:
         """Write pages anew from the records."""
         for key in dict.fromkeys(keys):
             parts = key.split("/")
-            root = self._found.refs.logs.get(name_from_key(parts[1]))
-            if len(parts) != 4 or root is None or not (parts[2].isdigit() and parts[3].isdigit()):
+            if len(parts) != 5 or not (parts[3].isdigit() and parts[4].isdigit()):
                 continue
-            await self._page(key, root, int(parts[2]), int(parts[3]))
+            root = self._found.refs.logs.get(name_from_key(parts[2]))
+            if root is not None and key.startswith(root.log.history_prefix):
+                await self._page(key, root, int(parts[3]), int(parts[4]))
 
     async def _page(self, key: str, root: LogRoot, level: int, index: int) -> None:
         log = root.log

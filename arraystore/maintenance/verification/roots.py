@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -15,16 +16,14 @@ from arraystore.concurrency import bounded
 from arraystore.errors import ArrayStoreError, FormatError, NotFoundError, ObjectNotFoundError
 from arraystore.format.intent import read_intent_key
 from arraystore.format.lifecycle import Expiry, Origin
-from arraystore.format.record import first_carried, read_record_key
-from arraystore.format.refs import branch_prefix, name_from_key
+from arraystore.format.record import first_carried, read_record_key, record_key
+from arraystore.format.refs import branch_prefix, branches_prefix, name_from_key, refs_prefix
 from arraystore.format.repository_log import (
-    REPOSITORY_LOG_PREFIX,
     RepositoryRecord,
     RepositoryTable,
     carried_from,
     decode_repository_record,
-    read_repository_record_key,
-    repository_record_key,
+    repository_log_prefix,
 )
 from arraystore.maintenance.verification.findings import Collector, Severity
 from arraystore.storage.protocol import ObjectInfo, Storage
@@ -32,6 +31,7 @@ from arraystore.storage.protocol import ObjectInfo, Storage
 __all__ = ["LogRoot", "Refs", "kept_of", "last_expiry", "open_logs", "read_repository_log", "sort_refs"]
 
 _PARALLEL = 16
+_FOREIGN = re.compile("refs/([0-9A-Z]{20})/")
 _RESTORE = "restore the object from a backup or an older version in the bucket"
 
 
@@ -69,29 +69,42 @@ class Refs:
 
     Parameters
     ----------
+    id
+        Of the repository.
     logs
         Logs of branches, deleted ones included, by name.
     repository
         Numbers of the records of the repository log.
     strays
         Objects whose keys mean nothing.
+    foreign
+        Objects of the logs of other repositories, by their ids as keys have them.
     """
 
+    id: bytes = bytes(12)
     logs: dict[str, LogRoot] = field(default_factory=dict[str, LogRoot])
     repository: list[int] = field(default_factory=list[int])
     strays: list[ObjectInfo] = field(default_factory=list[ObjectInfo])
+    foreign: dict[str, list[ObjectInfo]] = field(default_factory=dict[str, list[ObjectInfo]])
+
+    @property
+    def repository_prefix(self) -> str:
+        """What the keys of the records of the repository log start with."""
+        return repository_log_prefix(self.id)
 
 
-def sort_refs(infos: Iterable[ObjectInfo], storage: Storage, environment: Environment) -> Refs:
+def sort_refs(infos: Iterable[ObjectInfo], storage: Storage, repository: bytes, environment: Environment) -> Refs:
     """Sort a listing of ``refs/``."""
-    refs = Refs()
+    refs = Refs(repository)
+    mine, branches = refs_prefix(repository), branches_prefix(repository)
     for info in infos:
-        kind, _, rest = info.key.removeprefix("refs/").partition("/")
-        if kind == "branch" and rest:
-            if not _sort_branch(refs, info, rest.partition("/")[0], storage, environment):
+        if info.key.startswith(branches):
+            if not _sort_branch(refs, info, info.key[len(branches) :].partition("/")[0], storage, environment):
                 refs.strays.append(info)
-        elif (number := read_repository_record_key(info.key)) is not None:
+        elif (number := read_record_key(refs.repository_prefix, info.key)) is not None:
             refs.repository.append(number)
+        elif not info.key.startswith(mine) and (other := _FOREIGN.match(info.key)):
+            refs.foreign.setdefault(other[1], []).append(info)
         else:
             refs.strays.append(info)
     return refs
@@ -100,14 +113,14 @@ def sort_refs(infos: Iterable[ObjectInfo], storage: Storage, environment: Enviro
 def _sort_branch(refs: Refs, info: ObjectInfo, name: str, storage: Storage, environment: Environment) -> bool:
     branch = name_from_key(name)
     try:
-        prefix = branch_prefix(branch)
+        prefix = branch_prefix(refs.id, branch)
     except ArrayStoreError:
         return False
     number = read_record_key(prefix, info.key)
     if number is not None:
         known = refs.logs.get(branch)
         if known is None:
-            known = refs.logs[branch] = LogRoot(BranchLog(storage, branch, environment), number, number)
+            known = refs.logs[branch] = LogRoot(BranchLog(storage, refs.id, branch, environment), number, number)
         known.last = number
         return True
     intent = read_intent_key(prefix, info.key)
@@ -118,7 +131,7 @@ def _sort_branch(refs: Refs, info: ObjectInfo, name: str, storage: Storage, envi
 
 
 async def read_repository_log(
-    storage: Storage, numbers: list[int], collector: Collector, counts: Counter[str]
+    storage: Storage, refs: Refs, collector: Collector, counts: Counter[str]
 ) -> RepositoryTable | None:
     """Read all records of the repository log, compare what they repeat, and return the newest table.
 
@@ -127,9 +140,10 @@ async def read_repository_log(
     RepositoryTable or None
         None where damage hides it.
     """
+    numbers, prefix = refs.repository, refs.repository_prefix
 
     async def read(number: int) -> RepositoryRecord | None:
-        key = repository_record_key(number)
+        key = record_key(prefix, number)
         try:
             record = decode_repository_record(key, await storage.get(key), number)
         except ObjectNotFoundError:
@@ -149,16 +163,18 @@ async def read_repository_log(
     for number in range(min(numbers[0], carried_from(numbers[-1])), numbers[-1]):
         if number not in numbers:
             what = "the record of the repository log does not exist, though later ones do"
-            collector.warning(repository_record_key(number), what, _RESTORE)
-    return _replayed(records, numbers[-1], collector)
+            collector.warning(record_key(prefix, number), what, _RESTORE)
+    return _replayed(records, prefix, numbers[-1], collector)
 
 
-def _replayed(records: dict[int, RepositoryRecord], last: int, collector: Collector) -> RepositoryTable | None:
+def _replayed(
+    records: dict[int, RepositoryRecord], prefix: str, last: int, collector: Collector
+) -> RepositoryTable | None:
     """Apply all entries, and compare the tables that stand in between."""
     table: RepositoryTable | None = None
     own = {number: record.entries[-1] for number, record in records.items()}
     for number, record in sorted(records.items()):
-        key = repository_record_key(number)
+        key = record_key(prefix, number)
         first = carried_from(number)
         if table is None and first == 1:
             table = RepositoryTable()
@@ -173,7 +189,7 @@ def _replayed(records: dict[int, RepositoryRecord], last: int, collector: Collec
             table = record.table
     if table is None or table.number != last:
         collector.error(
-            repository_record_key(last),
+            record_key(prefix, last),
             "it is unknown which tags and branches there are: the records that tell cannot be read",
             _RESTORE,
         )
@@ -212,9 +228,10 @@ async def last_expiry(root: LogRoot) -> Expiry | None:
 
 
 async def kept_of(
-    storage: Storage, logs: dict[str, LogRoot], table: RepositoryTable | None, collector: Collector
+    storage: Storage, refs: Refs, table: RepositoryTable | None, collector: Collector
 ) -> dict[str, Kept] | None:
     """Work out which snapshots are kept; None where damage hides it, so that all count as such."""
+    logs = refs.logs
     if table is None or any(root.state is None for root in logs.values()):
         return None
     opened = {name: (root.log, root.state) for name, root in logs.items() if root.state is not None}
@@ -227,6 +244,6 @@ async def kept_of(
         return await kept_snapshots(storage, opened, roots)
     except (FormatError, NotFoundError) as error:
         what = f"it cannot be worked out which snapshots are kept, so all are taken for kept: {error}"
-        name = error.object_name if isinstance(error, FormatError) else getattr(error, "key", REPOSITORY_LOG_PREFIX)
+        name = error.object_name if isinstance(error, FormatError) else getattr(error, "key", refs.repository_prefix)
         collector.consequence(Severity.WARNING, name, what)
     return None

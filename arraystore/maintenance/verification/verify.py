@@ -22,7 +22,14 @@ from arraystore.format.collection import collection_key, decode_collection
 from arraystore.format.history import history_key, page_span, survivors_key
 from arraystore.format.ids import id_to_text
 from arraystore.format.intent import PATIENCE
-from arraystore.format.refs import REPOSITORY_KEY, decode_hint, decode_repository, hint_key, name_from_key, name_in_key
+from arraystore.format.refs import (
+    REPOSITORY_KEY,
+    branch_prefix,
+    decode_hint,
+    decode_repository,
+    hint_key,
+    name_from_key,
+)
 from arraystore.format.repository_log import RepositoryTable
 from arraystore.format.snapshot import checkpoint_key
 from arraystore.maintenance.verification.checkpoints import Checkpoints, Named
@@ -55,6 +62,7 @@ _RESTORE = "restore the object from a backup or an older version in the bucket"
 
 async def verify(
     storage: Storage,
+    repository: bytes,
     environment: Environment,
     reader: ChunkReader,
     level: Literal["metadata", "chunks"] = "metadata",
@@ -67,7 +75,9 @@ async def verify(
     Parameters
     ----------
     storage
-        The repository.
+        Where the repository is.
+    repository
+        Its id.
     environment
         Time and chance.
     reader
@@ -91,7 +101,7 @@ async def verify(
         raise InvalidInputError(f"level={level!r} is neither 'metadata' nor 'chunks'")
     if sample is not None and (type(sample) is not int or sample < 0):
         raise InvalidInputError(f"sample={sample!r} is no number of chunks")
-    verification = Verification(storage, environment, progress or _silent)
+    verification = Verification(storage, repository, environment, progress or _silent)
     if level == "chunks":
         counts, collector = verification.counts, verification.collector
         verification.chunks = ChunkChecker(reader, collector, counts, sample, environment.random)
@@ -109,13 +119,14 @@ class Verification:
 
     Parameters
     ----------
-    storage, environment, progress
+    storage, repository, environment, progress
         As for `verify`.
     chunks
         Looks into chunks; None if nobody does.
     """
 
     storage: Storage
+    repository: bytes
     environment: Environment
     progress: Progress = _silent
     chunks: ChunkChecker | None = None
@@ -134,16 +145,18 @@ class Verification:
         """Do it all."""
         self.progress("listing", 0, None)
         # Refs are listed first: whatever the records say that are in this listing is in the one that follows.
-        refs = self.refs = sort_refs(await list_all(self.storage, "refs/"), self.storage, self.environment)
+        refs = self.refs = sort_refs(
+            await list_all(self.storage, "refs/"), self.storage, self.repository, self.environment
+        )
         self.inventory = await take_inventory(self.storage)
         await self._repository()
-        table = await read_repository_log(self.storage, refs.repository, self.collector, self.counts)
+        table = await read_repository_log(self.storage, refs, self.collector, self.counts)
         await open_logs(refs.logs.values(), self.collector)
-        kept = await kept_of(self.storage, refs.logs, table, self.collector)
+        kept = await kept_of(self.storage, refs, table, self.collector)
         inventory, collector, counts = self.inventory, self.collector, self.counts
         self.checkpoints = Checkpoints(self.storage, inventory, collector, counts)
         consumer = None if self.chunks is None else self.chunks.take
-        self.layers = LayerChecker(self.storage, inventory, collector, counts, consumer)
+        self.layers = LayerChecker(self.storage, self.repository, inventory, collector, counts, consumer)
         self.shared = Shared(inventory, collector, counts, self.checkpoints, self.layers)
         if table is not None:
             self._name_roots(table)
@@ -184,7 +197,7 @@ class Verification:
         for name, row in table.branches.items():
             if row.origin is None and not row.deleted and name not in self.refs.logs:
                 what = f"the branch {name!r} has no record"
-                self.collector.error(f"refs/branch/{name_in_key(name)}/", what, _RESTORE)
+                self.collector.error(branch_prefix(self.repository, name), what, _RESTORE)
 
     async def _collection(self, table: RepositoryTable) -> None:
         """Look at what the last collection left for the next one."""
@@ -212,7 +225,9 @@ class Verification:
         for done, name in enumerate(names):
             self.progress(f"branch {name}", done, len(names))
             root = self.refs.logs[name]
-            pages = await read_pages(self.storage, name, pages_of(name, history), self.collector, self.counts)
+            pages = await read_pages(
+                self.storage, name, pages_of(root.log.history_prefix, history), self.collector, self.counts
+            )
             self.pages[name] = pages
             self._name_from(root, pages)
             await self._survivors(root)
@@ -264,7 +279,7 @@ class Verification:
             return
         for ref in state.pages:
             first, last = page_span(ref.level, ref.index)
-            key = history_key(name_in_key(root.log.branch), ref.level, ref.index)
+            key = history_key(root.log.history_prefix, ref.level, ref.index)
             if key in keys or last <= state.life.expired:
                 continue
             if first <= root.first and root.first > 0:
@@ -277,18 +292,21 @@ class Verification:
 
     def _old_lists(self, root: LogRoot) -> None:
         """Note lists of survivors that a later expiry has replaced."""
-        name = name_in_key(root.log.branch)
         kept = None if root.state is None else root.state.life.survivors
-        current = None if kept is None else survivors_key(name, kept)
+        current = None if kept is None else survivors_key(root.log.history_prefix, kept)
         for info in self.inventory.small["history/"]:
-            if info.key.startswith(f"history/{name}/kept/") and info.key != current and root.state is not None:
+            if (
+                info.key.startswith(f"{root.log.history_prefix}kept/")
+                and info.key != current
+                and root.state is not None
+            ):
                 self.left_behind.append(info)
 
     async def _survivors(self, root: LogRoot) -> None:
         """Look at snapshots of what has expired that are kept."""
         if root.state is None or root.state.life.survivors is None:
             return
-        key = survivors_key(name_in_key(root.log.branch), root.state.life.survivors)
+        key = survivors_key(root.log.history_prefix, root.state.life.survivors)
         try:
             survivors = await read_survivors(root.log, root.state.life)
         except FormatError as error:

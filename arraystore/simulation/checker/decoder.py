@@ -9,11 +9,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from arraystore.simulation.checker.applying import ChunkChange, Touched, apply_chunks, apply_nodes, apply_rewrite
+from arraystore.simulation.checker.branches import Branch, Commit, Rewrite
 from arraystore.simulation.checker.decoding import (
     Cells,
     Coords,
@@ -32,7 +33,7 @@ from arraystore.simulation.checker.lives import Era, Life
 from arraystore.simulation.checker.states import FILE, GROUP, Key, Layer, Node, Nodes, Snapshot
 from arraystore.simulation.checker.violations import DecodingError
 
-__all__ = ["Branch", "Commit", "HistoryRow", "Reader", "Rewrite", "id_text", "oldest_carried", "reading", "record_key"]
+__all__ = ["Branch", "Commit", "HistoryRow", "Reader", "Rewrite", "id_text", "oldest_carried", "reading"]
 
 BIRTH, COMMIT, REWRITE, RESET, DELETED, FENCE, EXPIRY = range(7)
 LIMIT = 8
@@ -51,143 +52,6 @@ def reading(key: str) -> Iterator[None]:
 
 def _elsewhere(url: str, start: int, stop: int) -> bytes:
     raise ValueError(f"a virtual chunk at {url}, which was not handed to the reader")
-
-
-@dataclass(frozen=True)
-class Commit:
-    """One transaction of a log.
-
-    Parameters
-    ----------
-    branch, number, place
-        The record, and which of its transactions.
-    isolation
-        0 snapshot, 1 serializable.
-    before, after
-        The snapshots before and after it.
-    touched
-        What it changed.
-    """
-
-    branch: str
-    number: int
-    place: int
-    isolation: int
-    before: Snapshot = field(repr=False)
-    after: Snapshot = field(repr=False)
-    touched: Touched = field(repr=False)
-
-    @property
-    def position(self) -> tuple[int, int]:
-        """Its place in the log."""
-        return self.number, self.place
-
-    @property
-    def id(self) -> bytes:
-        """Of the snapshot that it made."""
-        return self.after.id
-
-
-@dataclass(frozen=True)
-class Rewrite:
-    """What a rewrite did to one node."""
-
-    number: int
-    before: Node
-    after: Node
-
-
-@dataclass
-class Branch:
-    """A log, replayed.
-
-    Parameters
-    ----------
-    name
-        Of the branch.
-    first
-        The snapshot of its birth.
-    origin
-        Branch and record of the birth's origin.
-    commits
-        All transactions, in order.
-    rewrites
-        All that rewrites did.
-    refusals
-        Ids of proposed transactions that records refuse, with the numbers of these.
-    states
-        The snapshot of each record.
-    eras
-        What begins with the birth and with each reset.
-    lives
-        What each record says of the branch itself, all before it taken together.
-    changes
-        Ids of change logs that are objects of their own, with the numbers of their records.
-    brought
-        Ids of packs that bodies name, with the numbers of their records.
-    """
-
-    name: str
-    first: Snapshot
-    origin: tuple[str, int] | None
-    commits: list[Commit] = field(default_factory=list)
-    rewrites: list[Rewrite] = field(default_factory=list)
-    refusals: list[tuple[int, bytes]] = field(default_factory=list)
-    states: list[Snapshot] = field(default_factory=list)
-    eras: list[Era] = field(default_factory=list)
-    lives: list[Life] = field(default_factory=list)
-    changes: list[tuple[int, bytes]] = field(default_factory=list)
-    brought: list[tuple[int, bytes]] = field(default_factory=list)
-
-    @cached_property
-    def positions(self) -> dict[bytes, int]:
-        """Place of each snapshot in the log, of a commit how many transactions there are up to it.
-
-        The last one of a snapshot that the branch was reset to.
-        """
-        found = {commit.id: i for i, commit in enumerate(self.commits, 1)}
-        for era in self.eras:
-            found[era.first.id] = max(era.place, found.get(era.first.id, 0))
-        return found
-
-    @cached_property
-    def _made(self) -> dict[bytes, Snapshot]:
-        begun = {era.first.id: era.first for era in reversed(self.eras)}
-        return begun | {commit.id: commit.after for commit in self.commits}
-
-    def snapshot(self, identifier: bytes) -> Snapshot | None:
-        """Return a snapshot of this log; None if it has none of this id."""
-        return self._made.get(identifier)
-
-    def made(self, identifier: bytes) -> int:
-        """Return the place of the transaction that made a snapshot."""
-        return self._own_places[identifier]
-
-    @cached_property
-    def _own_places(self) -> dict[bytes, int]:
-        return {commit.id: i for i, commit in enumerate(self.commits, 1)}
-
-    def places(self, identifier: bytes) -> list[int]:
-        """Return all places of a snapshot, in order: that of its commit, and those of resets to it."""
-        found = {era.place for era in self.eras if era.first.id == identifier}
-        at = self._own_places.get(identifier)
-        return sorted(found if at is None else found | {at})
-
-    def standing(self, identifier: bytes) -> list[tuple[int, int]]:
-        """Return the stretches of records, first and last, after which the branch stood at a snapshot."""
-        found: list[tuple[int, int]] = []
-        for number, state in enumerate(self.states):
-            if state.id == identifier and not self.lives[number].deleted:
-                if found and found[-1][1] == number - 1:
-                    found[-1] = found[-1][0], number
-                else:
-                    found.append((number, number))
-        return found
-
-    def era(self, place: int, first: bytes | None = None) -> Era:
-        """Return the era of a place; of a place where one begins, that one for its first snapshot, else the former."""
-        fitting = [era for era in self.eras if era.place < place or (era.first.id == first and era.place == place)]
-        return fitting[-1] if fitting else self.eras[0]
 
 
 @dataclass(frozen=True)
@@ -222,6 +86,33 @@ class Reader:
         self.attached: dict[bytes, bytes] = {}
         """Manifests that are attached to records, by the ids of their layers."""
 
+    # -- keys -----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def repository(self) -> str:
+        """The id of the repository, as keys have it; that of none where there is no repository yet."""
+        return id_text(self.object("repo", 1)[0]) if "repo" in self.objects else "0" * 20
+
+    def log_prefix(self, branch: str) -> str:
+        """Return what the keys of a branch's records start with."""
+        return f"refs/{self.repository}/branch/{key_name(branch)}/"
+
+    def record_key(self, branch: str, number: int) -> str:
+        """Return the key of a record."""
+        return f"{self.log_prefix(branch)}{number:012d}"
+
+    def repository_key(self, number: int) -> str:
+        """Return the key of a record of the repository log."""
+        return f"refs/{self.repository}/repository/{number:012d}"
+
+    def page_key(self, branch: str, level: int, index: int) -> str:
+        """Return the key of a history page."""
+        return f"history/{self.repository}/{key_name(branch)}/{level}/{index:012d}"
+
+    def survivors_key(self, branch: str, identifier: bytes) -> str:
+        """Return the key of a list of survivors."""
+        return f"history/{self.repository}/{key_name(branch)}/kept/{id_text(identifier)}"
+
     # -- records --------------------------------------------------------------------------------------------
 
     def object(self, key: str, kind: int) -> Any:
@@ -236,7 +127,7 @@ class Reader:
         """Return a record: branch, number, body, attachments, previous."""
         found = self._records.get((branch, number))
         if found is None:
-            key = record_key(branch, number)
+            key = self.record_key(branch, number)
             found = self.object(key, 3)
             if len(found) != 5 or found[:2] != [branch, number]:
                 raise DecodingError(key, "names another branch or number than its key")
@@ -245,7 +136,7 @@ class Reader:
 
     def numbers(self, branch: str) -> list[int]:
         """Return the numbers of the records that there are, in order."""
-        prefix = f"refs/branch/{key_name(branch)}/"
+        prefix = self.log_prefix(branch)
         names = [key[len(prefix) :] for key in self.objects if key.startswith(prefix)]
         return sorted(int(name) for name in names if len(name) == 12 and name.isdigit())
 
@@ -261,7 +152,7 @@ class Reader:
             _, _, own, _, previous = self.record(branch, at)
             oldest = oldest_carried(at)
             if len(previous) != at - oldest:
-                raise DecodingError(record_key(branch, at), f"carries {len(previous)} bodies, not {at - oldest}")
+                raise DecodingError(self.record_key(branch, at), f"carries {len(previous)} bodies, not {at - oldest}")
             found[at] = own
             found.update(enumerate(previous, oldest))
             at = oldest - 1
@@ -275,7 +166,7 @@ class Reader:
             return self._branches[name]
         log: Branch | None = None
         for number, encoded in self.bodies(name, self.tip(name)).items():
-            key = record_key(name, number)
+            key = self.record_key(name, number)
             with reading(key):
                 found, entry, content = unpack(key, encoded)
                 if found != number or (entry == BIRTH) != (number == 0):
@@ -291,7 +182,7 @@ class Reader:
                 if len(log.lives) == number:
                     log.lives.append(log.lives[-1])
         if log is None:
-            raise DecodingError(record_key(name, 0), "does not exist")
+            raise DecodingError(self.record_key(name, 0), "does not exist")
         self._branches[name] = log
         return log
 
@@ -309,14 +200,22 @@ class Reader:
         else:
             first = self._origin(name, 0, identifier, parent, origin)
         era = Era(0, 0, first, life.origin)
-        return Branch(name, first, life.origin and life.origin[:2], states=[first], eras=[era], lives=[life])
+        return Branch(
+            name,
+            self.log_prefix(name),
+            first,
+            life.origin and life.origin[:2],
+            states=[first],
+            eras=[era],
+            lives=[life],
+        )
 
     def _origin(self, name: str, number: int, identifier: bytes, parent: bytes | None, origin: Any) -> Snapshot:
         """Return the snapshot that a branch begins with, as one of a record of that branch."""
         source, at, checkpoint = origin
         state = self.checkpoint(checkpoint)
         if (state.branch, state.number, state.id, state.parent) != (source, at, identifier, parent):
-            raise DecodingError(record_key(name, number), "its checkpoint is that of another snapshot")
+            raise DecodingError(self.record_key(name, number), "its checkpoint is that of another snapshot")
         return replace(state, branch=name, number=number)
 
     def _live(self, log: Branch, number: int, entry: int, content: Any) -> None:
@@ -371,7 +270,7 @@ class Reader:
         log.states.append(before)
 
     def _note(self, branch: str, number: int, encoded: bytes) -> tuple[str, Any]:
-        message, metadata = unpack(record_key(branch, number), encoded)
+        message, metadata = unpack(self.record_key(branch, number), encoded)
         if not isinstance(message, str) or not (metadata is None or isinstance(metadata, dict)):
             raise TypeError("a note that is not message and metadata")
         return message, metadata
@@ -380,7 +279,7 @@ class Reader:
         if isinstance(changes, bytes):
             return self.object("transactions/" + id_text(changes), 7)
         if isinstance(changes, int):
-            return unpack(record_key(branch, number), attachments[changes])
+            return unpack(self.record_key(branch, number), attachments[changes])
         return changes
 
     def _chunk_change(self, change: Any, branch: str, number: int, first: int) -> ChunkChange:
@@ -424,8 +323,8 @@ class Reader:
             key, data = f"manifest in record {number} of {branch!r}", where
         else:
             at = (branch, number, first + where) if isinstance(where, int) else tuple(where)
-            carrier = record_key(at[0], at[1])
-            key = f"attachment {at[2]} of {record_key(at[0], at[1])}"
+            carrier = self.record_key(at[0], at[1])
+            key = f"attachment {at[2]} of {self.record_key(at[0], at[1])}"
             data = self.attached[identifier] = self.record(at[0], at[1])[3][at[2]]
         box, found, packs = self._manifest(key, data)
         vector = shift or [0] * len(low)
@@ -517,7 +416,7 @@ class Reader:
 
     def history(self, branch: str, level: int, index: int) -> tuple[list[HistoryRow], list[tuple[int, bytes]]]:
         """Return the rows of a history page, and the checkpoints that it names."""
-        key = f"history/{key_name(branch)}/{level}/{index:012d}"
+        key = self.page_key(branch, level, index)
         with reading(key):
             page = self.object(key, 8)
             if page[:3] != [branch, level, index]:
@@ -528,7 +427,7 @@ class Reader:
 
     def survivors(self, branch: str, identifier: bytes) -> tuple[int, list[HistoryRow], list[bytes]]:
         """Return up to where a list of survivors reaches, the snapshots, and a checkpoint of each."""
-        key = f"history/{key_name(branch)}/kept/{id_text(identifier)}"
+        key = self.survivors_key(branch, identifier)
         with reading(key):
             found, upto, rows, checkpoints, _links = self.object(key, 13)
             listed = self._rows(key, rows)
@@ -572,11 +471,6 @@ def _named(number: int, packs: bytes | None) -> list[tuple[int, bytes]]:
     if packs is not None and (len(packs) % 12 or len(packs) > 12 * LIMIT):
         raise ValueError("it names packs that are no ids, or too many")
     return [(number, packs[at : at + 12]) for at in range(0, len(packs or b""), 12) if packs is not None]
-
-
-def record_key(branch: str, number: int) -> str:
-    """Return the key of a record."""
-    return f"refs/branch/{key_name(branch)}/{number:012d}"
 
 
 def oldest_carried(number: int) -> int:

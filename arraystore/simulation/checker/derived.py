@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from arraystore.simulation.checker.content import differences
 from arraystore.simulation.checker.decoder import Branch, HistoryRow, Reader
-from arraystore.simulation.checker.decoding import id_text, key_name
+from arraystore.simulation.checker.decoding import id_text
 from arraystore.simulation.checker.logs import Logs, id_bytes
 from arraystore.simulation.checker.states import Nodes, Snapshot
 from arraystore.simulation.checker.violations import DecodingError, Violation
@@ -63,7 +63,7 @@ def _named(logs: Logs) -> Iterator[bytes]:
             if kind == "hints":
                 yield reader.object(key, 9)[1]
             elif kind == "history" and "/kept/" not in key:
-                name, level, index = rest.split("/")
+                _, name, level, index = rest.split("/")
                 yield from (identifier for _, identifier in reader.history(unquote(name), int(level), int(index))[1])
     for branch in logs.branches.values():
         yield from (era.origin[2] for era in branch.eras if era.origin is not None)
@@ -123,7 +123,7 @@ def _pages(
         if (end is not None and size * index != end) or size * (index + 1) > found.number:
             yield Violation(_RULE, f"its page {index} of level {level} does not follow record {end}", key)
         end = size * (index + 1)
-        if identifier not in named and f"history/{key_name(found.branch)}/{level}/{index:012d}" not in reader.objects:
+        if identifier not in named and reader.page_key(found.branch, level, index) not in reader.objects:
             continue
         rows, _ = reader.history(found.branch, level, index)
         ids = [row.id for row in rows]
@@ -132,7 +132,7 @@ def _pages(
 
 
 def _page(logs: Logs, key: str) -> Iterator[Violation]:
-    _, name, level, index = key.split("/")
+    _, _, name, level, index = key.split("/")
     branch = logs.branches.get(unquote(name))
     if branch is None:
         return
@@ -156,7 +156,7 @@ def _page(logs: Logs, key: str) -> Iterator[Violation]:
 
 def _survivors(logs: Logs, key: str) -> Iterator[Violation]:
     """Check what an expiry has left: snapshots of the log, each with its checkpoint, each the parent of the next."""
-    _, name, _, rest = key.split("/")
+    _, _, name, _, rest = key.split("/")
     branch = logs.branches.get(unquote(name))
     if branch is None:
         return

@@ -219,7 +219,7 @@ def _leading(logs: Logs) -> Iterator[str]:
     """Return the checkpoints to which hints, pages and logs lead."""
     for key in logs.reader.objects:
         if key.startswith("history/") and "/kept/" not in key:
-            _, name, level, index = key.split("/")
+            _, _, name, level, index = key.split("/")
             checkpoints = logs.reader.history(unquote(name), int(level), int(index))[1]
             yield from ("snapshots/" + id_text(identifier) for _, identifier in checkpoints)
     for name, log in logs.branches.items():

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
 
-from arraystore.simulation.checker.decoder import Branch, record_key
+from arraystore.simulation.checker.decoder import Branch
 from arraystore.simulation.checker.logs import Logs
 from arraystore.simulation.checker.moments import Moments
-from arraystore.simulation.checker.repository import RefLog, Table, repository_key
+from arraystore.simulation.checker.repository import RefLog, Table
 from arraystore.simulation.checker.retained import Held, Need, held_at
 
 __all__ = ["Lifetimes"]
@@ -47,7 +47,7 @@ class Lifetimes:
 
     def table(self, moment: float) -> Table:
         """Return what the repository log made up to a moment."""
-        count = sum(self._since(repository_key(entry.number)) <= moment for entry in self.refs.entries)
+        count = sum(self._since(self.logs.reader.repository_key(entry.number)) <= moment for entry in self.refs.entries)
         return self.refs.tables[count]
 
     def _upto(self, log: Branch, moment: float) -> int:
@@ -61,7 +61,7 @@ class Lifetimes:
         """Return when each record of a branch was written."""
         if branch not in self._times:
             count = len(self.logs.branches[branch].states)
-            self._times[branch] = [self._since(record_key(branch, number)) for number in range(count)]
+            self._times[branch] = [self._since(self.logs.reader.record_key(branch, number)) for number in range(count)]
         return self._times[branch]
 
     @cached_property
@@ -74,12 +74,12 @@ class Lifetimes:
 
     def since_entry(self, number: int) -> float:
         """Return when a record of the repository log was written."""
-        return self._since(repository_key(number))
+        return self._since(self.logs.reader.repository_key(number))
 
     @cached_property
     def changes(self) -> list[float]:
         """When something may have ceased to be shown: resets, deletions, expiries, amendments."""
-        found = {self._since(repository_key(e.number)) for e in self.refs.entries if e.ref is not None}
+        found = {self._since(self.logs.reader.repository_key(e.number)) for e in self.refs.entries if e.ref is not None}
         for name, log in self.logs.branches.items():
             times = self.times(name)
             found |= {times[n] for n in range(1, len(times)) if log.lives[n] != log.lives[n - 1]}

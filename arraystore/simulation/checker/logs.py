@@ -9,7 +9,7 @@ from math import inf
 from urllib.parse import unquote
 
 from arraystore.simulation.checker.applying import Touched
-from arraystore.simulation.checker.decoder import Branch, Commit, Reader, record_key
+from arraystore.simulation.checker.decoder import Branch, Commit, Reader
 from arraystore.simulation.checker.decoding import id_text
 from arraystore.simulation.checker.lives import Era
 from arraystore.simulation.checker.moments import Moments
@@ -70,7 +70,7 @@ class Logs:
 
     def names(self) -> list[str]:
         """Return the names of all branches that have records."""
-        prefix = "refs/branch/"
+        prefix = f"refs/{self.reader.repository}/branch/"
         keys = (key[len(prefix) :] for key in self.reader.objects if key.startswith(prefix))
         return sorted({unquote(key.partition("/")[0]) for key in keys})
 
@@ -96,7 +96,7 @@ class Logs:
 
     def started(self, branch: Branch, era: Era) -> float | None:
         """Return when an era began; None where no trace tells."""
-        return self.moments.since(record_key(branch.name, era.number))
+        return self.moments.since(branch.key(era.number))
 
     def begun(self, branch: Branch, place: int, first: bytes) -> float:
         """Return when the era of a place began; before everything where nobody knows."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from arraystore.simulation.checker.decoder import Branch, Reader, oldest_carried, record_key
-from arraystore.simulation.checker.decoding import id_text, key_name
+from arraystore.simulation.checker.decoder import Branch, Reader, oldest_carried
+from arraystore.simulation.checker.decoding import id_text
 from arraystore.simulation.checker.logs import Logs
 from arraystore.simulation.checker.retained import needs_of
 from arraystore.simulation.checker.violations import DecodingError, Violation
@@ -34,7 +34,7 @@ def _records(reader: Reader, name: str) -> Iterator[Violation]:
         yield Violation(_RULE, f"there are no records {missing[:5]} before {numbers[-1]}", f"branch {name!r}")
     bodies: dict[int, bytes] = {}
     for number in numbers:
-        key = record_key(name, number)
+        key = reader.record_key(name, number)
         try:
             _, _, own, _, previous = reader.record(name, number)
         except (DecodingError, ValueError) as error:
@@ -55,12 +55,12 @@ def _refusals(name: str, branch: Branch) -> Iterator[Violation]:
     for number, identifier in branch.refusals:
         if committed.get(identifier, number + 1) <= number:
             what = f"it refuses {id_text(identifier)}, which record {committed[identifier]} has committed"
-            yield Violation(_RULE, what, record_key(name, number))
+            yield Violation(_RULE, what, branch.key(number))
 
 
 def _intents(reader: Reader, name: str, branch: Branch) -> Iterator[Violation]:
     """Check intents that are left: what was proposed for a record was committed after it."""
-    prefix = f"refs/branch/{key_name(name)}/"
+    prefix = reader.log_prefix(name)
     committed = {commit.id: commit.number for commit in branch.commits}
     for key in [key for key in reader.objects if key.startswith(prefix) and "-" in key[len(prefix) :]]:
         try:
@@ -79,11 +79,11 @@ def _fences(branch: Branch) -> Iterator[Violation]:
         before = branch.lives[commit.number - 1]
         if before.read_only or before.deleted:
             what = "it commits, and the branch is " + ("deleted" if before.deleted else "closed")
-            yield Violation(_RULE, what, record_key(branch.name, commit.number))
+            yield Violation(_RULE, what, branch.key(commit.number))
     for number, identifier in [*branch.changes, *_brought(branch)]:
         if identifier < branch.lives[number - 1].fence:
             what = f"it brings in {id_text(identifier)}, which is below the watermark of a collection"
-            yield Violation(_RULE, what, record_key(branch.name, number))
+            yield Violation(_RULE, what, branch.key(number))
 
 
 def _brought(branch: Branch) -> Iterator[tuple[int, bytes]]:

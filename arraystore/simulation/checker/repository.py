@@ -9,10 +9,9 @@ from typing import Any
 from arraystore.simulation.checker.decoder import Reader, reading
 from arraystore.simulation.checker.violations import DecodingError
 
-__all__ = ["COLLECTED", "Entry", "RefLog", "Table", "read_repository", "repository_key"]
+__all__ = ["COLLECTED", "Entry", "RefLog", "Table", "read_repository"]
 
 TAG_CREATED, TAG_DELETED, BRANCH_CREATED, BRANCH_DELETED, SETTING, WATERMARK, COLLECTED, EXPIRED = range(8)
-_PREFIX = "refs/repository/"
 _EVERY = 64
 _MAIN = "main"
 
@@ -126,21 +125,17 @@ class RefLog:
         return self.tables[-1]
 
 
-def repository_key(number: int) -> str:
-    """Return the key of a record."""
-    return f"{_PREFIX}{number:012d}"
-
-
 def read_repository(reader: Reader) -> RefLog:
     """Read all records, and replay them."""
     found = RefLog()
-    numbers = sorted(int(key[len(_PREFIX) :]) for key in reader.objects if key.startswith(_PREFIX))
+    prefix = f"refs/{reader.repository}/repository/"
+    numbers = sorted(int(key[len(prefix) :]) for key in reader.objects if key.startswith(prefix))
     if numbers != list(range(1, len(numbers) + 1)):
-        found.broken.append((_PREFIX, f"its records are {numbers}"))
+        found.broken.append((prefix, f"its records are {numbers}"))
         return found
     known: dict[int, Any] = {}
     for number in numbers:
-        key = repository_key(number)
+        key = reader.repository_key(number)
         try:
             with reading(key):
                 told, wires, table = reader.object(key, 12)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from arraystore.simulation.checker.decoder import Branch, record_key
-from arraystore.simulation.checker.decoding import Coords, id_text, key_name
+from arraystore.simulation.checker.decoder import Branch
+from arraystore.simulation.checker.decoding import Coords, id_text
 from arraystore.simulation.checker.lives import Era
 from arraystore.simulation.checker.logs import Logs
 from arraystore.simulation.checker.repository import Table
@@ -64,7 +64,7 @@ def held_at(logs: Logs, newest: Mapping[str, int], table: Table) -> Held:
             held.need("snapshots/" + id_text(origin.origin[2]), what)
         _history(logs, newest, held, root, what)
     for name, last in newest.items():
-        held.need(record_key(name, last), f"the number of the newest record of {name!r}")
+        held.need(logs.reader.record_key(name, last), f"the number of the newest record of {name!r}")
     return held
 
 
@@ -143,7 +143,7 @@ def _survivors(logs: Logs, held: Held, name: str, survivors: bytes | None, span:
     """Add what has not expired of what is older than an expiry."""
     if survivors is None:
         return
-    held.need(f"history/{key_name(name)}/kept/{id_text(survivors)}", what)
+    held.need(logs.reader.survivors_key(name, survivors), what)
     _, rows, checkpoints = logs.reader.survivors(name, survivors)
     for row, identifier in zip(rows, checkpoints, strict=True):
         if span[0] <= row.number <= span[1]:
@@ -154,7 +154,7 @@ def _survivors(logs: Logs, held: Held, name: str, survivors: bytes | None, span:
 def _records(log: Branch, held: Held, first: int, last: int, what: str) -> None:
     """Add the records of a stretch, and the change logs that they keep elsewhere."""
     for number in range(first, last + 1):
-        held.need(record_key(log.name, number), what)
+        held.need(log.key(number), what)
     for number, identifier in log.changes:
         if first <= number <= last:
             held.need("transactions/" + id_text(identifier), what)

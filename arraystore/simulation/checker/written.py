@@ -56,7 +56,7 @@ def rewritten_objects(events: Iterable[Happening], collectors: Collection[str] =
         if event.operation == "delete":
             gone = [key for key in event.key.split(" ") if not _is_intent(key)] if effect == _DELETED else []
             if event.process in collectors:
-                foreign = [key for key in gone if key == "repo" or key.startswith("refs/repository/")]
+                foreign = [key for key in gone if key == "repo" or _is_of_repository_log(key)]
             else:  # nobody may have named its own yet
                 foreign = [key for key in gone if writers.get(key) != event.process]
             yield from (Violation(_RULE, f"{event.process} deleted it", key) for key in foreign)
@@ -69,4 +69,8 @@ def rewritten_objects(events: Iterable[Happening], collectors: Collection[str] =
 
 
 def _is_intent(key: str) -> bool:
-    return key.startswith("refs/branch/") and "-" in key.rpartition("/")[2]
+    return key.startswith("refs/") and "-" in key.rpartition("/")[2]
+
+
+def _is_of_repository_log(key: str) -> bool:
+    return key.startswith("refs/") and key.split("/")[2:3] == ["repository"]

@@ -76,9 +76,10 @@ async def _steps(repo: Repository, branch: str, after: str | None, until: str) -
     start = None if after is None else id_from_text(after)
     session = await _found(repo, until)
     tip = session.base_tip
-    log = BranchLog(repo.storage, tip.state.branch, repo.context.environment)
+    context = repo.context
+    log = BranchLog(repo.storage, context.repository, tip.state.branch, context.environment)
     found: list[Step] = []
-    async for rows in ancestry(log, tip, repo.context.newest_state):
+    async for rows in ancestry(log, tip, context.newest_state):
         for row in rows:
             if row.id == start:
                 return found[::-1]

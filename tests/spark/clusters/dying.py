@@ -27,7 +27,7 @@ class DiesAtCommit(WrapperStorage):
         self.moment = moment
 
     async def put_if_absent(self, key: str, data: BytesLike) -> bool:
-        record = key.startswith("refs/branch/")
+        record = "/branch/" in key
         if record and self.moment == "before":
             os.kill(os.getpid(), signal.SIGKILL)
         written = await super().put_if_absent(key, data)
