@@ -1,4 +1,4 @@
-"""How a repository lays out and caches what it stores."""
+"""How a repository lays out, caches and checks what it stores."""
 
 from __future__ import annotations
 
@@ -36,6 +36,9 @@ class RepositoryConfig:
     branches_in_memory
         Most branches that a process keeps newest snapshot and log of; those used least recently are dropped first, and
         opened anew when they are used again.
+    verify_chunks
+        Whether chunks that are read are checked against their checksums, unless a session is told otherwise.  What is
+        written gets checksums in any case.
     """
 
     inline_chunk_threshold_bytes: int = 512
@@ -46,11 +49,14 @@ class RepositoryConfig:
     chunk_cache_bytes: int = 64 * MiB
     log_cache_bytes: int = 16 * MiB
     branches_in_memory: int = 128
+    verify_chunks: bool = True
 
     def __post_init__(self) -> None:
+        if type(self.verify_chunks) is not bool:
+            raise InvalidInputError(f"configuration verify_chunks={self.verify_chunks!r} is neither true nor false")
         for field in fields(self):
             value = getattr(self, field.name)
-            if type(value) is not int or value < 0:
+            if field.name != "verify_chunks" and (type(value) is not int or value < 0):
                 raise InvalidInputError(f"configuration {field.name}={value!r} must be an integer of at least 0")
         if self.pack_target_bytes < self.own_object_threshold_bytes:
             raise InvalidInputError(

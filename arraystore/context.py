@@ -110,7 +110,10 @@ class Context:
         self.reader = self._new_reader()
 
     def _new_reader(self) -> ChunkReader:
-        return ChunkReader(self.storage, self.manifests, self.containers.find, room=self.config.chunk_cache_bytes)
+        config = self.config
+        return ChunkReader(
+            self.storage, self.manifests, self.containers.find, config.verify_chunks, config.chunk_cache_bytes
+        )
 
     # -- branches -------------------------------------------------------------------------------------------
 

@@ -49,12 +49,13 @@ class ForkSession(Session):
         below: Provisional | bytes | None,
         isolation: Isolation,
         taken: Taken | None = None,
+        verify_chunks: bool | None = None,
     ) -> None:
         if below is None:
             state = tip.state
         else:
             state = with_provisional(tip.state, below) if isinstance(below, bytes) else below.state
-        super().__init__(context, Tip(state, {}), tip.state.branch, isolation)
+        super().__init__(context, Tip(state, {}), tip.state.branch, isolation, verify_chunks)
         self._origin = tip
         self._session = session
         self._epoch = epoch
@@ -62,7 +63,8 @@ class ForkSession(Session):
         self._below = below
         self._taken = Taken() if taken is None else taken
         self._taken.fork = weakref.ref(self)
-        self._reader = below.reader(context.reader) if isinstance(below, Provisional) else context.reader
+        if isinstance(below, Provisional):
+            self._reader = below.reader(self._reader)
         self._begin(ReadSet() if self._isolation else None)
 
     def _begin(self, reads: ReadSet | None) -> None:
@@ -167,7 +169,7 @@ class ForkSession(Session):
 
     def _parts(self, below: bytes | None) -> tuple[Any, ...]:
         self._taken.sent = True
-        pin = Pin.of(self.context, self._origin.state)
+        pin = Pin.of(self.context, self._origin.state, self.verify_chunks)
         return pin, self._session, self._epoch, below, self.isolation, self._noted()
 
 
@@ -192,7 +194,7 @@ async def rebuild_fork_async(
 def _rebuilt(
     pin: Pin, tip: Tip, session: bytes, epoch: int, below: bytes | None, isolation: Isolation, noted: bytes
 ) -> ForkSession:
-    fork = ForkSession(pin.context, tip, session, epoch, below, isolation)
+    fork = ForkSession(pin.context, tip, session, epoch, below, isolation, verify_chunks=pin.verify_chunks)
     if noted and fork.hierarchy.reads is not None:
         fork.hierarchy.reads.update(ReadSet.decode("reads of a pickled fork", noted))
     return fork
@@ -210,7 +212,8 @@ async def fork_of(session: Session) -> ForkSession:
     below = await _below(session, changes)
     taken = handed.taken[epoch] = Taken()
     isolation: Isolation = "serializable" if session._isolation else "snapshot"
-    return ForkSession(session.context, session._tip, session._id, epoch, below, isolation, taken)
+    verify = session.verify_chunks
+    return ForkSession(session.context, session._tip, session._id, epoch, below, isolation, taken, verify)
 
 
 async def _below(session: Session, changes: ChangeSet) -> Provisional | None:

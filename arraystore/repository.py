@@ -197,6 +197,7 @@ class Repository(
         tag: str | None = None,
         snapshot_id: str | None = None,
         as_of: datetime | None = None,
+        verify_chunks: bool | None = None,
     ) -> Session:
         """Open a session that reads one snapshot.
 
@@ -211,6 +212,8 @@ class Repository(
         as_of
             With a branch: its newest snapshot that was written at this time, which needs a time zone, or before.  It
             costs a request for some 64 newer snapshots, or for 4096 where they are old.
+        verify_chunks
+            Whether chunks that are read are checked against their checksums; by default what the configuration says.
 
         Raises
         ------
@@ -219,7 +222,11 @@ class Repository(
         RefNotFoundError, SnapshotNotFoundError
             If it does not exist.
         """
-        return run(self.readonly_session_async(branch, tag=tag, snapshot_id=snapshot_id, as_of=as_of))
+        return run(
+            self.readonly_session_async(
+                branch, tag=tag, snapshot_id=snapshot_id, as_of=as_of, verify_chunks=verify_chunks
+            )
+        )
 
     async def readonly_session_async(
         self,
@@ -228,11 +235,19 @@ class Repository(
         tag: str | None = None,
         snapshot_id: str | None = None,
         as_of: datetime | None = None,
+        verify_chunks: bool | None = None,
     ) -> Session:
         """Asynchronous twin of `readonly_session`."""
-        return Session(self._context, await self._tip_of_reader(branch, tag, snapshot_id, as_of), None)
+        tip = await self._tip_of_reader(branch, tag, snapshot_id, as_of)
+        return Session(self._context, tip, None, verify_chunks=verify_chunks)
 
-    def writable_session(self, branch: str, *, isolation: Literal["snapshot", "serializable"] = "snapshot") -> Session:
+    def writable_session(
+        self,
+        branch: str,
+        *,
+        isolation: Literal["snapshot", "serializable"] = "snapshot",
+        verify_chunks: bool | None = None,
+    ) -> Session:
         """Open a session that can change a branch.
 
         Parameters
@@ -242,20 +257,27 @@ class Repository(
         isolation
             ``"snapshot"``: a commit collides with changes of what it changes itself.  ``"serializable"``: also with
             changes of what the session has read.
+        verify_chunks
+            Whether chunks that are read are checked against their checksums; by default what the configuration says.
+            What is written gets checksums in any case.
 
         Raises
         ------
         RefNotFoundError
             If there is no such branch.
         """
-        return run(self.writable_session_async(branch, isolation=isolation))
+        return run(self.writable_session_async(branch, isolation=isolation, verify_chunks=verify_chunks))
 
     async def writable_session_async(
-        self, branch: str, *, isolation: Literal["snapshot", "serializable"] = "snapshot"
+        self,
+        branch: str,
+        *,
+        isolation: Literal["snapshot", "serializable"] = "snapshot",
+        verify_chunks: bool | None = None,
     ) -> Session:
         """Asynchronous twin of `writable_session`."""
         isolation_number(isolation)
-        session = Session(self._context, await self._context.tip(branch), branch, isolation)
+        session = Session(self._context, await self._context.tip(branch), branch, isolation, verify_chunks)
         session.default_metadata = dict(self._default_metadata)
         return session
 

@@ -79,6 +79,8 @@ class Session(Forking, Readdressing):
         Branch to commit to; None for a session that only reads.
     isolation
         ``"serializable"`` notes what is read, and a rebase over a change of that is a conflict.
+    verify_chunks
+        Whether chunks that are read are checked; None for what the configuration says.
     """
 
     def __init__(
@@ -87,8 +89,11 @@ class Session(Forking, Readdressing):
         tip: Tip,
         branch: str | None,
         isolation: Literal["snapshot", "serializable"] = "snapshot",
+        verify_chunks: bool | None = None,
     ) -> None:
         super().__init__(context, tip)
+        self.verify_chunks = verify_chunks
+        self._reader = context.reader.checking(verify_chunks)
         self._branch = branch
         self._id = context.environment.new_id()
         self._pid = os.getpid()
@@ -108,7 +113,7 @@ class Session(Forking, Readdressing):
         if branch is not None:
             self._changes = ChangeSet(tip.state, pack_writer(context))
             keep_live(self._id, self)
-        self.hierarchy = Hierarchy(tip.state, context.reader, self._changes)
+        self.hierarchy = Hierarchy(tip.state, self._reader, self._changes)
         if self._isolation:
             self.hierarchy.reads = ReadSet()
 
@@ -210,7 +215,7 @@ class Session(Forking, Readdressing):
         self._prepared = None
         self.uniques = []
         noted = self.hierarchy.reads  # what was read stays read: what comes next may be decided by it
-        self.hierarchy = Hierarchy(self._tip.state, self.context.reader, self._changes)
+        self.hierarchy = Hierarchy(self._tip.state, self._reader, self._changes)
         self.hierarchy.reads = noted
 
     def commit(
@@ -455,7 +460,7 @@ class Session(Forking, Readdressing):
         self._prepared = None
         self._uncertain = False
         self.uniques = []
-        self.hierarchy = Hierarchy(tip.state, self.context.reader, None)
+        self.hierarchy = Hierarchy(tip.state, self._reader, None)
         return self.snapshot_id
 
     # -- rebasing -------------------------------------------------------------------------------------------
@@ -507,7 +512,7 @@ class Session(Forking, Readdressing):
             self._changes = moved
             self._tip = tip
             noted = self.hierarchy.reads
-            self.hierarchy = Hierarchy(tip.state, self.context.reader, moved)
+            self.hierarchy = Hierarchy(tip.state, self._reader, moved)
             self.hierarchy.reads = noted
 
     # -- moving, appending ----------------------------------------------------------------------------------

@@ -48,6 +48,8 @@ class Pin:
         A checkpoint at or before that record, None where none is known.
     snapshot
         Its id.
+    verify_chunks
+        Whether a session of it checks the chunks that it reads; None for what the configuration says.
     """
 
     context: Context
@@ -55,12 +57,13 @@ class Pin:
     sequence: int
     hint: tuple[int, bytes] | None
     snapshot: bytes
+    verify_chunks: bool | None = None
 
     @classmethod
-    def of(cls, context: Context, state: State) -> Pin:
+    def of(cls, context: Context, state: State, verify_chunks: bool | None = None) -> Pin:
         """Return the place of a state."""
         hint = None if state.checkpoint is None else (state.checkpoint.sequence, state.checkpoint.id)
-        return cls(context, state.branch, state.sequence, hint, state.snapshot)
+        return cls(context, state.branch, state.sequence, hint, state.snapshot, verify_chunks)
 
     def load(self) -> Tip:
         """Load the snapshot, once a process.
@@ -97,7 +100,7 @@ class Pin:
 
 def reduce_session(session: Session) -> tuple[Any, ...]:
     """Return what a session is pickled as; uncommitted chunks are made durable first."""
-    pin = Pin.of(session.context, session._tip.state)
+    pin = Pin.of(session.context, session._tip.state, session.verify_chunks)
     if session.uncommitted is not None:
         return rebuild_writer, (pin, *session.uncommitted)
     if session._changes is None:
@@ -107,7 +110,7 @@ def reduce_session(session: Session) -> tuple[Any, ...]:
 
 async def _sent(session: Session) -> bytes:
     assert session._changes is not None
-    found = await provisional(session._changes, session.context.reader)
+    found = await provisional(session._changes, session._reader)
     if found.unsent and not session.is_of_this_process:
         raise SessionStateError(
             "chunks of this session wait for upload in the process that wrote them, which this one is a forked child "
@@ -120,7 +123,7 @@ def rebuild_reader(pin: Pin) -> Session:
     """Return a session that only reads."""
     from arraystore.session import Session
 
-    return Session(pin.context, pin.load(), None)
+    return Session(pin.context, pin.load(), None, verify_chunks=pin.verify_chunks)
 
 
 def rebuild_writer(pin: Pin, identifier: bytes, log: bytes) -> Session:
@@ -130,6 +133,7 @@ def rebuild_writer(pin: Pin, identifier: bytes, log: bytes) -> Session:
     live = _live.get(identifier)
     if live is not None and live.is_of_this_process:  # a forked child's is as old as the child
         return live
-    copy = Session(pin.context, Tip(with_provisional(pin.load().state, log), {}), None)
+    tip = Tip(with_provisional(pin.load().state, log), {})
+    copy = Session(pin.context, tip, None, verify_chunks=pin.verify_chunks)
     copy.uncommitted = identifier, log
     return copy
