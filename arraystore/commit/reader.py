@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -182,21 +183,38 @@ class ChunkReader:
         if not (self.verify and read_whole(length, start, stop)):
             return self._range_sync(manifest, source, offset + start, offset + stop)
         framed = self._range_sync(manifest, source, offset, offset + length + CHECKSUM_BYTES)
-        return self._checked(manifest, source, offset, framed)[start:stop]
+        try:
+            return checked(manifest.pack_keys[source], manifest.pack_seeds[source], offset, framed)[start:stop]
+        except ChunkDamagedError:  # perhaps on its way only
+            self.blocks.forget(manifest.pack_keys[source])
+            framed = self._range_sync(manifest, source, offset, offset + length + CHECKSUM_BYTES)
+            return self._again(manifest, source, offset, framed)[start:stop]
 
     async def _native(
         self, manifest: Manifest, source: int, offset: int, length: int, start: int, stop: int
     ) -> BytesLike:
+        if self.storage.cheap_probes:
+            if stop - start <= _READ_INLINE:
+                return self._native_sync(manifest, source, offset, length, start, stop)
+            return await asyncio.to_thread(self._native_sync, manifest, source, offset, length, start, stop)
+        key, extent = manifest.pack_keys[source], int(manifest.extents[source])
         if not (self.verify and read_whole(length, start, stop)):
-            return await self._range(manifest, source, offset + start, offset + stop)
-        framed = await self._range(manifest, source, offset, offset + length + CHECKSUM_BYTES)
-        return self._checked(manifest, source, offset, framed)[start:stop]
-
-    def _checked(self, manifest: Manifest, source: int, offset: int, framed: BytesLike) -> memoryview:
+            return await self.blocks.read(key, offset + start, offset + stop, extent)
+        framed = await self.blocks.read(key, offset, offset + length + CHECKSUM_BYTES, extent)
         try:
-            return checked(manifest.pack_keys[source], manifest.pack_seeds[source], offset, framed)
+            return checked(key, manifest.pack_seeds[source], offset, framed)[start:stop]
         except ChunkDamagedError:
-            self.blocks.forget(manifest.pack_keys[source])  # the object may be restored before it is read again
+            self.blocks.forget(key)
+            framed = await self.blocks.read(key, offset, offset + length + CHECKSUM_BYTES, extent)
+            return self._again(manifest, source, offset, framed)[start:stop]
+
+    def _again(self, manifest: Manifest, source: int, offset: int, framed: BytesLike) -> memoryview:
+        """Check what was read a second time; what is damaged in the storage is not kept, for it may be restored."""
+        key = manifest.pack_keys[source]
+        try:
+            return checked(key, manifest.pack_seeds[source], offset, framed)
+        except ChunkDamagedError:
+            self.blocks.forget(key)
             raise
 
     def _range_sync(self, manifest: Manifest, source: int, start: int, stop: int) -> BytesLike:
@@ -204,14 +222,6 @@ class ChunkReader:
         if self.storage.cheap_probes:
             return self.storage.get_range_sync(key, start, stop)
         return self.blocks.read_sync(key, start, stop, int(manifest.extents[source]))
-
-    async def _range(self, manifest: Manifest, source: int, start: int, stop: int) -> BytesLike:
-        key = manifest.pack_keys[source]
-        if not self.storage.cheap_probes:
-            return await self.blocks.read(key, start, stop, int(manifest.extents[source]))
-        if stop - start <= _READ_INLINE:
-            return self.storage.get_range_sync(key, start, stop)
-        return (await self.storage.get_ranges(key, [(start, stop)]))[0]
 
     def virtual_source(self, table: Locations, location: int) -> VirtualSource:
         """Return the object that a virtual chunk refers to; raises `VirtualReferenceError` where it may not be read."""

@@ -1,4 +1,4 @@
-"""Wrong ways to put layers of chunks on top of each other, and to bring them together."""
+"""Wrong ways to put layers of chunks on top of each other, to bring them together, and to prove what is in them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,19 @@ from arraystore.commit import prepare
 from arraystore.commit.changes import ChangeSet
 from arraystore.commit.reader import ChunkReader
 from arraystore.commit.state import replaced_layers
+from arraystore.format import pack
 from arraystore.format.changes import ChangePayload
 from arraystore.format.layer import Layer
+from arraystore.format.pack import is_sound
 from arraystore.format.record import Replacement
 from arraystore.format.references import DELETED, References, overlay
 from arraystore.format.transaction import Append
 from arraystore.haul import gathered
 from arraystore.maintenance import fold
 from arraystore.simulation.actors.workload import Workload
-from arraystore.simulation.mutations.patching import Mutation, everywhere, folded_often
+from arraystore.simulation.bucket import Bucket
+from arraystore.simulation.mutations.patching import Change, Mutation, everywhere, folded_often
+from arraystore.storage.protocol import ByteRange, BytesLike
 
 __all__ = ["MUTATIONS"]
 
@@ -72,6 +76,31 @@ async def _shrunk_only(changes: ChangeSet, reader: ChunkReader, node: Any) -> Re
 async def _never_erased(changes: ChangeSet, reader: ChunkReader, node: Any) -> References:
     found = await _final_references(changes, reader, node)
     return found.take(found.source != DELETED)
+
+
+_get_ranges = Bucket.get_ranges
+
+
+def _damaged_on_the_way(bucket: Bucket, key: str, ranges: Sequence[ByteRange]) -> list[bytes]:
+    """Answer the first question about each pack with a bit that is flipped."""
+    found = _get_ranges(bucket, key, ranges)
+    asked: set[str] = vars(bucket).setdefault("_asked", set())
+    if key in asked or not key.startswith("chunks/"):
+        return found
+    asked.add(key)
+    return [bytes([data[0] ^ 1]) + data[1:] for data in found]
+
+
+def _lines_that_damage() -> list[Change]:
+    return [(Bucket, "get_ranges", _damaged_on_the_way)]
+
+
+def _believed(seed: int, offset: int, framed: BytesLike) -> bool:
+    return True
+
+
+def _placed_nowhere(seed: int, offset: int) -> int:
+    return 0
 
 
 MUTATIONS = (
@@ -128,6 +157,19 @@ MUTATIONS = (
         "deletions are not written",
         "a deleted chunk is deleted for its session only",
         lambda: everywhere(_final_references, _never_erased),
+        ("calm", "mixed"),
+    ),
+    Mutation(
+        "checksums are not checked",
+        "chunks are returned although a bit of theirs was flipped on the way",
+        lambda: everywhere(is_sound, _believed),
+        ("calm", "mixed"),
+        settings=_lines_that_damage,
+    ),
+    Mutation(
+        "checksums know no place",
+        "a chunk in another pack, or at another place of its own, has the right checksum",
+        lambda: [(pack, "_placed", _placed_nowhere)],
         ("calm", "mixed"),
     ),
 )
