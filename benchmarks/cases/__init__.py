@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.cases import (
+    checksums,
     chunks,
     contention,
     forks,
@@ -33,6 +34,7 @@ CASES: dict[str, Callable[[Setup], CaseResult]] = {
     "objects": objects.run,
     "references": references.run_bulk,
     "chunks": chunks.run,
+    "checksums": checksums.run,
     "contention": contention.run,
     "processes": contention.run_local,
     "rebasing": rebasing.run,
