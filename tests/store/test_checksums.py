@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+import xarray as xr
 import zarr
+from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteRequest
 from zarr.core.buffer.core import default_buffer_prototype
 
 from arraystore import Repository, RepositoryConfig, in_memory_storage, local_filesystem_storage
-from arraystore.errors import ChunkDamagedError, StorageError
+from arraystore.copying import copy_branch, export_zarr
+from arraystore.errors import ChunkDamagedError, InvalidInputError, StorageError
 from arraystore.runtime import run
-from arraystore.storage import Storage
+from arraystore.storage import CountingStorage, Storage
+from arraystore.xarray import to_arraystore
 from tests.commit.support import DistantStorage, keys
 
 KiB = 1024
@@ -201,3 +207,163 @@ def test_a_session_checks_what_it_reads_back_of_its_own_uploaded_packs() -> None
         session.store.get_sync("a/c/0")
     with pytest.raises(ChunkDamagedError):
         asyncio.run(session.store.get("a/c/1"))
+
+
+def damaged(where: str, path: Path) -> Storage:
+    """Return a repository of which every chunk has a flipped bit."""
+    storage = place(where, path)
+    filled(storage, compressed=False)
+    for key in keys(storage, "chunks/"):
+        data = bytearray(storage.get_sync(key))
+        data[:: 1 * KiB] = bytes(b ^ 1 for b in data[:: 1 * KiB])
+        storage.put_sync(key, bytes(data))
+    return storage
+
+
+@pytest.mark.parametrize("where", PLACES)
+@pytest.mark.parametrize("read", [read_sync, read_async])
+@pytest.mark.parametrize("name", ARRAYS)
+def test_checks_can_be_turned_off_by_the_configuration_and_on_again_by_a_session(
+    where: str, read: Callable[[Repository, str, int], bytes], name: str, tmp_path: Path
+) -> None:
+    storage = damaged(where, tmp_path)
+    unchecked = Repository.open(storage, CONFIG.merge(verify_chunks=False))
+    assert len(read(unchecked, name, 0)) == ARRAYS[name][1]
+    strict = unchecked.readonly_session("main", verify_chunks=True)
+    with pytest.raises(ChunkDamagedError):
+        strict.store.get_sync(f"{name}/c/0")
+    with pytest.raises(ChunkDamagedError):
+        read(Repository.open(storage), name, 0)
+
+
+@pytest.mark.parametrize("branch", [None, "main"])
+def test_a_session_that_does_not_check_stays_so_in_other_processes_and_in_forks(branch: str | None) -> None:
+    repository = Repository.open(damaged("memory", Path()))
+    if branch is None:
+        sessions = [repository.readonly_session("main", verify_chunks=False)]
+    else:
+        sessions = [repository.writable_session(branch, verify_chunks=False)]
+        sessions += [sessions[0].fork(), pickle.loads(pickle.dumps(sessions[0].fork()))]
+    sessions.append(pickle.loads(pickle.dumps(sessions[0])))
+    for session in sessions:
+        assert session.store.get_sync("small/c/0") is not None
+    with pytest.raises(ChunkDamagedError):
+        repository.readonly_session("main").store.get_sync("small/c/0")
+
+
+def test_the_configuration_is_kept_and_refuses_what_is_neither_true_nor_false() -> None:
+    storage = in_memory_storage()
+    repository = Repository.create(storage, CONFIG)
+    assert repository.config.verify_chunks
+    repository.save_config(CONFIG.merge(verify_chunks=False))
+    assert not Repository.open(storage).config.verify_chunks
+    with pytest.raises(InvalidInputError, match="verify_chunks=1 is neither true nor false"):
+        RepositoryConfig(verify_chunks=1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("where", PLACES)
+def test_a_part_of_a_small_chunk_and_most_of_a_large_one_is_checked(where: str, tmp_path: Path) -> None:
+    store = Repository.open(damaged(where, tmp_path)).readonly_session("main").store
+    size = ARRAYS["large"][1]
+    for key, wanted in (
+        ("small/c/3", RangeByteRequest(100, 101)),
+        ("small/c/3", SuffixByteRequest(8)),
+        ("large/c/1", OffsetByteRequest(size // 2)),
+        ("large/c/1", RangeByteRequest(1, size // 2 + 1)),
+    ):
+        with pytest.raises(ChunkDamagedError):
+            store.get_sync(key, byte_range=wanted)
+        with pytest.raises(ChunkDamagedError):
+            run(store.get(key, default_buffer_prototype(), wanted))
+
+
+def test_a_small_part_of_a_large_chunk_is_read_alone() -> None:
+    storage = CountingStorage(in_memory_storage())
+    held = filled(storage, compressed=False)
+    store = Repository.open(storage).readonly_session("main").store
+    store.get_sync("large/c/0", byte_range=RangeByteRequest(0, 1))
+    before = storage.counts.bytes_read
+    found = store.get_sync("large/c/1", byte_range=RangeByteRequest(1000, 3000))
+    assert found is not None
+    assert storage.counts.bytes_read - before == 2000
+    assert found.to_bytes() == held["large"][128 * KiB + 1000 : 128 * KiB + 3000].tobytes()
+
+
+def test_a_checked_read_takes_no_request_more() -> None:
+    def requests(verify: bool) -> int:
+        storage = CountingStorage(DistantStorage(in_memory_storage()))
+        filled(storage, compressed=True)
+        storage.cheap_probes = False
+        store = Repository.open(storage).readonly_session("main", verify_chunks=verify).store
+        storage.reset()
+        for name, (count, _) in ARRAYS.items():
+            for number in range(count):
+                store.get_sync(f"{name}/c/{number}")
+        return sum(key.startswith("chunks/") for _, key in storage.log)
+
+    assert requests(True) == requests(False)
+
+
+def test_datasets_of_xarray_raise_it_too(tmp_path: Path) -> None:
+    storage = local_filesystem_storage(tmp_path)
+    repository = Repository.create(storage, CONFIG)
+    session = repository.writable_session("main")
+    to_arraystore(xr.Dataset({"t": (("x",), np.arange(4096.0))}), session, encoding={"t": {"compressors": None}})
+    session.commit("dataset")
+    for key in keys(storage, "chunks/"):
+        data = bytearray(storage.get_sync(key))
+        data[100] ^= 1
+        storage.put_sync(key, bytes(data))
+    store = Repository.open(storage).readonly_session("main").store
+    dataset = xr.open_zarr(store, consolidated=False, chunks=None)
+    with pytest.raises(ChunkDamagedError, match="of '/t'"):
+        dataset["t"].load()
+
+
+def test_compaction_copies_no_damaged_chunk() -> None:
+    storage = in_memory_storage()
+    repository = Repository.create(storage, CONFIG)
+    with repository.transaction("main", message="array") as store:
+        zarr.create_array(store, name="a", shape=(8, 512), chunks=(1, 512), dtype="u1", compressors=None)
+    for number in range(8):
+        with repository.transaction("main", message="row") as store:
+            zarr.open_array(store, path="a", mode="r+")[number] = number + 1
+    key = keys(storage, "chunks/")[3]
+    data = bytes(storage.get_sync(key))
+    storage.put_sync(key, data[:50] + b"\7" + data[51:])
+    before = set(keys(storage, "chunks/"))
+    with pytest.raises(ChunkDamagedError, match=key):
+        repository.compact(min_live=1.0)
+    storage.put_sync(key, data)
+    assert repository.compact(min_live=1.0).packs_rewritten == 8
+    assert set(keys(storage, "chunks/")) - before
+    found = zarr.open_array(Repository.open(storage).readonly_session("main").store, path="a")[:]
+    assert (found == np.arange(1, 9)[:, None]).all()
+    assert repository.verify("chunks").ok
+
+
+def test_copies_and_exports_refuse_damaged_chunks(tmp_path: Path) -> None:
+    storage = damaged("memory", tmp_path)
+    source = Repository.open(storage)
+    target = Repository.create(in_memory_storage())
+    with pytest.raises(ChunkDamagedError):
+        copy_branch(source, target, branch="main", to_branch="copy")
+    with pytest.raises(ChunkDamagedError):
+        export_zarr(source, tmp_path / "out.zarr", branch="main")
+
+
+def test_verify_names_each_damaged_chunk_of_a_pack_and_needs_no_codec() -> None:
+    storage = damaged("memory", Path())
+    with mock.patch("arraystore.maintenance.verification.chunks.open_decoder", side_effect=AssertionError):
+        report = Repository.open(storage).verify("chunks")
+    assert not report.ok
+    said = [finding.problem for finding in report.findings]
+    assert sum("of '/small'" in text for text in said) == 8
+    assert sum("of '/large'" in text for text in said) == 2
+
+
+def test_the_error_travels_between_processes() -> None:
+    error = ChunkDamagedError("chunks/X", 8, 100).of_chunk("a/b", (1, 2))
+    again = pickle.loads(pickle.dumps(error))
+    assert str(again) == str(error)
+    assert (again.path, again.chunk, again.offset, again.length) == ("a/b", (1, 2), 8, 100)
