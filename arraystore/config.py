@@ -72,7 +72,7 @@ class RepositoryConfig:
         """Return the default configuration."""
         return cls()
 
-    def merge(self, **changes: int) -> RepositoryConfig:
+    def merge(self, **changes: Any) -> RepositoryConfig:
         """Return a configuration with some values changed."""
         return replace(self, **changes)
 
