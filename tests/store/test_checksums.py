@@ -292,7 +292,7 @@ def test_a_small_part_of_a_large_chunk_is_read_alone() -> None:
 def test_a_checked_read_takes_no_request_more() -> None:
     def requests(verify: bool) -> int:
         storage = CountingStorage(DistantStorage(in_memory_storage()))
-        filled(storage, compressed=True)
+        filled(storage, compressed=False)
         storage.cheap_probes = False
         store = Repository.open(storage).readonly_session("main", verify_chunks=verify).store
         storage.reset()
