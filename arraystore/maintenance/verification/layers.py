@@ -162,7 +162,7 @@ class LayerChecker:
                 return
             self._counts["manifests"] += 1
             self._counts["references"] += manifest.count
-            report_bad_locations(self._collector, _name(layer), manifest.locations, item.use)
+            report_bad_locations(self._collector, self._name(layer), manifest.locations, item.use)
             fresh, sound = await self._packs(item, manifest)
             if self._consumer is not None:
                 await self._consumer(Loaded(item, manifest, fresh, sound))
