@@ -92,6 +92,7 @@ class GroupCommitter:
         self._leading = False
         self._flight: _Flight | None = None
         self._refusals = 0
+        self._followed: Tip | None = None  # the record at which the last round ended
 
     # -- what callers do --------------------------------------------------------------------------------------
 
@@ -132,7 +133,6 @@ class GroupCommitter:
     # -- what the leader does -----------------------------------------------------------------------------------
 
     async def _lead(self) -> None:
-        tip: Tip | None = None
         while True:
             with self._lock:
                 requests = [request for request in self._waiting if not (request.done or request.abandoned)]
@@ -141,8 +141,7 @@ class GroupCommitter:
                     self._leading = False
                     return
             try:
-                tip = await self._start_from(tip, requests)
-                tip = await self._round(requests, tip)
+                self._followed = await self._round(requests, await self._start_from(requests))
             except BaseException as error:
                 with self._lock:
                     for request in requests:
@@ -155,12 +154,12 @@ class GroupCommitter:
                     raise
                 if not again:
                     return
-                tip = None
 
-    async def _start_from(self, tip: Tip | None, requests: Sequence[Request]) -> Tip:
+    async def _start_from(self, requests: Sequence[Request]) -> Tip:
         """Return the newest record that was read of the log; no base of a session takes its place."""
-        known = [found for found in (tip, self._newest()) if found is not None]
+        known = [found for found in (self._followed, self._newest()) if found is not None]
         newest = max(known, key=lambda each: each.sequence, default=None)
+        self._followed = None  # what others here know counts as soon as it is newer
         needed = max(request.base.sequence for request in requests)
         if newest is None or newest.sequence < needed:
             return await load_tip(self.log, await self.log.hint(), at=await self.log.tip(needed))
