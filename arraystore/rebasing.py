@@ -12,9 +12,10 @@ import numpy.typing as npt
 import zarr
 
 from arraystore.commit.detect import Ours, detect
+from arraystore.commit.edges import RefusedError, longer, only_chunk, open_in_memory, shape_of_ours, with_edges
 from arraystore.commit.prepare import Prepared, replaced
 from arraystore.commit.request import Obstacle
-from arraystore.commit.resolve import RefusedError, Workshop, adapted, resolve, saved_by_others
+from arraystore.commit.resolve import Workshop, adapted, resolve, saved_by_others
 from arraystore.commit.solvers import (
     BasicConflictSolver,
     ConflictDetector,
@@ -79,7 +80,7 @@ async def get_over(session: Session, prepared: Prepared, obstacle: Obstacle, sol
         prepared = await replaced(prepared, nodes, prepared.log.chunks, (), context.storage, context.environment)
         obstacle = replace(obstacle, conflicts=tuple(c for c in obstacle.conflicts if c.node not in saved))
     conflicts = [*obstacle.conflicts, *await _repeated(session, obstacle)]
-    answers = await _ask(session, conflicts, obstacle, solver) if conflicts else []
+    answers = await _ask(session, prepared, conflicts, obstacle, solver) if conflicts else []
     solved = [(c, answer) for c, answer in zip(conflicts, answers, strict=True) if answer is not None]
     left = [c for c, answer in zip(conflicts, answers, strict=True) if answer is None]
     if left:
@@ -87,7 +88,9 @@ async def get_over(session: Session, prepared: Prepared, obstacle: Obstacle, sol
     if not solved:
         return await _fitted(session, prepared, obstacle)
     workshop = Workshop(session.context.reader, session.context.environment, session.config.pack_settings())
+    base, reader = session.base_tip.state, session.context.reader
     try:
+        solved = await with_edges(prepared, solved, base, after, reader)
         resolved = await resolve(prepared, solved, obstacle.before, after, workshop)
     except RefusedError as error:
         conflict, reason = error.args
@@ -148,7 +151,7 @@ def _deleted(prepared: Prepared) -> set[bytes]:
 
 
 async def _ask(
-    session: Session, conflicts: Sequence[Conflict], obstacle: Obstacle, solver: ConflictSolver
+    session: Session, prepared: Prepared, conflicts: Sequence[Conflict], obstacle: Obstacle, solver: ConflictSolver
 ) -> list[Solution | None]:
     if any(is_hidden(conflict.path.lstrip("/")) for conflict in conflicts):
         # The library's own keys, such as how far a stream is: whoever collides there has to look again, and with what
@@ -157,15 +160,15 @@ async def _ask(
     versions = Versions(*(open_view(session, which, obstacle) for which in ("base", "ours", "theirs")))
     if type(solver) in _BUILT_IN:
         return [answer_of(solver.solve(conflict, versions)) for conflict in conflicts]
-    return await asyncio.to_thread(_ask_all, conflicts, versions, solver)
+    return await asyncio.to_thread(_ask_all, prepared, conflicts, versions, solver)
 
 
 def _ask_all(
-    conflicts: Sequence[Conflict], versions: Versions[Session], solver: ConflictSolver
+    prepared: Prepared, conflicts: Sequence[Conflict], versions: Versions[Session], solver: ConflictSolver
 ) -> list[Solution | None]:
     """Ask somebody else's solver, in a thread where it may wait for storage."""
     answers = [answer_of(solver.solve(conflict, versions)) for conflict in conflicts]
-    return [None if a is None else _encoded(a, c, versions) for c, a in zip(conflicts, answers, strict=True)]
+    return [None if a is None else _encoded(a, c, prepared, versions) for c, a in zip(conflicts, answers, strict=True)]
 
 
 def open_view(session: Session, which: str, obstacle: Obstacle) -> Session:
@@ -181,36 +184,31 @@ def open_view(session: Session, which: str, obstacle: Obstacle) -> Session:
     return view
 
 
-def _encoded(answer: Solution, conflict: Conflict, versions: Versions[Session]) -> Solution:
-    """Encode merged chunks that come as arrays, as the array's metadata says."""
+def _encoded(answer: Solution, conflict: Conflict, prepared: Prepared, versions: Versions[Session]) -> Solution:
+    """Encode merged chunks that come as arrays, as the metadata says of the array as it will be."""
     if not any(isinstance(value, np.ndarray) for value in answer.chunks.values()):
         return answer
     node = versions.theirs.hierarchy.node(conflict.path.lstrip("/"))
     if node is None:
         raise InvalidInputError(f"a solver merged chunks of {conflict.path!r}, which theirs does not have")
-    chunks = {c: v if isinstance(v, bytes) else _encode(node.documents, c, v) for c, v in answer.chunks.items()}
+    mine = shape_of_ours(prepared, conflict.node, versions.base.hierarchy.state)
+    documents = node.documents if mine is None else longer(node.documents, mine)
+    chunks = {c: v if isinstance(v, bytes) else _encode(documents, c, v) for c, v in answer.chunks.items()}
     return replace(answer, chunks=chunks)
 
 
 def _encode(documents: Documents, coords: tuple[int, ...], values: npt.NDArray[Any]) -> bytes:
     """Encode one chunk by letting zarr write it to an array of the same metadata in memory."""
-    from zarr.core.buffer import default_buffer_prototype
-    from zarr.storage import MemoryStore
-
-    prototype = default_buffer_prototype()
-    kept: dict[str, Any] = {name: prototype.buffer.from_bytes(text) for name, text in documents.items()}
-    store = MemoryStore(kept)
-    with zarr.config.set({"array.write_empty_chunks": True}):  # arrays look at it when they are opened
-        array = zarr.open_array(store, mode="r+", zarr_format=3 if "zarr.json" in documents else 2)
-        shape = np.shape(array.blocks[coords] if coords else array[...])
-        if values.shape != shape:
-            raise InvalidInputError(f"a solver merged chunk {coords} as values of shape {values.shape}, not {shape}")
-        if coords:
-            array.blocks[coords] = values
-        else:
-            array[...] = values
-    (written,) = [value for key, value in kept.items() if key not in documents]
-    return bytes(written.to_bytes())
+    kept: dict[str, Any] = {}
+    array = open_in_memory(documents, kept)
+    shape = np.shape(array.blocks[coords] if coords else array[...])
+    if values.shape != shape:
+        raise InvalidInputError(f"a solver merged chunk {coords} as values of shape {values.shape}, not {shape}")
+    if coords:
+        array.blocks[coords] = values
+    else:
+        array[...] = values
+    return only_chunk(documents, kept)
 
 
 # -- coordinates that must not repeat -------------------------------------------------------------------------------

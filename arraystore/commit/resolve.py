@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from arraystore.commit.cells import Cells, shared
 from arraystore.commit.detect import Ours, keeps_shape
+from arraystore.commit.edges import RefusedError
 from arraystore.commit.environment import Environment
 from arraystore.commit.packs import PackSettings, PackWriter
 from arraystore.commit.prepare import Prepared, replaced
@@ -29,7 +30,7 @@ from arraystore.format.transaction import ChunkChange, NodeChange, Operation
 from arraystore.format.zarr_changes import reads_alike, same_shape, with_length
 from arraystore.format.zarr_metadata import array_info, node_type
 
-__all__ = ["RefusedError", "Workshop", "adapted", "resolve", "saved_by_others"]
+__all__ = ["Workshop", "adapted", "resolve", "saved_by_others"]
 
 T = ConflictType
 Int64s = npt.NDArray[np.int64]
@@ -41,10 +42,6 @@ _OF_DELETED = (
 )
 _MAKE_NODES = {"zarr.json", ".zarray", ".zgroup"}
 _DELETES = (T.DeleteOfUpdatedArray, T.DeleteOfUpdatedGroup, T.DeleteOfDeletedNode)
-
-
-class RefusedError(Exception):
-    """A solution that cannot be put into effect."""
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,8 @@ class BasicConflictSolver(ConflictSolver):
     Parameters
     ----------
     on_chunk_conflict
-        Whose version counts of a chunk that both wrote.
+        Whose version counts of a chunk that both wrote.  Where one side has let the array grow into it, the part that
+        is new is that side's in any case.
     fail_on_delete_of_updated_array
         Whether deleting an array that theirs changed is a conflict; otherwise it is deleted.
     fail_on_delete_of_updated_group
