@@ -109,7 +109,8 @@ async def _settled(context: Context, table: RepositoryTable, branch: str) -> Sta
         state = await context.newest_state(branch)
     except RefNotFoundError:
         state = None
-    if state is None or state.life.cause < table.branches[branch].number:
+    row = table.branches[branch]
+    if state is None or (state.life.cause < row.number and not row.deleted):
         tip = await settle(context.log(branch), table)
         context.seen(tip)
         state = tip.state

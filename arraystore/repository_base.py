@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from arraystore.commit.branch import Tip, load_checkpoint, load_tip
-from arraystore.commit.history import Place, find_snapshot
+from arraystore.commit.history import Place, find_expired, find_snapshot
 from arraystore.commit.state import State
 from arraystore.config import RepositoryConfig
 from arraystore.context import Context
 from arraystore.detached import read_detached
-from arraystore.errors import InvalidInputError, RefNotFoundError, SnapshotNotFoundError
+from arraystore.errors import InvalidInputError, RefNotFoundError, SnapshotExpiredError, SnapshotNotFoundError
 from arraystore.format.history import SnapshotRow
 from arraystore.format.ids import id_from_text, id_to_text
 from arraystore.format.record import decode_note
@@ -165,10 +166,23 @@ class RepositoryBase:
                 return place
             if branch == FIRST_BRANCH:
                 branches += sorted((await self._context.repository_log.table()).branches.keys() - {FIRST_BRANCH})
+        await self._check_not_expired(snapshot, branches)
         raise SnapshotNotFoundError(
             f"there is no snapshot {id_to_text(snapshot)} on any of the branches {', '.join(branches)}; if there was "
             "one, it has expired"
         )
+
+    async def _check_not_expired(self, snapshot: bytes, branches: Iterable[str]) -> None:
+        """Check that a snapshot was not let go, as far as records are left that tell."""
+        for branch in branches:
+            tip = await self._newest_or_none(branch)
+            row = None if tip is None else await find_expired(self._context.log(branch), tip, snapshot)
+            if row is not None and tip is not None:
+                raise SnapshotExpiredError(
+                    f"snapshot {id_to_text(snapshot)} has expired: it was committed to branch {branch!r} as record "
+                    f"{row.sequence}, and expire_snapshots has let go of what there was up to record "
+                    f"{tip.state.life.expired}; ancestry lists the snapshots that are left"
+                )
 
     async def _newest_or_none(self, branch: str) -> Tip | None:
         """Return the newest record of a log; None where whoever created the branch has not come to its first one."""

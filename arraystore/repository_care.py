@@ -9,14 +9,14 @@ from datetime import UTC, datetime, timedelta
 
 from arraystore.as_of import microseconds_of
 from arraystore.commit.log import LONGEST_PAUSE, BranchLog
-from arraystore.errors import AlreadyExistsError, InvalidInputError, RefNotFoundError
+from arraystore.errors import ConflictError, InvalidInputError, RefNotFoundError
 from arraystore.format.history import SnapshotRow
 from arraystore.format.ids import id_to_text
-from arraystore.format.repository_log import FIRST_BRANCH
+from arraystore.format.repository_log import FIRST_BRANCH, Tag
 from arraystore.maintenance.collection.collect import RECORD_GRACE, collect
 from arraystore.maintenance.collection.fence import watermark_at
 from arraystore.maintenance.collection.summary import GCSummary, Progress
-from arraystore.maintenance.expire import expire
+from arraystore.maintenance.expire import GivenUp, expire
 from arraystore.maintenance.grounds import Grounds
 from arraystore.maintenance.retention_policy import RetentionPolicy, parse_policy
 from arraystore.repository_refs import RefsMixin
@@ -75,7 +75,8 @@ class CareMixin(RefsMixin):
         policy
             Which of the others stay: ``"daily for 30 days, weekly for a year"``, for instance.
         delete_expired_branches
-            Whether to delete branches whose newest snapshot is older; never the first one.
+            Whether to delete branches whose newest snapshot is older; never the first one, and none that is committed
+            to, or reset, meanwhile.
         delete_expired_tags
             Whether to delete tags of snapshots that are older.
         dry_run
@@ -84,7 +85,7 @@ class CareMixin(RefsMixin):
         Returns
         -------
         set of str
-            Ids of the snapshots that have expired.
+            Ids of the snapshots that have expired, those included that went with a branch or a tag.
 
         Raises
         ------
@@ -120,15 +121,11 @@ class CareMixin(RefsMixin):
         if keep_last is not None and (type(keep_last) is not int or keep_last < 1):
             raise InvalidInputError(f"keep_last={keep_last!r}: at least the newest snapshot of a branch is kept")
         check_allowed(await self._context.repository_log.table(), "expire_snapshots")
-        tags = await self._old_tags(moment) if delete_expired_tags else []
+        tags = await self._old_tags(moment) if delete_expired_tags else {}
         branches = await self._old_branches(moment) if delete_expired_branches else {}
         if not dry_run:
-            for name in tags:
-                with suppress(RefNotFoundError):  # somebody else has deleted it
-                    await self.delete_tag_async(name)
-            for name, snapshot in branches.items():
-                with suppress(RefNotFoundError):
-                    await self._delete_unless_moved(name, snapshot)
+            tags = {name: tag for name, tag in tags.items() if await self._deleted_tag(name)}
+            branches = {name: tip for name, tip in branches.items() if await self._deleted_branch(name, tip)}
         now = datetime.fromtimestamp(self._context.environment.now_us() / 1_000_000, UTC)
 
         def keeps(rows: Sequence[SnapshotRow]) -> set[bytes]:
@@ -136,18 +133,28 @@ class CareMixin(RefsMixin):
             return kept | {row.id for row in rows[: keep_last or 1]}
 
         wants_history = rules is not None or keep_last is not None
-        without = (branches, tags) if dry_run else ((), ())  # deleted by now, unless somebody created them anew
-        gone = await expire(self._grounds(), moment, keeps if wants_history else None, dry_run=dry_run, without=without)
+        given_up = GivenUp(frozenset(branches), tags)
+        gone = await expire(
+            self._grounds(), moment, keeps if wants_history else None, dry_run=dry_run, given_up=given_up
+        )
         return {id_to_text(each) for each in gone}
 
-    async def _old_tags(self, moment: int) -> list[str]:
+    async def _old_tags(self, moment: int) -> dict[str, Tag]:
         """Return the tags of snapshots that are older than a moment."""
-        found: list[str] = []
-        for name in (await self._context.repository_log.table()).tags:
+        found: dict[str, Tag] = {}
+        for name, tag in (await self._context.repository_log.table()).tags.items():
             with suppress(RefNotFoundError):
                 if (await self._tip_of(None, name, None)).state.time < moment:
-                    found.append(name)
+                    found[name] = tag
         return found
+
+    async def _deleted_tag(self, tag: str) -> bool:
+        """Delete a tag, which never names another snapshot; tell whether that was done here."""
+        try:
+            await self.delete_tag_async(tag)
+        except RefNotFoundError:  # somebody else has deleted it
+            return False
+        return True
 
     async def _old_branches(self, moment: int) -> dict[str, bytes]:
         """Return the branches, but for the first one, whose newest snapshot is older than a moment, and that one."""
@@ -159,13 +166,13 @@ class CareMixin(RefsMixin):
                     found[name] = state.snapshot
         return found
 
-    async def _delete_unless_moved(self, branch: str, snapshot: bytes) -> None:
-        """Delete a branch; what was committed to it before the deletion stood in its log brings it back."""
-        await self.delete_branch_async(branch)
-        newest = await self._context.newest_state(branch)
-        if newest.life.deleted and newest.snapshot != snapshot:
-            with suppress(AlreadyExistsError):
-                await self.create_branch_async(branch, id_to_text(newest.snapshot))
+    async def _deleted_branch(self, branch: str, snapshot: bytes) -> bool:
+        """Delete a branch if it is still at the snapshot that is old; tell whether that was done here."""
+        try:
+            await self.delete_branch_async(branch, from_snapshot_id=id_to_text(snapshot))
+        except (RefNotFoundError, ConflictError):  # somebody has deleted it, or made it younger
+            return False
+        return True
 
     # -- garbage --------------------------------------------------------------------------------------------
 
@@ -188,7 +195,8 @@ class CareMixin(RefsMixin):
         Parameters
         ----------
         delete_object_older_than
-            Only objects that were written before this moment are deleted; it has a time zone.
+            Only objects that were written before this moment are deleted, or before that of an earlier collection,
+            which this one completes; it has a time zone.
         full
             Whether to look at everything.  By default a collection looks at what was written since the last one, and
             at everything only if snapshots have expired, or branches or tags were deleted or reset since.

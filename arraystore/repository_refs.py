@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from arraystore.announcing import OutdatedAnnouncementError, activated
 from arraystore.commit.admission import check_open
 from arraystore.commit.branch import Tip
-from arraystore.commit.branching import append_when, deleted_error, settle
+from arraystore.commit.branching import append_when, delete_branch, settle, settle_deletion
 from arraystore.commit.state import State
 from arraystore.errors import (
     AlreadyExistsError,
@@ -74,7 +76,7 @@ class RefsMixin(RepositoryBase):
         """Asynchronous twin of `create_branch`."""
         name_in_key(branch)
         log = self._context.repository_log
-        _check_free(await log.table(), branch)
+        await self._check_free_by_now(branch)
         tip = await self._tip_of(None, None, snapshot_id)
 
         async def activate(origin: Origin) -> None:
@@ -147,11 +149,20 @@ class RefsMixin(RepositoryBase):
             check_stand((await self._context.tip(branch)).state)
             raise
 
-    def delete_branch(self, branch: str) -> None:
+    def delete_branch(self, branch: str, *, from_snapshot_id: str | None = None) -> None:
         """Delete a branch; its snapshots go with the next garbage collection, unless others show them.
+
+        Parameters
+        ----------
+        branch
+            Its name.
+        from_snapshot_id
+            Where it has to stand now; by default wherever it does.
 
         Raises
         ------
+        ConflictError
+            If it stands elsewhere; nothing was changed.
         RefNotFoundError
             If there is no such branch.
         InvalidInputError
@@ -159,29 +170,42 @@ class RefsMixin(RepositoryBase):
         ReadOnlyError
             If the repository is read-only.
         """
-        run(self.delete_branch_async(branch))
+        run(self.delete_branch_async(branch, from_snapshot_id=from_snapshot_id))
 
-    async def delete_branch_async(self, branch: str) -> None:
+    async def delete_branch_async(self, branch: str, *, from_snapshot_id: str | None = None) -> None:
         """Asynchronous twin of `delete_branch`."""
         check_text(branch)
         if branch == FIRST_BRANCH:
             raise InvalidInputError(f"branch {FIRST_BRANCH!r} cannot be deleted; reset_branch lets it stand elsewhere")
-        log, now = self._context.repository_log, self._context.environment.now_us()
-        tip = await self._context.tip(branch)  # which has a first record from here on
-        row = (await log.table()).branches.get(branch)
-        if row is not None and row.deleted:  # whoever deleted it has not come to its log
-            self._context.seen(await settle(self._context.log(branch), log.known, tip))
-            raise deleted_error(branch)
+        expected = None if from_snapshot_id is None else id_from_text(from_snapshot_id)
+        repository_log, log = self._context.repository_log, self._context.log(branch)
+        check_allowed(await repository_log.table(), "delete_branch")
 
-        def decide(table: RepositoryTable) -> RepositoryEntry:
-            check_allowed(table, "delete_branch")
-            row = table.branches.get(branch)
-            if row is None or row.deleted:
-                raise deleted_error(branch)
-            return RepositoryEntry(RepositoryOperation.BRANCH_DELETED, now, branch)
+        def check(state: State) -> None:
+            if expected is not None and state.snapshot != expected:
+                raise ConflictError(from_snapshot_id, id_to_text(state.snapshot), branch)
 
-        table = await log.append(decide)
-        self._context.seen(await settle(self._context.log(branch), table, tip))
+        tip = await self._settled_tip(branch)
+        self._context.seen(await delete_branch(log, repository_log, tip, check))
+
+    async def _settled_tip(self, branch: str) -> Tip:
+        """Return the newest record of a branch; of one that is deleted, see that the repository log says so, too."""
+        try:
+            return await self._context.tip(branch)
+        except RefNotFoundError:
+            tip = self._context.known_tip(branch)
+            if tip is not None:
+                await settle_deletion(branch, self._context.repository_log, tip)
+            raise
+
+    async def _check_free_by_now(self, branch: str) -> None:
+        """Check that a branch may be created; one whose own log ends it is no hindrance."""
+        table = await self._context.repository_log.table()
+        check_allowed(table, "create_branch")
+        if _is_there(table, branch):
+            with suppress(RefNotFoundError):
+                await self._settled_tip(branch)
+        _check_free(self._context.repository_log.known, branch)
 
     # -- tags -----------------------------------------------------------------------------------------------
 
@@ -272,9 +296,13 @@ class RefsMixin(RepositoryBase):
 
 def _check_free(table: RepositoryTable, branch: str) -> None:
     check_allowed(table, "create_branch")
-    row = table.branches.get(branch)
-    if row is not None and not row.deleted:
+    if _is_there(table, branch):
         raise AlreadyExistsError(f"there is a branch {branch!r} already")
+
+
+def _is_there(table: RepositoryTable, branch: str) -> bool:
+    row = table.branches.get(branch)
+    return row is not None and not row.deleted
 
 
 def _check_free_tag(table: RepositoryTable, tag: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from arraystore.commit.log import BranchLog, Resolved, Span
 from arraystore.commit.state import CheckpointRef, State, StateBuilder, empty_state, state_from_checkpoint
 from arraystore.errors import FormatError, ObjectNotFoundError, SessionExpiredError
-from arraystore.format.lifecycle import BranchLife, Expiry, Origin
+from arraystore.format.lifecycle import BranchLife, Deleted, Expiry, Origin
 from arraystore.format.record import (
     LONG_SKIP,
     LONGEST_SKIP,
@@ -174,12 +174,15 @@ async def _span_or_none(log: BranchLog, first: int, last: int) -> Span | None:
 
 
 async def _load_from_base(log: BranchLog, sequence: int, snapshot: bytes | None, error: ObjectNotFoundError) -> Tip:
-    """Load a record from where a log can be begun to be read: its newest reset, or what its newest expiry names."""
+    """Load a record from where a log can be read from: its newest reset or deletion, or what an expiry names."""
     span = await _back_to_base(log, sequence)
     number, entry = next(((n, found) for n, found in span.begins if n <= sequence), (0, None))
     if isinstance(entry, Reset):
         before = empty_state(log.branch, number, entry.snapshot, entry.parent, entry.time, b"")
         state = await _reset(log, number, entry, before)
+    elif isinstance(entry, Deleted):  # what the branch held may be garbage, and nobody reads it any more
+        nothing = empty_state(log.branch, number, entry.snapshot, entry.parent, entry.time, b"")
+        state = replace(nothing, life=entry.before).lived(number, entry)
     elif isinstance(entry, Expiry):
         state = await load_checkpoint(log.storage, entry.base)
         if (state.branch, state.sequence) != (log.branch, number):
@@ -196,7 +199,7 @@ class _End:
 
     bodies: dict[int, bytes]
     records: dict[int, Record]
-    begins: list[tuple[int, Reset | Expiry]]
+    begins: list[tuple[int, Reset | Deleted | Expiry]]
     """Records after which the log can be read without those before, newest first, and the entries that say so."""
 
 
@@ -211,8 +214,8 @@ async def _back_to_base(log: BranchLog, sequence: int) -> _End:
                 continue
             found.bodies[number] = body
             entry = log.decode(number, body)
-            if isinstance(entry, Reset | Expiry):
-                found.begins.append((number if isinstance(entry, Reset) else entry.upto, entry))
+            if isinstance(entry, Reset | Deleted | Expiry):
+                found.begins.append((entry.upto if isinstance(entry, Expiry) else number, entry))
                 found.begins.sort(key=lambda each: each[0], reverse=True)
                 fitting = [n for n, _ in found.begins if n <= sequence]
                 least = max(fitting, default=-1) + 1

@@ -1,18 +1,21 @@
-"""Branches as the repository log has them: their logs brought in line with it, and entries that change no data."""
+"""Branches in two logs: a creation is decided in that of the repository, a deletion in that of the branch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from arraystore.commit.admission import check_open
 from arraystore.commit.backoff import Backoff
 from arraystore.commit.branch import Tip, advance, load_tip, refresh
 from arraystore.commit.committer import append_entry
 from arraystore.commit.log import BranchLog
+from arraystore.commit.repository_log import RepositoryLog
+from arraystore.commit.state import State
 from arraystore.errors import RefNotFoundError, StorageError
 from arraystore.format.record import Birth, Body, Deleted, Record, Reset, encode_body
-from arraystore.format.repository_log import BranchRow, RepositoryTable
+from arraystore.format.repository_log import BranchRow, RepositoryEntry, RepositoryOperation, RepositoryTable
 
-__all__ = ["append_when", "deleted_error", "settle"]
+__all__ = ["append_when", "delete_branch", "deleted_error", "settle", "settle_deletion"]
 
 _TRIES = 500
 
@@ -57,7 +60,7 @@ async def append_when(log: BranchLog, tip: Tip, decide: Callable[[Tip], Body | N
 
 
 async def settle(log: BranchLog, table: RepositoryTable, tip: Tip | None = None) -> Tip:
-    """Bring a branch's log in line with the repository log, if whoever was to do so has not come to it.
+    """Write what a branch's log lacks of its creation, if whoever created it has not come to it.
 
     Parameters
     ----------
@@ -94,14 +97,11 @@ async def settle(log: BranchLog, table: RepositoryTable, tip: Tip | None = None)
 def _missing(log: BranchLog, row: BranchRow, tip: Tip) -> Body | None:
     """Return the entry that the repository log asks for and a branch's log lacks."""
     life = tip.state.life
-    if life.cause >= row.number:
+    if row.deleted or life.cause >= row.number:  # what the repository log calls deleted, the branch's log does
         return None
-    now = log.environment.now_us()
-    if row.deleted:
-        return Deleted(now, row.number)
     assert row.snapshot is not None
     assert row.origin is not None
-    return Reset(row.snapshot, row.parent, now, row.origin, life, row.fence, row.number)
+    return Reset(row.snapshot, row.parent, log.environment.now_us(), row.origin, life, row.fence, row.number)
 
 
 async def _born(log: BranchLog, row: BranchRow) -> Tip:
@@ -111,3 +111,67 @@ async def _born(log: BranchLog, row: BranchRow) -> Tip:
     birth = Birth(row.snapshot, row.parent, log.environment.now_us(), row.origin, row.fence, row.number)
     await log.append(Record(log.branch, 0, encode_body(0, birth, log.branch)))
     return await load_tip(log)
+
+
+async def delete_branch(log: BranchLog, repository_log: RepositoryLog, tip: Tip, check: Callable[[State], None]) -> Tip:
+    """Delete a branch, if it is as it should be then: that is decided by one conditional write, in its own log.
+
+    Parameters
+    ----------
+    log, tip
+        The branch, and a record of it that is not older than the newest entry about it in the repository log.
+    repository_log
+        Told of the deletion afterwards.
+    check
+        Told the state that the deletion would end; raises what speaks against that.
+
+    Returns
+    -------
+    Tip
+        The record of the deletion, or a later one.
+    """
+
+    def decide(newest: Tip) -> Body:
+        state = newest.state
+        if state.life.deleted:
+            raise deleted_error(log.branch)
+        closed = check_open(state)
+        if closed is not None:
+            raise closed
+        check(state)
+        return Deleted(state.snapshot, state.parent, log.environment.now_us(), state.life)
+
+    tip = await append_when(log, tip, decide)
+    await settle_deletion(log.branch, repository_log, tip)
+    return tip
+
+
+async def settle_deletion(branch: str, repository_log: RepositoryLog, tip: Tip) -> None:
+    """Tell the repository log that a branch's own log ends it, if whoever deleted it has not come to that.
+
+    Parameters
+    ----------
+    branch
+        Its name.
+    repository_log
+        The log of the repository.
+    tip
+        A record of the branch.
+    """
+    life = tip.state.life
+    if not life.deleted:
+        return
+
+    def decide(table: RepositoryTable) -> RepositoryEntry | None:
+        if _is_newer(table, branch, life.cause):  # somebody did, and may have created it anew
+            return None
+        return RepositoryEntry(RepositoryOperation.BRANCH_DELETED, repository_log.environment.now_us(), branch)
+
+    if not _is_newer(repository_log.known, branch, life.cause):
+        await repository_log.append(decide)
+
+
+def _is_newer(table: RepositoryTable, branch: str, cause: int) -> bool:
+    """Tell whether the repository log has an entry about a branch that the branch's log has not taken into account."""
+    row = table.branches.get(branch)
+    return row is not None and row.number > cause

@@ -30,6 +30,7 @@ __all__ = [
     "Place",
     "ancestry",
     "covered",
+    "find_expired",
     "find_snapshot",
     "list_logs",
     "read_page",
@@ -220,6 +221,19 @@ async def find_snapshot(log: BranchLog, tip: Tip, snapshot: bytes) -> Place | No
         if row.id == snapshot:
             return Place(log.branch, row, Hint(row.sequence, checkpoint))
     return None
+
+
+async def find_expired(log: BranchLog, tip: Tip, snapshot: bytes) -> SnapshotRow | None:
+    """Find a snapshot in what has expired of a log; None if it is not there, or nothing tells any more."""
+    state = tip.state
+    if state.life.expired < 0:
+        return None
+    whole = replace(state, life=replace(state.life, expired=-1, survivors=None))
+    try:
+        place = await find_snapshot(log, replace(tip, state=whole), snapshot)
+    except ObjectNotFoundError:  # the records are deleted, too
+        return None
+    return None if place is None else place.row
 
 
 def _newest_start(rows: Sequence[SnapshotRow], at: int) -> int:

@@ -18,7 +18,7 @@ from arraystore.format.history import SnapshotRow
 from arraystore.format.lifecycle import Origin
 from arraystore.storage.protocol import Storage
 
-__all__ = ["Kept", "Stretch", "kept_snapshots"]
+__all__ = ["Kept", "Stretch", "kept_by", "kept_snapshots"]
 
 
 @dataclass(frozen=True, order=True)
@@ -105,6 +105,13 @@ async def kept_snapshots(
     for root in announced:
         await found.add_if_whole(root)
     return found.kept
+
+
+async def kept_by(storage: Storage, logs: Mapping[str, tuple[BranchLog, State]], announced: Origin) -> dict[str, Kept]:
+    """Return what is kept of each log for one snapshot that somebody may be about to make reachable."""
+    found = _Finding(storage, logs)
+    await found.add_if_whole(announced)
+    return {name: kept for name, kept in found.kept.items() if kept.ends}
 
 
 class _Finding:

@@ -9,7 +9,7 @@ from arraystore.errors import FormatError, InvalidInputError
 from arraystore.format.layer import Layer
 from arraystore.format.lifecycle import NEW_LIFE, BranchLife, Deleted, Expiry, Fence
 from arraystore.format.node import Node, NodeKind, ancestors
-from arraystore.format.record import Replacement, Transaction
+from arraystore.format.record import Replacement, Transaction, encode_note
 from arraystore.format.snapshot import Checkpoint, PageRef
 from arraystore.format.transaction import Append, NodeChange, Operation, TransactionLog
 from arraystore.format.zarr_changes import dimension_of, with_length
@@ -25,6 +25,10 @@ __all__ = [
     "state_from_checkpoint",
     "taken_along",
 ]
+
+
+NO_NOTE = encode_note("", {})
+"""Of what nobody has committed."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +99,11 @@ class State:
         return builder.build()
 
     def lived(self, sequence: int, entry: Deleted | Fence | Expiry) -> State:
-        """Return the state after an entry that changes no data."""
-        return replace(self, sequence=sequence, life=self.life.after(sequence, entry))
+        """Return the state after an entry that changes no data; a branch that is deleted shows none."""
+        now = replace(self, sequence=sequence, life=self.life.after(sequence, entry))
+        if isinstance(entry, Deleted):
+            return replace(now, time=entry.time, note=NO_NOTE, nodes={}, keys={})
+        return now
 
     def to_checkpoint(self, pages: tuple[PageRef, ...]) -> Checkpoint:
         """Return this state as a checkpoint."""
@@ -184,6 +191,8 @@ class StateBuilder:
     def live(self, sequence: int, entry: Deleted | Fence | Expiry) -> None:
         """Apply an entry that changes no data."""
         self._state = self._state.lived(sequence, entry)
+        if isinstance(entry, Deleted):
+            self._nodes, self._keys, self._own = {}, {}, True
 
     def peek(self) -> State:
         """Return the state reached as a view, which changes with the builder."""

@@ -52,20 +52,26 @@ class Origin:
 class Deleted:
     """The branch does not exist any more; its log stays, so that no number is given twice.
 
+    What a log says from here on can be read without what was before: that may be garbage.
+
     Parameters
     ----------
+    snapshot, parent
+        Of the snapshot that the branch stood at, and of the one before it.
     time
         Microseconds since 1970.
-    cause
-        Number of the repository record that says so.
+    before
+        What the log said of the branch until then.
     """
 
+    snapshot: bytes
+    parent: bytes | None
     time: int
-    cause: int
+    before: BranchLife
 
     def to_wire(self) -> tuple[Any, ...]:
         """Return what goes into a body."""
-        return (self.time, self.cause)
+        return (self.snapshot, self.parent, self.time, life_to_wire(self.before))
 
 
 @dataclass(frozen=True)
@@ -172,7 +178,7 @@ class BranchLife:
     def after(self, sequence: int, entry: Deleted | Fence | Expiry) -> BranchLife:
         """Return what holds after one more entry, that of a record of some number."""
         if isinstance(entry, Deleted):
-            return replace(self, deleted=True, cause=max(self.cause, entry.cause), ended=sequence)
+            return replace(self, deleted=True, ended=sequence)
         if isinstance(entry, Fence):
             fence = max(self.fence, entry.watermark)
             return replace(self, fence=fence, read_only=entry.read_only, fenced=sequence)
@@ -290,8 +296,13 @@ def read_reset(name: str, value: Any) -> Reset:
 
 def read_deleted(name: str, value: Any) -> Deleted:
     """Read a deletion; raises `FormatError`."""
-    time, cause = read_tuple(name, value, int, int)
-    return Deleted(check_time(name, time), _number(name, cause))
+    snapshot, parent, time, before = read_tuple(name, value, bytes, (bytes, type(None)), int, tuple)
+    return Deleted(
+        read_id(name, snapshot),
+        None if parent is None else read_id(name, parent),
+        check_time(name, time),
+        read_life(name, before),
+    )
 
 
 def read_fence(name: str, value: Any) -> Fence:

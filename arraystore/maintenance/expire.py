@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from arraystore.commit.branch import Tip, load_tip
@@ -14,18 +14,42 @@ from arraystore.commit.state import State
 from arraystore.concurrency import bounded
 from arraystore.errors import ArrayStoreError, ObjectNotFoundError, StorageError
 from arraystore.format.history import SnapshotRow, Survivors, encode_survivors, page_span, survivors_key
-from arraystore.format.record import Body, Deleted, Expiry
+from arraystore.format.record import Body, Expiry
 from arraystore.format.refs import Hint
-from arraystore.format.repository_log import RepositoryEntry, RepositoryOperation, RepositoryTable
+from arraystore.format.repository_log import RepositoryEntry, RepositoryOperation, RepositoryTable, Tag
 from arraystore.format.snapshot import checkpoint_key, encode_checkpoint
 from arraystore.maintenance.grounds import Grounds
 
-__all__ = ["Keeps", "expire"]
+__all__ = ["GivenUp", "Keeps", "expire"]
 
 _TRIES = 10
 
 Keeps = Callable[[Sequence[SnapshotRow]], set[bytes]]
 """Told the history of a branch, newest first, returns the ids of the snapshots to keep."""
+
+
+@dataclass(frozen=True)
+class GivenUp:
+    """Branches and tags that are deleted, or would be: what only they show expires with them.
+
+    Parameters
+    ----------
+    branches
+        Their names.
+    tags
+        By name.
+    """
+
+    branches: frozenset[str] = frozenset()
+    tags: Mapping[str, Tag] = field(default_factory=dict[str, Tag])
+
+    def __bool__(self) -> bool:
+        return bool(self.branches or self.tags)
+
+    def among(self, tips: Mapping[str, Tip]) -> GivenUp:
+        """Return the same without branches that somebody has created anew."""
+        ended = {name for name in self.branches if name in tips and tips[name].state.life.deleted}
+        return GivenUp(frozenset(ended), self.tags)
 
 
 class _OutdatedError(ArrayStoreError):
@@ -38,7 +62,7 @@ async def expire(
     keeps: Keeps | None = None,
     *,
     dry_run: bool = False,
-    without: tuple[Collection[str], Collection[str]] = ((), ()),
+    given_up: GivenUp | None = None,
 ) -> set[bytes]:
     """Let snapshots expire.
 
@@ -55,8 +79,8 @@ async def expire(
         Says which snapshots of a branch are kept besides.
     dry_run
         Whether only to tell what would expire.
-    without
-        Names of branches, and of tags, that are taken for deleted.
+    given_up
+        What was deleted just now for being old; in a dry run, what is taken for deleted.
 
     Returns
     -------
@@ -64,18 +88,21 @@ async def expire(
         Ids of the snapshots that have expired.
     """
     failure: ArrayStoreError | None = None
+    given_up = given_up or GivenUp()
     for _ in range(_TRIES):
         table = await grounds.repository_log.table()
         tips = await grounds.tips(table)
-        table, tips = _without(table, tips, *without)
+        ended = given_up if dry_run else given_up.among(tips)
         try:
-            plan = await _Planning(grounds, table, tips, older_than, keeps).plan()
+            plan = await _Planning(grounds, table, tips, ended, older_than, keeps).plan()
             if dry_run or not plan:
                 return _all_gone(plan)
             for cut in plan:
                 await _carry_out(grounds, cut, tips[cut.log.branch])
         except (_OutdatedError, ObjectNotFoundError) as error:  # a collection may have taken what was looked at
             failure = error
+            if isinstance(error, ObjectNotFoundError):
+                given_up = GivenUp() if not dry_run else given_up
             continue
         gone = _all_gone(plan)
         value = {"snapshots": len(gone)}
@@ -85,19 +112,6 @@ async def expire(
     if isinstance(failure, ObjectNotFoundError):
         raise failure  # it is missing for good, then
     raise StorageError(f"{grounds.storage.location}: others came between {_TRIES} times in a row; try again")
-
-
-def _without(
-    table: RepositoryTable, tips: dict[str, Tip], branches: Collection[str], tags: Collection[str]
-) -> tuple[RepositoryTable, dict[str, Tip]]:
-    """Return what there would be if some branches and tags were deleted."""
-    left = {name: tag for name, tag in table.tags.items() if name not in tags}
-    ended = {
-        name: replace(tip, state=tip.state.lived(tip.sequence, Deleted(tip.state.time, tip.state.life.cause)))
-        for name, tip in tips.items()
-        if name in branches
-    }
-    return replace(table, tags=left), tips | ended
 
 
 def _all_gone(plan: Iterable[_Cut]) -> set[bytes]:
@@ -122,26 +136,47 @@ class _Cut:
 
 class _Planning:
     def __init__(
-        self, grounds: Grounds, table: RepositoryTable, tips: dict[str, Tip], older_than: int, keeps: Keeps | None
+        self,
+        grounds: Grounds,
+        table: RepositoryTable,
+        tips: dict[str, Tip],
+        given_up: GivenUp,
+        older_than: int,
+        keeps: Keeps | None,
     ) -> None:
         self._grounds = grounds
-        self._table = table
         self._tips = tips
+        self._tags = {name: tag for name, tag in table.tags.items() if name not in given_up.tags}
+        self._left = {
+            name: tip for name, tip in tips.items() if not (tip.state.life.deleted or name in given_up.branches)
+        }
+        self._given_up = given_up
         self._older_than = older_than
         self._keeps = keeps
 
     async def plan(self) -> list[_Cut]:
         """Return what to cut of which log."""
-        roots = [tag.origin for tag in self._table.tags.values()]
-        kept = await self._grounds.kept(self._tips, roots)
-        stay = {tag.snapshot for tag in self._table.tags.values()}
-        stay |= {tip.state.snapshot for tip in self._tips.values() if not tip.state.life.deleted}
+        roots = [tag.origin for tag in (*self._tags.values(), *self._given_up.tags.values())]
+        shown = {name: _alive(tip) if name in self._given_up.branches else tip for name, tip in self._tips.items()}
+        kept = await self._grounds.kept(shown, roots)
+        stay = {tag.snapshot for tag in self._tags.values()} | {tip.state.snapshot for tip in self._left.values()}
         if self._keeps is not None:
-            for name, tip in self._tips.items():
-                if not tip.state.life.deleted:
-                    stay |= self._keeps(await self._history(self._grounds.log(name), tip))
-        cuts = [await self._cut(name, found, stay) for name, found in kept.items()]
+            for name, tip in self._left.items():
+                stay |= self._keeps(await self._history(self._grounds.log(name), tip))
+        still = await self._still_shown()
+        cuts = [await self._cut(name, found, stay, still) for name, found in kept.items()]
         return [cut for cut in cuts if cut is not None]
+
+    async def _still_shown(self) -> set[bytes] | None:
+        """Return the snapshots that those branches and tags show which are left; None where none were given up."""
+        if not self._given_up:
+            return None
+        tips = {name: tip if name in self._left else _ended(tip) for name, tip in self._tips.items()}
+        kept = await self._grounds.kept(tips, [tag.origin for tag in self._tags.values()])
+        found: set[bytes] = set()
+        for name, part in kept.items():
+            found |= part.survivors.keys() | {row.id for row in await _rows(self._grounds.log(name), part)}
+        return found
 
     async def _history(self, log: BranchLog, tip: Tip) -> list[SnapshotRow]:
         async def newest(branch: str) -> State:
@@ -149,13 +184,18 @@ class _Planning:
 
         return [row async for rows in ancestry(log, tip, newest) for row in rows]
 
-    async def _cut(self, name: str, kept: Kept, stay: set[bytes]) -> _Cut | None:
+    async def _cut(self, name: str, kept: Kept, stay: set[bytes], still: set[bytes] | None) -> _Cut | None:
         log = self._grounds.log(name)
         rows = await _rows(log, kept)
         old = {row.id for row, _ in kept.survivors.values()}
         survivors = sorted((row for row, _ in kept.survivors.values()), key=lambda row: row.sequence)
         every = survivors + rows
-        gone = [row for row in every if row.time < self._older_than and row.id not in stay and not _is_first(row)]
+
+        def goes(row: SnapshotRow) -> bool:
+            is_given_up = still is not None and row.id not in still
+            return (row.time < self._older_than or is_given_up) and row.id not in stay and not _is_first(row)
+
+        gone = [row for row in every if goes(row)]
         if not gone:
             return None
         last_gone = max((row.sequence for row in gone if row.id not in old), default=kept.newest.life.expired)
@@ -168,6 +208,18 @@ class _Planning:
         parents = kept.links | {row.id: row.parent for row in gone}
         named = [each for end in kept.ends for each in (end.snapshot, end.parent) if each is not None]
         return _Cut(log, upto, tuple(gone), tuple(left), checkpoints, parents, tuple(named))
+
+
+def _alive(tip: Tip) -> Tip:
+    """Return a tip as if its branch was not deleted."""
+    state = tip.state
+    return replace(tip, state=replace(state, life=replace(state.life, deleted=False)))
+
+
+def _ended(tip: Tip) -> Tip:
+    """Return a tip as if its branch was deleted."""
+    state = tip.state
+    return replace(tip, state=replace(state, life=replace(state.life, deleted=True)))
 
 
 def _is_first(row: SnapshotRow) -> bool:

@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from arraystore.commit.branch import Tip
-from arraystore.commit.branching import settle
+from arraystore.commit.branching import settle, settle_deletion
 from arraystore.commit.environment import Environment
 from arraystore.commit.log import BranchLog
 from arraystore.commit.repository_log import RepositoryLog
-from arraystore.commit.retention import Kept, kept_snapshots
+from arraystore.commit.retention import Kept, kept_by, kept_snapshots
+from arraystore.commit.state import State
 from arraystore.format.lifecycle import Origin
 from arraystore.format.repository_log import RepositoryTable
 from arraystore.storage.protocol import Storage
@@ -42,12 +43,14 @@ class Grounds:
     known: Callable[[str], Tip | None]
 
     async def tips(self, table: RepositoryTable) -> dict[str, Tip]:
-        """Return the newest record of every branch, deleted ones included; logs that lag behind are settled.
+        """Return the newest record of every branch, deleted ones included; what one log lacks of another is settled.
 
         What is made from here on is above all watermarks, whatever the clock here says.
         """
         names = sorted(table.branches)
         tips = await asyncio.gather(*(settle(self.log(name), table, self.known(name)) for name in names))
+        for name, tip in zip(names, tips, strict=True):
+            await settle_deletion(name, self.repository_log, tip)
         self.environment.after(max([table.watermark, *(tip.state.life.fence for tip in tips)]))
         return dict(zip(names, tips, strict=True))
 
@@ -55,5 +58,11 @@ class Grounds:
         self, tips: dict[str, Tip], roots: list[Origin], announced: Sequence[Origin] = ()
     ) -> dict[str, Kept]:
         """Return which snapshots are kept, of every log."""
-        logs = {name: (self.log(name), tip.state) for name, tip in tips.items()}
-        return await kept_snapshots(self.storage, logs, roots, announced)
+        return await kept_snapshots(self.storage, self._logs(tips), roots, announced)
+
+    async def kept_by(self, tips: dict[str, Tip], announced: Origin) -> dict[str, Kept]:
+        """Return what is kept for one snapshot that somebody may be about to make reachable."""
+        return await kept_by(self.storage, self._logs(tips), announced)
+
+    def _logs(self, tips: dict[str, Tip]) -> dict[str, tuple[BranchLog, State]]:
+        return {name: (self.log(name), tip.state) for name, tip in tips.items()}

@@ -146,6 +146,11 @@ def _hours(rng: random.Random, workload: Workload) -> Workload:
     return replace(busy, think=rng.choice((200.0, 1000.0)), expirers=1, linger=rng.choice((1000.0, 5000.0)))
 
 
+def _killed_collectors(rng: random.Random, workload: Workload) -> Workload:
+    """Have several collect, each by a clock of its own."""
+    return replace(_upkeep(rng, workload), operators=rng.choice((1, 2)), expirers=1, collectors=rng.choice((2, 3)))
+
+
 def _some_upkeep(rng: random.Random, workload: Workload) -> Workload:
     return _upkeep(rng, workload) if rng.random() < 0.2 else workload
 
@@ -192,6 +197,11 @@ def _slow(rng: random.Random) -> Faults:
     return replace(slow, crashes=faults.crashes * 200, lateness=rng.choice((10.0, 300.0)))
 
 
+def _clocks(rng: random.Random) -> Faults:
+    crashes = rng.choice((0.5, 2.0, 5.0))
+    return _until(Faults(crashes=crashes, downtime=rng.choice((0.05, 0.5)), skew=100_000.0), rng)
+
+
 PROFILES: Mapping[str, Profile] = {
     "calm": Profile("a bit of everything, and nothing fails", _ordinary, _calm),
     "busy": Profile("many writers on one array", _busy, _calm),
@@ -206,6 +216,7 @@ PROFILES: Mapping[str, Profile] = {
     "long": Profile("enough commits for checkpoints and folds", _long, _swarm),
     "lifecycle": Profile("snapshots expire, refs are deleted, garbage is collected", _lifecycle, _swarm, _upkeep),
     "hours": Profile("the same over hours, so that records go, too", _lifecycle, _slow, _hours),
+    "clocks": Profile("the same under clocks a day apart, and collectors die", _lifecycle, _clocks, _killed_collectors),
     "mixed": Profile("any of these, with any mixture of faults", _mixed, _swarm, _some_upkeep),
 }
 """Kinds of runs."""

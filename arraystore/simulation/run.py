@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from arraystore.errors import UnmergedForksWarning
-from arraystore.simulation.actors.company import company, founder, latecomer
+from arraystore.simulation.actors.company import company, founder, latecomer, straggler
 from arraystore.simulation.actors.scene import Scene
 from arraystore.simulation.actors.script import Part, Script, script_of
 from arraystore.simulation.actors.workload import Workload
@@ -201,11 +201,21 @@ def _run(world: World, scene: Scene, plan: Plan) -> None:
         by_process.setdefault(part.process, []).append(part)
     for name, parts in by_process.items():
         world.process(name).start(company(scene, parts))
-    if _ended(world, scene, "the turns of all actors"):
+    if _ended(world, scene, "the turns of all actors") and _collected_late(world, scene, plan):
         late = world.process("latecomer")
         late.set_clock(plan.faults.skew)  # as far ahead as any other's: whatever was made is in its past
         late.start(latecomer(scene))
         _ended(world, scene, "reading everything")
+
+
+def _collected_late(world: World, scene: Scene, plan: Plan) -> bool:
+    """Let somebody collect garbage whose clock is behind all others: what they left is no hindrance."""
+    if not (plan.faults.skew and scene.workload.forgets):
+        return True
+    slow = world.process("straggler")
+    slow.set_clock(-plan.faults.skew)
+    slow.start(straggler(scene))
+    return _ended(world, scene, "collecting garbage by a slow clock")
 
 
 def _ended(world: World, scene: Scene, what: str) -> bool:

@@ -60,6 +60,8 @@ class RefChange:
         When.
     outcome
         What came of it.
+    expected
+        Of a deletion: where the branch has to stand; None for anywhere.
     """
 
     process: str
@@ -69,6 +71,7 @@ class RefChange:
     began: float
     ended: float | None = None
     outcome: Outcome | None = None
+    expected: str | None = None
 
     def end(self, at: float, outcome: Outcome) -> None:
         """Note what came of it."""

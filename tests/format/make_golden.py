@@ -231,7 +231,7 @@ def the_lifecycle() -> dict[int, Reset | Deleted | Fence | Expiry]:
         68: Fence(an_id(139), TIME, read_only=True),
         69: Expiry(TIME, 66, an_id(141), an_id(142)),
         70: Expiry(TIME, 69, an_id(143), None),
-        71: Deleted(TIME, 9),
+        71: Deleted(an_id(33), an_id(32), TIME, a_life()),
     }
 
 

@@ -229,7 +229,7 @@ def lifecycle_entries(sequence: int) -> st.SearchStrategy[Reset | Deleted | Fenc
     resets = st.builds(Reset, ids, st.none() | ids, times, origins, lives(), ids, numbers)
     fences = st.builds(Fence, ids, times, st.booleans())
     expiries = st.builds(Expiry, times, st.integers(0, max(sequence - 1, 0)), ids, st.none() | ids)
-    return resets | st.builds(Deleted, times, numbers) | fences | expiries
+    return resets | st.builds(Deleted, ids, st.none() | ids, times, lives()) | fences | expiries
 
 
 def bodies(record: Here) -> st.SearchStrategy[Body]:

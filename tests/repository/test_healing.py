@@ -108,15 +108,18 @@ def test_a_deletion_that_stopped_is_completed_by_whoever_deletes_or_creates_the_
         repository.create_branch("side", repository.lookup_branch("main"))
         late = repository.writable_session("side")
         put_number(late, 50, 50)
-        stopped(storage, lambda each: each.delete_branch("side"))
+        stopped(storage, lambda each: each.delete_branch("side"), key="refs/*/repository/*")
         again = Repository.open(storage)
-        assert again.list_branches() == {"main"}
+        assert again.list_branches() == {"main", "side"}
+        with pytest.raises(RefNotFoundError, match="side"):
+            again.lookup_branch("side")
         if complete == "delete":
             with pytest.raises(RefNotFoundError, match="side"):
                 again.delete_branch("side")
             with pytest.raises(RefNotFoundError, match="nothing was committed"):
                 late.commit("too late")
             assert isinstance(list(entries(storage, "side").values())[-1], Deleted)
+            assert again.list_branches() == {"main"}
         else:
             first = list(again.ancestry(branch="main"))[1].id
             again.create_branch("side", first)

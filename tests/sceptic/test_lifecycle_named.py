@@ -54,7 +54,7 @@ def test_a_commit_to_a_branch_that_was_old_a_moment_ago_is_not_lost_with_it() ->
     meanwhile = Meanwhile(
         storage,
         "put_if_absent",
-        "/repository/",
+        "/branch/other/",
         lambda: commit(Repository.open(storage), put("g/a", 1, 20), branch="other"),
     )
     Repository.open(meanwhile).expire_snapshots(moment, delete_expired_branches=True)

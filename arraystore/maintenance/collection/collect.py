@@ -8,7 +8,7 @@ is deleted.  A commit that brings in something below the watermark comes before 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -72,7 +72,7 @@ async def collect(
     grounds
         The repository.
     watermark
-        Id below which objects may be deleted.
+        Id below which objects may be deleted; where a collection has published a higher one, that counts.
     full
         Whether to look at everything, and not only at what is new since the last collection, or was released.
     dry_run
@@ -106,6 +106,7 @@ class _Run:
 
     async def collect(self, full: bool) -> GCSummary:
         table, tips = await self._fenced()
+        self.watermark = max(self.watermark, table.watermark)  # what another collection did not come to is done here
         previous = None if full else await self._previous(table)
         table = await self.grounds.repository_log.table()  # names that came since
         tips = await self._with_new_branches(table, tips)
@@ -114,12 +115,12 @@ class _Run:
         tagged = [tag.origin for tag in table.tags.values()]
         kept = await self.grounds.kept(tips, tagged)
         announced = await self._announced(table, tips, kept, previous)
-        if announced:
-            kept = await self.grounds.kept(tips, tagged, announced)
         self.summary = replace(
             self.summary, full=previous is None, watermark=id_to_text(self.watermark), dry_run=self.dry_run
         )
-        trace = await self._sweep(kept, tagged + announced, previous)
+        trace = await self._sweep(kept, tagged, previous, [await self._kept_by(tips, each) for each in announced])
+        if announced:
+            kept = await self.grounds.kept(tips, tagged, announced)
         await self._trim(kept, tips, previous, trace)
         if not self.dry_run:
             await self._leave_behind(table, tips)
@@ -173,6 +174,9 @@ class _Run:
         origins = await bounded(origin, [each for each in found if each not in named])
         return [each for each in origins if each is not None]
 
+    async def _kept_by(self, tips: dict[str, Tip], announced: Origin) -> tuple[Origin, dict[str, Kept]]:
+        return announced, await self.grounds.kept_by(tips, announced)
+
     async def _previous(self, table: RepositoryTable) -> Collection | None:
         """Return what the last collection left; None if there is nothing, or nothing of use."""
         if table.collection is None:
@@ -186,7 +190,13 @@ class _Run:
 
     # -- what is not --------------------------------------------------------------------------------------------
 
-    async def _sweep(self, kept: dict[str, Kept], roots: list[Origin], previous: Collection | None) -> Trace:
+    async def _sweep(
+        self,
+        kept: dict[str, Kept],
+        roots: list[Origin],
+        previous: Collection | None,
+        announced: Sequence[tuple[Origin, dict[str, Kept]]],
+    ) -> Trace:
         """Delete objects that nothing needs, so many at a time that their ids fit into memory."""
         after = None if previous is None else previous.watermark
         listings = {kind: Listing(self.grounds.storage, kind, after, self.watermark) for kind in _KINDS}
@@ -196,6 +206,8 @@ class _Run:
             marking = _Marking(candidates, None if trace is not None else self._note_early)
             trace = Trace(self.grounds, kept, roots, previous, marking)
             await trace.run()
+            for origin, part in announced:
+                await trace.announced(origin, part)
             for kind in _KINDS:
                 await self._delete_ids(kind, *candidates.pop(kind).garbage())
         return trace

@@ -34,12 +34,14 @@ def watermark_at(grounds: Grounds, moment: int) -> bytes:
 async def raise_fence(grounds: Grounds, watermark: bytes) -> tuple[RepositoryTable, dict[str, Tip]]:
     """Publish a watermark, then put it into the log of every branch.
 
-    Branches that are created later begin with the watermark that is published by then.
+    A repository's watermark never falls: where a higher one is published already, by another clock, that is the one.
+    Whoever published it may have died at any point, and what is below it can be made reachable by nobody.  Branches
+    that are created later begin with the watermark that is published by then.
 
     Returns
     -------
     RepositoryTable
-        With the watermark.
+        With the watermark, which is at least the one that was asked for.
     dict
         The newest record of every branch, all of them behind the fence.
     """
@@ -50,13 +52,14 @@ async def raise_fence(grounds: Grounds, watermark: bytes) -> tuple[RepositoryTab
             return None
         return RepositoryEntry(RepositoryOperation.WATERMARK, now, watermark=watermark)
 
+    table = await grounds.repository_log.append(publish, fresh=grounds.repository_log.known.number == 0)
+
     def fence(tip: Tip) -> Body | None:
         life = tip.state.life
-        if life.fence >= watermark and life.fenced >= max(life.start, life.ended):
+        if life.fence >= table.watermark and life.fenced >= max(life.start, life.ended):
             return None  # nothing was given up that a collection has not seen
-        return Fence(max(watermark, life.fence), now, life.read_only)
+        return Fence(max(table.watermark, life.fence), now, life.read_only)
 
-    table = await grounds.repository_log.append(publish, fresh=grounds.repository_log.known.number == 0)
     tips = await grounds.tips(table)
     fenced = await asyncio.gather(*(append_when(grounds.log(name), tip, fence) for name, tip in tips.items()))
     return table, dict(zip(tips, fenced, strict=True))

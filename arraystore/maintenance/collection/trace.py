@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 
 from arraystore.commit.branch import load_checkpoint, load_tip
@@ -48,7 +49,7 @@ class Trace:
     kept
         What is kept of each log.
     roots
-        Snapshots that are kept besides: those of tags, and announced ones.
+        Snapshots that are kept besides: those of tags.
     previous
         What the last collection has looked at; what it found is not looked at again.  None to look at everything.
     found
@@ -85,7 +86,25 @@ class Trace:
             self._found_everywhere(self._previous.early)
         seen = set(() if self._previous is None else self._previous.tags)
         await self._states(root.checkpoint for root in self._roots if root.checkpoint not in seen)
-        self._manifests = _cache_of(self._grounds)  # who needs what was found needs no manifests
+        self._forget_manifests()
+
+    async def announced(self, origin: Origin, kept: dict[str, Kept]) -> None:
+        """Find what a snapshot needs that somebody may be about to make reachable, as far as it is there.
+
+        Where something is missing an earlier collection has taken it, which did not know of the announcement; so it
+        was made after that had put its fences into all logs, and whoever made it has been refused by these.
+        """
+        self._found("snapshots", origin.checkpoint)
+        with suppress(ObjectNotFoundError):
+            await self._states([origin.checkpoint])
+        for name, part in kept.items():
+            with suppress(ObjectNotFoundError):
+                await self._of_log(self._grounds.log(name), part)
+        self._forget_manifests()
+
+    def _forget_manifests(self) -> None:
+        """Drop manifests from memory: who needs what was found needs none of them."""
+        self._manifests = _cache_of(self._grounds)
 
     def _found_everywhere(self, ids: bytes) -> None:
         for kind in ("snapshots", "manifests", "transactions", "chunks"):

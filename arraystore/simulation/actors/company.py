@@ -19,7 +19,7 @@ from arraystore.simulation.actors.upkeep import collect_all
 from arraystore.simulation.observations import Committed, Refused, Solver, Unknown
 from arraystore.simulation.world import Main, Process
 
-__all__ = ["company", "founder", "latecomer"]
+__all__ = ["company", "founder", "latecomer", "straggler"]
 
 
 def founder(scene: Scene) -> Main:
@@ -115,6 +115,22 @@ async def _guarded(scene: Scene, process: str, what: str, work: Awaitable[None])
             scene.errors.append((process, what, error))
     except Exception as error:  # noqa: BLE001 - it is reported, and the others go on
         scene.errors.append((process, what, error))
+
+
+def straggler(scene: Scene) -> Main:
+    """Return what a process does whose clock is behind: collects garbage, once nothing fails any more."""
+
+    async def main(process: Process) -> None:
+        await asyncio.sleep(max(0.0, scene.peace - scene.clock()))
+        await _guarded(scene, process.name, "collecting garbage", _collect(scene, process))
+
+    return main
+
+
+async def _collect(scene: Scene, process: Process) -> None:
+    repo = await process.repository(scene.workload.config)
+    await reopen(scene, process.name, repo)
+    await collect_all(scene, process.name, repo)
 
 
 def latecomer(scene: Scene) -> Main:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable
+from contextlib import suppress
 
-from arraystore.errors import ConflictError, NotFoundError, StorageError
+from arraystore.errors import ConflictError, NotFoundError, RefNotFoundError, StorageError
 from arraystore.repository import MAIN, Repository
-from arraystore.simulation.actors.losses import REFUSALS
+from arraystore.simulation.actors.losses import LOST, REFUSALS
 from arraystore.simulation.actors.referrer import NAMES, create_ref
 from arraystore.simulation.actors.scene import Scene
 from arraystore.simulation.actors.script import Turn
@@ -41,8 +42,7 @@ async def operate_turn(scene: Scene, process: str, repo: Repository, actor: str,
     if what < 0.35:
         await create_ref(scene, process, repo, rng)
     elif what < 0.6:
-        name = rng.choice(scene.branches or list(NAMES))
-        await _change(scene, RefChange(process, "branch", name, None, scene.clock()), repo.delete_branch_async(name))
+        await _delete(scene, process, repo, rng)
     elif what < 0.8:
         await _reset(scene, process, repo, rng)
     elif what < 0.92:
@@ -50,6 +50,19 @@ async def operate_turn(scene: Scene, process: str, repo: Repository, actor: str,
         await _change(scene, RefChange(process, "tag", name, None, scene.clock()), repo.delete_tag_async(name))
     else:
         await _close(scene, process, repo, rng)
+
+
+async def _delete(scene: Scene, process: str, repo: Repository, rng: random.Random) -> None:
+    """Delete a branch, now and then only if it stands where it stood a while ago."""
+    name, expected = rng.choice(scene.branches or list(NAMES)), None
+    if rng.random() < 0.4:
+        with suppress(StorageError, *LOST, RefNotFoundError):
+            expected = await repo.lookup_branch_async(name)
+        if expected is None:
+            return
+        await asyncio.sleep(rng.expovariate(1.0) * scene.workload.think * 5)
+    noted = RefChange(process, "branch", name, None, scene.clock(), expected=expected)
+    await _change(scene, noted, repo.delete_branch_async(name, from_snapshot_id=expected))
 
 
 async def _reset(scene: Scene, process: str, repo: Repository, rng: random.Random) -> None:

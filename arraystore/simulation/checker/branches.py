@@ -150,6 +150,10 @@ class Branch:
                     found.append((number, number))
         return found
 
+    def ends(self) -> list[int]:
+        """Return the records that delete the branch."""
+        return [n for n in range(1, len(self.lives)) if self.lives[n].last_end != self.lives[n - 1].last_end]
+
     def era(self, place: int, first: bytes | None = None) -> Era:
         """Return the era of a place; of a place where one begins, that one for its first snapshot, else the former."""
         fitting = [era for era in self.eras if era.place < place or (era.first.id == first and era.place == place)]

@@ -229,8 +229,11 @@ class Reader:
             state = self._origin(log.name, number, identifier, parent, origin)
             log.eras.append(Era(number, len(log.commits), state, life.origin))
         elif entry == DELETED:
-            _, cause = content
-            life = life.ended(number, cause)
+            identifier, parent, time, before = content
+            if (identifier, parent, before) != (state.id, state.parent, life.told()):
+                raise ValueError("a deletion that says something else of its branch than the log before it")
+            state = replace(state, nodes={}, keys={}, time=time, message="", metadata=None)
+            life = life.ended(number)
         elif entry == FENCE:
             watermark, _, read_only = content
             life = life.fenced(number, watermark, read_only)

@@ -98,6 +98,7 @@ def _moves(logs: Logs, lifetimes: Lifetimes, branch: str) -> list[tuple[float, b
     if log is not None:
         times = lifetimes.times(branch)
         found += [(times[era.number], False) for era in log.eras[1:]]
+        found += [(times[number], True) for number in log.ends()]
     return found
 
 
@@ -142,6 +143,8 @@ def _closed(lifetimes: Lifetimes, began: float, ended: float) -> bool:
 def _expired(logs: Logs, notes: Observations, lifetimes: Lifetimes) -> Iterator[Violation]:
     """Check that nothing expires but what somebody let expire."""
     asked = [seen for seen in notes.seen if isinstance(seen, Upkeep) and seen.what == "expire"]
+    for one in asked:
+        yield from _told_in_vain(lifetimes, one)
     for name, log in logs.branches.items():
         times = lifetimes.times(name)
         for number in range(1, len(log.lives)):
@@ -159,20 +162,32 @@ def _expired(logs: Logs, notes: Observations, lifetimes: Lifetimes) -> Iterator[
                 where = f"snapshot {id_text(snapshot.id)}"
                 if snapshot.id in shown.shown and not causes:
                     yield Violation(_RULE, f"record {number} of {name!r} lets it expire, which nobody asked for", where)
-                yield from _still_named(lifetimes, shown, snapshot.id, causes, where)
+                yield from _still_named(lifetimes, shown, snapshot.id, causes, at, where)
+
+
+def _told_in_vain(lifetimes: Lifetimes, seen: Upkeep) -> Iterator[Violation]:
+    """Check that what was told to have expired is shown no more, unless it was brought back by a name of its own."""
+    if not isinstance(seen.outcome, Committed) or seen.ended is None:
+        return
+    told = {id_bytes(each) for each in seen.expired}
+    named = {root[2].id for root in lifetimes.at(seen.ended).roots.values()}
+    for identifier in sorted(told - named):
+        if lifetimes.lapsed.get(identifier, inf) > seen.ended:
+            what = f"{seen.process} was told at {seen.ended:.3f} that it has expired, and it is kept"
+            yield Violation(_RULE, what, f"snapshot {id_text(identifier)}")
 
 
 def _still_named(
-    lifetimes: Lifetimes, shown: Held, identifier: bytes, causes: list[Upkeep], where: str
+    lifetimes: Lifetimes, shown: Held, identifier: bytes, causes: list[Upkeep], at: float, where: str
 ) -> Iterator[Violation]:
     """Check that no branch or tag is at what expires, unless it came there since the expiry began."""
     if not causes:
         return
     began = min(cause.began for cause in causes)
-    earlier = lifetimes.at(began)
+    earlier = [lifetimes.at(each) for each in (began, *lifetimes.between(began, at))]
     for what, root in shown.roots.items():
-        before = earlier.roots.get(what)
-        if root[2].id == identifier and before is not None and before[2].id == identifier:
+        befores = [held.roots.get(what) for held in earlier]  # one that was deleted came back since
+        if root[2].id == identifier and all(one is not None and one[2].id == identifier for one in befores):
             yield Violation(_RULE, f"it expires, and {what} is at it", where)
 
 

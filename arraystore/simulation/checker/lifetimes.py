@@ -86,6 +86,10 @@ class Lifetimes:
             found |= {times[c.number] for c in log.commits if c.after.parent != c.before.id}
         return sorted(found - {_START})
 
+    def between(self, began: float, ended: float) -> list[float]:
+        """Return when something may have ceased to be shown between two moments."""
+        return [moment for moment in self.changes if began < moment < ended]
+
     @cached_property
     def needed_until(self) -> dict[Need, tuple[float, str]]:
         """Until when each object was needed, and for what."""

@@ -70,9 +70,9 @@ class Life:
         later = replace(self, start=number, origin=found, deleted=False, read_only=False, cause=max(self.cause, cause))
         return replace(later, fence=max(self.fence, fence))
 
-    def ended(self, number: int, cause: int) -> Life:
+    def ended(self, number: int) -> Life:
         """Return what holds after a deletion."""
-        return replace(self, deleted=True, cause=max(self.cause, cause), last_end=number)
+        return replace(self, deleted=True, last_end=number)
 
     def fenced(self, number: int, watermark: bytes, read_only: bool) -> Life:
         """Return what holds after a fence."""

@@ -10,6 +10,7 @@ from arraystore.simulation.checker.decoding import id_text
 from arraystore.simulation.checker.lifetimes import Lifetimes
 from arraystore.simulation.checker.logs import Logs, id_bytes
 from arraystore.simulation.checker.repository import Entry, Ref
+from arraystore.simulation.checker.states import Snapshot
 from arraystore.simulation.checker.violations import DecodingError, Violation
 from arraystore.simulation.observations import (
     Committed,
@@ -19,6 +20,7 @@ from arraystore.simulation.observations import (
     RefListing,
     RefLook,
     Refused,
+    Upkeep,
 )
 
 __all__ = ["wrong_references"]
@@ -78,6 +80,7 @@ def wrong_references(logs: Logs, notes: Observations, lifetimes: Lifetimes) -> I
             snapshot = id_text(entry.snapshot) if entry.creates and entry.snapshot is not None else None
             names.add(entry.ref, snapshot, *_when(notes, lifetimes, entry))
     yield from _births(logs, lifetimes)
+    yield from _deaths(logs, notes, lifetimes)
     yield from _acknowledged(notes, lifetimes)
     for seen in notes.seen:
         if isinstance(seen, RefLook):
@@ -129,10 +132,8 @@ def _meant(notes: Observations, entry: Entry) -> Iterator[Violation]:
     if entry.ref is None:
         return
     tried = [cause for cause in _causes(notes, entry) if not isinstance(cause.outcome, Refused)]
-    # An expiry deletes old branches, and brings one back that was committed to meanwhile, from its own log.
-    returns = entry.ref[0] == "branch" and entry.origin is not None and entry.origin[0] == entry.name
-    expiring = any(getattr(seen, "what", "") == "expire" for seen in notes.seen)
-    allowed = expiring and (returns or not entry.creates)
+    expiring = any(getattr(seen, "what", "") == "expire" for seen in notes.seen)  # which deletes what is old
+    allowed = expiring and not entry.creates
     if not tried and not allowed:
         at = f" at {id_text(entry.snapshot)}" if entry.snapshot is not None else ""
         what = f"nobody {'created' if entry.creates else 'deleted'} it{at}"
@@ -157,6 +158,30 @@ def _births(logs: Logs, lifetimes: Lifetimes) -> Iterator[Violation]:
             if created.get((name, cause), b"") != era.first.id:
                 what = f"record {era.number} lets it begin at {id_text(era.first.id)}, which nobody created it at"
                 yield Violation(_RULE, what, f"branch {name!r}")
+
+
+def _deaths(logs: Logs, notes: Observations, lifetimes: Lifetimes) -> Iterator[Violation]:
+    """Check that each deletion in a branch's log was meant, and of the snapshot that the branch stood at."""
+    for name, log in logs.branches.items():
+        times = lifetimes.times(name)
+        for number in log.ends():
+            ended = log.states[number - 1]
+            if not any(_deletes(seen, name, ended, times[number]) for seen in notes.seen):
+                what = f"record {number} deletes it at {id_text(ended.id)}, which nobody asked for"
+                yield Violation(_RULE, what, f"branch {name!r}")
+
+
+def _deletes(seen: object, name: str, ended: Snapshot, at: float) -> bool:
+    """Tell whether something that was to be done may have deleted a branch at a snapshot."""
+    if not isinstance(seen, RefChange | Upkeep) or isinstance(seen.outcome, Refused):
+        return False
+    told = seen.ended if isinstance(seen.outcome, Committed) and seen.ended is not None else inf
+    if not (at == -inf or seen.began <= at <= told):
+        return False
+    if isinstance(seen, Upkeep):
+        return seen.what == "expire" and ended.time < seen.older_than
+    fits = (seen.kind, seen.name, seen.snapshot) == ("branch", name, None)
+    return fits and seen.expected in (None, id_text(ended.id))
 
 
 def _acknowledged(notes: Observations, lifetimes: Lifetimes) -> Iterator[Violation]:
@@ -219,7 +244,7 @@ def _refused(names: _Names, lifetimes: Lifetimes, seen: RefCreation | RefChange)
         burnt = seen.kind == "tag" and any(spell.since > -inf for spell in spells)
         groundless = not burnt and all(spell.snapshot is None for spell in spells)
     elif error == "RefNotFoundError":
-        groundless = all(spell.snapshot is not None for spell in spells)
+        groundless = all(spell.snapshot is not None for spell in spells) and not _was_ended(lifetimes, seen)
     elif error in ("SnapshotNotFoundError", "SnapshotExpiredError", "ObjectNotFoundError"):
         lapsed = inf if seen.snapshot is None else lifetimes.lapsed.get(id_bytes(seen.snapshot), inf)
         groundless = lapsed > seen.ended
@@ -227,3 +252,16 @@ def _refused(names: _Names, lifetimes: Lifetimes, seen: RefCreation | RefChange)
         groundless = False
     if groundless:
         yield Violation(_RULE, f"{seen.process} was refused with {error}, for which there is no reason", where)
+
+
+def _was_ended(lifetimes: Lifetimes, seen: RefCreation | RefChange) -> bool:
+    """Tell whether a branch's own log may have ended it while somebody looked, whatever the other log says yet."""
+    log = lifetimes.logs.branches.get(seen.name) if seen.kind == "branch" else None
+    if log is None or seen.ended is None:
+        return False
+    times = lifetimes.times(seen.name)
+    until = [*times[1:], inf]
+    return any(
+        life.deleted and times[number] <= (seen.ended or inf) and until[number] >= seen.began
+        for number, life in enumerate(log.lives)
+    )

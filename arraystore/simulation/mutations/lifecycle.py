@@ -12,20 +12,22 @@ from arraystore.commit.branch import Tip, load_tip, refresh
 from arraystore.commit.environment import Environment
 from arraystore.commit.log import BranchLog
 from arraystore.commit.prepare import Prepared, upload
+from arraystore.commit.retention import Kept
 from arraystore.commit.state import State
 from arraystore.context import Context
 from arraystore.errors import ArrayStoreError
-from arraystore.format.lifecycle import NO_FENCE
+from arraystore.format.lifecycle import NO_FENCE, Origin
 from arraystore.format.record import Birth, Record, encode_body
 from arraystore.format.repository_log import BranchRow, RepositoryTable
 from arraystore.format.snapshot import checkpoint_key, encode_checkpoint
 from arraystore.maintenance import expire
 from arraystore.maintenance.collection import collect, fence
 from arraystore.maintenance.collection.sweep import Listing
+from arraystore.maintenance.collection.trace import Trace
 from arraystore.maintenance.exchange import Exchange
 from arraystore.maintenance.grounds import Grounds
 from arraystore.simulation.actors.workload import Workload
-from arraystore.simulation.mutations.patching import Change, Mutation, everywhere
+from arraystore.simulation.mutations.patching import Change, Mutation, all_outside, everywhere
 
 __all__ = ["MUTATIONS"]
 
@@ -53,6 +55,11 @@ def _crowded(workload: Workload) -> Workload:
     )
 
 
+def _pressed(workload: Workload) -> Workload:
+    """Have little written, and much collected."""
+    return replace(workload, writers=1, readers=0, turns=(6, 9), operators=1, expirers=2, collectors=3, compactors=1)
+
+
 def _forgetful(workload: Workload) -> Workload:
     """Have snapshots come and go."""
     return replace(workload, writers=1, readers=0, turns=(6, 9), operators=3, expirers=1, collectors=2, lingering=0.0)
@@ -74,6 +81,18 @@ async def _tips_before(grounds: Grounds, watermark: bytes) -> tuple[RepositoryTa
 
 
 _raise_fence = fence.raise_fence
+
+
+async def _unpublished(grounds: Grounds, watermark: bytes) -> tuple[RepositoryTable, dict[str, Tip]]:
+    table, tips = await _raise_fence(grounds, watermark)
+    return replace(table, watermark=watermark), tips
+
+
+async def _all_of_it(self: Trace, origin: Origin, kept: dict[str, Kept]) -> None:
+    self._found("snapshots", origin.checkpoint)
+    await self._states([origin.checkpoint])
+    for name, part in kept.items():
+        await self._of_log(self._grounds.log(name), part)
 
 
 async def _look_first(context: Context, state: State) -> bytes:
@@ -116,14 +135,21 @@ async def _unfenced(log: BranchLog, row: BranchRow) -> Tip:
     return await load_tip(log)
 
 
-def _without_tags(self: Any, name: str, kept: Any, stay: set[bytes]) -> Awaitable[Any]:
-    tips = {tip.state.snapshot for tip in self._tips.values() if not tip.state.life.deleted}
-    found: Awaitable[Any] = _cut(self, name, kept, stay - ({tag.snapshot for tag in self._table.tags.values()} - tips))
+def _without_tags(self: Any, name: str, kept: Any, stay: set[bytes], still: Any) -> Awaitable[Any]:
+    tips = {tip.state.snapshot for tip in self._left.values()}
+    found: Awaitable[Any] = _cut(self, name, kept, stay - ({tag.snapshot for tag in self._tags.values()} - tips), still)
     return found
 
 
 _cut = expire._Planning._cut  # pyright: ignore[reportPrivateUsage]
 _Run = collect._Run  # pyright: ignore[reportPrivateUsage]
+
+
+async def _unconditionally(log: BranchLog, repository_log: Any, tip: Tip, check: Any) -> Tip:
+    return await _delete_branch(log, repository_log, tip, lambda state: None)
+
+
+_delete_branch = branching.delete_branch
 
 
 def _all_attached() -> Iterable[Change]:
@@ -212,6 +238,21 @@ MUTATIONS = (
         _WHERE,
         settings=lambda: [(announcing, "announce", _slow)],
         tuned=_forgetful,
+    ),
+    Mutation(
+        "a deletion forgets its condition",
+        "a branch that is to be deleted if it stands at a snapshot is deleted wherever it stands",
+        lambda: [(repository_refs, "delete_branch", _unconditionally)],
+        _WHERE,
+        tuned=lambda workload: replace(workload, operators=3, expirers=1, other_branches=0.7, think=0.3),
+    ),
+    Mutation(
+        "watermarks fall",
+        "a collection by a slow clock takes what an earlier one has left below its watermark for announced",
+        lambda: [(collect, "raise_fence", _unpublished), (Trace, "announced", _all_of_it)],
+        ("clocks",),
+        settings=all_outside,
+        tuned=_pressed,
     ),
     Mutation(
         "tags do not keep",
