@@ -40,6 +40,7 @@ from arraystore.maintenance.verification.findings import Finding, Severity, Veri
 from arraystore.maintenance.verification.repair import RepairReport
 from arraystore.maintenance.verification.statistics import RepositoryStatistics
 from arraystore.operations import Update, UpdateType
+from arraystore.readdressing import DELETE
 from arraystore.repository import Repository, SnapshotInfo
 from arraystore.repository_inspection import ChunkStorageStats
 from arraystore.session import Session
@@ -83,6 +84,7 @@ from arraystore.virtual_checksums import FROM_SOURCE, FromSource
 from arraystore.virtual_refs import VirtualChunkSpec
 
 __all__ = [
+    "DELETE",
     "FROM_SOURCE",
     "AlreadyExistsError",
     "AncestryGraph",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
@@ -26,14 +27,27 @@ from arraystore.hierarchy import Hierarchy
 from arraystore.runtime import run
 from arraystore.session_view import SessionView
 
-__all__ = ["Readdressing"]
+__all__ = ["DELETE", "Deletion", "Readdressing"]
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Mapping = Callable[[Any], Any]
 
+_PLACE, _STAYS, _GOES = 0, 1, 2
+"""Kinds of answers of a function: a place, None, and `DELETE`."""
+
 _SHOWN = 3
 _LARGEST = (1 << 63) - 1
+
+
+class Deletion(enum.IntEnum):
+    """The type of `DELETE`; an integer, so that it can stand in an array of coordinates."""
+
+    DELETE = -(1 << 63)
+
+
+DELETE = Deletion.DELETE
+"""What a function of `Session.reindex_array` returns for a chunk that shall be deleted."""
 
 
 class Readdressing(SessionView, ABC):
@@ -91,29 +105,29 @@ class Readdressing(SessionView, ABC):
     ) -> None:
         """Give each chunk of an array the place that a function tells; no data is read or written.
 
-        Places that nothing goes to become empty: unlike in other stores, no stale chunk is left behind, with
-        `backward` or without.  A chunk that shall stay must be given its own place.
+        Places that chunks leave, and that nothing goes to, become empty: unlike in other stores, no stale chunk is left
+        behind, with `backward` or without.  No chunk is deleted unless the function says so with `arraystore.DELETE`.
 
         Parameters
         ----------
         array_path
             Of the array; its chunks must all be of one shape.
         forward
-            From the grid coordinates of a chunk, a tuple, to those that it gets; None, or a place outside of the grid,
-            drops the chunk.  It is asked for the chunks that there are only.
+            From the grid coordinates of a chunk, a tuple, to those that it gets; None leaves the chunk where it is, and
+            `arraystore.DELETE` deletes it.  It is asked for the chunks that there are only.
         backward
-            Its inverse.  Nothing depends on it, but where it is given it is checked.
+            Its inverse.  Nothing depends on it, but where it is given it is checked, for chunks that are not deleted.
         vectorized
-            Whether the functions take and return the coordinates of many chunks at once, as integers of shape (n, d);
-            they drop a chunk by giving it a place outside of the grid, a negative one for instance.
+            Whether the functions take and return the coordinates of many chunks at once, as integers of shape (n, d); a
+            row with `arraystore.DELETE` in it, which is an integer, deletes the chunk, and in place of all rows, all.
 
         Raises
         ------
         NodeNotFoundError
             If there is no such array.
         InvalidInputError
-            If its chunks differ in shape, two chunks get the same place, what a function returns is no place, or
-            `backward` does not undo `forward`.
+            If its chunks differ in shape, two chunks get the same place, what a function returns is no place in the
+            grid, or `backward` does not undo `forward`.
         SessionStateError
             If another thread writes to the array meanwhile; nothing was changed.
         """
@@ -271,25 +285,41 @@ def _offset(chunk_offset: Iterable[int], grid: tuple[int, ...], path: str) -> tu
 
 
 def _planned(places: _Places, forward: Mapping, backward: Mapping | None, vectorized: bool) -> _Plan:
-    targets, named = _mapped(forward, places.coords, vectorized)
-    keep = named & _inside(targets, places.grid)
+    targets, answer = _mapped(forward, places.coords, vectorized)
+    targets = np.where((answer == _STAYS)[:, None], places.coords, targets)
+    keep = answer != _GOES
+    _check_inside(places, targets, keep)
     if backward is not None:
-        back, named = _mapped(backward, targets[keep], vectorized)
-        wrong = np.flatnonzero(~named | (back != places.coords[keep]).any(axis=1))
+        back, answer = _mapped(backward, targets[keep], vectorized)
+        wrong = np.flatnonzero((answer != _PLACE) | (back != places.coords[keep]).any(axis=1))
         if len(wrong):
             at = wrong[0]
             start, end = places.coords[keep][at], targets[keep][at]
+            told = _shown(back[at]) if answer[at] == _PLACE else "None" if answer[at] == _STAYS else "DELETE"
             raise InvalidInputError(
-                f"backward does not undo forward: chunk {_shown(start)} goes to {_shown(end)}, "
-                f"to which backward says {_shown(back[at]) if named[at] else None}"
+                f"backward does not undo forward: chunk {_shown(start)} goes to {_shown(end)}, to which backward says "
+                f"{told}; if it shall be deleted, return arraystore.DELETE for it from forward"
             )
     return _Plan(targets, keep)
 
 
-def _mapped(function: Mapping, coords: Int64s, vectorized: bool) -> tuple[Int64s, Bools]:
-    """Return where chunks go, and which of them have a place named at all."""
+def _check_inside(places: _Places, targets: Int64s, keep: Bools) -> None:
+    outside = np.flatnonzero(keep & ~_inside(targets, places.grid))
+    if len(outside):
+        start, end = places.coords[outside[0]], targets[outside[0]]
+        raise InvalidInputError(
+            f"chunk {_shown(start)} of array {'/' + places.node.path!r} would go to {_shown(end)}, outside of the grid "
+            f"{places.grid}: return arraystore.DELETE to delete it, or resize the array first to keep it"
+        )
+
+
+def _mapped(function: Mapping, coords: Int64s, vectorized: bool) -> tuple[Int64s, Int64s]:
+    """Return where chunks go, and of which kind each answer was: a place, None or `DELETE`."""
     if vectorized:
-        found = np.asarray(function(coords.copy()))
+        answer = function(coords.copy())
+        if answer is DELETE:
+            return coords, np.full(len(coords), _GOES)
+        found = np.asarray(answer)
         if found.shape != coords.shape or found.dtype.kind not in "iu":
             raise InvalidInputError(
                 f"a vectorized function returns integers of shape {coords.shape} for coordinates of that shape, "
@@ -297,23 +327,26 @@ def _mapped(function: Mapping, coords: Int64s, vectorized: bool) -> tuple[Int64s
             )
         if found.dtype.kind == "u":
             found = np.minimum(found, _LARGEST)
-        return found.astype(np.int64), np.ones(len(coords), dtype=bool)
+        targets = found.astype(np.int64)
+        return targets, np.where((targets == DELETE).any(axis=1), _GOES, _PLACE)
     rows = [_row(function, tuple(row)) for row in coords.tolist()]
-    targets = [[-1] * coords.shape[1] if row is None else row for row in rows]
-    return np.array(targets, dtype=np.int64).reshape(coords.shape), np.array([row is not None for row in rows], bool)
+    places = [row if isinstance(row, list) else [-1] * coords.shape[1] for row in rows]
+    kinds = [_PLACE if isinstance(row, list) else _GOES if row is DELETE else _STAYS for row in rows]
+    return np.array(places, dtype=np.int64).reshape(coords.shape), np.array(kinds, dtype=np.int64)
 
 
-def _row(function: Mapping, coords: tuple[int, ...]) -> list[int] | None:
+def _row(function: Mapping, coords: tuple[int, ...]) -> list[int] | Deletion | None:
     found = function(coords)
-    if found is None:
-        return None
+    if found is None or isinstance(found, Deletion):
+        return found
     try:
         row = tuple([operator.index(step) for step in found])
     except TypeError:
         row = None
     if row is None or len(row) != len(coords):
         raise InvalidInputError(
-            f"for chunk {coords} the function returned {found!r}: not None, and no {len(coords)} whole numbers"
+            f"for chunk {coords} the function returned {found!r}: neither {len(coords)} integers, nor None, which "
+            "leaves it where it is, nor arraystore.DELETE"
         )
     return [min(max(step, -1), _LARGEST) for step in row]
 
@@ -358,7 +391,10 @@ def _check_distinct(places: _Places, plan: _Plan) -> None:
     again = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
     if len(again):
         shown = ", ".join(map(_shown, box.coords(again[:_SHOWN])))
-        raise InvalidInputError(f"several chunks of array {'/' + places.node.path!r} would get the same place: {shown}")
+        raise InvalidInputError(
+            f"several chunks of array {'/' + places.node.path!r} would get the same place: {shown}; to "
+            "make room for another one, delete a chunk by arraystore.DELETE: None leaves it where it is"
+        )
 
 
 def _check_unchanged(hierarchy: Hierarchy, changes: ChangeSet, places: _Places) -> None:

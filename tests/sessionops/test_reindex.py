@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 import zarr
 from hypothesis import given
 
-from arraystore import InvalidInputError, Repository, SessionStateError
+from arraystore import DELETE, InvalidInputError, Repository, SessionStateError
 from tests.sessionops.test_shift import numbers, read, repository_with
 
 
@@ -33,16 +35,61 @@ def test_chunks_change_places(repository: Repository) -> None:
     assert reindexed(repository, lambda c: (5 - c[0],)) == [6, 5, 4, 3, 2, 1]
 
 
-def test_none_and_places_outside_of_the_grid_drop_a_chunk(repository: Repository) -> None:
-    def forward(coords: tuple[int, ...]) -> tuple[int, ...] | None:
-        return None if coords == (0,) else (coords[0] + 1 if coords[0] < 4 else 1 << 70,)
+def test_none_leaves_a_chunk_where_it_is(repository: Repository) -> None:
+    assert reindexed(repository, lambda c: None if c[0] < 2 else (7 - c[0],)) == [1, 2, 6, 5, 4, 3]
+    assert reindexed(repository, lambda c: None) == [1, 2, 6, 5, 4, 3]
 
-    assert reindexed(repository, forward) == [0, 0, 2, 3, 4, 0]
+
+def test_only_delete_deletes_a_chunk(repository: Repository) -> None:
+    assert reindexed(repository, lambda c: DELETE if c[0] in (0, 5) else (c[0] - 1,)) == [2, 3, 4, 5, 0, 0]
+    session = repository.writable_session("main")
+    session.reindex_array("a", lambda c: DELETE)
+    assert len(session.chunk_coordinates("a")) == 0
+
+
+def test_many_chunks_are_deleted_at_once(repository: Repository) -> None:
+    assert reindexed(repository, lambda c: np.where(c < 2, DELETE, c - 2), vectorized=True) == [3, 4, 5, 6, 0, 0]
+
+
+def test_rows_of_several_dimensions_are_deleted_by_one_number() -> None:
+    repository = repository_with(np.arange(1, 7).reshape(2, 3), (1, 1))
+
+    def forward(places: np.ndarray) -> np.ndarray:
+        places[places[:, 1] == 1, 0] = DELETE
+        return places
+
+    assert reindexed(repository, forward, vectorized=True) == [[1, 0, 3], [4, 0, 6]]
+
+
+def test_no_chunk_takes_the_place_of_one_that_stays(repository: Repository) -> None:
+    session = repository.writable_session("main")
+    with pytest.raises(InvalidInputError, match=r"would get the same place: \(4,\), \(5,\); to make room.*DELETE"):
+        session.reindex_array("a", lambda c: (c[0] + 2,) if c[0] < 4 else None)
+    assert not session.has_uncommitted_changes
+
+
+@pytest.mark.parametrize("vectorized", [False, True])
+@pytest.mark.parametrize("place", [-1, 6, 1 << 62])
+def test_places_outside_of_the_grid_are_refused(repository: Repository, place: int, vectorized: bool) -> None:
+    session = repository.writable_session("main")
+
+    def forward(coords: Any) -> Any:
+        return np.where(coords == 3, place, coords) if vectorized else (place,) if coords == (3,) else coords
+
+    with pytest.raises(InvalidInputError, match=r"chunk \(3,\) of array '/a' would go to .*outside.*DELETE"):
+        session.reindex_array("a", forward, vectorized=vectorized)
+    assert not session.has_uncommitted_changes
+
+
+@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
+def test_delete_is_itself_wherever_it_was_pickled(protocol: int) -> None:
+    assert pickle.loads(pickle.dumps(DELETE, protocol)) is DELETE
+    assert copy.deepcopy(DELETE) is DELETE
 
 
 def test_forward_alone_leaves_no_stale_chunk() -> None:
-    repository = repository_with(np.array([1, 0, 3, 0, 5, 6]), (1,))
-    assert reindexed(repository, lambda c: (c[0] - 1,)) == [0, 3, 0, 5, 6, 0]
+    repository = repository_with(np.array([0, 2, 0, 4, 5, 6]), (1,))
+    assert reindexed(repository, lambda c: (c[0] - 1,)) == [2, 0, 4, 5, 6, 0]
 
 
 def test_it_is_asked_only_for_chunks_that_there_are() -> None:
@@ -58,7 +105,7 @@ def test_it_is_asked_only_for_chunks_that_there_are() -> None:
 
 
 def test_many_coordinates_at_once(repository: Repository) -> None:
-    assert reindexed(repository, lambda c: c - 2, vectorized=True) == [3, 4, 5, 6, 0, 0]
+    assert reindexed(repository, lambda c: (c - 2) % 6, vectorized=True) == [3, 4, 5, 6, 1, 2]
 
 
 def test_two_chunks_cannot_get_one_place(repository: Repository) -> None:
@@ -89,16 +136,20 @@ def test_large_unsigned_places_are_outside_of_the_grid(repository: Repository) -
     def forward(coords: np.ndarray) -> np.ndarray:
         return np.full(coords.shape, np.iinfo(np.uint64).max, dtype=np.uint64)
 
-    assert reindexed(repository, forward, vectorized=True) == [0] * 6
+    session = repository.writable_session("main")
+    with pytest.raises(InvalidInputError, match="outside of the grid"):
+        session.reindex_array("a", forward, vectorized=True)
 
 
 def test_backward_is_checked(repository: Repository) -> None:
-    assert reindexed(repository, lambda c: (c[0] + 1,), lambda c: (c[0] - 1,)) == [0, 1, 2, 3, 4, 5]
+    assert reindexed(
+        repository, lambda c: (c[0] + 1,) if c[0] < 5 else DELETE, lambda c: (c[0] - 1,)
+    ) == [0, 1, 2, 3, 4, 5]  # fmt: skip
     session = repository.writable_session("main")
     with pytest.raises(InvalidInputError, match=r"chunk \(1,\) goes to \(2,\), to which backward says \(0,\)"):
-        session.reindex_array("a", lambda c: (c[0] + 1,), lambda c: (c[0] - 2,))
+        session.reindex_array("a", lambda c: (c[0] + 1,) if c[0] < 5 else DELETE, lambda c: (c[0] - 2,))
     with pytest.raises(InvalidInputError, match="to which backward says None"):
-        session.reindex_array("a", lambda c: (c[0] + 1,), lambda c: None)
+        session.reindex_array("a", lambda c: (5 - c[0],), lambda c: None)
     assert not session.has_uncommitted_changes
 
 
@@ -129,20 +180,23 @@ def test_chunks_written_meanwhile_are_not_lost(repository: Repository) -> None:
 
     def forward(coords: tuple[int, ...]) -> tuple[int, ...]:
         array[0] = 100
-        return (coords[0] + 1,)
+        return ((coords[0] + 1) % 6,)
 
     with pytest.raises(SessionStateError, match="Nothing was moved"):
         session.reindex_array("a", forward)
     assert read(session).tolist() == [100, 2, 3, 4, 5, 6]
 
 
-def test_an_array_without_dimensions_has_one_place() -> None:
+@pytest.mark.parametrize("vectorized", [False, True])
+def test_an_array_without_dimensions_has_one_place(vectorized: bool) -> None:
     repository = repository_with(np.array(7), ())
     session = repository.writable_session("main")
     session.reindex_array("a", lambda c: c)
     session.shift_array("a", ())
     assert not session.has_uncommitted_changes
     session.reindex_array("a", lambda c: None)
+    assert int(read(session)) == 7
+    session.reindex_array("a", lambda c: DELETE, vectorized=vectorized)
     assert int(read(session)) == 0
 
 

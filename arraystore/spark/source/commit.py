@@ -10,19 +10,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from arraystore.commit.solvers import ConflictDetector
 from arraystore.distributed import merge_sessions
 from arraystore.errors import ConflictError, MergeConflictError, StorageError
+from arraystore.readdressing import DELETE
 from arraystore.runtime import run
 from arraystore.spark.deliveries import receive
 from arraystore.spark.jobs import Outcome, merge_outcomes
 from arraystore.stream_progress import is_written, note_batch
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from arraystore.repository import Repository
     from arraystore.session import Session
     from arraystore.spark.source.options import Place
@@ -60,7 +57,7 @@ def merge_all(session: Session, outcomes: Sequence[Outcome], arrays: Sequence[st
         with _remedy():
             together = merge_sessions(payloads)
     for path in arrays:
-        session.reindex_array(path, _nowhere, vectorized=True)
+        session.reindex_array(path, lambda _: DELETE, vectorized=True)
     if together is not None:
         session.merge(together, on_overlap="last")
 
@@ -72,10 +69,6 @@ def _remedy() -> Iterator[None]:
     except MergeConflictError as error:
         remedy = f"{error.message}. With Spark: let one task own each chunk (repartition_by_chunk), nothing was merged"
         raise MergeConflictError(remedy, error.path, error.chunks) from error
-
-
-def _nowhere(coords: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    return np.full_like(coords, -1)
 
 
 def commit_job(session: Session, place: Place, job: str, message: str, metadata: dict[str, Any]) -> None:
