@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -22,6 +22,8 @@ from arraystore.copying import copy_branch, export_zarr
 from arraystore.errors import ChunkDamagedError, InvalidInputError, StorageError
 from arraystore.runtime import run
 from arraystore.storage import CountingStorage, Storage
+from arraystore.storage.protocol import ByteRange, BytesLike
+from arraystore.storage.wrapper import WrapperStorage
 from arraystore.xarray import to_arraystore
 from tests.commit.support import DistantStorage, keys
 
@@ -367,3 +369,50 @@ def test_the_error_travels_between_processes() -> None:
     again = pickle.loads(pickle.dumps(error))
     assert str(again) == str(error)
     assert (again.path, again.chunk, again.offset, again.length) == ("a/b", (1, 2), 8, 100)
+
+
+class FlippingOnce(WrapperStorage):
+    """Flips a bit in the first answer of each pack."""
+
+    def __init__(self, inner: Storage, cheap: bool) -> None:
+        super().__init__(inner)
+        self.cheap_probes = cheap
+        self.asked: set[str] = set()
+
+    def _flipped(self, key: str, data: BytesLike) -> BytesLike:
+        if key in self.asked or not key.startswith("chunks/"):
+            return data
+        self.asked.add(key)
+        return flipped(bytes(data), b"")
+
+    async def get_ranges(self, key: str, ranges: Sequence[ByteRange]) -> list[BytesLike]:
+        return [self._flipped(key, data) for data in await super().get_ranges(key, ranges)]
+
+    def get_range_sync(self, key: str, start: int, stop: int) -> BytesLike:
+        return self._flipped(key, super().get_range_sync(key, start, stop))
+
+
+@pytest.mark.parametrize("cheap", [True, False])
+@pytest.mark.parametrize("read", [read_sync, read_async])
+@pytest.mark.parametrize("name", ARRAYS)
+def test_what_is_damaged_on_its_way_only_is_read_again(
+    cheap: bool, read: Callable[[Repository, str, int], bytes], name: str
+) -> None:
+    inner = in_memory_storage()
+    held = filled(inner, compressed=False)
+    storage = FlippingOnce(inner, cheap)
+    size = ARRAYS[name][1]
+    assert read(Repository.open(storage), name, 0) == held[name][:size].tobytes()
+    assert storage.asked
+
+
+@pytest.mark.parametrize("where", PLACES)
+def test_a_fork_reads_no_damaged_chunk_of_its_session(where: str, tmp_path: Path) -> None:
+    storage = place(where, tmp_path)
+    session = Repository.create(storage, CONFIG).writable_session("main")
+    zarr.create_array(session.store, name="a", shape=(8192,), chunks=(1024,), dtype="u1", compressors=None)[:] = 1
+    fork = pickle.loads(pickle.dumps(session.fork()))
+    for key in keys(storage, "chunks/"):
+        storage.put_sync(key, bytes(len(storage.get_sync(key))))
+    with pytest.raises(ChunkDamagedError, match="of '/a'"):
+        fork.store.get_sync("a/c/2")
