@@ -27,6 +27,13 @@ class Faults:
         It takes effect a second time, up to `lateness` later.
     throttled
         It is refused with 503, without effect.
+    refused
+        What is to be written only if absent is written, and answered as existing: something on the way has sent the
+        request twice, and gives the answer to the second.
+    failed
+        It takes effect, and is answered with 500, at once.
+    repeated
+        It takes effect twice, the second time up to `lateness` later, and only that one is answered.
     stale_hints
         A read of a hint returns an older value, or none.
     slow_listings
@@ -58,6 +65,9 @@ class Faults:
     throttled: float = 0.0
     stale_hints: float = 0.0
     slow_listings: float = 0.0
+    refused: float = 0.0
+    failed: float = 0.0
+    repeated: float = 0.0
     timeout: float = 2.0
     tries: int = 3
     lateness: float = 10.0
@@ -71,7 +81,15 @@ class Faults:
     @property
     def of_requests(self) -> bool:
         """Whether any request may fare ill."""
-        return any(getattr(self, name) for name in _OF_REQUESTS)
+        return any(getattr(self, name) for name in (*_OF_REQUESTS, *_SENT_TWICE))
+
+    def sent_twice(self, rng: random.Random) -> Faults:
+        """Return the same with a mixture of what something on the way may do to requests besides."""
+        heavy = Faults.heavy()
+        chosen = {
+            name: getattr(heavy, name) * rng.choice((0.2, 1.0, 4.0)) for name in _SENT_TWICE if rng.random() < 0.5
+        }
+        return replace(self, **chosen)
 
     @classmethod
     def none(cls) -> Faults:
@@ -81,13 +99,21 @@ class Faults:
     @classmethod
     def light(cls) -> Faults:
         """What a bad day brings."""
-        return cls(0.005, 0.005, 0.002, 0.005, 0.01, 0.05, 0.05, pauses=30.0, crashes=120.0, skew=5.0)
+        return cls(
+            0.005, 0.005, 0.002, 0.005, 0.01, 0.05, 0.05, 0.002, 0.002, 0.002, pauses=30.0, crashes=120.0, skew=5.0
+        )
 
     @classmethod
     def heavy(cls) -> Faults:
         """Everything, all the time."""
         return cls(
-            0.05, 0.05, 0.02, 0.05, 0.05, 0.5, 0.2, tries=2, pauses=3.0, crashes=10.0, downtime=0.5, skew=100_000.0
+            *(0.05, 0.05, 0.02, 0.05, 0.05, 0.5, 0.2),
+            *(0.03, 0.03, 0.03),
+            tries=2,
+            pauses=3.0,
+            crashes=10.0,
+            downtime=0.5,
+            skew=100_000.0,
         )
 
     @classmethod
@@ -103,4 +129,5 @@ class Faults:
 
 
 _OF_REQUESTS = ("lost", "unacknowledged", "late", "duplicated", "throttled", "stale_hints", "slow_listings")
+_SENT_TWICE = ("refused", "failed", "repeated")
 _SWARMED = (*_OF_REQUESTS, "pauses", "crashes", "skew")

@@ -14,10 +14,13 @@ from arraystore.simulation.latency import Latencies
 from arraystore.simulation.loop import DEAD, Owner, SimulatedLoop
 from arraystore.simulation.trace import Trace
 
-__all__ = ["CHANGING", "Network", "Request", "Sender", "TimedNetwork"]
+__all__ = ["CHANGING", "CONDITIONAL", "Network", "Request", "Sender", "TimedNetwork"]
 
 CHANGING = frozenset({"put", "put_if_absent", "put_new", "delete"})
 """Operations that change objects."""
+
+CONDITIONAL = frozenset({"put_if_absent", "put_new"})
+"""Operations that are refused where there is an object."""
 
 
 class Sender(Owner):
@@ -140,7 +143,10 @@ class TimedNetwork:
         self._faults = faults
         self._trace = trace
         self._faulty = faults.of_requests
-        self._rates = (faults.lost, faults.unacknowledged, faults.late, faults.throttled, faults.duplicated)
+        self._rates = (
+            *(faults.lost, faults.unacknowledged, faults.late, faults.throttled, faults.duplicated),
+            *(faults.refused, faults.failed, faults.repeated),
+        )
 
     def send(self, request: Request) -> None:
         """Take a request."""
@@ -189,10 +195,21 @@ class TimedNetwork:
             at(given_up + faults.lateness * rng.random(), self._take_effect, request, ", too late")
         elif fate == 3:
             at(now + total, self._throttle, request)
-        else:
+        elif fate == 4:
             at(now + before, self._arrive, request, total - before)
             if request.operation in CHANGING:
                 at(now + before + faults.lateness * rng.random(), self._repeat, request)
+        elif fate == 5:
+            at(now + before, self._arrive_refused, request, total - before)
+        elif fate == 6:
+            at(now + before, self._take_effect, request, ", failed")
+            at(now + total, self._fail, request)
+        else:
+            again = before + faults.lateness * rng.random()
+            at(now + before, self._take_effect, request, ", unanswered")
+            at(now + again, self._arrive_refused, request, total - before)
+            if again > faults.timeout:
+                at(given_up, self._time_out, request)
 
     def _send_odd(self, request: Request, rng: random.Random, now: float, before: float, total: float) -> None:
         faults = self._faults
@@ -217,6 +234,22 @@ class TimedNetwork:
             StorageError(
                 f"{self._bucket.location}: {request.operation} of {request.key!r} was refused, on purpose: "
                 "503 Slow Down"
+            )
+        )
+
+    def _arrive_refused(self, request: Request, rest: float) -> None:
+        """Let a request take effect, and answer as if it had before: something on the way has sent it twice."""
+        if self._take_effect(request):
+            if request.operation in CONDITIONAL:
+                request.value = "exists"
+            self._loop.at(self._loop.time() + rest, request.answer)
+
+    def _fail(self, request: Request) -> None:
+        self._note(request, "500")
+        request.fail(
+            StorageError(
+                f"{self._bucket.location}: {request.operation} of {request.key!r} failed, on purpose: "
+                "500 Internal Server Error"
             )
         )
 

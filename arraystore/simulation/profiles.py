@@ -37,6 +37,8 @@ class Profile:
         """Return what a seed makes of it."""
         rng = stream(seed, "profile")
         workload, faults = self.workload(rng), self.faults(rng)
+        if faults.of_requests:
+            faults = faults.sent_twice(stream(seed, "sent twice"))
         return self.upkeep(rng, workload), faults
 
 

@@ -199,7 +199,7 @@ def test_a_pause_holds_a_process_back_and_not_its_requests() -> None:
         assert process.result == pytest.approx(100.001)
 
 
-OF_REQUESTS = ["lost", "unacknowledged", "late", "throttled"]
+OF_REQUESTS = ["lost", "unacknowledged", "late", "throttled", "failed"]
 
 
 @pytest.mark.parametrize("kind", OF_REQUESTS)
@@ -221,8 +221,35 @@ def test_a_request_that_fares_ill_ends_in_an_error_and_takes_effect_as_it_should
             "unacknowledged": [True, True],
             "late": [False, True],
             "throttled": [False, False],
+            "failed": [True, True],
         }[kind]
     )
+
+
+@pytest.mark.parametrize(("kind", "effects"), [("refused", ["written"]), ("repeated", ["written, unanswered", "same"])])
+def test_what_is_sent_twice_is_written_and_answered_as_existing(kind: str, effects: list[str]) -> None:
+    async def put(process: Process) -> bool:
+        written = await process.storage.put_if_absent("a", b"")
+        await process.storage.put("b", b"")
+        assert await process.storage.get("b") == b""
+        return written
+
+    with World(1, faults=Faults(**{kind: 1.0}, timeout=20.0, tries=1)) as world:
+        assert world.run(put) == [False]
+        assert [event.effect for event in world.trace if event.key == "a"] == effects
+        assert world.bucket.objects.keys() == {"a", "b"}
+
+
+def test_what_is_repeated_later_than_its_sender_waits_is_answered_to_nobody() -> None:
+    async def put(process: Process) -> None:
+        with pytest.raises(StorageError, match="no answer"):
+            await process.storage.put_if_absent("a", b"")
+
+    for seed in range(20):
+        with World(seed, faults=Faults(repeated=1.0, timeout=0.001, tries=1)) as world:
+            world.run(put)
+            world.drain()
+            assert "a" in world.bucket.objects
 
 
 def test_a_duplicated_request_takes_effect_twice_and_is_answered_once() -> None:
