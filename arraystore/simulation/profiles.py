@@ -37,7 +37,7 @@ class Profile:
         """Return what a seed makes of it."""
         rng = stream(seed, "profile")
         workload, faults = self.workload(rng), self.faults(rng)
-        if faults.of_requests:
+        if faults.of_requests and not faults.refused:
             faults = faults.sent_twice(stream(seed, "sent twice"))
         return self.upkeep(rng, workload), faults
 
@@ -175,6 +175,11 @@ def _requests(rng: random.Random) -> Faults:
     return _until(replace(heavy, pauses=0.0, crashes=0.0), rng)
 
 
+def _proxied(rng: random.Random) -> Faults:
+    rate = rng.choice((0.05, 0.2))
+    return _until(Faults(refused=rate, failed=rate / 4, repeated=rate, lateness=rng.choice((0.2, 5.0))), rng)
+
+
 def _crashes(rng: random.Random) -> Faults:
     return _until(Faults(crashes=rng.choice((0.5, 2.0, 5.0)), downtime=rng.choice((0.05, 0.5)), skew=10.0), rng)
 
@@ -213,6 +218,7 @@ PROFILES: Mapping[str, Profile] = {
     "serial": Profile("transactions that depend on what they read", _serial, _calm),
     "forks": Profile("transactions of many processes", _forks, _swarm),
     "faults": Profile("requests fail in every way", _ordinary, _requests),
+    "proxied": Profile("requests are sent twice, and the second is answered", _lifecycle, _proxied, _upkeep),
     "crashes": Profile("processes die and start again", _ordinary, _crashes),
     "pauses": Profile("processes stop for a while", _ordinary, _pauses),
     "long": Profile("enough commits for checkpoints and folds", _long, _swarm),
