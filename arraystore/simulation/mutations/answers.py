@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from arraystore import creation
 from arraystore.commit import group, prepare
 from arraystore.commit.batch import Batch
 from arraystore.commit.branch import Tip
@@ -103,6 +104,12 @@ MUTATIONS = (
         "the queue believes a refusal",
         "who commits does not look for the record that was refused",
         _queue_forgets,
+        _WHERE,
+    ),
+    Mutation(
+        "a creation believes a refusal",
+        "who is refused `repo` as existing takes it for another's, and deletes its own first record",
+        lambda: [(creation, "put_surely", _unsettled)],
         _WHERE,
     ),
 )
