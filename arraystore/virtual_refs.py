@@ -27,6 +27,11 @@ __all__ = ["Checksums", "VirtualChunkSpec", "write_virtual_references"]
 Int64s = npt.NDArray[np.int64]
 Row = TypeVar("Row", bound=Hashable)
 
+_States: TypeAlias = State | list[State | None] | None
+"""The state of all sources, or that of each; None in place of one is for those that have to be looked up."""
+
+_SAMPLE = 4096
+
 Checksums: TypeAlias = Checksum | Mapping[str, Checksum] | list[Checksum]
 """One for all chunks, one for each URL, or one for each chunk."""
 
@@ -125,34 +130,35 @@ def _locations(
     if isinstance(checksums, list):
         pairs, numbers = _numbered([(url, stated(c)) if url else None for url, c in zip(urls, checksums, strict=True)])
         known: Sequence[str] = [url for url, _ in pairs]
-        states = [state for _, state in pairs]
+        states: _States = [state for _, state in pairs]
     else:
         known, numbers = _numbered([url or None for url in urls] if "" in urls else urls)
-        states = _stated_of(known, checksums)
+        states = _stated_of(known, checksums) if isinstance(checksums, Mapping) else stated(checksums)
     shared = common_directory(known)
     try:
         _check_urls(containers, known, shared, validate)
-        etags, modified = _columns(_looked_up(containers, known, states))
-        distinct = len({state is None for state in states}) < 2
+        etags, modified = _columns(containers, known, states)
+        distinct = len(known) < len(urls) and not isinstance(states, list)  # else nobody has made sure
         return locations_from_urls(known, etags, modified, prefix=shared, distinct=distinct), numbers
     except UnicodeEncodeError as error:
         raise InvalidInputError(f"the URL {error.object[:80]!r} is not valid Unicode") from None
 
 
 def _numbered(rows: Sequence[Row | None]) -> tuple[Sequence[Row], Int64s]:
-    """Return distinct rows and, for each, the number of its own; -1 for None."""
-    known: dict[Row | None, int] = dict.fromkeys(rows, -1)
-    known.pop(None, None)
-    if len(known) == len(rows):
+    """Return distinct rows and, for each, the number of its own; -1 for None.
+
+    Where hardly any comes twice, all rows are returned: manifests keep each of them once, anyway.
+    """
+    sample = rows[:_SAMPLE]
+    if len(rows) > _SAMPLE and 2 * len(set(sample)) > len(sample) and None not in rows:
         return cast("Sequence[Row]", rows), np.arange(len(rows), dtype=np.int64)
-    numbers: dict[Row | None, int] = {row: number for number, row in enumerate(known)}
-    numbers[None] = -1
-    return cast("list[Row]", list(known)), np.fromiter(map(numbers.__getitem__, rows), np.int64, len(rows))
+    numbers: dict[Row | None, int] = {None: -1}
+    found = np.fromiter((numbers.setdefault(row, len(numbers) - 1) for row in rows), np.int64, len(rows))
+    del numbers[None]
+    return cast("list[Row]", list(numbers)), found
 
 
-def _stated_of(urls: Sequence[str], checksums: Checksum | Mapping[str, Checksum]) -> list[State | None]:
-    if not isinstance(checksums, Mapping):
-        return [stated(checksums)] * len(urls)
+def _stated_of(urls: Sequence[str], checksums: Mapping[str, Checksum]) -> list[State | None]:
     try:
         return [stated(checksums[url]) for url in urls]
     except KeyError as error:
@@ -177,18 +183,24 @@ def _check_urls(containers: VirtualContainers, urls: Sequence[str], shared: str,
             containers.find(url)
 
 
+def _columns(
+    containers: VirtualContainers, urls: Sequence[str], states: _States
+) -> tuple[list[str | None] | None, Int64s | None]:
+    """Return entity tags and times, None in place of a column of nothing; states that nobody said are looked up."""
+    if isinstance(states, tuple):
+        etag, time = states
+        return [etag] * len(urls) if etag else None, np.full(len(urls), time, dtype=np.int64) if time else None
+    each = _looked_up(containers, urls, states or [None] * len(urls))
+    etags = [etag for etag, _ in each]
+    modified = np.fromiter((time for _, time in each), np.int64, len(each))
+    return etags if any(etags) else None, modified if modified.any() else None
+
+
 def _looked_up(containers: VirtualContainers, urls: Sequence[str], states: list[State | None]) -> list[State]:
     """Return all states, those of sources as they are now where none is said; each source is looked at once."""
     unsaid = dict.fromkeys(url for url, state in zip(urls, states, strict=True) if state is None)
     found = dict(zip(unsaid, look_up(containers, unsaid), strict=True)) if unsaid else {}
     return [found[url] if state is None else state for url, state in zip(urls, states, strict=True)]
-
-
-def _columns(states: list[State]) -> tuple[list[str | None] | None, Int64s | None]:
-    """Return entity tags and times, None in place of a column of nothing."""
-    etags = [etag for etag, _ in states]
-    modified = np.fromiter((time for _, time in states), np.int64, len(states))
-    return etags if any(etags) else None, modified if modified.any() else None
 
 
 def _check_columns(

@@ -92,7 +92,9 @@ class Locations:
             columns.append(_texts(self.etag_ends, self.etags))
         if self.modified.any():
             columns.append(self.modified.tolist())
-        rows = zip(*columns, strict=True) if len(columns) > 1 else columns[0]
+        rows = list(zip(*columns, strict=True)) if len(columns) > 1 else columns[0]
+        if len(set(rows)) == count:
+            return np.arange(count, dtype=np.int64)
         known: dict[Any, int] = {}
         return np.fromiter((known.setdefault(row, i) for i, row in enumerate(rows)), np.int64, count)
 

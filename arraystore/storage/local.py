@@ -112,7 +112,8 @@ class LocalStorage(Storage):
         return f"LocalStorage({self._root!r}{'' if self._fsync else ', fsync=False'})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_local_storage, (self._root, self._fsync, self._follow_symlinks))
+        state = (self._root, self._fsync)
+        return (_local_storage, (*state, True) if self._follow_symlinks else state)
 
     # Reading
 
@@ -408,7 +409,7 @@ class LocalStorage(Storage):
         raise StorageError(f"{self.location}: cannot {action} {key!r}: {error.strerror or error}; {remedy}") from error
 
 
-def _local_storage(path: str, fsync: bool, follow_symlinks: bool) -> LocalStorage:
+def _local_storage(path: str, fsync: bool, follow_symlinks: bool = False) -> LocalStorage:
     return LocalStorage(path, fsync=fsync, follow_symlinks=follow_symlinks)
 
 

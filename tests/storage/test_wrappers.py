@@ -34,7 +34,9 @@ from arraystore.storage import (
 METHODS = [
     name
     for name, _ in inspect.getmembers(Storage, inspect.isfunction)
-    if not name.startswith("_") and name != "put_new"  # it is a put_if_absent, of which a storage may know more
+    if not name.startswith("_")
+    # A put_if_absent, of which a storage may know more, and puts, of which one may make less work.
+    and name not in ("put_new", "put_parts", "put_parts_sync")
 ]
 
 
