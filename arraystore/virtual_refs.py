@@ -132,7 +132,8 @@ def _locations(
         known: Sequence[str] = [url for url, _ in pairs]
         states: _States = [state for _, state in pairs]
     else:
-        known, numbers = _numbered([url or None for url in urls] if "" in urls else urls)
+        rows = urls if isinstance(urls, list) else list(urls)
+        known, numbers = _numbered([url or None for url in rows] if "" in rows else rows)
         states = _stated_of(known, checksums) if isinstance(checksums, Mapping) else stated(checksums)
     shared = common_directory(known)
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,6 +79,13 @@ class Locations:
         prefix, modified = self.prefix[keep], self.modified[keep]
         return Locations(self.prefixes, prefix, suffix_ends, suffixes, etag_ends, etags, modified, self.distinct)
 
+    def plain_suffixes(self) -> list[str] | None:
+        """Return what follows the prefixes; None where that is not just ASCII."""
+        if not self.suffixes.isascii():
+            return None
+        text = self.suffixes.decode()
+        return [text[start:stop] for start, stop in _spans(self.suffix_ends)]
+
     def first_equal(self) -> Int64s:
         """Return, for each location, the first one of the same URL and checksum."""
         count = len(self)
@@ -146,8 +153,12 @@ def _check_utf8(name: str, blob: bytes, ends: Int64s) -> None:
 
 
 def _texts(ends: Int64s, blob: bytes) -> list[bytes]:
+    return [blob[start:stop] for start, stop in _spans(ends)]
+
+
+def _spans(ends: Int64s) -> Iterator[tuple[int, int]]:
     bounds = ends.tolist()
-    return [blob[start:stop] for start, stop in zip([0, *bounds[:-1]], bounds, strict=True)]
+    return zip([0, *bounds], bounds, strict=False)
 
 
 def _select_texts(ends: Int64s, blob: bytes, keep: Int64s) -> tuple[Int64s, bytes]:

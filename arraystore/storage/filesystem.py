@@ -222,6 +222,8 @@ class FsspecStorage(Storage):
         found: list[BytesLike] = []
         for start, stop in ranges:
             index = bisect_right(starts, start) - 1
+            if start < stop:
+                self._check_partial(key, merged[index], parts[index])
             found.append(self._cut(key, start, stop, parts[index], starts[index]) if start < stop else b"")
         return found
 
@@ -235,7 +237,16 @@ class FsspecStorage(Storage):
             part = self._call("cat_file", path, start=start, end=stop)
         except Exception as error:  # noqa: BLE001 - filesystems raise what they like
             self._fail("read", key, error)
+        self._check_partial(key, (start, stop), part)
         return self._cut(key, start, stop, part, start)
+
+    def _check_partial(self, key: str, wanted: ByteRange, part: Any) -> None:
+        """Refuse more bytes than were asked for: nobody knows which of them are the ones."""
+        if len(part) > wanted[1] - wanted[0]:
+            raise StorageError(
+                f"{self._location}: bytes {wanted[0]}..{wanted[1]} of {key!r} were asked for, and {len(part)} bytes "
+                "came: the server does not honour ranges; use one that does, or a copy of the object"
+            )
 
     def _cut(self, key: str, start: int, stop: int, part: Any, offset: int) -> BytesLike:
         view = memoryview(part)[start - offset : stop - offset]

@@ -398,6 +398,7 @@ class Server(ThreadingHTTPServer):
         self.etag: str | None = '"one"'
         self.modified = 1_700_000_000
         self.requests: list[str] = []
+        self.ranges = True
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -409,6 +410,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         data = self.server.data
+        if not self.server.ranges:
+            return self._answer(200, data, {})
         first, last = map(int, self.headers["Range"].removeprefix("bytes=").split("-"))
         if first >= len(data):
             return self._answer(416, b"", {"Content-Range": f"bytes */{len(data)}"})
@@ -455,7 +458,7 @@ def _referring_to(server: Server, storage: ars.Storage) -> zarr.Array:
     containers = {"https://archive/": storage}
     repo = ars.Repository.create(ars.in_memory_storage(), authorize_virtual_chunk_access=containers)
     session, store, array = new_array(repo)
-    urls = ["https://archive/numbers.bin"] * 10
+    urls = np.full(10, "https://archive/numbers.bin")
     store.set_virtual_refs_arr("g/a", (10,), urls, OFFSETS, [80] * 10)
     session.commit("virtual")
     np.testing.assert_array_equal(array[:], VALUES)
@@ -487,6 +490,17 @@ def test_without_entity_tags_another_size_within_the_same_second_is_noticed(
     server.data = NEW + b"x"
     with pytest.raises(ars.SourceChangedError):
         array[0]
+
+
+@pytest.mark.parametrize("made", [_as_web, _as_s3])
+def test_a_server_that_ignores_ranges_gives_an_error_and_no_other_bytes(
+    server: Server, made: Callable[[Server], ars.Storage]
+) -> None:
+    array = _referring_to(server, made(server))
+    server.ranges = False
+    for place in (0, 50):
+        with pytest.raises(ars.StorageError):
+            array[place]
 
 
 def test_on_an_object_store_the_state_comes_with_the_bytes_in_one_request(server: Server) -> None:

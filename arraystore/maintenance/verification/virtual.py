@@ -11,7 +11,7 @@ from arraystore.errors import NotFoundError, SourceChangedError, StorageError, V
 from arraystore.format.locations import Locations
 from arraystore.maintenance.verification.findings import Collector, Use
 from arraystore.storage.protocol import ByteRange, BytesLike
-from arraystore.storage.source_urls import url_problem
+from arraystore.storage.source_urls import all_paths_plain, object_path, url_problem
 
 __all__ = ["SourceReader", "report_bad_locations"]
 
@@ -24,12 +24,25 @@ _BAD_REPAIR = "write these chunks again, or references to objects within a conta
 
 def report_bad_locations(collector: Collector, name: str, table: Locations, use: Use) -> None:
     """Report the locations of a manifest that could lead out of any container; they are never read."""
+    if _surely_good(table):
+        return
     for number in range(len(table)):
         url = table.url(number)
         problem = url_problem(url)
         if problem is not None:
             what = f"virtual chunks refer to {url[:200]!r}, which no reader follows: {problem}"
             collector.warning(name, what, _BAD_REPAIR, [use])
+
+
+def _surely_good(table: Locations) -> bool:
+    """Tell whether no location has to be looked at by itself."""
+    heads = [object_path(prefix) for prefix in table.prefixes if prefix.endswith("/")]
+    if len(heads) < len(table.prefixes):
+        return False
+    suffixes = table.plain_suffixes()
+    if not suffixes:
+        return suffixes is not None
+    return all(head is not None and all_paths_plain([head + "x"]) for head in heads) and all_paths_plain(suffixes)
 
 
 class SourceReader:
