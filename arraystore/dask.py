@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import importlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -19,17 +22,19 @@ from arraystore.distributed import extract_session, merge_sessions
 from arraystore.errors import InvalidInputError, MergeConflictError, SessionStateError
 from arraystore.fork_session import ForkSession
 from arraystore.session import Session
+from arraystore.storage.sharing import check_shared
 
 if TYPE_CHECKING:
     from dask.array.core import Array as DaskArray
 
-__all__ = ["store_dask"]
+__all__ = ["check_scheduler", "store_dask"]
 
 Int64s = npt.NDArray[np.int64]
 Region = tuple[slice, ...]
 _SHOWN = 100
 _dask: Any = dask.base  # its functions have no types
 _arrays: Any = dask.array
+_named_schedulers: Any = dask.base.named_schedulers
 _REFUSED = ("compute", "return_stored", "load_stored", "lock", "flush")
 
 
@@ -67,7 +72,8 @@ def store_dask(
     Raises
     ------
     InvalidInputError
-        If two blocks of a source share a stored chunk, or a source does not fit its region.  Nothing was computed.
+        If two blocks of a source share a stored chunk, a source does not fit its region, or the scheduler has
+        processes that cannot open the storage.  Nothing was computed.
     MergeConflictError
         If two sources write the same chunk.  Nothing was computed.
     SessionStateError
@@ -88,6 +94,7 @@ def store_dask(
     parts = _placed(all_sources, all_targets, _regions(regions, len(all_targets)))
     _check_blocks(parts)
     _check_sources(parts)
+    check_scheduler(home, all_sources, compute_kwargs)
     fork = home if isinstance(home, ForkSession) else home.fork()
     payload = _compute(fork, parts, split_every, compute_kwargs)
     if fork is not home:
@@ -180,6 +187,37 @@ def _kept(payload: Any, axis: Any = None, keepdims: Any = None, computing_meta: 
 
 def _joined(payloads: Any, axis: Any = None, keepdims: Any = None, computing_meta: bool = False) -> Any:
     return np.empty((), dtype=object) if computing_meta else merge_sessions(payloads)
+
+
+# -- where it is computed ---------------------------------------------------------------------------------
+
+
+def check_scheduler(session: Session, collections: Sequence[Any], compute_kwargs: Mapping[str, Any]) -> None:
+    """Check that what computes can open the storage of a session, as far as it is another process.
+
+    Workers of a cluster that cannot would fail as they unpickle a task, and be started again for ever.
+
+    Raises
+    ------
+    InvalidInputError
+        If they cannot.
+    StorageError
+        If the storage holds credentials that are not to be pickled.
+    """
+    get = _dask.get_scheduler(scheduler=compute_kwargs.get("scheduler"), collections=list(collections))
+    if _has_processes(get):
+        pickler: Any = importlib.import_module("cloudpickle")  # which dask's schedulers fall back to
+        check_shared(session.context.storage, "processes of dask", pickler.dumps)
+
+
+def _has_processes(get: Any) -> bool:
+    """Tell whether a scheduler computes in other processes, as far as that can be told before."""
+    client = getattr(get, "__self__", None)
+    if "Client" in type(client).__name__:
+        address = getattr(getattr(client, "scheduler", None), "address", "")
+        return not str(address).startswith("inproc:")  # workers of that one are threads of this process
+    executor = getattr(get.args[0], "__self__", None) if isinstance(get, partial) and get.args else None
+    return get is _named_schedulers["processes"] or isinstance(executor, ProcessPoolExecutor)
 
 
 # -- what goes where ----------------------------------------------------------------------------------------

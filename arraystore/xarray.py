@@ -84,7 +84,8 @@ def to_arraystore(
     Raises
     ------
     InvalidInputError
-        If arguments do not go together, or two dask chunks share a Zarr chunk.
+        If arguments do not go together, two dask chunks share a Zarr chunk, or processes of dask cannot open the
+        storage.
     SessionStateError
         If dask arrays are to be written to a fork.
     ValueError
@@ -92,7 +93,7 @@ def to_arraystore(
     """
     dataset = _as_dataset(obj)
     _check_names(dataset)
-    _check_session(session, dataset)
+    _check_session(session, dataset, chunkmanager_store_kwargs or {})
     mode = _mode(mode, append_dim, region)
     if append_dim is not None:
         dataset = _loaded(dataset)
@@ -184,7 +185,7 @@ def _is_dask(value: Any) -> bool:
     return dask is not None and bool(dask.is_dask_collection(value))
 
 
-def _check_session(session: Session, dataset: xr.Dataset) -> None:
+def _check_session(session: Session, dataset: xr.Dataset, compute_kwargs: Mapping[str, Any]) -> None:
     if not isinstance(session, Session):
         raise InvalidInputError(f"a session is needed, not {type(session).__name__}: see Repository.writable_session")
     session.check_writable()
@@ -194,6 +195,11 @@ def _check_session(session: Session, dataset: xr.Dataset) -> None:
             f"dask arrays ({', '.join(map(repr, lazy[:5]))}) are not written to a fork: write them to its session, "
             "whose workers get forks of their own, or load() them first"
         )
+    arrays = [dataset.variables[name].data for name in lazy if _is_dask(dataset.variables[name].data)]
+    if arrays:
+        from arraystore.dask import check_scheduler
+
+        check_scheduler(session, arrays, compute_kwargs)
 
 
 def _check_names(dataset: xr.Dataset) -> None:

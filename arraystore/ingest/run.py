@@ -25,6 +25,7 @@ from arraystore.spark.jobs import merge_outcomes
 from arraystore.spark.report import Progress
 from arraystore.spark.tasks import run_tasks
 from arraystore.storage import Storage
+from arraystore.storage.sharing import check_shared
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -172,10 +173,8 @@ def carry_out(
 ) -> IngestReport:
     """Do what was planned."""
     plan = prepared.plan
-    if plan.tasks and prepared.storage.location.startswith("memory"):
-        raise InvalidInputError(
-            "executors cannot reach a repository in this process's memory; use a directory or a bucket"
-        )
+    if plan.tasks:
+        check_shared(prepared.storage, "executors")
     if plan.tasks and spark is None:
         spark = start_session(master)  # first, so that a missing Java leaves nothing behind
     began = time.perf_counter()

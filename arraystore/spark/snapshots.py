@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
-from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -16,6 +14,7 @@ from arraystore.errors import (
 )
 from arraystore.repository import Repository
 from arraystore.session import Session
+from arraystore.storage.sharing import check_shared
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     Source: TypeAlias = Repository | Session | str | os.PathLike[str]
 
 __all__ = ["check_reachable", "open_repository", "pinned_session"]
-
-_IN_MEMORY = "memory:"
 
 
 def open_repository(place: Repository | str | os.PathLike[str]) -> Repository:
@@ -52,19 +49,13 @@ def check_reachable(context: Context) -> None:
     Raises
     ------
     InvalidInputError
-        If its storage is the memory of this process.
+        If its storage is the memory of this process, or cannot be pickled.
     StorageError
         If its storage holds credentials that are not to be pickled.
     """
-    location = context.storage.location
-    if location.startswith(_IN_MEMORY):
-        raise InvalidInputError(
-            f"{location} is memory of this process, which workers of Spark cannot reach: use "
-            "local_filesystem_storage, or an object store"
-        )
-    # Spark also pickles what pickle cannot, functions above all.
-    with suppress(pickle.PicklingError, AttributeError, TypeError):
-        pickle.dumps(context.storage)
+    from pyspark.cloudpickle import dumps  # Spark also pickles what pickle cannot, functions above all
+
+    check_shared(context.storage, "workers of Spark", dumps)
 
 
 def pinned_session(

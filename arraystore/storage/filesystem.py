@@ -103,6 +103,7 @@ class FsspecStorage(Storage):
         retries: StorageRetriesSettings | None = None,
     ) -> None:
         self._protocol = protocol
+        self.shared = protocol != "memory"
         self._root = path.rstrip("/")
         self._options = dict(options)
         self._location = location

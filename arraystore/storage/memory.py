@@ -39,6 +39,7 @@ class MemoryStorage(Storage):
     """
 
     cheap_probes = True
+    shared = False
 
     def __init__(self, name: str | None = None) -> None:
         self._id = uuid.uuid4().hex

@@ -58,6 +58,9 @@ class Storage(abc.ABC):
     """Whether asking for a missing key costs next to nothing (memory, local directory), so that searching by
     probing beats a listing."""
 
+    shared: bool = True
+    """Whether another process that unpickles it finds the same objects, unlike in memory."""
+
     @property
     @abc.abstractmethod
     def location(self) -> str:

@@ -21,6 +21,7 @@ class WrapperStorage(Storage):
     def __init__(self, inner: Storage) -> None:
         self._inner = inner
         self.cheap_probes = inner.cheap_probes
+        self.shared = inner.shared
 
     @property
     def inner(self) -> Storage:

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+import pickle
+import uuid
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import dask
 import dask.array as da
 import numpy as np
 import pytest
+import xarray as xr
 import zarr
 
 from arraystore import (
     CountingStorage,
     InvalidInputError,
+    LatencyStorage,
+    MemoryStorage,
     MergeConflictError,
     ReadOnlyError,
     Repository,
     Session,
     SessionStateError,
+    StorageError,
+    fsspec_storage,
     in_memory_storage,
 )
 from arraystore.dask import store_dask
+from arraystore.xarray import to_arraystore
+from tests.storage.workers import call_in_process
 
 
 @pytest.fixture
@@ -262,3 +273,101 @@ def test_a_commit_afterwards_complains_of_no_fork_that_was_left_behind(session: 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         session.commit("computed")
+
+
+# -- schedulers whose processes cannot open the storage ------------------------------------------------------------
+
+
+class Client:
+    """What dask takes for the client of a cluster, by its name; nothing may be submitted to it."""
+
+    def __init__(self, address: str) -> None:
+        self.scheduler = SimpleNamespace(address=address)
+        self.asynchronous = False
+        self.submitted = 0
+
+    def get(self, graph: Any, keys: Any, **options: Any) -> Any:
+        self.submitted += 1
+        return dask.get(graph, keys)
+
+
+def unreachable(kind: str) -> Any:
+    """Return a storage that no other process can open."""
+    if kind == "in memory":
+        return in_memory_storage()
+    if kind == "wrapped":
+        return CountingStorage(LatencyStorage(in_memory_storage()))
+    if kind == "of fsspec":
+        return fsspec_storage(f"memory://{uuid.uuid4().hex}/repository")
+    return CountingStorage(WithALock())
+
+
+class WithALock(MemoryStorage):
+    """Holds something that cannot be pickled."""
+
+    shared = True
+
+    def __reduce__(self) -> Any:
+        raise TypeError("cannot pickle '_thread.lock' object")
+
+
+UNREACHABLE = pytest.mark.parametrize("kind", ["in memory", "wrapped", "of fsspec", "with a lock"])
+
+
+@UNREACHABLE
+@pytest.mark.parametrize("scheduler", ["a client", "a default client", "processes", "an executor"])
+def test_what_processes_cannot_open_is_refused_before_anything_is_submitted(kind: str, scheduler: str) -> None:
+    repo = Repository.create(unreachable(kind))
+    session = repo.writable_session("main")
+    target = new_array(session)
+    client = Client("tcp://10.0.0.1:8786")
+    executor = ProcessPoolExecutor(1)  # starts none before it gets something to do
+    options = {"a client": client, "processes": "processes", "an executor": executor}
+    settings = {"scheduler": client} if scheduler == "a default client" else {}
+    arguments = {} if settings else {"scheduler": options[scheduler]}
+    with dask.config.set(settings), pytest.raises(InvalidInputError, match="processes of dask"):
+        store_dask(sources=[never()], targets=[target], **arguments)
+    dataset = xr.Dataset({"v": (("x", "y"), never())})
+    with dask.config.set(settings), pytest.raises(InvalidInputError, match="processes of dask"):
+        to_arraystore(dataset, session, group="g", chunkmanager_store_kwargs=arguments)
+    assert client.submitted == 0
+    assert not session.has_forks
+    assert session.status().new_arrays == {"/a"}, "nothing of the dataset was written either"
+
+
+@UNREACHABLE
+@pytest.mark.parametrize("scheduler", ["threads", "synchronous", "a pool of threads", "a client in this process", None])
+def test_threads_may_write_to_any_storage(kind: str, scheduler: Any) -> None:
+    repo = Repository.create(unreachable(kind))
+    session = repo.writable_session("main")
+    target = new_array(session)
+    with ThreadPoolExecutor(2) as pool:
+        options = {"a pool of threads": pool, "a client in this process": Client("inproc://10.0.0.1/1/1")}
+        chosen = options.get(scheduler, scheduler)
+        store_dask(sources=[numbers()], targets=[target], **({} if chosen is None else {"scheduler": chosen}))
+    session.commit("computed")
+    np.testing.assert_array_equal(read(repo), np.arange(240).reshape(20, 12))
+
+
+def test_a_cluster_may_write_to_what_its_processes_can_open(local_repo: Repository) -> None:
+    session = local_repo.writable_session("main")
+    client = Client("tcp://10.0.0.1:8786")
+    store_dask(sources=[numbers()], targets=[new_array(session)], scheduler=client)
+    session.commit("computed")
+    assert client.submitted == 1
+    np.testing.assert_array_equal(read(local_repo), np.arange(240).reshape(20, 12))
+
+
+def _unpickled(data: bytes) -> str:
+    try:
+        pickle.loads(data)
+    except StorageError as error:
+        return str(error)
+    return "opened"
+
+
+def test_what_is_pickled_all_the_same_says_elsewhere_that_it_cannot_be_opened() -> None:
+    session = Repository.create(CountingStorage(in_memory_storage())).writable_session("main")
+    new_array(session)
+    for thing in (session, session.fork(), session.store):
+        assert "use local_filesystem_storage" in call_in_process("spawn", _unpickled, pickle.dumps(thing))
