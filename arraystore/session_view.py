@@ -8,11 +8,12 @@ import numpy.typing as npt
 from arraystore.commit.branch import Tip
 from arraystore.config import RepositoryConfig
 from arraystore.context import Context
-from arraystore.errors import NodeNotFoundError
+from arraystore.errors import NodeNotFoundError, ObjectNotFoundError
 from arraystore.format.ids import id_to_text
 from arraystore.format.node import Node, NodeKind
 from arraystore.hierarchy import Hierarchy
 from arraystore.listing import present_chunks
+from arraystore.missing import check_not_expired
 from arraystore.runtime import run
 
 __all__ = ["SessionView"]
@@ -64,7 +65,7 @@ class SessionView:
         node = self._looked_up(path)
         if node is None or node.kind != NodeKind.ARRAY:
             raise NodeNotFoundError(f"there is no array {path!r} in snapshot {self.snapshot_id}")
-        return run(present_chunks(self.hierarchy, node)).coords
+        return run(self._present(node))
 
     def get_node_id(self, path: str) -> str:
         """Return the id of a node, which stays the same when it is moved.
@@ -78,6 +79,13 @@ class SessionView:
         if node is None:
             raise NodeNotFoundError(f"there is no node {path!r} in snapshot {self.snapshot_id}")
         return id_to_text(node.id)
+
+    async def _present(self, node: Node) -> npt.NDArray[np.int64]:
+        try:
+            return (await present_chunks(self.hierarchy, node)).coords
+        except ObjectNotFoundError as error:
+            await check_not_expired(self.context, self._tip.state, self.hierarchy.changes, error)
+            raise
 
     def _looked_up(self, path: str) -> Node | None:
         """Return a node, and note that it was looked for."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,7 +16,6 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.core.buffer.core import default_buffer_prototype
 from zarr.core.sync import SyncMixin
 
-from arraystore.announcing import check_kept
 from arraystore.commit.reader import Window, whole_chunk
 from arraystore.errors import InvalidInputError, ObjectNotFoundError, ReadOnlyError
 from arraystore.format.box import Box
@@ -23,6 +23,7 @@ from arraystore.format.node import Node, NodeKind
 from arraystore.format.zarr_metadata import array_info
 from arraystore.hierarchy import check_key, join
 from arraystore.listing import list_dir, list_prefix, prefix_size
+from arraystore.missing import check_not_expired
 from arraystore.runtime import run, submit
 from arraystore.virtual_checksums import FROM_SOURCE, Checksum
 from arraystore.virtual_refs import VirtualChunkSpec, write_virtual_references
@@ -143,9 +144,19 @@ class ArrayStore(Store, SyncMixin):
         """Values are set whole."""
         return False
 
-    async def _check_not_expired(self) -> None:
-        """Say so, where an object is missing because the snapshot has expired; else it is damage."""
-        await check_kept(self._session.context, self._session.base_tip.state)
+    async def _check_not_expired(self, error: ObjectNotFoundError) -> None:
+        """Say so, where an object is missing because snapshot or session has expired; else it is damage."""
+        session = self._session
+        await check_not_expired(session.context, session.base_tip.state, session.hierarchy.changes, error)
+
+    @asynccontextmanager
+    async def _reading(self) -> AsyncIterator[None]:
+        """Say so, where an object is missing in a block because snapshot or session has expired."""
+        try:
+            yield
+        except ObjectNotFoundError as error:
+            await asyncio.wrap_future(submit(self._check_not_expired(error)))
+            raise
 
     # -- synchronous path -----------------------------------------------------------------------------------
 
@@ -156,8 +167,8 @@ class ArrayStore(Store, SyncMixin):
         self._is_open = True
         try:
             data = self._session.hierarchy.get_sync(key, whole_chunk if byte_range is None else _checked(byte_range))
-        except ObjectNotFoundError:
-            run(self._check_not_expired())
+        except ObjectNotFoundError as error:
+            run(self._check_not_expired(error))
             raise
         if data is None:
             return None
@@ -184,8 +195,8 @@ class ArrayStore(Store, SyncMixin):
         self._is_open = True
         try:
             data = await self._session.hierarchy.get(key, whole_chunk if byte_range is None else _checked(byte_range))
-        except ObjectNotFoundError:
-            await asyncio.wrap_future(submit(self._check_not_expired()))
+        except ObjectNotFoundError as error:
+            await asyncio.wrap_future(submit(self._check_not_expired(error)))
             raise
         if data is None:
             return None
@@ -207,7 +218,8 @@ class ArrayStore(Store, SyncMixin):
 
     async def exists(self, key: str) -> bool:
         """Tell whether there is a value."""
-        return await self._session.hierarchy.length(key) is not None
+        async with self._reading():
+            return await self._session.hierarchy.length(key) is not None
 
     async def set(self, key: str, value: Buffer) -> None:
         """Set a value."""
@@ -244,17 +256,21 @@ class ArrayStore(Store, SyncMixin):
 
     async def list(self) -> AsyncIterator[str]:
         """List all keys."""
-        async for key in list_prefix(self._session.hierarchy, ""):
-            yield key
+        async with self._reading():
+            async for key in list_prefix(self._session.hierarchy, ""):
+                yield key
 
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
         """List all keys that start with a text."""
-        async for key in list_prefix(self._session.hierarchy, prefix):
-            yield key
+        async with self._reading():
+            async for key in list_prefix(self._session.hierarchy, prefix):
+                yield key
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
         """List the names of keys and key prefixes right below a path."""
-        for name in await list_dir(self._session.hierarchy, prefix):
+        async with self._reading():
+            names = await list_dir(self._session.hierarchy, prefix)
+        for name in names:
             yield name
 
     async def getsize(self, key: str) -> int:
@@ -265,14 +281,16 @@ class ArrayStore(Store, SyncMixin):
         FileNotFoundError
             If there is none.
         """
-        length = await self._session.hierarchy.length(key)
+        async with self._reading():
+            length = await self._session.hierarchy.length(key)
         if length is None:
             raise FileNotFoundError(key)
         return length
 
     async def getsize_prefix(self, prefix: str) -> int:
         """Return how many bytes all values below a path have, without reading them."""
-        return await prefix_size(self._session.hierarchy, prefix)
+        async with self._reading():
+            return await prefix_size(self._session.hierarchy, prefix)
 
     # -- virtual references ---------------------------------------------------------------------------------
 

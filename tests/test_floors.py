@@ -32,6 +32,7 @@ FLOORS = (
         "hierarchy",
         "history_graph",
         "listing",
+        "missing",
         "provisional",
         "appends",
         "moving",

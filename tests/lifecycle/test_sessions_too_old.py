@@ -10,12 +10,23 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import zarr
+from zarr.abc.store import RangeByteRequest
+from zarr.core.buffer.core import default_buffer_prototype
 
-from arraystore import ConflictDetector, Repository, SessionExpiredError, in_memory_storage
+from arraystore import (
+    ConflictDetector,
+    ObjectNotFoundError,
+    Repository,
+    SessionExpiredError,
+    SnapshotExpiredError,
+    in_memory_storage,
+)
 from arraystore.commit.environment import ENVIRONMENT, Environment
 from arraystore.format.ids import IdSource
 from arraystore.session import Session
+from arraystore.simulation.mutations.patching import all_outside
 from arraystore.storage import Storage
+from tests.commit.support import keys
 from tests.lifecycle.model import CONFIG, now
 
 CHUNK = 1000
@@ -156,3 +167,82 @@ def _behind() -> Environment:
         return time.time_ns() // 1000 - 3_600_000_000
 
     return Environment(now_us=now_us, new_id=IdSource(lambda: now_us() // 1000))
+
+
+def _stored(session: Session) -> Session:
+    """Send the session to another process, as its pickle does."""
+    found = pickle.loads(pickle.dumps(session.fork()))
+    assert isinstance(found, Session)
+    return found
+
+
+def _gathered(session: Session) -> object:
+    async def get() -> object:
+        wanted = [(f"a/c/{chunk}", None) for chunk in (0, 5)]
+        return await session.store.get_partial_values(default_buffer_prototype(), wanted)
+
+    return asyncio.run(get())
+
+
+READS: dict[str, Callable[[Session], object]] = {
+    "sync": lambda session: session.store.get_sync("a/c/5"),
+    "range": lambda session: session.store.get_sync("a/c/5", byte_range=RangeByteRequest(8, 16)),
+    "async": lambda session: asyncio.run(session.store.get("a/c/5")),
+    "several": _gathered,
+    "array": lambda session: zarr.open_array(session.store, path="a", mode="r")[:],
+    "fork": lambda session: session.fork().store.get_sync("a/c/5"),
+    "fork elsewhere": lambda session: _stored(session).store.get_sync("a/c/5"),
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS.keys())
+def test_a_session_whose_own_chunk_was_collected_is_told_to_start_again(
+    storage: Storage, read: Callable[[Session], object]
+) -> None:
+    session = Repository.open(storage).writable_session("main")
+    _write(session, 5, 5)
+    read(session)
+    Repository.open(storage).garbage_collect(now())
+    with pytest.raises(SessionExpiredError, match="nothing that was committed is lost"):
+        read(session)
+    assert session.store.get_sync("a/c/0") is not None
+
+
+def test_a_chunk_of_its_own_that_the_storage_has_lost_is_damage_and_not_an_old_session(storage: Storage) -> None:
+    session = Repository.open(storage).writable_session("main")
+    before = set(keys(storage, "chunks/"))
+    _write(session, 5, 5)
+    (own,) = set(keys(storage, "chunks/")) - before
+    asyncio.run(storage.delete([own]))
+    with pytest.raises(ObjectNotFoundError, match=own):
+        session.store.get_sync("a/c/5")
+
+
+LOOKS: dict[str, Callable[[Session], object]] = {
+    "exists": lambda session: asyncio.run(session.store.exists("a/c/1")),
+    "size": lambda session: asyncio.run(session.store.getsize("a/c/1")),
+    "sizes": lambda session: asyncio.run(session.store.getsize_prefix("a")),
+    "listing": lambda session: asyncio.run(_listed(session)),
+    "coordinates": lambda session: session.chunk_coordinates("a"),
+}
+
+
+async def _listed(session: Session) -> list[str]:
+    return [key async for key in session.store.list_prefix("a/")]
+
+
+@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS.keys())
+def test_whoever_looks_at_what_has_expired_without_reading_chunks_is_told_so(
+    storage: Storage, look: Callable[[Session], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for owner, name, value in all_outside():
+        monkeypatch.setattr(owner, name, value)
+    repository = Repository.open(storage)
+    repository.create_branch("side", repository.lookup_branch("main"))
+    _write(session := repository.writable_session("side"), 1, 1)
+    session.commit("on side")
+    reader = Repository.open(storage).readonly_session("side")
+    repository.delete_branch("side")
+    repository.garbage_collect(now(), full=True)
+    with pytest.raises(SnapshotExpiredError, match=reader.snapshot_id):
+        look(reader)

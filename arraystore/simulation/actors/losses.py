@@ -17,8 +17,9 @@ from arraystore.simulation.observations import Missing
 
 __all__ = ["LOST", "REFUSALS", "lost_branch", "lost_snapshot"]
 
-LOST = (SnapshotNotFoundError, ObjectNotFoundError)
-"""Errors of whoever reads a snapshot that has expired, or that a branch had that was deleted or reset."""
+LOST = (SnapshotNotFoundError, ObjectNotFoundError, SessionExpiredError)
+"""Errors of whoever reads a snapshot that has expired, or that a branch had that was deleted or reset, or what was
+written and not committed when garbage was collected."""
 
 REFUSALS = (SessionExpiredError, ReadOnlyError, RefNotFoundError)
 """Errors of whoever commits what came too late, or where nothing may be committed."""

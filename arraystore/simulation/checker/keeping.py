@@ -46,7 +46,9 @@ def _lost(lifetimes: Lifetimes, objects: Mapping[str, bytes], need: Need) -> flo
 def missed(logs: Logs, notes: Observations, lifetimes: Lifetimes) -> Iterator[Violation]:
     """Check everybody who was told that something is not there, or has come too late."""
     for seen in notes.seen:
-        if isinstance(seen, Missing) and not _own_loss(logs, notes, lifetimes, seen):
+        if isinstance(seen, Missing) and not (
+            seen.error == "SessionExpiredError" and _own_loss(logs, notes, lifetimes, seen)
+        ):
             yield from _missing(logs, lifetimes, seen)
     for transaction in notes.transactions.values():
         if isinstance(transaction.outcome, Refused):
@@ -69,6 +71,9 @@ def _own_loss(logs: Logs, notes: Observations, lifetimes: Lifetimes, seen: Missi
 
 def _missing(logs: Logs, lifetimes: Lifetimes, seen: Missing) -> Iterator[Violation]:
     if seen.kind == "snapshot":
+        if seen.error in ("ObjectNotFoundError", "SessionExpiredError"):  # which tells nobody what to do, or is untrue
+            yield Violation(_RULE, f"{seen.process} got {seen.error} at {seen.ended:.3f}", f"snapshot {seen.name}")
+            return
         lapsed = lifetimes.lapsed.get(id_bytes(seen.name), inf)
         if lapsed > seen.ended:
             what = f"{seen.process} got {seen.error} at {seen.ended:.3f}, and it is kept" + (
