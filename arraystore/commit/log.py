@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
@@ -41,6 +42,7 @@ __all__ = [
     "LONGEST_PAUSE",
     "AppendUncertainError",
     "BranchLog",
+    "Put",
     "Resolved",
     "Span",
     "carriers",
@@ -386,44 +388,49 @@ class BranchLog:
             ) from error
         if won:
             if self._is_late(looked_at) or record.sequence <= newest:  # others in this process may have looked since
-                await self._check_still_open(record)
+                await self._check_still_open(record, fresh=won == Put.WRITTEN)
             self._looked(began, record.sequence)
             self._recent.put(record.sequence, record, _weight(record))
-        return won
+        return bool(won)
 
-    async def _check_still_open(self, record: Record) -> None:
+    async def _check_still_open(self, record: Record, *, fresh: bool) -> None:
         """Check, after a long pause, that a record just written is not one of those that were deleted as expired.
 
         Where the number was free because whoever had it is forgotten, the record is nobody's: readers begin behind it.
-        But it may also have been written long ago, and have expired since as any other: it is deleted only if those
-        behind it carry another body of its number.
+        But it may also have been written long ago, and have expired since as any other.  So it is deleted only if the
+        records behind it carry another body of its number, or, where they tell nothing, if it is known to be fresh.
         """
         sequence = record.sequence
         newest = await self._list_after(sequence)
         if newest is None or newest == sequence:
             return
         expired = False
+        carried: bytes | None = None
         at = newest
-        while at > sequence:
-            carrier = await self.read(at)
-            bodies = carrier.bodies()
-            if bodies.get(sequence) == record.body:
-                return
+        while at > sequence and carried is None:
+            try:
+                bodies = (await self.read(at)).bodies()
+            except ObjectNotFoundError:  # forgotten, too
+                expired = True
+                break
+            carried = bodies.get(sequence)
             entries = [self.decode(number, body) for number, body in bodies.items() if number > sequence]
             expired = expired or any(isinstance(entry, Expiry) and entry.upto >= sequence for entry in entries)
-            if expired and sequence in bodies:
-                await self.storage.delete([self.key(sequence)])
-                raise SessionExpiredError(
-                    f"{self.key(sequence)}: so much time went by before this record was written that its place in the "
-                    "log had been forgotten. Nothing was committed. Open a new session and write the changes again."
-                )
             at = first_carried(at) - 1
-        if expired:
+        if carried == record.body or not expired:
+            return
+        key = self.key(sequence)
+        if carried is None and not fresh:
             raise SessionExpiredError(
-                f"{self.key(sequence)}: so much time went by before the answer to this record came that its place in "
-                "the log has expired, and nothing in the log tells what it held. It may have been committed before "
-                "that. Look at the newest snapshot, then open a new session and write again what is missing."
+                f"{key}: so much time went by before the answer to this record came that its place in the log has "
+                "expired, and nothing tells whether it was there before that. Look at the newest snapshot, then open a "
+                "new session and write again what is missing."
             )
+        await self.storage.delete([key])
+        raise SessionExpiredError(
+            f"{key}: so much time went by before this record was written that its place in the log had been forgotten. "
+            "Nothing was committed. Open a new session and write the changes again."
+        )
 
 
 def _weight(record: Record) -> int:
@@ -441,6 +448,16 @@ async def read_hint(storage: Storage, branch: str) -> Hint | None:
         return None
 
 
+class Put(enum.IntEnum):
+    """What came of an attempt to create an object; true where it is there as it was to be."""
+
+    TAKEN = 0
+    FOUND = 1
+    """Written by this attempt, or some time before it: an answer was lost, or given to a repetition."""
+    WRITTEN = 2
+    """Written by this attempt."""
+
+
 async def unsettled() -> bool:
     """Leave a refusal as it is: the caller finds out by itself whether what is there is its own."""
     return False
@@ -452,7 +469,7 @@ async def put_surely(
     key: str,
     data: bytes,
     settle: Callable[[], Awaitable[bool]] | None = None,
-) -> bool:
+) -> Put:
     """Write an object unless one of this key exists, and find out for certain which it was.
 
     What a storage leaves open after a failure is asked again: an object that equals `data` is this one.  A refusal says
@@ -479,8 +496,9 @@ async def put_surely(
             await environment.sleep(0.05 * 2**attempt * (0.5 + environment.random()))
         try:
             if await (storage.put_if_absent(key, data) if attempt else storage.put_new(key, data)):
-                return True
-            return await (settle() if settle is not None else holds(storage, key, data))
+                return Put.FOUND if attempt else Put.WRITTEN
+            found = await (settle() if settle is not None else holds(storage, key, data))
+            return Put.FOUND if found else Put.TAKEN
         except UnsupportedStorageError:
             raise
         except ObjectNotFoundError as error:

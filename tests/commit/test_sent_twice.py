@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
@@ -25,6 +25,7 @@ from arraystore import (
     RepositoryConfig,
     RepoStatus,
     Session,
+    SessionExpiredError,
     SessionStateError,
     UnsupportedStorageError,
     in_memory_storage,
@@ -36,6 +37,7 @@ from arraystore.copying.clone import clone_repository
 from arraystore.errors import ArrayStoreError, StorageError
 from arraystore.format.envelope import Kind
 from arraystore.format.ids import id_to_text
+from arraystore.format.record import Record
 from arraystore.maintenance import exchange
 from arraystore.storage import Storage
 from arraystore.storage.protocol import BytesLike, ObjectInfo
@@ -526,7 +528,10 @@ def test_of_layers_whose_record_may_have_arrived_nothing_is_deleted(
 ) -> None:
     inner = _copy_of(built[0])
     repository = Repository.open(SentTwice(inner, "down", Kind.RECORD))
-    fold = {"compact": repository.compact, "rewrite": lambda: repository.rewrite_manifests("fewer", branch="main")}
+    fold: dict[str, Callable[[], object]] = {
+        "compact": repository.compact,
+        "rewrite": lambda: repository.rewrite_manifests("fewer", branch="main"),
+    }
     with pytest.raises(AppendUncertainError, match="look whether it has happened"):
         fold[operation]()
     _is_whole(inner)
@@ -670,3 +675,61 @@ def test_a_repair_puts_everything_in_its_place(fault: str, built: tuple[list[tup
     Repository.open(inner).repair()
     assert faulty.hit
     _is_whole(inner)
+
+
+# -- a record whose number has expired --------------------------------------------------------------------------------
+
+
+def _expired(built: list[tuple[str, bytes]], *, collected: bool) -> Storage:
+    """Return a repository whose records up to the newest snapshot have expired, and, if so wanted, are gone."""
+    storage = _copy_of(built)
+    repository = Repository.open(storage)
+    for row in range(20, 30):
+        _commit(repository, row)
+    repository.expire_snapshots(datetime.now(UTC))
+    if collected:
+        repository.garbage_collect(datetime.now(UTC), record_grace=timedelta(0), nobody_writes=True)
+    return storage
+
+
+def _after_hours(storage: Storage, record: Record) -> bool:
+    """Append a record, hours after its writer looked at the log."""
+    return bool(run_alone(Repository.open(storage)._context.log("main").append(record)))
+
+
+def _record(storage: Storage, sequence: int) -> Record:
+    found: Record = run_alone(Repository.open(storage)._context.log("main").read(sequence))
+    return found
+
+
+def test_a_record_that_was_in_the_log_when_it_expired_is_not_deleted_when_its_answer_comes(
+    built: tuple[list[tuple[str, bytes]], list[str]],
+) -> None:
+    storage = _expired(built[0], collected=False)
+    record = _record(storage, 3)
+    assert _after_hours(storage, record)
+    assert _record(storage, 3) == record
+
+
+def test_a_record_at_a_number_that_was_forgotten_is_deleted_as_another_one_was_there(
+    built: tuple[list[tuple[str, bytes]], list[str]],
+) -> None:
+    record = _record(_expired(built[0], collected=False), 4)
+    storage = _expired(built[0], collected=True)
+    before = keys(storage)
+    with pytest.raises(SessionExpiredError, match="Nothing was committed"):
+        _after_hours(storage, replace(record, sequence=3))
+    assert keys(storage) == before
+
+
+@pytest.mark.parametrize("fault", ["refused", "failed"])
+def test_a_record_of_which_nothing_tells_whether_it_was_there_is_left(
+    fault: str, built: tuple[list[tuple[str, bytes]], list[str]]
+) -> None:
+    storage = _expired(built[0], collected=True)
+    record = _record(_expired(built[0], collected=False), 3)
+    log = Repository.open(storage)._context.log("main")
+    assert run_alone(storage.delete([log.key(24)])) == []  # which carries it
+    with pytest.raises(SessionExpiredError, match="nothing tells whether"):
+        _after_hours(SentTwice(storage, fault, Kind.RECORD), record)
+    assert log.key(3) in keys(storage)
