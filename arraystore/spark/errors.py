@@ -36,8 +36,16 @@ _TEXTS: dict[type[ArrayStoreError], tuple[str, ...]] = {
     core.FormatError: ("object_name", "reason"),
     core.ObjectNotFoundError: ("key", "where"),
     core.MergeConflictError: ("path",),
+    core.ChunkDamagedError: ("object_name", "path"),
+    core.SourceChangedError: ("url", "expected", "found", "path"),
 }
 """Attributes that travel beside the message: texts, or None."""
+
+_NUMBERS: dict[type[ArrayStoreError], tuple[str, ...]] = {
+    core.ChunkDamagedError: ("offset", "length"),
+    core.SourceChangedError: (),
+}
+"""Attributes that are numbers, of errors that are about one chunk."""
 
 
 def code_of(kind: type[ArrayStoreError]) -> str:
@@ -69,6 +77,9 @@ def marked(error: BaseException) -> str:
         fields = {name: _text_or_none(getattr(error, name)) for name in _TEXTS.get(kind, ())}
     if isinstance(error, core.MergeConflictError):
         fields["chunks"] = [[int(side) for side in chunk] for chunk in error.chunks]
+    if isinstance(error, core.ChunkDamagedError | core.SourceChangedError):
+        fields["chunk"] = None if error.chunk is None else [int(side) for side in error.chunk]
+        fields.update({name: int(getattr(error, name)) for name in _NUMBERS.get(kind, ())})
     text = text if len(text) <= _LONGEST else text[:_LONGEST] + " ..."
     body = json.dumps({"code": code_of(kind), "message": text, "fields": fields})
     return f"[{code_of(kind)}] {text} <<arraystore:{body.encode().hex()}>>"
@@ -136,6 +147,11 @@ def _made(
     elif kind is core.RebaseFailedError:  # its conflicts stay behind as text: they may be any number
         branch = texts["branch"] or ""
         made = core.RebaseFailedError(texts["actual_parent"] or "", (), texts["expected_parent"], branch)
+    elif kind in _NUMBERS:
+        numbers = {name: int(fields[name]) for name in _NUMBERS[kind]}
+        chunk = None if fields["chunk"] is None else tuple(int(side) for side in fields["chunk"])
+        attributes: dict[str, Any] = {**texts, **numbers, "chunk": chunk}
+        made = kind(**attributes)
     elif texts:
         made = kind(**texts)
     else:

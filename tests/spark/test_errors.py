@@ -15,6 +15,7 @@ import arraystore.errors
 from arraystore.conflicts import Conflict, ConflictType
 from arraystore.errors import (
     ArrayStoreError,
+    ChunkDamagedError,
     ConflictError,
     FormatError,
     InvalidInputError,
@@ -22,6 +23,7 @@ from arraystore.errors import (
     ObjectNotFoundError,
     RebaseFailedError,
     SessionStateError,
+    SourceChangedError,
 )
 from arraystore.spark.errors import SparkUnavailableError, TaskFailedError, code_of, marked, translate_error
 from arraystore.spark.regions.write_regions import RegionWriteError
@@ -29,6 +31,7 @@ from arraystore.spark.regions.write_regions import RegionWriteError
 CODES = {
     "AlreadyExistsError": "ARRAYSTORE_ALREADY_EXISTS",
     "ArrayStoreError": "ARRAYSTORE_ARRAY_STORE",
+    "ChunkDamagedError": "ARRAYSTORE_CHUNK_DAMAGED",
     "ConflictError": "ARRAYSTORE_CONFLICT",
     "FormatError": "ARRAYSTORE_FORMAT",
     "InvalidInputError": "ARRAYSTORE_INVALID_INPUT",
@@ -46,10 +49,12 @@ CODES = {
     "SnapshotExpiredError": "ARRAYSTORE_SNAPSHOT_EXPIRED",
     "SnapshotNotFoundError": "ARRAYSTORE_SNAPSHOT_NOT_FOUND",
     "SparkUnavailableError": "ARRAYSTORE_SPARK_UNAVAILABLE",
+    "SourceChangedError": "ARRAYSTORE_SOURCE_CHANGED",
     "StorageError": "ARRAYSTORE_STORAGE",
     "StreamRestartedError": "ARRAYSTORE_STREAM_RESTARTED",
     "TaskFailedError": "ARRAYSTORE_TASK_FAILED",
     "UnsupportedStorageError": "ARRAYSTORE_UNSUPPORTED_STORAGE",
+    "VirtualReferenceError": "ARRAYSTORE_VIRTUAL_REFERENCE",
 }
 """What programs outside of Python look for.  Codes may be added; those that are here stay."""
 
@@ -60,6 +65,10 @@ WITH_FIELDS = [
     ObjectNotFoundError("packs/X", "file:///tmp/r"),
     MergeConflictError("two forks wrote a", "a", ((0, 1), (7, 8))),
     MergeConflictError("two forks wrote a"),
+    ChunkDamagedError("chunks/X", 1032, 1024, "a/b", (0, 7)),
+    ChunkDamagedError("chunks/X", 0, 1024),
+    SourceChangedError("s3://bucket/key", "etag a", "etag b", "a/b", (0, 7)),
+    SourceChangedError("s3://bucket/key", "etag a", "etag b"),
 ]
 
 
@@ -195,6 +204,8 @@ GOOD = {"code": "ARRAYSTORE_INVALID_INPUT", "message": "m", "fields": {}}
         {**GOOD, "code": "ARRAYSTORE_CONFLICT", "fields": None},
         {**GOOD, "code": "ARRAYSTORE_CONFLICT", "fields": []},
         {**GOOD, "code": "ARRAYSTORE_MERGE_CONFLICT", "fields": {"path": "a", "chunks": 7}},
+        {**GOOD, "code": "ARRAYSTORE_CHUNK_DAMAGED", "fields": {"object_name": "a", "path": "a", "chunk": None}},
+        {**GOOD, "code": "ARRAYSTORE_SOURCE_CHANGED", "fields": {"path": "a", "chunk": [[]]}},
         {**GOOD, "code": "ARRAYSTORE_MERGE_CONFLICT", "fields": {"path": "a", "chunks": [[None]]}},
         {**GOOD, "code": "ARRAYSTORE_MERGE_CONFLICT", "fields": {"path": "a", "chunks": [[float("inf")]]}},
         {**GOOD, "code": "ARRAYSTORE_MERGE_CONFLICT", "fields": {"path": "a", "chunks": [[float("nan")]]}},

@@ -25,10 +25,12 @@ from arraystore import (
     in_memory_storage,
     local_filesystem_storage,
 )
+from arraystore.errors import ChunkDamagedError
 from arraystore.spark.errors import translate_error
 from arraystore.spark.reading import blocks
 from arraystore.spark.reading.read_plan import ReadPlan, plan_read
 from arraystore.storage import CountingStorage
+from tests.commit.support import keys
 
 SHAPE = (7, 6, 10)
 VALUES = np.arange(np.prod(SHAPE), dtype="i4").reshape(SHAPE) + 1
@@ -573,3 +575,12 @@ def test_bounds_and_missing_chunks_together() -> None:
     sparse(session)
     plan = plan_read(session, "v", skip_missing=True).pruned({"x": (10, 28)})
     assert rows(plan)["x"] == [10, 11, 28]
+
+
+def test_damaged_chunks_are_an_error_and_no_rows(tmp_path: Path) -> None:
+    storage, repo = counted(tmp_path)
+    for key in keys(storage, "chunks/"):
+        storage.put_sync(key, bytes([1]) * len(storage.get_sync(key)))
+    plan = plan_read(repo.readonly_session("main"), "v").rows.plan
+    with pytest.raises(ChunkDamagedError, match="of '/v'"):
+        list(blocks.blocks_of_task(plan, 0, 1))
