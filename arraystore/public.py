@@ -8,6 +8,7 @@ from arraystore.distributed import extract_session, merge_sessions
 from arraystore.errors import (
     AlreadyExistsError,
     ArrayStoreError,
+    ChunkDamagedError,
     ConflictError,
     FormatError,
     InvalidInputError,
@@ -93,6 +94,7 @@ __all__ = [
     "BasicConflictSolver",
     "ByteRange",
     "BytesLike",
+    "ChunkDamagedError",
     "ChunkStorageStats",
     "CompactionSummary",
     "Conflict",
