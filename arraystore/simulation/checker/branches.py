@@ -133,6 +133,11 @@ class Branch:
     def _own_places(self) -> dict[bytes, int]:
         return {commit.id: i for i, commit in enumerate(self.commits, 1)}
 
+    def committed(self, identifier: bytes) -> int | None:
+        """Return the number of the record that commits a snapshot; None if none of this log does."""
+        place = self._own_places.get(identifier)
+        return None if place is None else self.commits[place - 1].number
+
     def places(self, identifier: bytes) -> list[int]:
         """Return all places of a snapshot, in order: that of its commit, and those of resets to it."""
         found = {era.place for era in self.eras if era.first.id == identifier}

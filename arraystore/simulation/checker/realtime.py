@@ -68,14 +68,20 @@ def _known(logs: Logs, notes: Observations) -> dict[str, _Known]:
 
 
 def _standing(logs: Logs, branch: str, snapshot: str) -> list[tuple[int, int]]:
-    """Return the stretches of records at which a branch was at a snapshot; that of its commit, if others followed."""
+    """Return the stretches of records at which a branch was at a snapshot, that of its commit included.
+
+    There it was within the record only, where others followed in that; a reset may have brought it back since.
+    """
     log = logs.branches.get(branch)
     if log is None:
         return []
     identifier = id_bytes(snapshot)
     found = log.standing(identifier)
-    made = log.snapshot(identifier)
-    return found or ([] if made is None else [(made.number, made.number)])
+    made = log.committed(identifier)
+    if made is not None and not any(first <= made <= last for first, last in found):
+        found = sorted([*found, (made, made)])
+    begun = log.snapshot(identifier)
+    return found or ([] if begun is None else [(begun.number, begun.number)])
 
 
 def _late(
