@@ -12,7 +12,7 @@ from pathlib import Path
 import arraystore
 from benchmarks import memory
 from benchmarks.contenders import OURS
-from benchmarks.forged import CHUNK, ListedPacks, forge
+from benchmarks.forged import PACKED, ListedPacks, forge
 from benchmarks.places import Place
 
 __all__ = ["collect"]
@@ -30,7 +30,7 @@ def collect(directory: Path, listed: Path | None) -> dict[str, float]:
     """
     storage = OURS.storage(Place("local", path=directory))
     if listed is not None:
-        storage = ListedPacks(storage, listed.read_bytes(), CHUNK)
+        storage = ListedPacks(storage, listed.read_bytes(), PACKED)
     repository = arraystore.Repository.open(storage)
     base = memory.reset_peak()
     started = time.perf_counter()

@@ -13,15 +13,19 @@ import zarr
 import arraystore
 from arraystore.commit.packs import pack_key
 from arraystore.format.ids import ID_BYTES
+from arraystore.format.pack import padded_size
 from arraystore.storage import Storage
 from arraystore.storage.protocol import ObjectInfo
 from arraystore.storage.wrapper import WrapperStorage
 from benchmarks.contenders import OURS
 from benchmarks.places import Place
 
-__all__ = ["CHUNK", "PER_PACK", "ListedPacks", "forge"]
+__all__ = ["CHUNK", "PACKED", "PER_PACK", "ListedPacks", "forge"]
 
 CHUNK = 4096
+PACKED: int = padded_size(CHUNK)
+"""Bytes of a pack that a chunk takes, with its checksum."""
+
 PER_PACK = 2048
 """Chunks of 4 KiB in a pack of 8 MiB."""
 
@@ -95,7 +99,7 @@ def forge(place: Place, arrays: int, references: int, per_pack: int = PER_PACK, 
         ids += _add_array(repository, f"a{number}", references, per_pack, len(ids))
     repository.wait_for_maintenance()
     if files:
-        _write_packs(place.directory, ids, per_pack * CHUNK)
+        _write_packs(place.directory, ids, per_pack * PACKED)
     return b"".join(ids)
 
 
@@ -120,7 +124,7 @@ def _add_array(repository: arraystore.Repository, name: str, references: int, pe
     changes.array(node).table.put_many(
         cells[:, np.newaxis],
         first + cells // per_pack,
-        cells % per_pack * CHUNK,
+        cells % per_pack * PACKED,
         np.full(references, CHUNK, dtype=np.int64),
     )
     session.commit(f"{references:,} references")

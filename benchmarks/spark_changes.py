@@ -13,6 +13,7 @@ import numpy as np
 import zarr
 
 import arraystore
+from arraystore.format.pack import padded_size
 from benchmarks import memory
 from benchmarks.contenders import OURS
 from benchmarks.places import Place
@@ -34,9 +35,10 @@ def claimed(sent: bytes, path: str, start: int, count: int) -> bytes:
     first = changes.packs.adopt(packs)
     cells = np.arange(count, dtype=np.int64)
     lengths = np.random.default_rng(start).integers(_CHUNK // 2, _CHUNK, count)
-    ends = np.cumsum(lengths)
+    packed = padded_size(lengths)
+    starts = np.cumsum(packed) - packed
     pack = cells // _PER_PACK
-    offsets = ends - lengths - (ends - lengths)[pack * _PER_PACK]
+    offsets = starts - starts[pack * _PER_PACK]
     changes.array(node).table.put_many((start + cells)[:, np.newaxis], first + pack, offsets, lengths)
     return fork.changes()
 

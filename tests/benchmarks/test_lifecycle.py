@@ -14,7 +14,7 @@ from arraystore.storage.protocol import ObjectInfo
 from benchmarks.cases import lifecycle
 from benchmarks.collecting import collect
 from benchmarks.contenders import OURS
-from benchmarks.forged import CHUNK, ListedPacks, forge
+from benchmarks.forged import PACKED, ListedPacks, forge
 from benchmarks.places import Place, PlaceMaker
 from benchmarks.results import CaseResult
 from benchmarks.setup import Setup
@@ -43,7 +43,7 @@ def test_packs_that_are_only_listed_are_listed_as_those_that_are_there(tmp_path:
     place = Place("local", path=tmp_path)
     ids = forge(place, arrays=2, references=1050, per_pack=1)
     there = asyncio.run(_list(storage := OURS.storage(place)))
-    listed = ListedPacks(storage, ids, CHUNK)
+    listed = ListedPacks(storage, ids, PACKED)
     assert [(info.key, info.size) for info in asyncio.run(_list(listed))] == [(i.key, i.size) for i in there]
     rest = asyncio.run(_list(listed, there[1500].key))
     assert [info.key for info in rest] == [info.key for info in there[1501:]]
