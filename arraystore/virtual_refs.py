@@ -186,7 +186,7 @@ def _check_urls(containers: VirtualContainers, urls: Sequence[str], shared: str,
 
 def _columns(
     containers: VirtualContainers, urls: Sequence[str], states: _States
-) -> tuple[list[str | None] | None, Int64s | None]:
+) -> tuple[Sequence[str | None] | None, Int64s | None]:
     """Return entity tags and times, None in place of a column of nothing; states that nobody said are looked up."""
     if isinstance(states, tuple):
         etag, time = states
