@@ -23,7 +23,7 @@ from typing import Any
 
 from arraystore.errors import StorageError
 from arraystore.simulation.loop import SimulatedLoop, SimulationError
-from arraystore.simulation.network import CHANGING, Request
+from arraystore.simulation.network import CHANGING, CONDITIONAL, Request
 from arraystore.simulation.observations import Observations
 from arraystore.simulation.world import EPOCH, Process, World
 
@@ -43,7 +43,7 @@ __all__ = [
 BARRIER = "time passes"
 """The choice where there is no other: the earliest timer fires."""
 
-EFFECT, UNACKNOWLEDGED, LOST, LATE, CRASH = "", "unacknowledged", "lost", "late", "crash"
+EFFECT, UNACKNOWLEDGED, LOST, LATE, REFUSED, CRASH = "", "unacknowledged", "lost", "late", "sent twice", "crash"
 OVERSLEPT = "overslept"
 
 Choice = tuple[str, str]
@@ -61,6 +61,8 @@ class Bounds:
     failures
         Most writes of one execution whose answer is lost: with its effect, without it, or with an effect that comes
         later.
+    repetitions
+        Most conditional writes of one execution that are sent twice on their way: written, and answered as existing.
     wakes
         Sleeps of each process that end before everything else has happened.
     naps
@@ -71,6 +73,7 @@ class Bounds:
 
     crashes: int = 0
     failures: int = 0
+    repetitions: int = 0
     wakes: int = 6
     naps: int = 0
     steps: int = 400
@@ -270,6 +273,7 @@ class Execution:
         self.steps = 0
         self.crashes = 0
         self.failures = 0
+        self.repetitions = 0
         self._exploring = False
         self._sent: dict[str, int] = {}
         self._pending: dict[str, tuple[Request, int]] = {}
@@ -402,6 +406,8 @@ class Execution:
         if thread == process:
             if self.failures < self.bounds.failures and request.operation in CHANGING:
                 outcomes += [UNACKNOWLEDGED, LOST, LATE]
+            if self.repetitions < self.bounds.repetitions and request.operation in CONDITIONAL:
+                outcomes.append(REFUSED)
             if self.crashes < self.bounds.crashes:
                 outcomes.append(CRASH)
         text = f"{process}: {request.operation} {request.key}"
@@ -440,6 +446,9 @@ class Execution:
             self.failures += 1
             self._tell(request, request.fail, StorageError(f"no answer to {request.operation} of {request.key!r}"))
         elif thread == process:
+            if outcome == REFUSED:
+                self.repetitions += 1
+                request.value = "exists"
             self._tell(request, request.answer)
         return touched
 

@@ -164,12 +164,13 @@ def _upkeep() -> list[Configuration]:
 _FAULTS = {
     "crash": Bounds(crashes=1),
     "lost answer": Bounds(failures=1),
+    "sent twice": Bounds(repetitions=1),
     "late": Bounds(naps=1),
     "crash, late": Bounds(crashes=1, naps=1),
 }
 
 _MANY_WRITES = ("two each", "three", "three appends", "line", "line, same chunk", "line, appends", "line, creations")
-"""So many writes that losing the answer to any of them makes thousands of orders."""
+"""So many writes that losing the answer to any of them, or sending it twice, makes thousands of orders."""
 
 
 def _is_quick(name: str) -> bool:
@@ -177,7 +178,7 @@ def _is_quick(name: str) -> bool:
     plain, _, kind = name.partition("; ")
     if plain.startswith("line of three") or kind == "crash, late" or name == "line; restart":
         return False
-    return not (kind == "lost answer" and plain in (*_MANY_WRITES, "line, deletion, chunk"))
+    return not (kind in ("lost answer", "sent twice") and plain in (*_MANY_WRITES, "line, deletion, chunk"))
 
 
 def _all() -> tuple[Configuration, ...]:

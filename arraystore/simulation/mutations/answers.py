@@ -51,7 +51,7 @@ async def _unread(log: BranchLog, tip: Tip, body: Body, attachments: tuple[bytes
 
 
 async def _unsettled(storage: Storage, environment: Environment, key: str, data: bytes, *_: Any) -> bool:
-    return await put_surely(storage, environment, key, data, unsettled)
+    return bool(await put_surely(storage, environment, key, data, unsettled))
 
 
 async def _undone(log: BranchLog, batch: Sequence[Exchange], result: Exchanged) -> None:
@@ -105,6 +105,7 @@ MUTATIONS = (
         "who commits does not look for the record that was refused",
         _queue_forgets,
         _WHERE,
+        explored=("disjoint; sent twice",),
     ),
     Mutation(
         "a creation believes a refusal",
