@@ -129,7 +129,7 @@ class BranchLog:
         self.hinted: Hint | None = None
         """The hint as it was read last."""
         self._looked_at = 0
-        self._newest = -1  # record that the look found
+        self._newest = -1  # record that the look found, or that is known to exist otherwise
         self._recent: Kept[Record] = Kept({}, _RECORDS_KEPT, room // 2)
         self.memo = None if environment.memo is None else environment.memo.log(storage.location, branch)
         self._decoded: Kept[tuple[bytes, Body]]
@@ -202,9 +202,19 @@ class BranchLog:
             found = await self._list_after(known)
         if found is None and known is not None:
             found = await self._list_after(None)  # the hint was wrong, or what it named was trimmed
+        if not self.storage.cheap_probes:
+            found = await self._unlisted(found, known)
         self._looked(began, found)
         if found is None:
             raise RefNotFoundError(f"there is no branch {self.branch!r}")
+        return found
+
+    async def _unlisted(self, found: int | None, known: int | None) -> int | None:
+        """Return the newest record that is known of where a listing is behind it; costs nothing where it is not."""
+        least = -1 if found is None else found
+        for number in sorted({self._newest, known or 0, 0}, reverse=True):
+            if number > least and await self._is_there(number):
+                return number
         return found
 
     async def _list_after(self, known: int | None) -> int | None:
@@ -255,6 +265,7 @@ class BranchLog:
         After a long pause the next one may be missing because it has been written, has expired and is deleted.
         """
         began = self.environment.now_us()
+        self._newest = max(self._newest, known)
         try:
             await self.read(known + 1)
         except ObjectNotFoundError:
@@ -391,6 +402,8 @@ class BranchLog:
                 await self._check_still_open(record, fresh=won == Put.WRITTEN)
             self._looked(began, record.sequence)
             self._recent.put(record.sequence, record, _weight(record))
+        else:
+            self._newest = max(self._newest, record.sequence)  # it is there, whether or not a listing shows it
         return bool(won)
 
     async def _check_still_open(self, record: Record, *, fresh: bool) -> None:

@@ -48,6 +48,7 @@ class RepositoryLog:
         self._known = RepositoryTable()
         self._hint = 0
         self._last = RepositoryRecord(0, ())
+        self._refused = 0  # newest number that was taken when it was tried here
 
     def over(self, storage: Storage) -> RepositoryLog:
         """Return the same log as another view of its storage reaches it, with what is known here."""
@@ -77,6 +78,8 @@ class RepositoryLog:
         newest = await self._newest(max(self._known.number, self._hint))
         if newest is None and self._hint > self._known.number:
             newest = await self._newest(self._known.number)  # the hint was wrong
+        if self._refused > max(newest or 0, self._known.number):
+            newest = self._refused  # a listing may be behind
         if newest is not None and newest > self._known.number:
             self._see(await self._load(newest))
         return self._known
@@ -180,6 +183,7 @@ class RepositoryLog:
             return False
 
         if not await put_surely(self.storage, self.environment, key, encoded, is_own):
+            self._refused = max(self._refused, number)
             return None
         self._last = record
         self._see(after)

@@ -135,9 +135,16 @@ class Bucket:
 
     def list(self, prefix: str, start_after: str) -> list[ObjectInfo]:
         """Return one page of a listing."""
-        return [
-            ObjectInfo(key, len(self.objects[key]), self._written[key]) for key in self.keys(prefix, start_after, PAGE)
-        ]
+        return [self._info(key) for key in self.keys(prefix, start_after, PAGE)]
+
+    def list_late(self, prefix: str, start_after: str, lag: float) -> list[ObjectInfo]:
+        """Return one page of a listing that misses what was written within so many seconds."""
+        newest = self._clock() - lag
+        keys = self.keys(prefix, start_after)
+        return [self._info(key) for key in keys if self._written[key] <= newest][:PAGE]
+
+    def _info(self, key: str) -> ObjectInfo:
+        return ObjectInfo(key, len(self.objects[key]), self._written[key])
 
 
 def _folder(key: str) -> str:

@@ -38,6 +38,12 @@ class Faults:
         A read of a hint returns an older value, or none.
     slow_listings
         A listing is answered long after it has looked, up to `lateness`.
+    broken
+        It fails at once with an error of the storage's own (EIO, 500 before anything was done), without effect.
+    short
+        A read is answered with fewer bytes than were announced, which the client notices, as HTTP clients do.
+    late_listings
+        Most seconds of writes that a listing misses; up to so many, drawn for each listing.
     timeout
         Seconds after which a sender gives a request up.
     tries
@@ -77,11 +83,14 @@ class Faults:
     downtime: float = 1.0
     skew: float = 0.0
     until: float = math.inf
+    broken: float = 0.0
+    short: float = 0.0
+    late_listings: float = 0.0
 
     @property
     def of_requests(self) -> bool:
         """Whether any request may fare ill."""
-        return any(getattr(self, name) for name in (*_OF_REQUESTS, *_SENT_TWICE))
+        return any(getattr(self, name) for name in (*_OF_REQUESTS, *_SENT_TWICE, *_OF_STORAGE))
 
     def sent_twice(self, rng: random.Random) -> Faults:
         """Return the same with a mixture of what something on the way may do to requests besides."""
@@ -90,6 +99,12 @@ class Faults:
             name: getattr(heavy, name) * rng.choice((0.2, 1.0, 4.0)) for name in _SENT_TWICE if rng.random() < 0.5
         }
         return replace(self, **chosen)
+
+    def of_storage(self, rng: random.Random) -> Faults:
+        """Return the same with a mixture of what a storage may do by itself: break, answer short, list late."""
+        broken, short = (rng.choice((0.01, 0.05)) if rng.random() < 0.4 else 0.0 for _ in range(2))
+        lag = rng.choice((0.5, 2.0, 10.0)) if rng.random() < 0.4 else 0.0
+        return replace(self, broken=broken, short=short, late_listings=lag)
 
     @classmethod
     def none(cls) -> Faults:
@@ -130,4 +145,5 @@ class Faults:
 
 _OF_REQUESTS = ("lost", "unacknowledged", "late", "duplicated", "throttled", "stale_hints", "slow_listings")
 _SENT_TWICE = ("refused", "failed", "repeated")
+_OF_STORAGE = ("broken", "short", "late_listings")
 _SWARMED = (*_OF_REQUESTS, "pauses", "crashes", "skew")

@@ -145,7 +145,7 @@ class TimedNetwork:
         self._faulty = faults.of_requests
         self._rates = (
             *(faults.lost, faults.unacknowledged, faults.late, faults.throttled, faults.duplicated),
-            *(faults.refused, faults.failed, faults.repeated),
+            *(faults.refused, faults.failed, faults.repeated, faults.broken),
         )
 
     def send(self, request: Request) -> None:
@@ -204,6 +204,8 @@ class TimedNetwork:
         elif fate == 6:
             at(now + before, self._take_effect, request, ", failed")
             at(now + total, self._fail, request)
+        elif fate == 8:
+            at(now + total, self._break, request)
         else:
             again = before + faults.lateness * rng.random()
             at(now + before, self._take_effect, request, ", unanswered")
@@ -217,6 +219,12 @@ class TimedNetwork:
             request.act, request.args = self._bucket.get_stale, (request.key, rng)
         elif request.operation == "list" and rng.random() < faults.slow_listings:
             before, total = 0.0, total + faults.lateness * rng.random()
+        elif request.operation == "list" and faults.late_listings:
+            request.act = self._bucket.list_late
+            request.args = (*request.args, faults.late_listings * rng.random())
+        elif request.operation in ("get", "get_ranges") and rng.random() < faults.short:
+            self._loop.at(now + total, self._cut_short, request)
+            return
         self._loop.at(now + before, self._arrive, request, total - before)
 
     def _time_out(self, request: Request) -> None:
@@ -250,6 +258,23 @@ class TimedNetwork:
             StorageError(
                 f"{self._bucket.location}: {request.operation} of {request.key!r} failed, on purpose: "
                 "500 Internal Server Error"
+            )
+        )
+
+    def _break(self, request: Request) -> None:
+        self._note(request, "broken")
+        request.fail(
+            StorageError(
+                f"{self._bucket.location}: {request.operation} of {request.key!r} failed, on purpose: I/O error"
+            )
+        )
+
+    def _cut_short(self, request: Request) -> None:
+        self._note(request, "cut short")
+        request.fail(
+            StorageError(
+                f"{self._bucket.location}: the answer to {request.operation} of {request.key!r} was cut short, on "
+                "purpose: fewer bytes came than were announced"
             )
         )
 

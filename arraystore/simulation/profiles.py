@@ -39,6 +39,9 @@ class Profile:
         workload, faults = self.workload(rng), self.faults(rng)
         if faults.of_requests and not faults.refused:
             faults = faults.sent_twice(stream(seed, "sent twice"))
+        storage = stream(seed, "of storage")
+        if faults.of_requests and storage.random() < 0.2:
+            faults = faults.of_storage(storage)
         return self.upkeep(rng, workload), faults
 
 

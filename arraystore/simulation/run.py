@@ -145,7 +145,8 @@ def simulate(
         scene = _scene(world, plan)
         _run(world, scene, plan)
         ran = time.process_time()
-        found = check(world.bucket.objects, scene.notes, events=world.trace, gone=world.bucket.gone)
+        lag = plan.faults.late_listings
+        found = check(world.bucket.objects, scene.notes, events=world.trace, gone=world.bucket.gone, lag=lag)
         violations = (*_unexpected(scene), *found)
         checked = time.process_time()
         outcomes = [each.outcome for each in scene.notes.transactions.values()]

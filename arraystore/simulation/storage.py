@@ -59,6 +59,8 @@ class SimulatedStorage(Storage):
         How many times each request is tried.
     parallel
         Most requests at a time; None for no limit.
+    listing_lag
+        Seconds of writes that a listing may miss.
     """
 
     cheap_probes = False
@@ -73,6 +75,7 @@ class SimulatedStorage(Storage):
         *,
         tries: int = 1,
         parallel: int | None = None,
+        listing_lag: float = 0.0,
     ) -> None:
         self._sender = sender
         self._loop = loop
@@ -81,6 +84,7 @@ class SimulatedStorage(Storage):
         self._total = total
         self._tally = Tally()
         self._tries = tries
+        self.listing_lag = listing_lag
         self._turns = None if parallel is None else asyncio.Semaphore(parallel)
 
     @property

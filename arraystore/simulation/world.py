@@ -302,6 +302,7 @@ class World:
             self._total,
             tries=self.faults.tries if self.faults.of_requests else 1,
             parallel=self.latencies.parallel,
+            listing_lag=self.faults.late_listings,
         )
 
     # -- running ------------------------------------------------------------------------------------------------

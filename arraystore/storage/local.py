@@ -125,14 +125,19 @@ class LocalStorage(Storage):
     def get_range_sync(self, key: str, start: int, stop: int) -> BytesLike:
         """One range, like `get_ranges`."""
         handle = self._handle(key)
-        # A file without a name is one that was deleted or replaced, perhaps by another process.
-        if handle is None or not os.fstat(handle.fd).st_nlink:
-            handle = self._open_to_keep(key)
-        handle.used = True
-        if 0 <= start < stop:
-            data = os.pread(handle.fd, stop - start, start)
-            if len(data) == stop - start:
-                return data
+        try:
+            # A file without a name is one that was deleted or replaced, perhaps by another process.
+            if handle is None or not os.fstat(handle.fd).st_nlink:
+                handle = self._open_to_keep(key)
+            handle.used = True
+            if 0 <= start < stop:
+                data = os.pread(handle.fd, stop - start, start)
+                if len(data) == stop - start:
+                    return data
+        except ObjectNotFoundError:
+            raise
+        except OSError as error:
+            self._fail("read", key, error)
         check_range(key, start, stop)
         return self._read(handle, key, start, stop)
 

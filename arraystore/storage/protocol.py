@@ -61,6 +61,9 @@ class Storage(abc.ABC):
     shared: bool = True
     """Whether another process that unpickles it finds the same objects, unlike in memory."""
 
+    listing_lag: float = 0.0
+    """Most seconds for which a listing may miss what was written; 0 where it never does, as of S3, GCS and Azure."""
+
     @property
     @abc.abstractmethod
     def location(self) -> str:

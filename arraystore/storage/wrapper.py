@@ -22,6 +22,7 @@ class WrapperStorage(Storage):
         self._inner = inner
         self.cheap_probes = inner.cheap_probes
         self.shared = inner.shared
+        self.listing_lag = inner.listing_lag
 
     @property
     def inner(self) -> Storage:

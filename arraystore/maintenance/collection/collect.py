@@ -108,6 +108,7 @@ class _Run:
         table, tips = await self._fenced()
         self.watermark = max(self.watermark, table.watermark)  # what another collection did not come to is done here
         previous = None if full else await self._previous(table)
+        await self._outwait_listings()
         table = await self.grounds.repository_log.table()  # names that came since
         tips = await self._with_new_branches(table, tips)
         if previous is not None and _is_released(previous, table, tips):
@@ -133,6 +134,16 @@ class _Run:
             return await raise_fence(self.grounds, self.watermark)
         table = await self.grounds.repository_log.table()
         return table, await self.grounds.tips(table)
+
+    async def _outwait_listings(self) -> None:
+        """Wait until listings show whatever was announced before those who announce anything can see the fence.
+
+        Whoever announces a snapshot looks afterwards whether it is kept.  An announcement that the listing below misses
+        is younger than the lag, so that look comes a lag or more after the fence, and sees it, and what had expired.
+        """
+        lag = self.grounds.storage.listing_lag
+        if lag and not self.dry_run:
+            await self.grounds.environment.sleep(2 * lag)
 
     async def _with_new_branches(self, table: RepositoryTable, tips: dict[str, Tip]) -> dict[str, Tip]:
         """Add branches that were created since the watermark was published; these begin behind the fence."""

@@ -43,6 +43,7 @@ def check(
     virtual: Callable[[str, int, int], bytes] | None = None,
     events: Iterable[Happening] = (),
     gone: Mapping[str, bytes] = {},
+    lag: float = 0.0,
 ) -> list[Violation]:
     """Check a run.
 
@@ -58,6 +59,8 @@ def check(
         The trace, to see that no object was changed, and what was kept when.
     gone
         What was deleted, by key: history is checked as a whole, and what is left of it by itself.
+    lag
+        Seconds of writes that listings may have missed: whoever looked for a tip may have got one that old.
 
     Returns
     -------
@@ -68,7 +71,7 @@ def check(
     reader = Reader(everything) if virtual is None else Reader(everything, virtual)
     told = list(events)
     logs = Logs.read(reader, Moments.of(told))
-    lifetimes = Lifetimes(logs, read_repository(reader), logs.moments)
+    lifetimes = Lifetimes(logs, read_repository(reader), logs.moments, lag)
     collectors = {seen.process for seen in notes.seen if isinstance(seen, Upkeep) and seen.what == "collect"}
     return [
         *rewritten_objects(told, collectors),
@@ -81,9 +84,9 @@ def check(
         *_readable(wrong_ancestries(logs, notes, lifetimes)),
         *stale_reads(logs, notes),
         *dependency_cycles(logs, notes),
-        *late_sights(logs, notes),
+        *late_sights(logs, notes, lag),
         *wrong_derivatives(logs),
-        *_readable(wrong_references(logs, notes, lifetimes)),
+        *_readable(wrong_references(logs, notes, lifetimes, lag)),
         *_readable(_kept(logs, notes, lifetimes, objects)),
         *_unfinished(notes),
     ]

@@ -75,7 +75,7 @@ def _missing(logs: Logs, lifetimes: Lifetimes, seen: Missing) -> Iterator[Violat
             yield Violation(_RULE, f"{seen.process} got {seen.error} at {seen.ended:.3f}", f"snapshot {seen.name}")
             return
         lapsed = lifetimes.lapsed.get(id_bytes(seen.name), inf)
-        if lapsed > seen.ended:
+        if lapsed > seen.ended and not lifetimes.may_be_unlisted(seen.name, seen.began):
             what = f"{seen.process} got {seen.error} at {seen.ended:.3f}, and it is kept" + (
                 "" if lapsed == inf else f" until {lapsed:.3f}"
             )
@@ -114,11 +114,12 @@ def _late(logs: Logs, lifetimes: Lifetimes, transaction: Transaction, error: str
     if log is None or ended is None or error not in ("SessionExpiredError", "ReadOnlyError", "RefNotFoundError"):
         return
     times = lifetimes.times(transaction.branch)
+    opened = transaction.began - lifetimes.lag
     for number in range(1, len(log.lives)):
         life, before = log.lives[number], log.lives[number - 1]
         if times[number] > ended:
             break
-        if error == "SessionExpiredError" and life.fence > before.fence and times[number] >= transaction.began:
+        if error == "SessionExpiredError" and life.fence > before.fence and times[number] >= opened:
             return
         if error == "ReadOnlyError" and life.read_only:
             return
@@ -128,7 +129,7 @@ def _late(logs: Logs, lifetimes: Lifetimes, transaction: Transaction, error: str
         deletes and at <= ended for at, deletes in _moves(logs, lifetimes, log.name)
     ):
         return
-    if error == "ReadOnlyError" and _closed(lifetimes, transaction.attempts[-1].began, ended):
+    if error == "ReadOnlyError" and _closed(lifetimes, transaction.attempts[-1].began - lifetimes.lag, ended):
         return
     yield Violation(_RULE, f"it was refused with {error}, for which there is no reason", transaction.label)
 

@@ -28,11 +28,14 @@ class Lifetimes:
         Of the repository.
     moments
         When which object was written and deleted.
+    lag
+        Seconds of writes that listings may have missed.
     """
 
     logs: Logs
     refs: RefLog
     moments: Moments
+    lag: float = 0.0
     _held: dict[float, Held] = field(default_factory=dict[float, Held])
 
     def at(self, moment: float) -> Held:
@@ -44,6 +47,14 @@ class Lifetimes:
             }
             found = self._held[moment] = held_at(self.logs, newest, self.table(moment))
         return found
+
+    def may_be_unlisted(self, snapshot: str, began: float) -> bool:
+        """Tell whether a snapshot is so new, or was so where its branch began, that listings from then on miss it."""
+        made = self.logs.snapshot(snapshot)
+        if not self.lag or made is None:
+            return False
+        branch = self.logs.places[made.id][0]
+        return self.times(branch)[made.number] > began - self.lag
 
     def table(self, moment: float) -> Table:
         """Return what the repository log made up to a moment."""

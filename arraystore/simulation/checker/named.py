@@ -48,8 +48,9 @@ class _Spell:
 
 @dataclass
 class _Names:
-    """What each name stood for, one after the other."""
+    """What each name stood for, one after the other, seen through listings that are behind by a lag."""
 
+    lag: float = 0.0
     spells: dict[Ref, list[_Spell]] = field(default_factory=dict[Ref, list[_Spell]])
 
     def of(self, ref: Ref) -> list[_Spell]:
@@ -65,14 +66,16 @@ class _Names:
 
     def within(self, ref: Ref, began: float, ended: float) -> list[_Spell]:
         """Return what a name may have stood for between two moments."""
-        return [spell for spell in self.of(ref) if spell.since <= ended and spell.until >= began]
+        return [spell for spell in self.of(ref) if spell.since <= ended and spell.until >= began - self.lag]
 
 
-def wrong_references(logs: Logs, notes: Observations, lifetimes: Lifetimes) -> Iterator[Violation]:
+def wrong_references(
+    logs: Logs, notes: Observations, lifetimes: Lifetimes, lag: float = 0.0
+) -> Iterator[Violation]:
     """Compare all branches and tags with what was done and seen."""
     for key, what in lifetimes.refs.broken:
         yield Violation(_RULE, what, key)
-    names = _Names()
+    names = _Names(lag)
     for entry in lifetimes.refs.entries:
         yield from _places(logs, entry)
         yield from _meant(notes, entry)
@@ -247,7 +250,8 @@ def _refused(names: _Names, lifetimes: Lifetimes, seen: RefCreation | RefChange)
         groundless = all(spell.snapshot is not None for spell in spells) and not _was_ended(lifetimes, seen)
     elif error in ("SnapshotNotFoundError", "SnapshotExpiredError", "ObjectNotFoundError"):
         lapsed = inf if seen.snapshot is None else lifetimes.lapsed.get(id_bytes(seen.snapshot), inf)
-        groundless = lapsed > seen.ended
+        unlisted = seen.snapshot is not None and lifetimes.may_be_unlisted(seen.snapshot, seen.began)
+        groundless = lapsed > seen.ended and not unlisted
     else:
         groundless = False
     if groundless:

@@ -35,18 +35,18 @@ class _Known:
         return self.newest[count - 1] if count else (-1, "")
 
 
-def late_sights(logs: Logs, notes: Observations) -> Iterator[Violation]:
-    """Check everybody who looked at the tip of a branch."""
+def late_sights(logs: Logs, notes: Observations, lag: float = 0.0) -> Iterator[Violation]:
+    """Check everybody who looked at the tip of a branch, through listings that may miss the newest seconds."""
     known = _known(logs, notes)
     for transaction in notes.transactions.values():
         branch = transaction.branch
         sight = f"a session of {transaction.process}"
-        yield from _late(logs, known, branch, transaction.base, transaction.began, sight, transaction.label)
+        yield from _late(logs, known, branch, transaction.base, transaction.began - lag, sight, transaction.label)
         yield from _overtaken(logs, transaction)
     for seen in notes.seen:
         if isinstance(seen, TipLook):
             sight = f"a look of {seen.process}"
-            yield from _late(logs, known, seen.branch, seen.snapshot, seen.began, sight, f"branch {seen.branch!r}")
+            yield from _late(logs, known, seen.branch, seen.snapshot, seen.began - lag, sight, f"branch {seen.branch!r}")
 
 
 def _known(logs: Logs, notes: Observations) -> dict[str, _Known]:
