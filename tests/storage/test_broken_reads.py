@@ -82,14 +82,17 @@ async def test_an_input_output_error_of_a_listing_or_a_look_is_a_storage_error(
 ) -> None:
     storage = LocalStorage(tmp_path)
     await storage.put("a/b", DATA)
+    scandir, opens = os.scandir, os.open
 
-    def fail(*arguments: Any) -> Any:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
+    def fail(path: Any, original: Any, *arguments: Any) -> Any:
+        if str(path).startswith(storage.path):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return original(path, *arguments)
 
-    monkeypatch.setattr(os, "scandir", fail)
+    monkeypatch.setattr(os, "scandir", lambda path: fail(path, scandir))
+    monkeypatch.setattr(os, "open", lambda path, *arguments: fail(path, opens, *arguments))
     with pytest.raises(StorageError, match="Input/output error"):
         [page async for page in storage.list("a/")]
-    monkeypatch.setattr(os, "fstat", fail)
     with pytest.raises(StorageError, match="Input/output error"):
         await storage.head("a/b")
 

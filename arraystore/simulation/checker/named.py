@@ -69,9 +69,7 @@ class _Names:
         return [spell for spell in self.of(ref) if spell.since <= ended and spell.until >= began - self.lag]
 
 
-def wrong_references(
-    logs: Logs, notes: Observations, lifetimes: Lifetimes, lag: float = 0.0
-) -> Iterator[Violation]:
+def wrong_references(logs: Logs, notes: Observations, lifetimes: Lifetimes, lag: float = 0.0) -> Iterator[Violation]:
     """Compare all branches and tags with what was done and seen."""
     for key, what in lifetimes.refs.broken:
         yield Violation(_RULE, what, key)

@@ -46,7 +46,9 @@ def late_sights(logs: Logs, notes: Observations, lag: float = 0.0) -> Iterator[V
     for seen in notes.seen:
         if isinstance(seen, TipLook):
             sight = f"a look of {seen.process}"
-            yield from _late(logs, known, seen.branch, seen.snapshot, seen.began - lag, sight, f"branch {seen.branch!r}")
+            yield from _late(
+                logs, known, seen.branch, seen.snapshot, seen.began - lag, sight, f"branch {seen.branch!r}"
+            )
 
 
 def _known(logs: Logs, notes: Observations) -> dict[str, _Known]:
