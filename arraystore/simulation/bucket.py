@@ -133,15 +133,15 @@ class Bucket:
         found.sort()
         return found if most is None else found[:most]
 
-    def list(self, prefix: str, start_after: str) -> list[ObjectInfo]:
-        """Return one page of a listing."""
-        return [self._info(key) for key in self.keys(prefix, start_after, PAGE)]
-
     def list_late(self, prefix: str, start_after: str, lag: float) -> list[ObjectInfo]:
         """Return one page of a listing that misses what was written within so many seconds."""
         newest = self._clock() - lag
         keys = self.keys(prefix, start_after)
         return [self._info(key) for key in keys if self._written[key] <= newest][:PAGE]
+
+    def list(self, prefix: str, start_after: str) -> list[ObjectInfo]:
+        """Return one page of a listing."""
+        return [self._info(key) for key in self.keys(prefix, start_after, PAGE)]
 
     def _info(self, key: str) -> ObjectInfo:
         return ObjectInfo(key, len(self.objects[key]), self._written[key])
