@@ -55,7 +55,8 @@ async def announce(context: Context, state: State) -> bytes:
     table = await context.repository_log.table()
     context.environment.after(table.watermark)
     identifier = context.environment.new_id()
-    await upload(context.storage, [(checkpoint_key(identifier), encode_checkpoint(state.to_checkpoint(state.pages)))])
+    key = checkpoint_key(identifier)
+    await upload(context.storage, [(key, encode_checkpoint(key, state.to_checkpoint(state.pages)))])
     await check_kept(context, state)
     return identifier
 

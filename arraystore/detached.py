@@ -10,6 +10,7 @@ from arraystore.commit.prepare import Prepared, upload
 from arraystore.commit.state import CheckpointRef, State
 from arraystore.context import Context
 from arraystore.errors import FormatError, ObjectNotFoundError, ReadOnlyError, SessionExpiredError
+from arraystore.format.envelope import bind_object
 from arraystore.format.ids import id_to_text
 from arraystore.format.snapshot import checkpoint_key, encode_checkpoint
 from arraystore.format.transaction import ChunkChange, TransactionLog
@@ -56,7 +57,7 @@ async def write_detached(context: Context, base: Tip, prepared: Prepared) -> Tip
     made = base.state.committed(base.sequence, [(transaction, log, prepared.note)])
     state = replace(made, checkpoint=CheckpointRef(base.sequence, prepared.id), recorded=False)
     key = checkpoint_key(prepared.id)
-    await upload(context.storage, [(key, encode_checkpoint(state.to_checkpoint(state.pages)))])
+    await upload(context.storage, [(key, encode_checkpoint(key, state.to_checkpoint(state.pages)))])
     oldest = prepared.id if prepared.oldest is None else min(prepared.id, prepared.oldest)
     # A collection with a higher watermark that begins after this finds the snapshot, or both are garbage to it.
     table = await context.repository_log.table()
@@ -79,5 +80,5 @@ def _with_object(prepared: Prepared, change: ChunkChange, objects: list[tuple[st
     layer = change.layer
     if layer.attachment is None:
         return change
-    objects.append((layer.key, prepared.attachments[layer.attachment.index]))
+    objects.append((layer.key, bind_object(layer.key, prepared.attachments[layer.attachment.index])))
     return replace(change, layer=replace(layer, attachment=None))

@@ -75,7 +75,7 @@ async def _objects_of(log: BranchLog, layer: Layer) -> set[str]:
     if layer.attachment is not None:
         record = await log.read(layer.attachment.sequence)
         return set(decode_manifest("attached", record.attachments[layer.attachment.index]).pack_keys)
-    return {layer.key, *decode_manifest(layer.key, await log.storage.get(layer.key)).pack_keys}
+    return {layer.key, *decode_manifest(layer.key, await log.storage.get(layer.key), layer.key).pack_keys}
 
 
 def theirs(repository: icechunk.Repository) -> int:

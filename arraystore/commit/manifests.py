@@ -139,7 +139,7 @@ class ManifestCache:
 
     def _decode_object(self, layer: Layer, data: bytes | bytearray | memoryview) -> Manifest:
         """Decode the manifest of a record that is gone; it got an object of its own before."""
-        return self._keep(layer, decode_manifest(layer.key, data))
+        return self._keep(layer, decode_manifest(layer.key, data, layer.key))
 
     def _decode(self, layer: Layer, data: bytes | bytearray | memoryview) -> Manifest:
         at = layer.attachment
@@ -151,7 +151,7 @@ class ManifestCache:
             if at.index >= len(record.attachments):
                 raise FormatError(self._where(layer), f"has no attachment {at.index}")
             data = record.attachments[at.index]
-        return self._keep(layer, decode_manifest(self._name(layer), data))
+        return self._keep(layer, decode_manifest(self._name(layer), data, layer.key if at is None else ""))
 
     def forget_inlined(self, layers: Sequence[Layer]) -> None:
         """Drop manifests that take no request to decode again, of layers that the newest snapshot has no more."""

@@ -18,7 +18,7 @@ from arraystore.commit.log import transaction_key
 from arraystore.commit.nodechanges import AppendMark
 from arraystore.commit.reader import ChunkReader
 from arraystore.errors import InvalidInputError
-from arraystore.format.envelope import pack_body
+from arraystore.format.envelope import bind_object, pack_body
 from arraystore.format.ids import ID_BYTES
 from arraystore.format.layer import Attachment, Here, Layer
 from arraystore.format.manifest import Manifest, encode_manifest
@@ -376,7 +376,7 @@ class _Placing:
                 at = Attachment(_UNKNOWN_RECORD.branch, _UNKNOWN_RECORD.sequence, number)
                 layer = replace(layer, attachment=at)
             else:
-                self.uploads.append((layer.key, encoded))
+                self.uploads.append((layer.key, bind_object(layer.key, encoded)))
         self.chunks.append(replace(change, layer=layer))
 
     async def finish(self, storage: Storage, nodes: Sequence[NodeChange], isolation: int) -> Prepared:
@@ -397,7 +397,8 @@ class _Placing:
                 log, moved = _detached(log, self.attachments)
                 self.uploads += moved
                 place = self.environment.new_id()
-                self.uploads.append((transaction_key(place), encode_transaction(log)))
+                key = transaction_key(place)
+                self.uploads.append((key, encode_transaction(key, log)))
             else:
                 place = number
         identifier, now = self.environment.new_id(), self.environment.now_us()
@@ -419,7 +420,7 @@ def _detached(log: TransactionLog, attachments: _Attachments) -> tuple[Transacti
         if at is None:
             chunks.append(chunk)
             continue
-        uploads.append((chunk.layer.key, attachments.parts[at.index]))
+        uploads.append((chunk.layer.key, bind_object(chunk.layer.key, attachments.parts[at.index])))
         chunks.append(replace(chunk, layer=replace(chunk.layer, attachment=None)))
     attachments.parts = list(attachments.note)
     return replace(log, chunks=tuple(chunks)), uploads

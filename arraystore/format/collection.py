@@ -61,17 +61,17 @@ def collection_key(identifier: bytes) -> str:
     return "collections/" + id_to_text(identifier)
 
 
-def encode_collection(collection: Collection) -> bytes:
-    """Return the object for what a collection left."""
+def encode_collection(key: str, collection: Collection) -> bytes:
+    """Return the object of a key for what a collection left."""
     logs = tuple((name, seen.sequence, life_to_wire(seen.life)) for name, seen in sorted(collection.logs.items()))
     body = (collection.watermark, collection.table, logs, b"".join(collection.tags), collection.early)
-    return encode_object(Kind.COLLECTION, pack_body(body))
+    return encode_object(Kind.COLLECTION, pack_body(body), key)
 
 
 def decode_collection(name: str, data: bytes | bytearray | memoryview) -> Collection:
     """Read what a collection left; raises `FormatError`."""
     watermark, table, logs, tags, early = read_tuple(
-        name, read_object(name, Kind.COLLECTION, data), bytes, int, tuple, bytes, bytes
+        name, read_object(name, Kind.COLLECTION, data, name), bytes, int, tuple, bytes, bytes
     )
     if table < 0 or len(tags) % ID_BYTES or len(early) % ID_BYTES:
         raise FormatError(name, "ids of which a part is missing")

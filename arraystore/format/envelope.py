@@ -32,6 +32,7 @@ __all__ = [
     "FORMAT_VERSION",
     "LATEST_TIME",
     "Kind",
+    "bind_object",
     "check_plain",
     "check_time",
     "decode_object",
@@ -105,8 +106,15 @@ _FREE_VALUES = 1 << 18
 """Values that any body may hold; each stored byte buys one more.  Columns hold what is many, so few come near."""
 
 
-def encode_object(kind: Kind, body: bytes) -> bytes:
+def encode_object(kind: Kind, body: bytes, key: str = "") -> bytes:
     """Put a body into an envelope, compressed where that makes it smaller.
+
+    Parameters
+    ----------
+    kind, body
+        What is in it.
+    key
+        Key of an object that is stored under an id, which the checksum covers; empty for any other.
 
     Raises
     ------
@@ -123,20 +131,40 @@ def encode_object(kind: Kind, body: bytes) -> bytes:
     if len(body) > _FREE_VALUES:  # in a smaller one there is no room for too many
         measure(f"new {kind.name.lower()}", body, _FREE_VALUES + len(stored))
     head = _HEADER.pack(MAGIC, FORMAT_VERSION, kind, codec, 0, len(body), 0)[:12]
-    checksum = google_crc32c.extend(google_crc32c.value(head), stored)
+    checksum = google_crc32c.extend(google_crc32c.extend(google_crc32c.value(head), stored), _identity(key))
     return b"".join((head, struct.pack("<I", checksum), stored))
+
+
+def bind_object(key: str, data: bytes) -> bytes:
+    """Return an object as it is stored under an id: its checksum covers the id, so it passes for no other one.
+
+    Parameters
+    ----------
+    key
+        Its key.
+    data
+        The object as `encode_object` gives it without a key, and as it is in a record.
+    """
+    (checksum,) = struct.unpack_from("<I", data, 12)
+    return b"".join((data[:12], struct.pack("<I", google_crc32c.extend(checksum, _identity(key))), data[16:]))
+
+
+def _identity(key: str) -> bytes:
+    """Return the text of the id in a key; nothing without a key, or of one outside of any folder."""
+    folder, _, identifier = key.rpartition("/")
+    return identifier.encode() if folder else b""
 
 
 def _unfolds_too_much(stored: int, size: int) -> bool:
     return size > _FREE_SIZE and size > _LARGEST_RATIO * stored
 
 
-def read_object(name: str, kind: Kind, data: BytesLike) -> Any:
+def read_object(name: str, kind: Kind, data: BytesLike, key: str = "") -> Any:
     """Take the body out of an envelope and decode it; parameters and errors as of `decode_object`, `unpack_body`."""
-    return unpack_body(name, decode_object(name, kind, data), stored=len(data))
+    return unpack_body(name, decode_object(name, kind, data, key), stored=len(data))
 
 
-def decode_object(name: str, kind: Kind, data: BytesLike) -> bytes | bytearray:
+def decode_object(name: str, kind: Kind, data: BytesLike, key: str = "") -> bytes | bytearray:
     """Take the body out of an envelope.
 
     Parameters
@@ -147,6 +175,8 @@ def decode_object(name: str, kind: Kind, data: BytesLike) -> bytes | bytearray:
         What it has to be.
     data
         The whole object.
+    key
+        Key of an object that is stored under an id, which the checksum covers; empty for any other.
 
     Raises
     ------
@@ -170,8 +200,9 @@ def decode_object(name: str, kind: Kind, data: BytesLike) -> bytes | bytearray:
         raise FormatError(name, f"body of {size} bytes is larger than the {BODY_LIMIT[kind]} allowed")
     view = bytes(data)
     stored = view[_HEADER.size :]
-    if google_crc32c.extend(google_crc32c.value(view[:12]), stored) != checksum:
-        raise FormatError(name, "checksum does not match: the object is damaged or truncated")
+    found = google_crc32c.extend(google_crc32c.extend(google_crc32c.value(view[:12]), stored), _identity(key))
+    if found != checksum:
+        raise FormatError(name, "checksum does not match: the object is damaged, truncated, or that of another key")
     if codec == _STORED:
         if len(stored) != size:
             raise FormatError(name, f"body has {len(stored)} bytes, not the {size} announced")

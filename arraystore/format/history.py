@@ -180,18 +180,18 @@ def survivors_key(history_prefix: str, identifier: bytes) -> str:
     return f"{history_prefix}kept/{id_to_text(identifier)}"
 
 
-def encode_survivors(survivors: Survivors) -> bytes:
-    """Return the object for a list of survivors."""
+def encode_survivors(key: str, survivors: Survivors) -> bytes:
+    """Return the object of a key for a list of survivors."""
     assert len(survivors.rows) == len(survivors.checkpoints)
     checkpoints = b"".join(survivors.checkpoints)
     links = b"".join(gone + (left or _NONE) for gone, left in survivors.links)
     body = (survivors.branch, survivors.upto, _rows_to_wire(survivors.rows), checkpoints, links)
-    return encode_object(Kind.SURVIVORS, pack_body(body))
+    return encode_object(Kind.SURVIVORS, pack_body(body), key)
 
 
 def decode_survivors(name: str, data: bytes | bytearray | memoryview, branch: str) -> Survivors:
     """Read a list of survivors and check that it is of the log that it is read for; raises `FormatError`."""
-    body = read_object(name, Kind.SURVIVORS, data)
+    body = read_object(name, Kind.SURVIVORS, data, name)
     found_branch, upto, wire, checkpoints, links = read_tuple(name, body, str, int, tuple, bytes, bytes)
     if found_branch != branch:
         raise FormatError(name, f"holds snapshots of branch {found_branch[:80]!r}")

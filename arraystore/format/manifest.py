@@ -262,7 +262,7 @@ def manifest_to_wire(manifest: Manifest) -> tuple[Any, ...]:
     )
 
 
-def decode_manifest(name: str, data: bytes | bytearray | memoryview) -> Manifest:
+def decode_manifest(name: str, data: bytes | bytearray | memoryview, key: str = "") -> Manifest:
     """Read a manifest.
 
     Parameters
@@ -271,13 +271,15 @@ def decode_manifest(name: str, data: bytes | bytearray | memoryview) -> Manifest
         Key of the object, for errors.
     data
         The whole object.
+    key
+        Its key, where it is an object of its own and not a part of a record.
 
     Raises
     ------
     FormatError
         If anything at all is wrong with it.
     """
-    return manifest_from_wire(name, read_object(name, Kind.MANIFEST, data))
+    return manifest_from_wire(name, read_object(name, Kind.MANIFEST, data, key))
 
 
 def manifest_from_wire(name: str, value: Any) -> Manifest:

@@ -164,8 +164,8 @@ def _check_dimensions(name: str, path: str, kind: NodeKind, layers: tuple[Layer,
         raise FormatError(name, f"layers of node {path[:80]!r} do not fit it, or each other")
 
 
-def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    """Return the object for a checkpoint."""
+def encode_checkpoint(key: str, checkpoint: Checkpoint) -> bytes:
+    """Return the object of a key for a checkpoint."""
     body = (
         checkpoint.branch,
         checkpoint.sequence,
@@ -177,12 +177,12 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
         tuple((p.level, p.index, p.lowest, p.highest) for p in checkpoint.pages),
         life_to_wire(checkpoint.life),
     )
-    return encode_object(Kind.CHECKPOINT, pack_body(body))
+    return encode_object(Kind.CHECKPOINT, pack_body(body), key)
 
 
 def decode_checkpoint(name: str, data: bytes | bytearray | memoryview) -> Checkpoint:
     """Read a checkpoint; raises `FormatError`."""
-    body = read_object(name, Kind.CHECKPOINT, data)
+    body = read_object(name, Kind.CHECKPOINT, data, name)
     branch, sequence, snapshot, parent, time, note, nodes, pages, life = read_tuple(
         name, body, str, int, bytes, (bytes, type(None)), int, bytes, tuple, tuple, tuple
     )

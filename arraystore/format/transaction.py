@@ -240,11 +240,11 @@ def read_log(name: str, value: Any, record: Here | None = None) -> TransactionLo
     return log
 
 
-def encode_transaction(log: TransactionLog) -> bytes:
-    """Return the object for a log that is too large for a commit record."""
-    return encode_object(Kind.TRANSACTION, pack_body(log.to_wire()))
+def encode_transaction(key: str, log: TransactionLog) -> bytes:
+    """Return the object of a key for a log that is too large for a commit record."""
+    return encode_object(Kind.TRANSACTION, pack_body(log.to_wire()), key)
 
 
 def decode_transaction(name: str, data: bytes | bytearray | memoryview) -> TransactionLog:
     """Read an object of ``transactions/``; raises `FormatError`."""
-    return read_log(name, read_object(name, Kind.TRANSACTION, data))
+    return read_log(name, read_object(name, Kind.TRANSACTION, data, name))

@@ -53,7 +53,8 @@ def _last_multiple(tip: Tip) -> int:
 async def write_checkpoint(log: BranchLog, state: State) -> CheckpointRef:
     """Write a checkpoint of a state, and the hint that leads to it."""
     reference = CheckpointRef(state.sequence, log.environment.new_id())
-    await upload(log.storage, [(checkpoint_key(reference.id), encode_checkpoint(state.to_checkpoint(state.pages)))])
+    key = checkpoint_key(reference.id)
+    await upload(log.storage, [(key, encode_checkpoint(key, state.to_checkpoint(state.pages)))])
     await _put_hint(log, reference)
     return reference
 
@@ -97,7 +98,8 @@ async def write_periodic(log: BranchLog, tip: Tip) -> State | None:
     pages = await _new_pages(log, state, identifier, tip.state.life.expired + 1)
     directory = _directory(state.pages, [_ref(page) for page in pages])
     state = replace(state, pages=directory, checkpoint=CheckpointRef(target, identifier))
-    await upload(log.storage, [(checkpoint_key(identifier), encode_checkpoint(state.to_checkpoint(directory)))])
+    key = checkpoint_key(identifier)
+    await upload(log.storage, [(key, encode_checkpoint(key, state.to_checkpoint(directory)))])
     for page in pages:
         key = history_key(log.history_prefix, page.level, page.index)
         await log.storage.put_if_absent(key, encode_history(page))

@@ -18,7 +18,7 @@ from arraystore.commit.committer import append_entry
 from arraystore.commit.environment import Environment
 from arraystore.commit.log import BranchLog
 from arraystore.commit.state import State
-from arraystore.format.envelope import pack_body
+from arraystore.format.envelope import bind_object, pack_body
 from arraystore.format.layer import Layer
 from arraystore.format.manifest import Manifest, encode_manifest
 from arraystore.format.record import (
@@ -134,7 +134,7 @@ def placed(environment: Environment, manifest: Manifest, encoded: bytes | None =
     layer = Layer(environment.new_id(), manifest.box, manifest.count, manifest.has_deletions)
     if len(encoded) <= MAX_MANIFEST_IN_BODY:
         return replace(layer, inline=encoded), None
-    return layer, encoded
+    return layer, bind_object(layer.key, encoded)
 
 
 def in_batches(items: Iterable[Exchange]) -> Iterator[list[Exchange]]:

@@ -255,7 +255,8 @@ async def _carry_out(grounds: Grounds, cut: _Cut, tip: Tip) -> None:
     async def checkpoint(state: State) -> bytes:
         identifier = environment.new_id()
         written.append(identifier)
-        await grounds.storage.put(checkpoint_key(identifier), encode_checkpoint(state.to_checkpoint(state.pages)))
+        key = checkpoint_key(identifier)
+        await grounds.storage.put(key, encode_checkpoint(key, state.to_checkpoint(state.pages)))
         return identifier
 
     async def survivor(row: SnapshotRow) -> bytes:
@@ -278,7 +279,8 @@ async def _carry_out(grounds: Grounds, cut: _Cut, tip: Tip) -> None:
         survivors = environment.new_id()
         written.append(survivors)
         kept = Survivors(log.branch, cut.upto, _closed_up(cut), tuple(checkpoints), links)
-        await grounds.storage.put(survivors_key(log.history_prefix, survivors), encode_survivors(kept))
+        key = survivors_key(log.history_prefix, survivors)
+        await grounds.storage.put(key, encode_survivors(key, kept))
     await grounds.storage.sync()
     oldest = min(written, default=None)
 

@@ -16,6 +16,7 @@ from arraystore.commit.blocks import BlockCache
 from arraystore.commit.manifests import ManifestCache
 from arraystore.errors import StorageError
 from arraystore.format.box import Box
+from arraystore.format.envelope import bind_object
 from arraystore.format.layer import Layer
 from arraystore.format.manifest import Manifest, encode_manifest
 from arraystore.runtime import run
@@ -85,7 +86,8 @@ class Cache:
 def _manifests(storage: Gated) -> Cache:
     column = np.zeros(3, dtype=np.uint8)
     # Three empty chunks, inlined.
-    run(storage.inner.put(LAYER.key, encode_manifest(Manifest(LAYER.box, None, column, column, column))))
+    encoded = encode_manifest(Manifest(LAYER.box, None, column, column, column))
+    run(storage.inner.put(LAYER.key, bind_object(LAYER.key, encoded)))
     cache = ManifestCache(storage, bytes(12))
 
     async def load() -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -357,19 +358,27 @@ def samples() -> Iterator[Sample]:
     for which in (dense_manifest, bitmap_manifest, sparse_manifest, point_manifest):
         yield Sample(which.__name__, Kind.MANIFEST, which(), encode_manifest, lambda d: decode_manifest(name, d))
     log = a_log()
-    yield Sample("transaction", Kind.TRANSACTION, log, encode_transaction, lambda d: decode_transaction(name, d))
+    yield Sample(
+        "transaction", Kind.TRANSACTION, log, partial(encode_transaction, name), lambda d: decode_transaction(name, d)
+    )
     bodies = the_bodies()
     for number, attachments in ((0, ()), (64, ()), (65, (b"note", encode_manifest_plainly())), (66, ()), (71, ())):
         first = first_carried(number) if number else 0
         value = Record(BRANCH, number, bodies[number], attachments, tuple(bodies[n] for n in range(first, number)))
         yield Sample(f"record_{number}", Kind.RECORD, value, encode_record, _record_decoder(name, number))
     value = a_checkpoint()
-    yield Sample("checkpoint", Kind.CHECKPOINT, value, encode_checkpoint, lambda d: decode_checkpoint(name, d))
+    yield Sample(
+        "checkpoint", Kind.CHECKPOINT, value, partial(encode_checkpoint, name), lambda d: decode_checkpoint(name, d)
+    )
     yield Sample("history", Kind.HISTORY, a_page(), encode_history, lambda d: decode_history(name, d, BRANCH, 1, 1))
     left = a_collection()
-    yield Sample("collection", Kind.COLLECTION, left, encode_collection, lambda d: decode_collection(name, d))
+    yield Sample(
+        "collection", Kind.COLLECTION, left, partial(encode_collection, name), lambda d: decode_collection(name, d)
+    )
     kept = some_survivors()
-    yield Sample("survivors", Kind.SURVIVORS, kept, encode_survivors, lambda d: decode_survivors(name, d, BRANCH))
+    yield Sample(
+        "survivors", Kind.SURVIVORS, kept, partial(encode_survivors, name), lambda d: decode_survivors(name, d, BRANCH)
+    )
     for number in (11, 64, 66):
         value = a_repository_record(number)
         decode = _repository_decoder(name, number)

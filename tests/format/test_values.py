@@ -183,7 +183,7 @@ def test_a_table_of_layers_decodes_to_what_it_was(layers: list[Layer]) -> None:
 
 @given(v.logs())
 def test_a_transaction_log_decodes_to_what_it_was(log: TransactionLog) -> None:
-    assert decode_transaction("test", encode_transaction(log)) == log
+    assert decode_transaction("test", encode_transaction("test", log)) == log
 
 
 @pytest.mark.parametrize("number", [0, 17])
@@ -223,14 +223,14 @@ def test_metadata_nests_62_deep_and_no_deeper() -> None:
 
 @given(v.checkpoints())
 def test_a_checkpoint_decodes_to_what_it_was(checkpoint: Checkpoint) -> None:
-    assert decode_checkpoint("test", encode_checkpoint(checkpoint)) == checkpoint
+    assert decode_checkpoint("test", encode_checkpoint("test", checkpoint)) == checkpoint
 
 
 def test_the_order_of_documents_in_a_node_does_not_matter_and_their_bytes_stay() -> None:
     docs = {".zattrs": b"{}", ".zarray": b"\xff\0 not even JSON"}
     node = v.Node(bytes(12), "a", v.NodeKind.ARRAY, docs)
     checkpoint = Checkpoint("main", 0, bytes(12), None, 0, encode_note("", {}), (node,), ())
-    assert decode_checkpoint("test", encode_checkpoint(checkpoint)).nodes[0].documents == docs
+    assert decode_checkpoint("test", encode_checkpoint("test", checkpoint)).nodes[0].documents == docs
 
 
 @given(v.history_pages())
@@ -244,7 +244,7 @@ def test_a_history_page_decodes_to_what_it_was(page: HistoryPage) -> None:
 
 @given(v.survivors())
 def test_a_list_of_survivors_decodes_to_what_it_was(survivors: Survivors) -> None:
-    data = encode_survivors(survivors)
+    data = encode_survivors("test", survivors)
     assert decode_survivors("test", data, survivors.branch) == survivors
     with pytest.raises(FormatError, match="holds snapshots of branch"):
         decode_survivors("test", data, survivors.branch + "x")
@@ -268,7 +268,7 @@ def test_an_intent_decodes_to_what_it_was(intent: Intent) -> None:
 
 @given(v.collections)
 def test_what_a_collection_leaves_decodes_to_what_it_was(collection: Collection) -> None:
-    assert decode_collection("test", encode_collection(collection)) == collection
+    assert decode_collection("test", encode_collection("test", collection)) == collection
 
 
 @given(v.repositories, v.hints)

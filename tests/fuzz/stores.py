@@ -15,6 +15,7 @@ from zarr.core.sync import _collect_aiterator, sync
 from arraystore import Repository, Session
 from arraystore.errors import ArrayStoreError, InvalidInputError
 from arraystore.format.box import Box
+from arraystore.format.envelope import bind_object
 from arraystore.format.ids import id_to_text
 from arraystore.format.node import DOCUMENT_NAMES
 from arraystore.format.refs import REPOSITORY_KEY, decode_repository
@@ -60,7 +61,9 @@ def _change_one(rng: Random, data: bytes, target: Target) -> bytes:
     trees = body_trees([value])
     inner = Target(target.name, [value], decode=bytes)
     inner.__dict__["trees"] = trees
-    return pack((key, change_object(rng, value, inner)))
+    changed = change_object(rng, value, inner)
+    under_id = key.startswith(("snapshots/", "manifests/", "transactions/", "collections/")) or "/kept/" in key
+    return pack((key, bind_object(key, changed) if under_id and len(changed) >= 16 else changed))
 
 
 def _read_with(data: bytes) -> Any:

@@ -233,7 +233,8 @@ def expire(storage: Storage, upto: int) -> None:
         log = context.log("main")
         state = (await load_tip(log, at=upto)).state
         base = context.environment.new_id()
-        await upload(storage, [(checkpoint_key(base), encode_checkpoint(state.to_checkpoint(state.pages)))])
+        key = checkpoint_key(base)
+        await upload(storage, [(key, encode_checkpoint(key, state.to_checkpoint(state.pages)))])
         body = Expiry(context.environment.now_us(), upto, base, None)
         assert await append_entry(log, await load_tip(log), body) is not None
 

@@ -9,6 +9,7 @@ from typing import Any
 import google_crc32c
 import msgpack
 
+from arraystore.format.envelope import bind_object
 from arraystore.simulation.checker.decoder import Reader, oldest_carried
 from arraystore.simulation.checker.decoding import body
 
@@ -26,7 +27,7 @@ def forged(objects: dict[str, bytes], key: str, kind: int, change: Callable[[Any
     """Change the body of an object in place."""
     value = body(key, objects[key], kind)
     change(value)
-    objects[key] = enveloped(kind, value)
+    objects[key] = enveloped(kind, value) if kind != CHECKPOINT else bind_object(key, enveloped(kind, value))
 
 
 def record_key(objects: dict[str, bytes], branch: str, number: int) -> str:

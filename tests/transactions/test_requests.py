@@ -219,7 +219,7 @@ async def _objects_of(log: BranchLog, layer: Layer) -> set[str]:
         record = await log.read(layer.attachment.sequence)
         return set(decode_manifest("attached", record.attachments[layer.attachment.index]).pack_keys)
     data = await log.storage.get(layer.key)
-    return {layer.key, *decode_manifest(layer.key, data).pack_keys}
+    return {layer.key, *decode_manifest(layer.key, data, layer.key).pack_keys}
 
 
 class _Crowd:

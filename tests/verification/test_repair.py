@@ -111,17 +111,17 @@ def _without_a_node(key: str, data: bytes) -> bytes:
     checkpoint = decode_checkpoint(key, data)
     nodes = tuple(node for node in checkpoint.nodes if node.path != "large")
     assert len(nodes) < len(checkpoint.nodes)
-    return encode_checkpoint(_replaced(checkpoint, nodes=nodes))
+    return encode_checkpoint(key, _replaced(checkpoint, nodes=nodes))
 
 
 def _of_another_time(key: str, data: bytes) -> bytes:
     checkpoint = decode_checkpoint(key, data)
-    return encode_checkpoint(_replaced(checkpoint, time=checkpoint.time + 1))
+    return encode_checkpoint(key, _replaced(checkpoint, time=checkpoint.time + 1))
 
 
 def _without_pages(key: str, data: bytes) -> bytes:
     checkpoint = decode_checkpoint(key, data)
-    return encode_checkpoint(_replaced(checkpoint, pages=checkpoint.pages[1:]))
+    return encode_checkpoint(key, _replaced(checkpoint, pages=checkpoint.pages[1:]))
 
 
 def _replaced(checkpoint, **changes):  # type: ignore[no-untyped-def]

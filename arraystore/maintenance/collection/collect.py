@@ -288,7 +288,7 @@ class _Run:
             return tip
         log, environment = self.grounds.log(tip.state.branch), self.grounds.environment
         base = environment.new_id()
-        encoded = encode_checkpoint(tip.state.to_checkpoint(tip.state.pages))
+        encoded = encode_checkpoint(checkpoint_key(base), tip.state.to_checkpoint(tip.state.pages))
         await self.grounds.storage.put(checkpoint_key(base), encoded)
         await self.grounds.storage.sync()
 
@@ -307,7 +307,8 @@ class _Run:
         early = np.unique(np.frombuffer(b"".join(self.early), dtype=_ID))
         left = Collection(self.watermark, table.number, logs, tags, np.ascontiguousarray(early).tobytes())
         identifier = environment.new_id()
-        await self.grounds.storage.put(collection_key(identifier), encode_collection(left))
+        key = collection_key(identifier)
+        await self.grounds.storage.put(key, encode_collection(key, left))
         await self.grounds.storage.sync()
         value = {"objects": self.summary.objects_deleted, "bytes": self.summary.bytes_deleted}
         now = environment.now_us()

@@ -9,6 +9,7 @@ from arraystore.commit.branch import Tip
 from arraystore.commit.log import BranchLog, carriers
 from arraystore.concurrency import bounded
 from arraystore.errors import FormatError, ObjectNotFoundError
+from arraystore.format.envelope import bind_object
 from arraystore.format.history import page_span, survivors_key
 from arraystore.format.intent import PATIENCE, read_intent_key
 from arraystore.format.layer import Layer
@@ -54,7 +55,7 @@ async def detach(grounds: Grounds, layers: Iterable[Layer]) -> None:
             return  # done before
         if at.index >= len(record.attachments):
             raise FormatError(key, f"has no attachment {at.index}")
-        await grounds.storage.put(layer.key, record.attachments[at.index])
+        await grounds.storage.put(layer.key, bind_object(layer.key, record.attachments[at.index]))
 
     await bounded(one, layers)
     await grounds.storage.sync()

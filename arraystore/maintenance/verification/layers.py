@@ -21,7 +21,7 @@ from arraystore.maintenance.collection.visible import visible_packs
 from arraystore.maintenance.verification.findings import Collector, Use
 from arraystore.maintenance.verification.inventory import Inventory
 from arraystore.maintenance.verification.virtual import report_bad_locations
-from arraystore.storage.protocol import Storage
+from arraystore.storage.protocol import BytesLike, Storage
 
 __all__ = ["LayerChecker", "LayerUse", "Loaded"]
 
@@ -171,20 +171,21 @@ class LayerChecker:
         layer = item.layer
         name = self._name(layer)
         try:
-            return decode_manifest(name, await self._bytes(layer, records))
+            return decode_manifest(name, *await self._bytes(layer, records))
         except ObjectNotFoundError as error:
             self._error(item, error.key, "the manifest does not exist", _LOST_MANIFEST)
         except FormatError as error:
             self._error(item, name, error.reason, _LOST_MANIFEST)
         return None
 
-    async def _bytes(self, layer: Layer, records: dict[tuple[str, int], Record]) -> bytes | bytearray | memoryview:
+    async def _bytes(self, layer: Layer, records: dict[tuple[str, int], Record]) -> tuple[BytesLike, str]:
+        """Return a manifest, and its key where it is an object of its own."""
         if layer.inline is not None:
-            return layer.inline
+            return layer.inline, ""
         at = layer.attachment
         if at is None:
             self._inventory.manifests.reach(layer.id)
-            return await self._storage.get(layer.key)
+            return await self._storage.get(layer.key), layer.key
         record = records.get((at.branch, at.sequence))
         if record is None:
             key = record_key(branch_prefix(self._manifests.repository, at.branch), at.sequence)
@@ -194,10 +195,10 @@ class LayerChecker:
                 # Before a record is trimmed, what is attached to it and still used becomes an object.
                 if not self._inventory.manifests.reach(layer.id):
                     raise
-                return await self._storage.get(layer.key)
+                return await self._storage.get(layer.key), layer.key
         if at.index >= len(record.attachments):
             raise FormatError(self._name(layer), f"has no attachment {at.index}")
-        return record.attachments[at.index]
+        return record.attachments[at.index], ""
 
     async def _packs(self, item: LayerUse, manifest: Manifest) -> tuple[list[bool], list[bool]]:
         """Check that the packs of a manifest are there and reach as far as its references."""

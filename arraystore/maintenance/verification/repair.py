@@ -219,8 +219,9 @@ class _Repair:
         if named.snapshot not in (None, state.snapshot):
             return False
         directory = cover(self._found.pages.get(named.branch, {}), named.sequence)
-        data = encode_checkpoint(replace(state, pages=directory).to_checkpoint(directory))
-        await self._write(checkpoint_key(named.id), data, "written anew from the records")
+        key = checkpoint_key(named.id)
+        data = encode_checkpoint(key, replace(state, pages=directory).to_checkpoint(directory))
+        await self._write(key, data, "written anew from the records")
         return True
 
     # -- hints --------------------------------------------------------------------------------------------------

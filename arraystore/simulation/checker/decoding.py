@@ -49,6 +49,10 @@ def key_name(name: str) -> str:
     return "%2E" + encoded[1:] if encoded.startswith(".") else encoded
 
 
+_UNDER_IDS = ("snapshots", "manifests", "transactions", "collections")
+"""What stands before the ids of objects whose checksums cover these."""
+
+
 def body(key: str, data: bytes, kind: int) -> Any:
     """Return the body of an object."""
     if len(data) < 16:
@@ -57,7 +61,9 @@ def body(key: str, data: bytes, kind: int) -> Any:
     if (magic, version, found, reserved) != (b"ARST", 2, kind, 0) or codec > 1:
         raise DecodingError(key, f"no envelope of kind {kind}")
     stored = data[16:]
-    if google_crc32c.extend(google_crc32c.value(data[:12]), stored) != checksum:
+    place, _, last = key.rpartition("/")
+    identity = last.encode() if place in _UNDER_IDS or place.endswith("/kept") else b""
+    if google_crc32c.value(data[:12] + stored + identity) != checksum:
         raise DecodingError(key, "the checksum is wrong")
     decoded = bytes(zstd.decompress(stored)) if codec == 1 else stored
     if len(decoded) != size:

@@ -186,7 +186,8 @@ def _survivors(logs: Logs, key: str) -> Iterator[Violation]:
 def _manifest(logs: Logs, key: str, rest: str) -> Iterator[Violation]:
     """Check a manifest that stood in a record, and got an object of its own before that was to go."""
     attached = logs.reader.attached.get(id_bytes(rest))
-    if attached is not None and attached != logs.reader.objects[key]:
+    data = logs.reader.objects[key]
+    if attached is not None and attached[:12] + attached[16:] != data[:12] + data[16:]:  # but for the checksums
         yield Violation(_RULE, "it is not what is attached to the record of its layer", key)
 
 

@@ -100,7 +100,8 @@ async def _look_first(context: Context, state: State) -> bytes:
     await context.environment.sleep(5.0 * context.environment.random())  # as a slow process would
     context.environment.after((await context.repository_log.table()).watermark)
     identifier = context.environment.new_id()
-    await upload(context.storage, [(checkpoint_key(identifier), encode_checkpoint(state.to_checkpoint(state.pages)))])
+    key = checkpoint_key(identifier)
+    await upload(context.storage, [(key, encode_checkpoint(key, state.to_checkpoint(state.pages)))])
     return identifier
 
 
