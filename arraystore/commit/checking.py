@@ -17,8 +17,8 @@ def read_whole(length: int, start: int, stop: int) -> bool:
     return length <= _LARGEST_WHOLE or 2 * (stop - start) >= length
 
 
-def checked(key: str, seed: int, offset: int, framed: BytesLike) -> memoryview:
-    """Return a chunk without the checksum that was read with it.
+def checked(key: str, seed: int, offset: int, framed: BytesLike, start: int = 0, stop: int | None = None) -> memoryview:
+    """Return a chunk, or a part of it, without the checksum that was read with it.
 
     Parameters
     ----------
@@ -28,6 +28,8 @@ def checked(key: str, seed: int, offset: int, framed: BytesLike) -> memoryview:
         Where the chunk is in it.
     framed
         The chunk and its checksum.
+    start, stop
+        The part; to the end of the chunk by default.
 
     Raises
     ------
@@ -36,4 +38,4 @@ def checked(key: str, seed: int, offset: int, framed: BytesLike) -> memoryview:
     """
     if not is_sound(seed, offset, framed):
         raise ChunkDamagedError(key, offset, len(framed) - CHECKSUM_BYTES)
-    return memoryview(framed)[:-CHECKSUM_BYTES]
+    return memoryview(framed)[start : -CHECKSUM_BYTES if stop is None else stop]

@@ -184,7 +184,7 @@ class ChunkReader:
             return self._range_sync(manifest, source, offset + start, offset + stop)
         framed = self._range_sync(manifest, source, offset, offset + length + CHECKSUM_BYTES)
         try:
-            return checked(manifest.pack_keys[source], manifest.pack_seeds[source], offset, framed)[start:stop]
+            return checked(manifest.pack_keys[source], manifest.pack_seeds[source], offset, framed, start, stop)
         except ChunkDamagedError:  # perhaps on its way only
             self.blocks.forget(manifest.pack_keys[source])
             framed = self._range_sync(manifest, source, offset, offset + length + CHECKSUM_BYTES)
@@ -202,7 +202,7 @@ class ChunkReader:
             return await self.blocks.read(key, offset + start, offset + stop, extent)
         framed = await self.blocks.read(key, offset, offset + length + CHECKSUM_BYTES, extent)
         try:
-            return checked(key, manifest.pack_seeds[source], offset, framed)[start:stop]
+            return checked(key, manifest.pack_seeds[source], offset, framed, start, stop)
         except ChunkDamagedError:
             self.blocks.forget(key)
             framed = await self.blocks.read(key, offset, offset + length + CHECKSUM_BYTES, extent)

@@ -46,7 +46,9 @@ def trailer(seed: int, offset: int, chunk: BytesLike) -> bytes:
 
 def is_sound(seed: int, offset: int, framed: BytesLike) -> bool:
     """Tell whether a chunk, given with its checksum, is the one that was written to this place."""
-    return bool(google_crc32c.extend(_placed(seed, offset), _readable(framed)) == _RESIDUE)
+    readable = framed if type(framed) is bytes else _readable(framed)  # called for each chunk that is read
+    placed = google_crc32c.extend(seed, offset.to_bytes(8, "little"))
+    return bool(google_crc32c.extend(placed, readable) == _RESIDUE)
 
 
 def _placed(seed: int, offset: int) -> int:

@@ -14,7 +14,7 @@ from arraystore.commit.state import replaced_layers
 from arraystore.format import pack
 from arraystore.format.changes import ChangePayload
 from arraystore.format.layer import Layer
-from arraystore.format.pack import is_sound
+from arraystore.format.pack import CHECKSUM_BYTES, is_sound, pack_seed, trailer
 from arraystore.format.record import Replacement
 from arraystore.format.references import DELETED, References, overlay
 from arraystore.format.transaction import Append
@@ -100,7 +100,12 @@ def _believed(seed: int, offset: int, framed: BytesLike) -> bool:
 
 
 def _placed_nowhere(seed: int, offset: int) -> int:
-    return 0
+    return pack_seed(b"")
+
+
+def _sound_anywhere(seed: int, offset: int, framed: BytesLike) -> bool:
+    found = bytes(framed)
+    return trailer(pack_seed(b""), 0, found[:-CHECKSUM_BYTES])[:CHECKSUM_BYTES] == found[-CHECKSUM_BYTES:]
 
 
 MUTATIONS = (
@@ -169,7 +174,7 @@ MUTATIONS = (
     Mutation(
         "checksums know no place",
         "a chunk in another pack, or at another place of its own, has the right checksum",
-        lambda: [(pack, "_placed", _placed_nowhere)],
+        lambda: [(pack, "_placed", _placed_nowhere), *everywhere(is_sound, _sound_anywhere)],
         ("calm", "mixed"),
     ),
 )
