@@ -26,7 +26,7 @@ from arraystore.listing import list_dir, list_prefix, prefix_size
 from arraystore.missing import check_not_expired
 from arraystore.runtime import run, submit
 from arraystore.virtual_checksums import FROM_SOURCE, Checksum
-from arraystore.virtual_refs import VirtualChunkSpec, write_virtual_references
+from arraystore.virtual_refs import VirtualChunkSpec, checksum_of, write_virtual_references
 
 if TYPE_CHECKING:
     from arraystore.session import Session
@@ -374,7 +374,7 @@ class ArrayStore(Store, SyncMixin):
             np.array([chunk.offset for chunk in chunks], dtype=np.int64),
             np.array([chunk.length for chunk in chunks], dtype=np.int64),
             validate_containers,
-            [chunk.checksum(checksum) for chunk in chunks],
+            [checksum_of(chunk, checksum) for chunk in chunks],
         )
 
     def set_virtual_refs_arr(

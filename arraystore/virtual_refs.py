@@ -22,7 +22,7 @@ from arraystore.virtual_checksums import Checksum, State, look_up, stated
 if TYPE_CHECKING:
     from arraystore.session import Session
 
-__all__ = ["Checksums", "VirtualChunkSpec", "write_virtual_references"]
+__all__ = ["Checksums", "VirtualChunkSpec", "checksum_of", "write_virtual_references"]
 
 Int64s = npt.NDArray[np.int64]
 Row = TypeVar("Row", bound=Hashable)
@@ -61,11 +61,12 @@ class VirtualChunkSpec:
     etag_checksum: str | None = None
     last_updated_at_checksum: datetime | None = None
 
-    def checksum(self, otherwise: Checksum) -> Checksum:
-        """Return the checksum of this reference."""
-        if self.etag_checksum is not None:
-            return self.etag_checksum
-        return otherwise if self.last_updated_at_checksum is None else self.last_updated_at_checksum
+
+def checksum_of(spec: Any, otherwise: Checksum) -> Checksum:
+    """Return the checksum of a reference, which may be a specification of Icechunk's, or one without checksums."""
+    etag: str | None = getattr(spec, "etag_checksum", None)
+    modified: datetime | None = getattr(spec, "last_updated_at_checksum", None)
+    return etag if etag is not None else otherwise if modified is None else modified
 
 
 def write_virtual_references(

@@ -230,6 +230,28 @@ def test_each_chunk_may_have_a_checksum_of_its_own() -> None:
         assert array[10 * first + 10] == array[10 * first + 20] == 1000
 
 
+def test_specifications_of_icechunk_are_taken_with_their_checksums() -> None:
+    icechunk = pytest.importorskip("icechunk")
+    source = Source("memory://archive/", ars.in_memory_storage())
+    session, store, array = new_array(repository_on(source))
+    etag = run(source.state()).etag
+    early = datetime(2020, 1, 1, tzinfo=UTC)
+    specs = [
+        icechunk.VirtualChunkSpec([0], source.url, 0, 80),
+        icechunk.VirtualChunkSpec([1], source.url, 80, 80, etag_checksum=etag),
+        icechunk.VirtualChunkSpec([2], source.url, 160, 80, last_updated_at_checksum=early),
+    ]
+    store.set_virtual_refs("g/a", specs)
+    session.commit("three")
+    np.testing.assert_array_equal(array[:20], VALUES[:20])
+    with pytest.raises(ars.SourceChangedError, match="not modified after 2020"):
+        array[20]
+    source.write(NEW)
+    for place in (0, 10):
+        with pytest.raises(ars.SourceChangedError, match="ETag"):
+            array[place]
+
+
 def test_each_source_is_looked_at_once_and_only_where_no_checksum_is_given() -> None:
     counting = ars.CountingStorage(ars.in_memory_storage())
     source = Source("memory://archive/", counting)
