@@ -20,6 +20,7 @@ from arraystore.format.changes import ChangePayload, ForkChanges, Part, decode_c
 from arraystore.format.node import Node, NodeKind, node_key
 from arraystore.format.references import DELETED, INLINE, VIRTUAL, References
 from arraystore.format.transaction import Operation
+from arraystore.format.zarr_changes import dimension_of
 from arraystore.format.zarr_metadata import array_info
 from arraystore.haul import PAYLOAD, Haul, Writers, gathered, grids, part_of, sorted_cells
 
@@ -222,10 +223,58 @@ def combined(payloads: Sequence[ChangePayload], on_overlap: OnOverlap) -> Change
         if on_overlap == "error":
             array = int(haul.of_cells([part.array for part in haul.parts])[order[again][0]])
             _refuse(haul.arrays[array][1], _coords(haul, order[again], array))
+        _check_not_resized(haul, writers, order[again])
         keep = np.ones(len(order), dtype=bool)
         keep[order[again]] = False
         haul = haul.take(keep)
     return haul.payload(session)
+
+
+def _check_not_resized(haul: Haul, writers: dict[bytes, set[bytes]], cells: Int64s) -> None:
+    """Check that of chunks that two forks wrote none is of an array to which only one of them gave its metadata.
+
+    Where that one let the array grow into a chunk, the other one has padding in the place of what was appended.
+    """
+    resized: dict[bytes, set[bytes]] = {}
+    for fork in haul.forks:
+        for change in fork.nodes:
+            resized.setdefault(change.id, set()).add(fork.fork)
+    arrays = haul.of_cells([part.array for part in haul.parts])[cells]
+    for array in np.unique(arrays).tolist():
+        identifier, path = haul.arrays[array]
+        if identifier in resized and writers[identifier] - resized[identifier]:
+            _refuse_edges(path, _coords(haul, cells[arrays == array], array))
+
+
+def _refuse_edges(path: str, coords: Int64s) -> None:
+    shown = tuple(tuple(row) for row in coords[:_SHOWN].tolist())
+    raise MergeConflictError(
+        f"{len(coords)} chunks of {path!r}, the first at {shown[0]}, were written by more than one fork, or by a fork "
+        "and the session, while one of them resized the array: the others would put padding in the place of what it "
+        "has appended; resize the array in the session, before forking",
+        path,
+        shown,
+    )
+
+
+def _changed_meanwhile(changes: ChangeSet, forks: Sequence[ForkChanges]) -> set[bytes]:
+    """Return the arrays whose metadata forks have changed, or the session since one of them was taken."""
+    found = {change.id for fork in forks for change in fork.nodes if change.kind == NodeKind.ARRAY}
+    oldest = min(fork.epoch for fork in forks)
+    late = [changes.node(key) for key, epoch in changes.node_epochs.items() if epoch >= oldest]
+    return found | {node.id for node in late if node is not None and node.kind == NodeKind.ARRAY}
+
+
+def _edges(changes: ChangeSet, node: Node, coords: Int64s) -> Int64s:
+    """Return those of some cells that reach behind an end which the array may have had for one of their writers."""
+    base = changes.base.by_id(node.id)
+    shape = array_info(node.documents).shape
+    before = (0,) * len(shape) if base is None else array_info(base.documents).shape
+    sides = [dimension_of(node.documents, axis).chunk for axis in range(len(shape))]
+    if len(before) != len(shape) or None in sides:
+        return coords
+    end = np.minimum((coords + 1) * np.array(sides, dtype=np.int64), np.array(shape, dtype=np.int64))
+    return coords[(end > np.array(before, dtype=np.int64)).any(axis=1)]
 
 
 def _writers(haul: Haul) -> dict[bytes, set[bytes]]:
@@ -294,12 +343,15 @@ def apply_payloads(
         logs = [merged.log(node) for node in nodes]
         order, numbers, again = sorted_cells(haul, haul.numbers([log.strides for log in logs]))
         writers, spans = haul.writers(), haul.spans()
-        if on_overlap == "error":
-            for node, log, span in zip(nodes, logs, spans, strict=True):
-                if again[span].any() or log:
-                    shared = _shared(haul.forks, writers, order[span], numbers[span], again[span], log, merged)
-                    if len(shared):
-                        _refuse(node.path, np.unique(log.coords(shared), axis=0))
+        resized = _changed_meanwhile(changes, haul.forks)
+        for node, log, span in zip(nodes, logs, spans, strict=True):
+            if (on_overlap == "error" or node.id in resized) and (again[span].any() or log):
+                shared = _shared(haul.forks, writers, order[span], numbers[span], again[span], log, merged)
+                coords = np.unique(log.coords(shared), axis=0)
+                if len(coords) and on_overlap == "error":
+                    _refuse(node.path, coords)
+                if len(coords) and len(edges := _edges(changes, node, coords)):
+                    _refuse_edges(node.path, edges)
         del again
         for fork in haul.forks:
             for change in fork.nodes:

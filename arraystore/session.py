@@ -423,7 +423,7 @@ class Session(Forking, Readdressing):
         assert self._changes is not None
         again = None
         if self._prepared is not None and self._prepared_version == self._changes.version:
-            again = self._prepared.with_note(note)
+            again = replace(self._prepared, amends=None).with_note(note)
         if again is None:
             environment = self.context.environment
             again = await prepare(self._changes, self.context.reader, environment, note, self._isolation)

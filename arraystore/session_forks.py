@@ -60,7 +60,8 @@ class Forking:
         on_overlap
             What happens where the same chunk was written by two forks, or by a fork and, since that was taken, the
             session: ``"error"``, or ``"last"``, where the later argument wins, over the session and over what was
-            merged before, too.  All else that collides is an error in any case.
+            merged before, too.  All else that collides is an error in any case, and so is a chunk into which the array
+            has grown meanwhile, of which the later one may know a part only.
 
         Raises
         ------

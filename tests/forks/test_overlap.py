@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import zarr
 
@@ -187,3 +189,58 @@ def test_the_writes_of_a_fork_depend_on_what_it_read_where_the_session_is_serial
         else:
             with pytest.raises(ars.RebaseFailedError):
                 session.commit("read something old", rebase_with=ars.ConflictDetector())
+
+
+# -- arrays that grow meanwhile ------------------------------------------------------------------------------------
+
+
+def tail(repo: ars.Repository) -> ars.Session:
+    """Return a session of a repository with an array whose end lies within a chunk."""
+    with repo.transaction("main", message="a tail") as store:
+        zarr.create_array(store, name="tail", shape=(7,), chunks=(4,), dtype="i4", fill_value=-1)[:] = range(7)
+    return repo.writable_session("main")
+
+
+def opened(session: ars.Session) -> Any:
+    return zarr.open_array(session.store, path="tail")
+
+
+def grow(session: ars.Session) -> None:
+    opened(session).resize((10,))
+    opened(session)[7:] = [107, 108, 109]
+
+
+@pytest.mark.parametrize("grower", ["first", "second", "session"])
+@pytest.mark.parametrize("early", [False, True], ids=["merged at once", "combined before"])
+def test_the_last_one_does_not_pad_what_another_one_appended(repo: ars.Repository, grower: str, early: bool) -> None:
+    session = tail(repo)
+    one, two = session.fork(), session.fork()
+    grow(one if grower == "first" else two if grower == "second" else session)
+    for fork in (one, two):
+        if opened(fork).shape == (7,):
+            opened(fork)[4] = 44
+    before = opened(session)[:].tolist()
+    with pytest.raises(MergeConflictError, match="resize the array in the session, before forking") as caught:
+        session.merge(*([ars.merge_sessions(one, two, on_overlap="last")] if early else [one, two]), on_overlap="last")
+    assert (caught.value.path.strip("/"), caught.value.chunks) == ("tail", ((1,),))
+    assert opened(session)[:].tolist() == before
+
+
+def test_the_last_one_wins_in_what_was_appended_before_forking(repo: ars.Repository) -> None:
+    session = tail(repo)
+    grow(session)
+    one, two = session.fork(), session.fork()
+    opened(one)[8:] = [1, 2]
+    opened(two)[8:] = [3, 4]
+    session.merge(one, two, on_overlap="last")
+    assert opened(session)[:].tolist() == [0, 1, 2, 3, 4, 5, 6, 107, 3, 4]
+
+
+def test_the_last_one_wins_away_from_the_end_of_an_array_that_grew(repo: ars.Repository) -> None:
+    session = tail(repo)
+    one, two = session.fork(), session.fork()
+    opened(one)[0] = 10
+    grow(one)
+    opened(two)[0] = 20
+    session.merge(one, two, on_overlap="last")
+    assert opened(session)[:].tolist() == [20, 1, 2, 3, 4, 5, 6, 107, 108, 109]

@@ -222,6 +222,20 @@ def test_no_method_of_a_store_that_only_reads_writes_anything(name: str, kind: s
     assert held(repo) == before
 
 
+def test_a_flush_after_an_amendment_that_was_refused_amends_nothing() -> None:
+    repo = repository()
+    session = repo.writable_session("main")
+    fill(session, 3, 9)
+    with repo.transaction("main", message="meanwhile") as store:
+        chunked(store, "meanwhile", 1)
+    with pytest.raises(ars.ConflictError):
+        session.amend("too late")
+    snapshot = session.flush("aside")
+    found = repo.readonly_session(snapshot_id=snapshot)
+    assert repo.lookup_snapshot(snapshot).parent_id == repo.lookup_snapshot(repo.lookup_branch("main")).parent_id
+    assert zarr.open_array(found.store, path="a", mode="r")[3000] == 9
+
+
 def test_the_walk_meets_all_that_write() -> None:
     assert COMMITTING <= set(FORK_METHODS) == set(SESSION_METHODS) | {"changes", "changes_async", "parts_async"}
     writing = {"set", "set_sync", "set_if_not_exists", "delete", "delete_sync", "delete_dir", "clear"}
