@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import arraystore as ars
 from arraystore.cli.app import make_app
-from tests.store.test_virtual_refusals import BAD, NO_OBJECT, OUTSIDE, PREFIX, with_old_reference
+from tests.store.test_virtual_refusals import BAD, NO_OBJECT, PREFIX, with_old_reference
 
 VALUES = np.arange(10, dtype="u1")
 
@@ -56,7 +56,10 @@ def test_an_old_bad_reference_is_a_finding_and_never_an_exception(repo: ars.Repo
     assert "within a container" in finding.repair
 
 
-@pytest.mark.parametrize("url", [*BAD, *OUTSIDE], ids=lambda url: ascii(url[:40]))
+SOME = [PREFIX, PREFIX + "../secret", PREFIX + "%2e%2e/secret", PREFIX + "a\0", "file:///etc/passwd", "no url"]
+
+
+@pytest.mark.parametrize("url", SOME, ids=ascii)
 def test_an_old_bad_reference_fails_no_care_of_the_repository(repo: ars.Repository, url: str) -> None:
     with_old_reference(repo, url)
     session = repo.writable_session("main")
