@@ -62,8 +62,8 @@ class InspectionMixin(RepositoryBase):
         ----------
         level
             ``"metadata"``: everything but the bytes of chunks, of which it is only checked that they are there.
-            ``"chunks"``: chunks are read, and decoded with their codecs, too.  A chunk whose codecs have no checksum
-            may hold other bytes than were written without anybody seeing it.
+            ``"chunks"``: chunks are read and compared with their checksums, too, which needs no codec; virtual ones,
+            which have none, are decoded.
         sample
             With ``"chunks"``, how many chunks to read, drawn at random; None for all.
         progress

@@ -30,7 +30,7 @@ class UpkeepOptions:
     compact_bytes, compact_seconds
         Most that compaction reads of each branch, and for how long; 0 bytes for no compaction.
     verify_sample
-        How many chunks are read and decoded; 0 to verify nothing, not even metadata.
+        How many chunks are read and checked; 0 to verify nothing, not even metadata.
     lease
         After how long another job may begin although this one has not said that it is done.
     """

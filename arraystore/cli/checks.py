@@ -30,10 +30,10 @@ class Level(StrEnum):
 def verify(
     url: Url,
     level: Annotated[
-        Level, typer.Option("--level", help="metadata: all but the values; chunks: read and decode these, too.")
+        Level, typer.Option("--level", help="metadata: all but the values; chunks: read and check these, too.")
     ] = Level.metadata,
     sample: Annotated[
-        int | None, typer.Option("--sample", metavar="N", min=1, help="Decode N chunks only, chosen at random.")
+        int | None, typer.Option("--sample", metavar="N", min=1, help="Check N chunks only, chosen at random.")
     ] = None,
     as_json: Json = False,
 ) -> None:

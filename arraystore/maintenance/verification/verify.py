@@ -84,7 +84,7 @@ async def verify(
         Reads its chunks.
     level
         ``"metadata"``: everything but the bytes of chunks, of which it is only checked that they are there.
-        ``"chunks"``: chunks are read and decoded, too.
+        ``"chunks"``: chunks are read and compared with their checksums, too; virtual ones are decoded.
     sample
         With ``"chunks"``, how many chunks to read, drawn at random; None for all.
     progress
