@@ -54,7 +54,7 @@ def maintain(
         str, typer.Option("--compact-time", metavar="TIME", help="For how long a branch is compacted at most.")
     ] = "10m",
     verify_sample: Annotated[
-        int, typer.Option("--verify-sample", metavar="N", min=0, help="Chunks to read and decode; 0: verify nothing.")
+        int, typer.Option("--verify-sample", metavar="N", min=0, help="Chunks to read and check; 0: verify nothing.")
     ] = 100,
     lease: Annotated[
         str, typer.Option("--lease", metavar="TIME", help="After this long another job takes over.")

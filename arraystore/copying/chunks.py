@@ -15,6 +15,7 @@ from arraystore.commit.packs import pack_key
 from arraystore.commit.reader import ChunkReader
 from arraystore.copying.budget import MiB
 from arraystore.copying.report import Tally
+from arraystore.errors import ChunkDamagedError
 from arraystore.format.layer import Layer
 from arraystore.format.node import Node
 from arraystore.format.pack import pack_seed
@@ -131,6 +132,16 @@ async def read_stretch(storage: Storage, stretch: Stretch) -> list[BytesLike]:
     return [checked(key, seed, start, framed) for (start, _), framed in zip(stretch.ranges, found, strict=True)]
 
 
+async def _read_named(storage: Storage, stretch: Stretch, references: References, path: str) -> list[BytesLike]:
+    """Read a stretch of an array, whose path and chunks an error names."""
+    try:
+        return await read_stretch(storage, stretch)
+    except ChunkDamagedError as error:
+        starts = [start for start, _ in stretch.ranges]
+        row = stretch.rows[starts.index(error.offset)]
+        raise error.of_chunk(path, tuple(references.coords[row].tolist())) from None
+
+
 def _windows(references: References) -> Iterator[list[Stretch]]:
     window: list[Stretch] = []
     size = 0
@@ -171,7 +182,7 @@ async def carry(source: Storage, references: References, changes: ChangeSet, nod
     _place_inline(references, changes, offsets, tally)
     _place_virtual(references, changes, sources, tally)
     for window in _windows(references):
-        found = await asyncio.gather(*(read_stretch(source, stretch) for stretch in window))
+        found = await asyncio.gather(*(_read_named(source, stretch, references, node.path) for stretch in window))
         await _pack(changes, window, found, sources, offsets)
         tally.copied(sum(stretch.size for stretch in window), sum(len(stretch.rows) for stretch in window))
     with changes.lock:
