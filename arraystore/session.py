@@ -318,6 +318,8 @@ class Session(Forking, Readdressing):
                 changes.seal()
                 self._prepared = replace(await self._prepare(note), amends=amends)
             assert self._prepared is not None
+            if self._prepared.amends is not None:  # it fits on the snapshot that it takes the place of, and no other
+                tries = 0
             request = Request(self._prepared, self._tip, tries, depends, self._guarded(), self._uncertain)
             request.outstanding = self._outstanding
             return self._committed((await self._carry_through(request, rebase_with)).tip)
@@ -348,7 +350,8 @@ class Session(Forking, Readdressing):
         self, message: str, *, metadata: dict[str, Any] | None = None, allow_empty: bool = False
     ) -> str:
         """Asynchronous twin of `amend`."""
-        self.check_writable()
+        if not self._uncertain or self._prepared is None or self._prepared.amends is None:
+            self.check_writable()
         if self._tip.state.parent is None:
             raise InvalidInputError("the first snapshot of a repository cannot be amended: nothing is before it")
         return await self._commit(message, metadata, None, 0, self._tip.state.snapshot, allow_empty=allow_empty)

@@ -228,6 +228,8 @@ class Transaction:
         ``snapshot`` or ``serializable``.
     metadata
         Of the commit.
+    amends
+        Whether it is to take the place of the newest snapshot (``session.amend``), which nobody may have overtaken.
     operations
         What it did, in order; what a fork did stands where it was merged.  Those that were tried and refused at once
         are not among them.
@@ -245,6 +247,7 @@ class Transaction:
     opened: float
     isolation: str = "snapshot"
     metadata: Mapping[str, object] | None = None
+    amends: bool = False
     operations: list[Operation] = field(default_factory=list)
     merges: list[Merge] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
@@ -408,11 +411,12 @@ class Observations:
         opened: float,
         isolation: str = "snapshot",
         metadata: Mapping[str, object] | None = None,
+        amends: bool = False,
     ) -> Transaction:
         """Note that a session was opened that means to commit; see `Transaction`."""
         if label in self.transactions:
             raise ValueError(f"there is a transaction {label!r} already: labels are unique")
-        found = Transaction(label, process, branch, base, began, opened, isolation, metadata)
+        found = Transaction(label, process, branch, base, began, opened, isolation, metadata, amends)
         self.transactions[label] = found
         return found
 

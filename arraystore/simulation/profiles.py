@@ -121,6 +121,10 @@ def _forks(rng: random.Random) -> Workload:
     return replace(_ordinary(rng), operations={**OPERATIONS, "fork": 12.0})
 
 
+def _amends(rng: random.Random) -> Workload:
+    return replace(_ordinary(rng), writers=rng.randint(1, 3), amending=rng.choice((0.2, 0.5)), turns=(4, 9))
+
+
 def _long(rng: random.Random) -> Workload:
     """Enough commits for checkpoints, pages and folds."""
     return replace(_ordinary(rng), writers=rng.randint(3, 5), turns=(25, 35), steps=(1, 2), think=0.05)
@@ -224,6 +228,7 @@ PROFILES: Mapping[str, Profile] = {
     "proxied": Profile("requests are sent twice, and the second is answered", _lifecycle, _proxied, _upkeep),
     "crashes": Profile("processes die and start again", _ordinary, _crashes),
     "pauses": Profile("processes stop for a while", _ordinary, _pauses),
+    "amends": Profile("newest snapshots are replaced, some of them kept by refs", _amends, _swarm, _some_upkeep),
     "long": Profile("enough commits for checkpoints and folds", _long, _swarm),
     "lifecycle": Profile("snapshots expire, refs are deleted, garbage is collected", _lifecycle, _swarm, _upkeep),
     "hours": Profile("the same over hours, so that records go, too", _lifecycle, _slow, _hours),

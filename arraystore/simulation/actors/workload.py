@@ -76,6 +76,8 @@ class Workload:
         Mean seconds.
     other_branches
         Share of transactions on other branches than main, where there are any.
+    amending
+        Share of transactions that take the place of the newest snapshot.
     config
         Of the repository.
     """
@@ -106,6 +108,7 @@ class Workload:
     lingering: float = 0.0
     linger: float = 3.0
     other_branches: float = 0.2
+    amending: float = 0.0
     config: RepositoryConfig = SMALL_CONFIG
 
     @property

@@ -6,7 +6,7 @@ import asyncio
 import random
 from typing import Literal
 
-from arraystore.errors import ConflictError, RebaseFailedError, SessionStateError, StorageError
+from arraystore.errors import ConflictError, InvalidInputError, RebaseFailedError, SessionStateError, StorageError
 from arraystore.repository import MAIN, Repository
 from arraystore.simulation.actors.forking import fork_out
 from arraystore.simulation.actors.hand import Hand
@@ -81,6 +81,7 @@ async def _transaction(
         opened=scene.clock(),
         isolation=isolation,
         metadata={"turn": turn.number} if rng.random() < 0.3 else None,
+        amends=scene.random(label, "amends").random() < scene.workload.amending,
     )
     hand = Hand(scene, process, session, noted, noted.operations)
     with lost_snapshot(scene, process, session.snapshot_id):
@@ -122,7 +123,7 @@ async def _rebase(hand: Hand, rng: random.Random) -> bool:
 async def _commit(hand: Hand, rng: random.Random) -> Outcome | None:
     """Commit, and do what the outcome calls for: ask again, give it to another solver, or leave it."""
     scene = hand.scene
-    solver = drawn_solver(hand, rng)
+    solver = Solver() if hand.noted.amends else drawn_solver(hand, rng)
     allow_empty = rng.random() < 0.1
     outcome: Outcome | None = None
     asked = 0
@@ -152,13 +153,17 @@ async def _commit(hand: Hand, rng: random.Random) -> Outcome | None:
 async def _attempt(hand: Hand, solver: Solver, rng: random.Random, allow_empty: bool) -> Outcome:
     clock = hand.scene.clock
     attempt = hand.noted.attempt(solver, clock())
-    call = hand.session.commit_async(
-        hand.noted.label,
-        None if hand.noted.metadata is None else dict(hand.noted.metadata),
-        rebase_with=solver_of(solver, hand, rng),
-        rebase_tries=rng.choice((1, 3, 1000, 1000)),
-        allow_empty=allow_empty,
-    )
+    metadata = None if hand.noted.metadata is None else dict(hand.noted.metadata)
+    if hand.noted.amends:
+        call = hand.session.amend_async(hand.noted.label, metadata=metadata, allow_empty=allow_empty)
+    else:
+        call = hand.session.commit_async(
+            hand.noted.label,
+            metadata,
+            rebase_with=solver_of(solver, hand, rng),
+            rebase_tries=rng.choice((1, 3, 1000, 1000)),
+            allow_empty=allow_empty,
+        )
     patience = rng.expovariate(4.0) if rng.random() < hand.scene.workload.impatient else None
     try:
         snapshot = await asyncio.wait_for(call, patience)
@@ -170,6 +175,10 @@ async def _attempt(hand: Hand, solver: Solver, rng: random.Random, allow_empty: 
     except ConflictError as error:
         return _ended(attempt, clock(), Refused(type(error).__name__))
     except REFUSALS as error:
+        return _ended(attempt, clock(), Refused(type(error).__name__))
+    except InvalidInputError as error:
+        if not hand.noted.amends:  # the first snapshot of all is nobody's to amend
+            raise
         return _ended(attempt, clock(), Refused(type(error).__name__))
     except LOST as error:
         _ended(attempt, clock(), Unknown(type(error).__name__))

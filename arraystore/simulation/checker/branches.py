@@ -26,6 +26,8 @@ class Commit:
         The snapshots before and after it.
     touched
         What it changed.
+    amends
+        Id of the snapshot that it takes the place of; None for an ordinary commit.
     """
 
     branch: str
@@ -35,6 +37,7 @@ class Commit:
     before: Snapshot = field(repr=False)
     after: Snapshot = field(repr=False)
     touched: Touched = field(repr=False)
+    amends: bytes | None = None
 
     @property
     def position(self) -> tuple[int, int]:

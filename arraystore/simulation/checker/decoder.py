@@ -268,7 +268,7 @@ class Reader:
             apply_nodes(state, nodes, touched)
             apply_chunks(state, [self._chunk_change(c, log.name, number, first) for c in chunks], touched)
             after = Snapshot(identifier, parent, state.nodes, state.keys, log.name, number, time, message, metadata)
-            log.commits.append(Commit(log.name, number, place, isolation, before, after, touched))
+            log.commits.append(Commit(log.name, number, place, isolation, before, after, touched, amends))
             before = after
         log.states.append(before)
 

@@ -76,6 +76,11 @@ def _outcome(logs: Logs, transaction: Transaction) -> Iterator[Violation]:
         if commit.branch != transaction.branch:
             what = f"it was meant for branch {transaction.branch!r}, and is on {commit.branch!r}"
             yield Violation(_RULE, what, label)
+        if (commit.amends is not None) != transaction.amends:
+            meant = (
+                "take the place of the newest snapshot" if transaction.amends else "stand behind the newest snapshot"
+            )
+            yield Violation(_RULE, f"it was to {meant}, and does not", label)
         if (commit.isolation == 1) != (transaction.isolation == "serializable"):
             yield Violation(_RULE, f"its record says isolation {commit.isolation}", label)
         if dict(commit.after.metadata or {}) != dict(transaction.metadata or {}):

@@ -14,12 +14,12 @@ from arraystore.commit.committer import append_entry
 from arraystore.commit.environment import Environment
 from arraystore.commit.log import BranchLog, previous_bodies, put_surely
 from arraystore.commit.packs import PackWriter
-from arraystore.commit.prepare import upload
+from arraystore.commit.prepare import Prepared, upload
 from arraystore.commit.request import bring_up
 from arraystore.commit.state import State
 from arraystore.errors import ObjectNotFoundError, StorageError
 from arraystore.format.envelope import pack_body, unpack_body
-from arraystore.format.record import Body, Record, encode_body, encode_record
+from arraystore.format.record import Body, Record, Transaction, encode_body, encode_record
 from arraystore.format.snapshot import Checkpoint, PageRef
 from arraystore.simulation.mutations.patching import Change, Mutation, all_outside, everywhere
 from arraystore.storage.protocol import Storage
@@ -38,6 +38,15 @@ def _in_background(work: Any) -> None:
     """Let something go on that nobody waits for, nor hears of."""
     task = asyncio.ensure_future(work)
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+_transaction = Prepared.transaction
+
+
+def _behind(self: Prepared, parent: bytes, branch: str, sequence: int, first: int) -> Transaction:
+    if self.amends is None:
+        return _transaction(self, parent, branch, sequence, first)
+    return replace(_transaction(self, parent, branch, sequence, first), amends=None, parent=self.amends)
 
 
 # -- what an answer means -----------------------------------------------------------------------------------------
@@ -251,6 +260,12 @@ MUTATIONS = (
         "what a hint names, or was the tip a while ago, counts as the newest record",
         lambda: [(BranchLog, "tip", _trusting)],
         ("calm", "mixed"),
+    ),
+    Mutation(
+        "an amendment is a commit",
+        "what is to take the place of the newest snapshot stands behind it",
+        lambda: [(Prepared, "transaction", _behind)],
+        ("amends",),
     ),
     Mutation(
         "acknowledged too early",
