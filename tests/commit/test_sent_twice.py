@@ -38,6 +38,7 @@ from arraystore.errors import ArrayStoreError, StorageError
 from arraystore.format.envelope import Kind
 from arraystore.format.ids import id_to_text
 from arraystore.format.record import Record
+from arraystore.lease import LeaseTakenError, leased
 from arraystore.maintenance import exchange
 from arraystore.storage import Storage
 from arraystore.storage.protocol import BytesLike, ObjectInfo
@@ -733,3 +734,32 @@ def test_a_record_of_which_nothing_tells_whether_it_was_there_is_left(
     with pytest.raises(SessionExpiredError, match="nothing tells whether"):
         _after_hours(SentTwice(storage, fault, Kind.RECORD), record)
     assert log.key(3) in keys(storage)
+
+
+class _NeverAdmits(WrapperStorage):
+    """Writes, and says that something was there."""
+
+    async def put_if_absent(self, key: str, data: BytesLike) -> bool:
+        await super().put_if_absent(key, data)
+        return False
+
+
+async def test_a_lease_is_taken_and_given_back_by_whoever_wrote_it() -> None:
+    storage = _NeverAdmits(in_memory_storage())
+    for number in range(2):
+        async with leased(storage, Environment(), 60.0) as lease:
+            assert lease.number == number
+            with pytest.raises(LeaseTakenError):
+                await _take_once(storage)
+
+
+async def _take_once(storage: Storage) -> None:
+    async with leased(storage, Environment(), 60.0):
+        raise AssertionError("two have it")
+
+
+def test_maintenance_with_a_lease_does_all_of_it(built: tuple[list[tuple[str, bytes]], list[str]]) -> None:
+    inner = _copy_of(built[0])
+    report = Repository.open(_NeverAdmits(inner)).maintain()
+    assert report.status == "done"
+    _is_whole(inner)
