@@ -22,6 +22,8 @@ _ROOM = 256 * MiB
 
 _AT_A_TIME = 16
 _KIND_AT = 5
+_UNDER_IDS = (Kind.CHECKPOINT, Kind.MANIFEST, Kind.TRANSACTION, Kind.SURVIVORS, Kind.COLLECTION)
+"""Kinds of objects whose checksum covers the id in their key."""
 
 
 def check_envelope(key: str, data: BytesLike) -> None:
@@ -30,7 +32,7 @@ def check_envelope(key: str, data: BytesLike) -> None:
         kind = Kind(data[_KIND_AT]) if len(data) > _KIND_AT else Kind.REPOSITORY
     except ValueError:
         raise FormatError(key, f"unknown kind of object {data[_KIND_AT]}") from None
-    decode_object(key, kind, data)
+    decode_object(key, kind, data, key if kind in _UNDER_IDS else "")
 
 
 class ObjectCopier:
