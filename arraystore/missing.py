@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from arraystore.announcing import check_kept
 from arraystore.commit.changes import ChangeSet
-from arraystore.commit.state import State
+from arraystore.commit.state import State, empty_state
 from arraystore.context import Context
 from arraystore.errors import InvalidInputError, ObjectNotFoundError, SessionExpiredError
 from arraystore.format.ids import id_from_text, id_to_text
 
-__all__ = ["check_not_expired"]
+__all__ = ["check_not_expired", "check_still_kept"]
+
+
+async def check_still_kept(context: Context, branch: str, sequence: int, snapshot: bytes) -> None:
+    """Raise `SnapshotExpiredError` where what a record's snapshot needs is missing because it is not kept any more."""
+    await check_kept(context, empty_state(branch, sequence, snapshot, None, 0, b""))
 
 
 async def check_not_expired(

@@ -13,12 +13,19 @@ from arraystore.commit.state import State
 from arraystore.config import RepositoryConfig
 from arraystore.context import Context
 from arraystore.detached import read_detached
-from arraystore.errors import InvalidInputError, RefNotFoundError, SnapshotExpiredError, SnapshotNotFoundError
+from arraystore.errors import (
+    InvalidInputError,
+    ObjectNotFoundError,
+    RefNotFoundError,
+    SnapshotExpiredError,
+    SnapshotNotFoundError,
+)
 from arraystore.format.history import SnapshotRow
 from arraystore.format.ids import id_from_text, id_to_text
 from arraystore.format.record import decode_note
 from arraystore.format.refs import RepositoryInfo
 from arraystore.format.repository_log import FIRST_BRANCH, Tag
+from arraystore.missing import check_still_kept
 from arraystore.storage.protocol import Storage
 
 __all__ = ["RepositoryBase", "SnapshotInfo", "check_text", "snapshot_info"]
@@ -122,7 +129,11 @@ class RepositoryBase:
             return await self._context.tip(branch)
         if tag is not None:
             found = await self._tag(tag)
-            return Tip(await load_checkpoint(self.storage, found.origin.checkpoint), {})
+            try:
+                return Tip(await load_checkpoint(self.storage, found.origin.checkpoint), {})
+            except ObjectNotFoundError:
+                await self._tag(tag)  # which may have been deleted, and collected
+                raise
         assert snapshot_id is not None
         identifier = id_from_text(snapshot_id)
         try:
@@ -153,8 +164,12 @@ class RepositoryBase:
 
     async def _tip_at(self, place: Place) -> Tip:
         """Load the snapshot at a place."""
-        log = self._context.log(place.branch)
-        return await load_tip(log, place.hint, at=place.row.sequence, snapshot=place.row.id)
+        log, row = self._context.log(place.branch), place.row
+        try:
+            return await load_tip(log, place.hint, at=row.sequence, snapshot=row.id)
+        except ObjectNotFoundError:  # what a branch gave up is in its log for as long as the records are
+            await check_still_kept(self._context, place.branch, row.sequence, row.id)
+            raise
 
     async def _find(self, snapshot: bytes) -> Place:
         """Find a snapshot in any log; in that of main, which always exists, without asking for the others."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
 from arraystore.commit.branch import load_checkpoint
-from arraystore.errors import InvalidInputError
+from arraystore.commit.state import State
+from arraystore.errors import InvalidInputError, RefNotFoundError
 from arraystore.maintenance.verification.findings import VerifyReport
 from arraystore.maintenance.verification.repair import RepairReport, repair
 from arraystore.maintenance.verification.statistics import RepositoryStatistics, gather_statistics
@@ -152,11 +154,11 @@ class InspectionMixin(RepositoryBase):
         context = self._context
         tip = await context.tip(branch)
         table = await context.repository_log.table()
-        others = [
-            (await context.tip(name)).state
-            for name, row in sorted(table.branches.items())
-            if name != branch and not row.deleted
-        ]
+        others: list[State] = []
+        for name, row in sorted(table.branches.items()):
+            if name != branch and not row.deleted:
+                with suppress(RefNotFoundError):  # deleted just now
+                    others.append((await context.tip(name)).state)
         others += [await load_checkpoint(self.storage, tag.origin.checkpoint) for tag in table.tags.values()]
         return await gather_statistics(self.storage, context.reader, context.log(branch), tip, others, limit)
 

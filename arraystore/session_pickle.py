@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from arraystore.commit.branch import Tip, load_tip
 from arraystore.commit.state import State
 from arraystore.context import Context
-from arraystore.errors import SessionStateError
+from arraystore.errors import ObjectNotFoundError, SessionStateError
 from arraystore.format.refs import Hint
+from arraystore.missing import check_still_kept
 from arraystore.provisional import provisional, with_provisional
 from arraystore.runtime import run
 
@@ -89,7 +90,11 @@ class Pin:
     async def record_async(self) -> Tip:
         """Load the record, with what its successors have to carry."""
         found = None if self.hint is None else Hint(*self.hint)
-        tip = await load_tip(self.context.log(self.branch), found, at=self.sequence, snapshot=self.snapshot)
+        try:
+            tip = await load_tip(self.context.log(self.branch), found, at=self.sequence, snapshot=self.snapshot)
+        except ObjectNotFoundError:
+            await check_still_kept(self.context, self.branch, self.sequence, self.snapshot)
+            raise
         if tip.state.snapshot != self.snapshot:
             raise SessionStateError(
                 f"record {self.sequence} of branch {self.branch!r} in {self.context.storage.location} is not the "

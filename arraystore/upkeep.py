@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from arraystore.errors import ArrayStoreError, InvalidInputError
+from arraystore.errors import ArrayStoreError, InvalidInputError, RefNotFoundError
 from arraystore.lease import LeaseTakenError, leased
 
 if TYPE_CHECKING:
@@ -124,10 +125,11 @@ async def _compact(repository: Repository, options: UpkeepOptions) -> dict[str, 
         return None
     done: dict[str, Any] = {}
     for branch in sorted(await repository.list_branches_async()):
-        summary = await repository.compact_async(
-            branch=branch, max_bytes=options.compact_bytes, max_seconds=options.compact_seconds
-        )
-        done[branch] = asdict(summary)
+        with suppress(RefNotFoundError):  # deleted since it was listed
+            summary = await repository.compact_async(
+                branch=branch, max_bytes=options.compact_bytes, max_seconds=options.compact_seconds
+            )
+            done[branch] = asdict(summary)
     return done
 
 

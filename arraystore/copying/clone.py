@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import suppress
 
 from arraystore.copying.completeness import Completeness, check_complete
 from arraystore.copying.cut import Cut, Ends, fix_cut, list_ends
@@ -14,6 +15,7 @@ from arraystore.copying.requests import RequestCounter
 from arraystore.errors import (
     InvalidInputError,
     ObjectNotFoundError,
+    RefNotFoundError,
     RepositoryNotFoundError,
     UnsupportedStorageError,
 )
@@ -174,7 +176,10 @@ class _Clone:
         """Return the snapshots that branches and tags of an earlier clone name; it was checked when it was made."""
         repo = await Repository.open_async(self._target)
         branches = await repo.list_branches_async() & known.branches.keys()
-        found = {await repo.lookup_branch_async(branch) for branch in branches}
+        found: set[str] = set()
+        for branch in branches:
+            with suppress(RefNotFoundError):  # its own log ends it, and the repository log does not say so yet
+                found.add(await repo.lookup_branch_async(branch))
         return found | {await repo.lookup_tag_async(tag) for tag in await repo.list_tags_async()}
 
     async def _check_descent(self, known: Ends, ends: Ends) -> None:

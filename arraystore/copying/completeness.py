@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from arraystore.copying.budget import for_each
 from arraystore.copying.report import LeftOut
-from arraystore.errors import FormatError, InvalidInputError, NotFoundError
+from arraystore.errors import FormatError, InvalidInputError, NotFoundError, RefNotFoundError
 from arraystore.format.ids import ID_BYTES, id_from_text, id_to_text
 from arraystore.format.layer import Layer
 from arraystore.format.manifest import Manifest
@@ -119,7 +119,9 @@ class _Check:
                     break
                 self.snapshots.append(info.id)
         except (NotFoundError, FormatError) as error:
-            self._miss(f"history of {branch or tag}", str(error))
+            tip = None if branch is None else self._repo.context.known_tip(branch)
+            if not (isinstance(error, RefNotFoundError) and tip is not None and tip.state.life.deleted):
+                self._miss(f"history of {branch or tag}", str(error))
 
     def _miss(self, key: str, reason: str) -> None:
         self.found.missing.append(LeftOut(key, reason))

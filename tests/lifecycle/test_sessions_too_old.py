@@ -246,3 +246,34 @@ def test_whoever_looks_at_what_has_expired_without_reading_chunks_is_told_so(
     repository.garbage_collect(now(), full=True)
     with pytest.raises(SnapshotExpiredError, match=reader.snapshot_id):
         look(reader)
+
+
+def _left_behind(storage: Storage) -> Session:
+    """Return a session of a snapshot that a reset leaves behind, and a collection takes."""
+    repository = Repository.open(storage)
+    first = repository.lookup_branch("main")
+    _write(session := repository.writable_session("main"), 1, 1)
+    session.commit("left behind")
+    reader = Repository.open(storage).readonly_session("main")
+    _write(session := repository.writable_session("main"), 2, 2)
+    session.commit("left behind, too")
+    repository.wait_for_maintenance()
+    repository.reset_branch("main", first)
+    return reader
+
+
+@pytest.mark.parametrize("way", ["by id", "pickled"])
+def test_whoever_opens_what_was_left_behind_and_collected_is_told_that_it_has_expired(
+    storage: Storage, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for owner, name, value in all_outside():
+        monkeypatch.setattr(owner, name, value)
+    reader = _left_behind(storage)
+    pickled = pickle.dumps(reader)
+    Repository.open(storage).garbage_collect(now(), full=True)
+    monkeypatch.setattr("arraystore.session_pickle._states", {})
+    with pytest.raises(SnapshotExpiredError, match=reader.snapshot_id):
+        if way == "by id":
+            Repository.open(storage).readonly_session(snapshot_id=reader.snapshot_id)
+        else:
+            pickle.loads(pickled)
