@@ -255,7 +255,8 @@ async def _traced(repository: Repository) -> tuple[Verification, set[bytes]]:
         bodies += [each for each in (life.base, origin) if each is not None]
         if life.base is not None:
             bodies.append(bytes(await storage.get(checkpoint_key(life.base))))
-        numbers = [int(info.key[-12:]) for page in [p async for p in storage.list(log.prefix)] for info in page]
+        keys = [info.key for page in [p async for p in storage.list(log.prefix)] for info in page]
+        numbers = [int(key[-12:]) for key in keys if "-" not in key.rpartition("/")[2]]  # intents are no records
         bodies += [(await log.read(number)).body for number in numbers]
     for prefix in ("hints/", "history/"):
         bodies += [bytes(await storage.get(info.key)) async for page in storage.list(prefix) for info in page]
