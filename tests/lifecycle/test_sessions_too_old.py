@@ -272,8 +272,9 @@ def test_whoever_opens_what_was_left_behind_and_collected_is_told_that_it_has_ex
     pickled = pickle.dumps(reader)
     Repository.open(storage).garbage_collect(now(), full=True)
     monkeypatch.setattr("arraystore.session_pickle._states", {})
+    ways: dict[str, Callable[[], object]] = {
+        "by id": lambda: Repository.open(storage).readonly_session(snapshot_id=reader.snapshot_id),
+        "pickled": lambda: pickle.loads(pickled),
+    }
     with pytest.raises(SnapshotExpiredError, match=reader.snapshot_id):
-        if way == "by id":
-            Repository.open(storage).readonly_session(snapshot_id=reader.snapshot_id)
-        else:
-            pickle.loads(pickled)
+        ways[way]()
