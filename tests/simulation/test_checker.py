@@ -13,6 +13,7 @@ import pytest
 
 import arraystore as ars
 from arraystore.format.ids import id_from_text
+from arraystore.format.pack import pack_seed, padded_size, trailer
 from arraystore.simulation.checker import RULES, Violation, check
 from arraystore.simulation.checker.decoding import body
 from arraystore.simulation.observations import (
@@ -374,13 +375,23 @@ def test_a_pack_that_is_too_short_is_found(history: Any) -> None:
     objects, notes = history
     key = next(key for key in objects if key.startswith("chunks/"))
     objects[key] = objects[key][:-1]
-    assert any("not all there" in v.what for v in check(objects, notes))
+    assert any("the checksum behind" in v.what and v.where == key for v in check(objects, notes))
+
+
+def test_a_chunk_that_is_not_what_its_checksum_says_is_found(history: Any) -> None:
+    objects, notes = history
+    key = next(key for key in objects if key.startswith("chunks/"))
+    objects[key] = b"?" + objects[key][1:]
+    assert any("the checksum behind" in v.what and v.where == key for v in check(objects, notes))
 
 
 def test_other_bytes_than_were_written_are_found(history: Any) -> None:
     objects, notes = history
     key = next(key for key in objects if key.startswith("chunks/"))
-    objects[key] = b"?" + objects[key][1:]
+    pack, seed = objects[key], pack_seed(id_from_text(key.removeprefix("chunks/")))
+    size = next(n for n in range(1, len(pack)) if pack[n:].startswith(trailer(seed, 0, pack[:n])))
+    other = b"?" + pack[1:size]
+    objects[key] = other + trailer(seed, 0, other) + pack[padded_size(size) :]
     assert "content" in rules(check(objects, notes))
 
 
