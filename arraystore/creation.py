@@ -21,6 +21,7 @@ from arraystore.errors import (
     RepositoryNotFoundError,
     UnsupportedStorageError,
 )
+from arraystore.format.digest import log_start
 from arraystore.format.record import Birth, Record, encode_body, encode_record, record_key
 from arraystore.format.refs import (
     REPOSITORY_KEY,
@@ -53,7 +54,8 @@ async def create_repository(
         raise _exists(storage)
     info = RepositoryInfo(environment.new_id(), environment.now_us(), config.to_dict())
     birth = Birth(environment.new_id(), None, environment.now_us())
-    record = Record(MAIN, 0, encode_body(0, birth, MAIN))
+    start = log_start(info.id, MAIN)
+    record = Record(MAIN, 0, encode_body(0, birth, MAIN), repository=info.id, before=start)
     first = _first_record(info)
     # The first record goes first: an object "repo" promises a branch.  Nobody else knows the id in its key.
     await put_surely(storage, environment, first, encode_record(record))
@@ -83,6 +85,8 @@ async def find_repository(
     except ObjectNotFoundError:
         raise RepositoryNotFoundError(f"there is no repository at {storage.location}; create one") from None
     info = decode_repository(REPOSITORY_KEY, data)
+    if hint is not None and hint.repository != info.id:
+        hint = None  # of a repository that was here before
     kept: dict[str, Any] = info.config
     if config is None and hint is not None and hint.settings:
         log = RepositoryLog(storage, info.id, environment)

@@ -19,6 +19,8 @@ __all__ = [
     "FormatError",
     "InvalidInputError",
     "InvalidKeyError",
+    "LogForkError",
+    "LogHoleError",
     "MergeConflictError",
     "NodeNotFoundError",
     "NotFoundError",
@@ -26,6 +28,7 @@ __all__ = [
     "ReadOnlyError",
     "RebaseFailedError",
     "RefNotFoundError",
+    "RepositoryGoneError",
     "RepositoryNotFoundError",
     "SessionExpiredError",
     "SessionStateError",
@@ -78,6 +81,10 @@ class ObjectNotFoundError(NotFoundError, FileNotFoundError):
 
 class RepositoryNotFoundError(NotFoundError):
     """There is no repository at this place."""
+
+
+class RepositoryGoneError(RepositoryNotFoundError):
+    """The repository of this session was deleted, or another one was created in its place; nothing was committed."""
 
 
 class RefNotFoundError(NotFoundError):
@@ -195,6 +202,20 @@ class FormatError(ArrayStoreError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (self.object_name, self.reason))
+
+
+class LogForkError(FormatError):
+    """A record does not go on from the record before it: it was written on top of another one.
+
+    Nothing of such a log is read from there on.  ``arraystore verify`` names the records.
+    """
+
+
+class LogHoleError(FormatError):
+    """A record is missing below newer ones.
+
+    ``arraystore repair`` writes it anew where the records behind it carry its entry.
+    """
 
 
 class ChunkDamagedError(FormatError):

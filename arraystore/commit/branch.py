@@ -139,7 +139,15 @@ async def load_tip(
     start = None
     if hint is not None and hint.sequence <= sequence:
         start = CheckpointRef(hint.sequence, hint.checkpoint)
-    return await _load(log, start, sequence, snapshot)
+    try:
+        tip = await _load(log, start, sequence, snapshot)
+    except ObjectNotFoundError:
+        if at is None:
+            log.check_holes(-1)
+        raise
+    if at is None:
+        log.check_holes(tip.state.life.expired)
+    return tip
 
 
 async def _load(log: BranchLog, start: CheckpointRef | None, sequence: int, snapshot: bytes | None) -> Tip:
@@ -156,13 +164,15 @@ async def _load(log: BranchLog, start: CheckpointRef | None, sequence: int, snap
 async def _load_after(log: BranchLog, start: CheckpointRef, sequence: int, snapshot: bytes | None) -> Tip | None:
     """Load a record from a checkpoint at or before it; None if there is no such checkpoint."""
     first = min(window_start(sequence), start.sequence + 1)
-    span, state = await asyncio.gather(_span_or_none(log, first, sequence), _checkpoint_or_none(log.storage, start))
+    span, state = await asyncio.gather(_span_or_none(log, first, sequence), _checkpoint_or_none(log, start))
     if state is None or (state.branch, state.sequence) != (log.branch, start.sequence):
         return None  # the hint was wrong
     if start.sequence == sequence and snapshot not in (None, state.snapshot):
         return None  # the checkpoint is that of a later snapshot of the same record
     if span is None:  # a snapshot that has survived its record is all in its checkpoint
         return Tip(state, {}) if start.sequence == sequence else None
+    for number in sorted(span.records):
+        log.chain.link(span.records[number])  # once more: the digest of the checkpoint is known by now
     return (await _replay(log, state, span, snapshot))[0]
 
 
@@ -223,9 +233,13 @@ async def _back_to_base(log: BranchLog, sequence: int) -> _End:
     return found
 
 
-async def _checkpoint_or_none(storage: Storage, at: CheckpointRef) -> State | None:
+async def _checkpoint_or_none(log: BranchLog, at: CheckpointRef) -> State | None:
     try:
-        return await load_checkpoint(storage, at.id)
+        key = checkpoint_key(at.id)
+        checkpoint = decode_checkpoint(key, await log.storage.get(key))
+        if checkpoint.digest is not None and (checkpoint.branch, checkpoint.sequence) == (log.branch, at.sequence):
+            log.chain.anchor(at.sequence, checkpoint.digest)
+        return state_from_checkpoint(checkpoint, at.id)
     except (ObjectNotFoundError, FormatError):
         return None
 
@@ -362,8 +376,18 @@ async def follow(log: BranchLog, tip: Tip, sequence: int) -> Tip:
     try:
         moved, _ = await advance(log, tip, sequence)
     except ObjectNotFoundError:
-        return await load_tip(log, at=sequence)
+        moved = await _load_whole(log, sequence, tip.state.life.expired)
+    log.check_holes(moved.state.life.expired)
     return moved
+
+
+async def _load_whole(log: BranchLog, sequence: int, expired: int) -> Tip:
+    """Load a record with nothing at hand; a hole that a look has found is told as such."""
+    try:
+        return await load_tip(log, at=sequence)
+    except ObjectNotFoundError:
+        log.check_holes(expired)
+        raise
 
 
 async def _replay(

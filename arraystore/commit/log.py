@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import enum
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
+from arraystore.commit.chain import LogChain
 from arraystore.commit.environment import Environment
 from arraystore.commit.kept import Kept
+from arraystore.commit.looks import check_repository, read_hint
+from arraystore.commit.putting import Put, put_surely, unsettled
 from arraystore.errors import (
     FormatError,
+    LogForkError,
+    LogHoleError,
     ObjectNotFoundError,
     RefNotFoundError,
     SessionExpiredError,
     StorageError,
-    UnsupportedStorageError,
 )
+from arraystore.format.digest import log_start
 from arraystore.format.envelope import unpack_body
 from arraystore.format.ids import id_to_text
 from arraystore.format.layer import Here
@@ -33,9 +37,12 @@ from arraystore.format.record import (
     read_record_key,
     record_key,
 )
-from arraystore.format.refs import Hint, branch_prefix, decode_hint, hint_key, history_prefix
+from arraystore.format.refs import (
+    Hint,
+    branch_prefix,
+    history_prefix,
+)
 from arraystore.format.transaction import TransactionLog, decode_transaction, read_log
-from arraystore.storage.comparing import holds
 from arraystore.storage.protocol import BytesLike, Storage
 
 __all__ = [
@@ -46,6 +53,7 @@ __all__ = [
     "Resolved",
     "Span",
     "carriers",
+    "check_repository",
     "put_surely",
     "read_hint",
     "unsettled",
@@ -55,7 +63,9 @@ LONGEST_PAUSE = 600.0
 """Seconds between looking for the newest record and having written the next one, after which a writer checks that it
 was not overtaken by more than the log remembers.  Expired records are left for several times as long."""
 
-_APPEND_TRIES = 6
+_BEYOND = (2, 3)
+"""How far behind the newest record that was found others are looked for, which a lost one would hide."""
+
 _RECORDS_KEPT = 256
 _LOGS_KEPT = 256
 _BODIES_KEPT = 512
@@ -128,10 +138,13 @@ class BranchLog:
         """Number of the newest repository record about the configuration, as far as it is known; hints tell it on."""
         self.hinted: Hint | None = None
         """The hint as it was read last."""
+        self.holes: set[int] = set()
+        """Records that a look has found missing below newer ones, unless they have expired."""
+        self.chain = LogChain(self.key, log_start(repository, branch))
         self._looked_at = 0
         self._newest = -1  # record that the look found, or that is known to exist otherwise
         self._recent: Kept[Record] = Kept({}, _RECORDS_KEPT, room // 2)
-        self.memo = None if environment.memo is None else environment.memo.log(storage.location, branch)
+        self.memo = None if environment.memo is None else environment.memo.log(storage.location, self.prefix)
         self._decoded: Kept[tuple[bytes, Body]]
         self._resolved: Kept[list[Resolved]]
         if self.memo is None:
@@ -157,22 +170,29 @@ class BranchLog:
         if record is None:
             key = self.key(sequence)
             record = self._record(key, await self.storage.get(key), sequence)
+            self.chain.link(record)
             self._recent.put(sequence, record, _weight(record))
         return record
 
     def _record(self, key: str, data: BytesLike, sequence: int) -> Record:
         memo = self.memo
         if memo is None:
-            return decode_record(key, data, self.branch, sequence)
+            return decode_record(key, data, self.branch, sequence, self.repository)
         known = memo.records.get(sequence)
         if known is None or known[0] != data:
-            known = memo.records[sequence] = bytes(data), decode_record(key, data, self.branch, sequence)
+            known = memo.records[sequence] = (
+                bytes(data),
+                decode_record(key, data, self.branch, sequence, self.repository),
+            )
         found: Record = known[1]
         return found
 
     async def hint(self) -> Hint | None:
         """Read the branch's hint; None where it is missing or unreadable, which costs time but no safety."""
         hint = await read_hint(self.storage, self.branch)
+        if hint is not None and hint.repository != self.repository:
+            await self.check_repository()  # somebody may have been here since
+            return None
         if hint is not None:
             self.settings = max(self.settings, hint.settings)
             self.hinted = hint
@@ -206,6 +226,7 @@ class BranchLog:
             found = await self._unlisted(found, known)
         self._looked(began, found)
         if found is None:
+            await self.check_repository()
             raise RefNotFoundError(f"there is no branch {self.branch!r}")
         return found
 
@@ -217,16 +238,50 @@ class BranchLog:
                 return number
         return found
 
+    async def check_repository(self) -> None:
+        """Check that the repository to which this log belongs is still the one that is here.
+
+        Raises
+        ------
+        RepositoryGoneError
+            If it was deleted, or another one was created in its place.
+        """
+        await check_repository(self.storage, self.repository)
+
+    async def _digest(self, sequence: int) -> bytes:
+        """Return the digest of the log up to a record: known, unless nobody here has read that for long."""
+        known = self.chain.known(sequence)
+        return (await self.read(sequence)).digest if known is None else known
+
+    def check_holes(self, expired: int) -> None:
+        """Check that no record is missing but those that have expired.
+
+        Raises
+        ------
+        LogHoleError
+            If a look has found one missing, and it still is what a reader has to go by.
+        """
+        missing = min((hole for hole in self.holes if hole > expired), default=None)
+        self.holes = set()  # who looks again finds it again, unless it was repaired
+        if missing is not None:
+            raise LogHoleError(
+                self.key(missing),
+                "is missing, and there are newer records. Run arraystore repair, which writes it anew if the records "
+                "behind it carry its entry; otherwise restore it from a backup or an older version in the bucket",
+            )
+
     async def _list_after(self, known: int | None) -> int | None:
         """Return the newest record from `known` on; it is listed itself, so one request tells that it exists."""
         newest: int | None = None
         start_after = self.key(known - 1) if known else ""
         async for page in self.storage.list(self.prefix, start_after):
-            for info in reversed(page):
+            for info in page:
                 number = read_record_key(self.prefix, info.key)
-                if number is not None:
-                    newest = number
-                    break
+                if number is None:
+                    continue
+                if newest is not None and number > newest + 1 and not await self._is_there(newest + 1):
+                    self.holes.add(newest + 1)
+                newest = number
         return newest
 
     async def _probe(self, known: int | None) -> int | None:
@@ -238,6 +293,24 @@ class BranchLog:
         low = known or 0
         if not await self.exists(low):
             return None if known is not None else await self._list_after(None)
+        while True:
+            low = await self._gallop(low)
+            beyond = await self._beyond(low)
+            if beyond is None:
+                return low if await self._is_there(low) else await self._list_after(None)
+            low = beyond
+
+    async def _beyond(self, sequence: int) -> int | None:
+        """Look for records behind the one after which there seems to be none; one that is lost would hide them."""
+        for step in _BEYOND:
+            if await self._is_there(sequence + step):
+                if not await self._is_there(sequence + 1):  # it may have been written just now
+                    self.holes.add(sequence + 1)
+                return sequence + step
+        return None
+
+    async def _gallop(self, low: int) -> int:
+        """Return a record from which on the next one is missing."""
         step = 1
         while await self.exists(low + step):
             low += step
@@ -249,7 +322,7 @@ class BranchLog:
                 low = middle
             else:
                 high = middle
-        return low if await self._is_there(low) else await self._list_after(None)
+        return low
 
     async def _is_there(self, sequence: int) -> bool:
         """Tell whether a record exists at this moment, whatever was seen of it before."""
@@ -271,6 +344,8 @@ class BranchLog:
         except ObjectNotFoundError:
             if known < self._newest or not self._looked_lately():
                 return await self.tip(max(known, self._newest))
+            if self.storage.cheap_probes and await self._beyond(known) is not None:
+                return await self.tip(known)
             self._looked(began, known)
             return known
         return await self.tip(known + 1)
@@ -291,7 +366,8 @@ class BranchLog:
         """Read the bodies of some neighbouring records, in one parallel round of ≤ 3 + (last-first)/512 requests."""
         records = await asyncio.gather(*(self.read(number) for number in carriers(first, last)))
         bodies: dict[int, bytes] = {}
-        for record in records:
+        for record in reversed(records):
+            self.chain.link(record)  # once more: those before it are known by now
             bodies.update(record.bodies())
         return Span(
             {number: bodies[number] for number in range(first, last + 1)},
@@ -384,6 +460,10 @@ class BranchLog:
         key = self.key(record.sequence)
         began = self.environment.now_us()
         looked_at, newest = self._looked_at, self._newest
+        if self.storage.cheap_probes or self._is_late(looked_at):
+            await self.check_repository()
+        if record.repository != self.repository:  # otherwise it has its place already
+            record = replace(record, repository=self.repository, before=await self._digest(record.sequence - 1))
 
         async def is_own() -> bool:
             return (await self.read(record.sequence)).body == record.body
@@ -401,10 +481,30 @@ class BranchLog:
             if self._is_late(looked_at) or record.sequence <= newest:  # others in this process may have looked since
                 await self._check_still_open(record, fresh=won == Put.WRITTEN)
             self._looked(began, record.sequence)
+            self.chain.link(record)
+            if self.storage.cheap_probes:
+                await self._check_beyond(record, fresh=won == Put.WRITTEN)
             self._recent.put(record.sequence, record, _weight(record))
         else:
             self._newest = max(self._newest, record.sequence)  # it is there, whether or not a listing shows it
         return bool(won)
+
+    async def _check_beyond(self, record: Record, *, fresh: bool) -> None:
+        """Check that the record behind one just written goes on from it; otherwise it was put where one was lost."""
+        if not await self._is_there(record.sequence + 1):
+            return
+        try:
+            await self.read(record.sequence + 1)
+        except LogForkError:
+            if not fresh:
+                raise
+            self.chain.forget(record.sequence)
+            await self.storage.delete([self.key(record.sequence)])  # nobody can go on from it
+            raise LogHoleError(
+                self.key(record.sequence),
+                "is missing, and there are newer records, which go on from it. Nothing was committed. Run arraystore "
+                "repair, which writes it anew if the records behind it carry its entry, and open a new session",
+            ) from None
 
     async def _check_still_open(self, record: Record, *, fresh: bool) -> None:
         """Check, after a long pause, that a record just written is not one of those that were deleted as expired.
@@ -450,76 +550,6 @@ def _weight(record: Record) -> int:
     """Estimate what a record takes in memory."""
     parts = (record.body, *record.attachments, *record.previous)
     return _OVERHEAD + sum(map(len, parts)) + 64 * len(parts)
-
-
-async def read_hint(storage: Storage, branch: str) -> Hint | None:
-    """Read the hint of a branch, of whatever repository; None where it is missing or unreadable."""
-    key = hint_key(branch)
-    try:
-        return decode_hint(key, await storage.get(key))
-    except (ObjectNotFoundError, FormatError):
-        return None
-
-
-class Put(enum.IntEnum):
-    """What came of an attempt to create an object; true where it is there as it was to be."""
-
-    TAKEN = 0
-    FOUND = 1
-    """Written by this attempt, or some time before it: an answer was lost, or given to a repetition."""
-    WRITTEN = 2
-    """Written by this attempt."""
-
-
-async def unsettled() -> bool:
-    """Leave a refusal as it is: the caller finds out by itself whether what is there is its own."""
-    return False
-
-
-async def put_surely(
-    storage: Storage,
-    environment: Environment,
-    key: str,
-    data: bytes,
-    settle: Callable[[], Awaitable[bool]] | None = None,
-) -> Put:
-    """Write an object unless one of this key exists, and find out for certain which it was.
-
-    What a storage leaves open after a failure is asked again: an object that equals `data` is this one.  A refusal says
-    only that there is an object, which may be this one, too: whatever is between here and the storage may send a
-    request twice, and give the answer to the second.  So it is settled by looking.
-
-    Parameters
-    ----------
-    storage, environment
-        Where, and time and chance.
-    key, data
-        What to write.
-    settle
-        Tells, after a refusal, whether the object that is there is this one; reads and compares it by default.
-
-    Raises
-    ------
-    StorageError
-        If the storage fails for so long that it stays unknown.
-    """
-    failure: Exception | None = None
-    for attempt in range(_APPEND_TRIES):
-        if attempt:
-            await environment.sleep(0.05 * 2**attempt * (0.5 + environment.random()))
-        try:
-            if await (storage.put_if_absent(key, data) if attempt else storage.put_new(key, data)):
-                return Put.FOUND if attempt else Put.WRITTEN
-            found = await (settle() if settle is not None else holds(storage, key, data))
-            return Put.FOUND if found else Put.TAKEN
-        except UnsupportedStorageError:
-            raise
-        except ObjectNotFoundError as error:
-            failure = StorageError(f"{key} was refused as existing, and does not exist")
-            failure.__cause__ = error
-        except StorageError as error:
-            failure = error
-    raise StorageError(f"the storage failed {_APPEND_TRIES} times in a row: {failure}") from failure
 
 
 def transaction_key(identifier: bytes) -> str:

@@ -144,7 +144,7 @@ class ManifestCache:
     def _decode(self, layer: Layer, data: bytes | bytearray | memoryview) -> Manifest:
         at = layer.attachment
         if at is not None:
-            record = decode_record(self._where(layer), data, at.branch, at.sequence)
+            record = decode_record(self._where(layer), data, at.branch, at.sequence, self.repository)
             if not any(layer.id in part for part in (record.body, *record.attachments)):
                 # somebody wrote it late, where the one that is meant had expired: the layer has an object of its own
                 raise ObjectNotFoundError(self._where(layer), self.storage.location)

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Callable
 
 from arraystore.commit.backoff import Backoff
 from arraystore.commit.environment import Environment
-from arraystore.commit.log import put_surely
-from arraystore.errors import FormatError, ObjectNotFoundError, StorageError
+from arraystore.commit.log import check_repository, put_surely
+from arraystore.errors import FormatError, LogForkError, ObjectNotFoundError, StorageError
 from arraystore.format.record import read_record_key, record_key
 from arraystore.format.repository_log import (
     TABLE_EVERY,
@@ -45,7 +45,7 @@ class RepositoryLog:
         self.repository = repository
         self.prefix = repository_log_prefix(repository)
         self.environment = environment
-        self._known = RepositoryTable()
+        self._known = RepositoryTable.first(repository)
         self._hint = 0
         self._last = RepositoryRecord(0, ())
         self._refused = 0  # newest number that was taken when it was tried here
@@ -109,11 +109,23 @@ class RepositoryLog:
             assert before.table is not None
             table = before.table
         if record.table is not None:
+            self._check_link(number, record, table)
             return record.table
         for at, entry in enumerate(record.entries, carried_from(number)):
+            if at == number:
+                self._check_link(number, record, table)
             if at > table.number:
                 table = _applied(self.key(number), table, entry)
         return table
+
+    def _check_link(self, number: int, record: RepositoryRecord, table: RepositoryTable) -> None:
+        """Check that a record goes on from the table before it."""
+        if table.number == number - 1 and record.before != table.digest:
+            raise LogForkError(
+                self.key(number),
+                f"goes on from another record {number - 1} than the one that is there. Run arraystore verify, "
+                "and restore the record that is meant from a backup or an older version in the bucket",
+            )
 
     async def read(self, number: int) -> RepositoryRecord:
         """Read a record."""
@@ -122,7 +134,7 @@ class RepositoryLog:
         return self._decoded(number, await self.storage.get(self.key(number)))
 
     def _decoded(self, number: int, data: BytesLike) -> RepositoryRecord:
-        record = decode_repository_record(self.key(number), data, number)
+        record = decode_repository_record(self.key(number), data, number, self.repository)
         if number > self._last.number:
             self._last = record
         return record
@@ -167,12 +179,16 @@ class RepositoryLog:
         raise StorageError(f"{self.storage.location}: others were faster {_TRIES} times in a row; try again")
 
     async def _put(self, table: RepositoryTable, entry: RepositoryEntry) -> RepositoryTable | None:
+        if self.storage.cheap_probes:
+            await check_repository(self.storage, self.repository)
         number = table.number + 1
         entries: tuple[RepositoryEntry, ...] = ()
         if carried_from(number) < number:
             entries = (await self.read(number - 1)).entries
         after = table.after(entry)
-        record = RepositoryRecord(number, (*entries, entry), None if number % TABLE_EVERY else after)
+        record = RepositoryRecord(
+            number, (*entries, entry), None if number % TABLE_EVERY else after, self.repository, table.digest
+        )
         key, encoded = self.key(number), encode_repository_record(record)
 
         async def is_own() -> bool:

@@ -94,7 +94,7 @@ async def fix_cut(source: Storage, repository: bytes, known: Ends) -> Cut:
     known
         What the target has; everything that it refers to is at the target, or within any later cut.
     """
-    hints = await _hints(source)  # first: a hint names what is there already
+    hints = await _hints(source, repository)  # first: a hint names what is there already
     ends = await list_ends(source, repository)
     branches = dict(ends.branches)
     looked_at = {branch: last for branch, (_, last) in known.branches.items()}
@@ -116,14 +116,15 @@ async def fix_cut(source: Storage, repository: bytes, known: Ends) -> Cut:
         origins = []
 
 
-async def _hints(source: Storage) -> dict[str, bytes]:
+async def _hints(source: Storage, repository: bytes) -> dict[str, bytes]:
     """Read hints; one that cannot be read helps nobody."""
     found: dict[str, bytes] = {}
     async for page in source.list(HINTS_PREFIX):
         for info in page:
             try:
                 data = bytes(await source.get(info.key))
-                decode_hint(info.key, data)
+                if decode_hint(info.key, data).repository != repository:
+                    continue
             except (ObjectNotFoundError, FormatError):
                 continue
             found[info.key] = data
@@ -137,7 +138,7 @@ async def _origins(source: Storage, repository: bytes, branch: str, span: tuple[
     for number in carriers(*span):
         key = record_key(prefix, number)
         try:
-            record = decode_record(key, await source.get(key), branch, number)
+            record = decode_record(key, await source.get(key), branch, number, repository)
         except ObjectNotFoundError:  # expired since it was listed, and all before it
             return
         for at, body in sorted(record.bodies().items()):
@@ -167,4 +168,4 @@ async def _announced(source: Storage, repository: bytes, newest: int) -> tuple[s
 
 async def _repository_record(source: Storage, repository: bytes, number: int) -> RepositoryRecord:
     key = record_key(repository_log_prefix(repository), number)
-    return decode_repository_record(key, await source.get(key), number)
+    return decode_repository_record(key, await source.get(key), number, repository)

@@ -12,7 +12,7 @@ from arraystore.format.envelope import read_tuple
 from arraystore.format.ids import ID_BYTES, id_to_text
 from arraystore.format.manifest import MAX_REFERENCES
 
-__all__ = ["LARGEST_SHIFT", "Attachment", "Here", "Layer", "Place", "read_id"]
+__all__ = ["LARGEST_SHIFT", "Attachment", "Here", "Layer", "Place", "check_owner", "read_id"]
 
 LARGEST_SHIFT = (1 << 62) - 1
 
@@ -144,6 +144,14 @@ def _read_attachment(name: str, where: Any, record: Here | None) -> Attachment:
     if sequence < 0 or index < 0:
         raise FormatError(name, "an attachment has a negative number")
     return Attachment(branch, sequence, index)
+
+
+def check_owner(name: str, found: Any, repository: bytes) -> None:
+    """Check the id of the repository that an object names; raises `FormatError`."""
+    if read_id(name, found) != repository:
+        raise FormatError(
+            name, f"belongs to repository {id_to_text(found)}; the one that is read is {id_to_text(repository)}"
+        )
 
 
 def read_id(name: str, value: Any) -> bytes:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from arraystore.errors import FormatError, InvalidInputError
+from arraystore.format.digest import DIGEST_BYTES, chained
 from arraystore.format.envelope import (
     Kind,
     check_plain,
@@ -24,7 +25,7 @@ from arraystore.format.envelope import (
     unpack_body,
 )
 from arraystore.format.ids import ID_BYTES
-from arraystore.format.layer import Here, Layer, read_id
+from arraystore.format.layer import Here, Layer, check_owner, read_id
 from arraystore.format.lifecycle import (
     NO_FENCE,
     Deleted,
@@ -243,6 +244,10 @@ class Record:
         What its own body refers to by number.
     previous
         Encoded bodies of the records before it, in order.
+    repository
+        Id of the repository; a log fills it in when it takes the record.
+    before
+        Digest of the log up to the record before it, see `chained`; a log fills it in.
     """
 
     branch: str
@@ -250,6 +255,13 @@ class Record:
     body: bytes
     attachments: tuple[bytes, ...] = ()
     previous: tuple[bytes, ...] = field(default=())
+    repository: bytes = bytes(ID_BYTES)
+    before: bytes = bytes(DIGEST_BYTES)
+
+    @property
+    def digest(self) -> bytes:
+        """Digest of the log up to this record."""
+        return chained(self.before, self.body)
 
     def bodies(self) -> dict[int, bytes]:
         """Return its own and the carried bodies by number."""
@@ -292,16 +304,26 @@ def encode_record(record: Record) -> bytes:
         raise FormatError("new commit record", f"a body of {len(record.body)} bytes; {MAX_BODY} are allowed")
     if sum(map(len, record.attachments)) > 4 * MAX_ATTACHED:
         raise FormatError("new commit record", "attachments are too large")
-    body = (record.branch, record.sequence, record.body, record.attachments, record.previous)
+    body = (
+        *(record.repository, record.branch, record.sequence, record.before),
+        *(record.body, record.attachments, record.previous),
+    )
     return encode_object(Kind.RECORD, pack_body(body))
 
 
-def decode_record(name: str, data: bytes | bytearray | memoryview, branch: str, sequence: int) -> Record:
+def decode_record(
+    name: str, data: bytes | bytearray | memoryview, branch: str, sequence: int, repository: bytes
+) -> Record:
     """Read a record and check that it is the one that its key promises; raises `FormatError`."""
     body = read_object(name, Kind.RECORD, data)
-    found_branch, found_sequence, own, attachments, previous = read_tuple(name, body, str, int, bytes, tuple, tuple)
+    owner, found_branch, found_sequence, before, own, attachments, previous = read_tuple(
+        name, body, bytes, str, int, bytes, bytes, tuple, tuple
+    )
+    check_owner(name, owner, repository)
     if (found_branch, found_sequence) != (branch, sequence):
         raise FormatError(name, f"holds record {found_sequence} of branch {found_branch[:80]!r}")
+    if len(before) != DIGEST_BYTES:
+        raise FormatError(name, f"a digest of {len(before)} bytes")
     if len(previous) != sequence - first_carried(sequence):
         raise FormatError(name, f"carries {len(previous)} bodies")
     for part in (own, *previous):
@@ -309,7 +331,7 @@ def decode_record(name: str, data: bytes | bytearray | memoryview, branch: str, 
             raise FormatError(name, "a body is no bytes or too large")
     if not all(type(part) is bytes for part in attachments) or sum(map(len, attachments)) > 4 * MAX_ATTACHED:
         raise FormatError(name, "an attachment is no bytes, or they are too large")
-    return Record(branch, sequence, own, attachments, previous)
+    return Record(branch, sequence, own, attachments, previous, repository, before)
 
 
 def encode_note(message: str, metadata: dict[str, Any]) -> bytes:

@@ -8,7 +8,7 @@ from urllib.parse import quote, unquote
 
 from arraystore.errors import FormatError, InvalidInputError
 from arraystore.format.envelope import Kind, check_plain, check_time, encode_object, pack_body, read_object, read_tuple
-from arraystore.format.ids import id_to_text
+from arraystore.format.ids import ID_BYTES, id_to_text
 from arraystore.format.layer import read_id
 
 __all__ = [
@@ -131,21 +131,26 @@ class Hint:
         Id of the checkpoint of that record.
     settings
         Number of the newest repository record that its writer knew.
+    repository
+        Id of the repository; its key does not tell.
     """
 
     sequence: int
     checkpoint: bytes
     settings: int = 0
+    repository: bytes = bytes(ID_BYTES)
 
 
 def encode_hint(hint: Hint) -> bytes:
     """Return the object for a hint."""
-    return encode_object(Kind.HINT, pack_body((hint.sequence, hint.checkpoint, hint.settings)))
+    return encode_object(Kind.HINT, pack_body((hint.repository, hint.sequence, hint.checkpoint, hint.settings)))
 
 
 def decode_hint(name: str, data: bytes | bytearray | memoryview) -> Hint:
     """Read a hint; raises `FormatError`."""
-    sequence, checkpoint, settings = read_tuple(name, read_object(name, Kind.HINT, data), int, bytes, int)
+    repository, sequence, checkpoint, settings = read_tuple(
+        name, read_object(name, Kind.HINT, data), bytes, int, bytes, int
+    )
     if sequence < 0 or settings < 0:
         raise FormatError(name, "a negative number of a record")
-    return Hint(sequence, read_id(name, checkpoint), settings)
+    return Hint(sequence, read_id(name, checkpoint), settings, read_id(name, repository))

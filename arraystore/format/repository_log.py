@@ -12,8 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from arraystore.errors import FormatError
+from arraystore.format.digest import DIGEST_BYTES, chained, log_start
 from arraystore.format.envelope import Kind, check_plain, check_time, encode_object, pack_body, read_object, read_tuple
-from arraystore.format.layer import read_id
+from arraystore.format.ids import ID_BYTES
+from arraystore.format.layer import check_owner, read_id
 from arraystore.format.lifecycle import NO_FENCE, Origin, origin_to_wire, read_origin
 from arraystore.format.refs import read_name, refs_prefix
 
@@ -147,6 +149,8 @@ class RepositoryTable:
         The highest one.
     collection
         Id of what the last finished collection left.
+    digest
+        Of the log up to the record.
     """
 
     number: int = 0
@@ -156,11 +160,17 @@ class RepositoryTable:
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     watermark: bytes = NO_FENCE
     collection: bytes | None = None
+    digest: bytes = field(default=b"", compare=False)
+
+    @classmethod
+    def first(cls, repository: bytes) -> RepositoryTable:
+        """Return the table before the first record."""
+        return cls(digest=log_start(repository, ""))
 
     def after(self, entry: RepositoryEntry) -> RepositoryTable:
         """Return the table after one more entry."""
         number, kind, name = self.number + 1, entry.operation, entry.name
-        now = replace(self, number=number)
+        now = replace(self, number=number, digest=chained(self.digest, pack_body(_entry_to_wire(entry))))
         if kind == RepositoryOperation.TAG_CREATED:
             assert entry.snapshot is not None and entry.origin is not None  # noqa: PT018
             return replace(now, tags={**self.tags, name: Tag(entry.snapshot, entry.origin)})
@@ -193,11 +203,17 @@ class RepositoryRecord:
         Those from `carried_from` on, its own last.
     table
         What all entries make, where the number is a multiple of 64.
+    repository
+        Id of the repository.
+    before
+        Digest of the log up to the record before it.
     """
 
     number: int
     entries: tuple[RepositoryEntry, ...]
     table: RepositoryTable | None = None
+    repository: bytes = bytes(ID_BYTES)
+    before: bytes = bytes(DIGEST_BYTES)
 
 
 def repository_log_prefix(repository: bytes) -> str:
@@ -213,22 +229,38 @@ def carried_from(number: int) -> int:
 def encode_repository_record(record: RepositoryRecord) -> bytes:
     """Return the object for a record."""
     table = None if record.table is None else _table_to_wire(record.table)
-    body = (record.number, tuple(_entry_to_wire(entry) for entry in record.entries), table)
+    body = (
+        record.repository,
+        record.number,
+        record.before,
+        tuple(_entry_to_wire(entry) for entry in record.entries),
+        table,
+    )
     return encode_object(Kind.REPOSITORY_LOG, pack_body(body))
 
 
-def decode_repository_record(name: str, data: bytes | bytearray | memoryview, number: int) -> RepositoryRecord:
+def decode_repository_record(
+    name: str, data: bytes | bytearray | memoryview, number: int, repository: bytes
+) -> RepositoryRecord:
     """Read a record and check that it is the one that its key promises; raises `FormatError`."""
     body = read_object(name, Kind.REPOSITORY_LOG, data)
-    found, wires, wire = read_tuple(name, body, int, tuple, (tuple, type(None)))
+    owner, found, before, wires, wire = read_tuple(name, body, bytes, int, bytes, tuple, (tuple, type(None)))
+    check_owner(name, owner, repository)
     if found != number:
         raise FormatError(name, f"holds record {found} of the repository log")
     if number < 1 or len(wires) != number - carried_from(number) + 1:
         raise FormatError(name, f"carries {len(wires)} entries")
     if (wire is not None) != (number % TABLE_EVERY == 0):
         raise FormatError(name, "a table stands in every 64th record, and only there")
+    if len(before) != DIGEST_BYTES:
+        raise FormatError(name, f"a digest of {len(before)} bytes")
     entries = tuple([_read_entry(name, item) for item in wires])
-    return RepositoryRecord(number, entries, None if wire is None else _read_table(name, wire, number))
+    if wire is None:
+        return RepositoryRecord(number, entries, None, repository, before)
+    digest = chained(before, pack_body(_entry_to_wire(entries[-1])))
+    return RepositoryRecord(
+        number, entries, replace(_read_table(name, wire, number), digest=digest), repository, before
+    )
 
 
 def _entry_to_wire(entry: RepositoryEntry) -> tuple[Any, ...]:

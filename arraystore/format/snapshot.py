@@ -10,6 +10,7 @@ import numpy as np
 
 from arraystore.errors import FormatError
 from arraystore.format.columns import decode_column, encode_column
+from arraystore.format.digest import DIGEST_BYTES
 from arraystore.format.envelope import Kind, check_time, encode_object, pack_body, read_object, read_tuple
 from arraystore.format.ids import ID_BYTES, all_different, id_to_text
 from arraystore.format.layer import Layer, read_id
@@ -60,6 +61,9 @@ class Checkpoint:
         Directory of the branch's history pages, oldest first.
     life
         What the log says of the branch itself.
+    digest
+        Of the log up to the record, so that whoever has this needs no record to go on; None where its writer did not
+        know it.
     """
 
     branch: str
@@ -71,6 +75,7 @@ class Checkpoint:
     nodes: tuple[Node, ...]
     pages: tuple[PageRef, ...]
     life: BranchLife = NEW_LIFE
+    digest: bytes | None = None
 
 
 def checkpoint_key(identifier: bytes) -> str:
@@ -176,6 +181,7 @@ def encode_checkpoint(key: str, checkpoint: Checkpoint) -> bytes:
         _encode_nodes(checkpoint.nodes),
         tuple((p.level, p.index, p.lowest, p.highest) for p in checkpoint.pages),
         life_to_wire(checkpoint.life),
+        checkpoint.digest,
     )
     return encode_object(Kind.CHECKPOINT, pack_body(body), key)
 
@@ -183,9 +189,11 @@ def encode_checkpoint(key: str, checkpoint: Checkpoint) -> bytes:
 def decode_checkpoint(name: str, data: bytes | bytearray | memoryview) -> Checkpoint:
     """Read a checkpoint; raises `FormatError`."""
     body = read_object(name, Kind.CHECKPOINT, data, name)
-    branch, sequence, snapshot, parent, time, note, nodes, pages, life = read_tuple(
-        name, body, str, int, bytes, (bytes, type(None)), int, bytes, tuple, tuple, tuple
+    branch, sequence, snapshot, parent, time, note, nodes, pages, life, digest = read_tuple(
+        name, body, str, int, bytes, (bytes, type(None)), int, bytes, tuple, tuple, tuple, (bytes, type(None))
     )
+    if digest is not None and len(digest) != DIGEST_BYTES:
+        raise FormatError(name, f"a digest of {len(digest)} bytes")
     if sequence < 0:
         raise FormatError(name, "a negative number of a record")
     return Checkpoint(
@@ -198,6 +206,7 @@ def decode_checkpoint(name: str, data: bytes | bytearray | memoryview) -> Checkp
         _decode_nodes(name, nodes),
         tuple([_read_page_ref(name, page) for page in pages]),
         read_life(name, life),
+        digest,
     )
 
 

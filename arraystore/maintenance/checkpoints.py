@@ -54,13 +54,18 @@ async def write_checkpoint(log: BranchLog, state: State) -> CheckpointRef:
     """Write a checkpoint of a state, and the hint that leads to it."""
     reference = CheckpointRef(state.sequence, log.environment.new_id())
     key = checkpoint_key(reference.id)
-    await upload(log.storage, [(key, encode_checkpoint(key, state.to_checkpoint(state.pages)))])
+    await upload(log.storage, [(key, _encoded(log, key, state))])
     await _put_hint(log, reference)
     return reference
 
 
+def _encoded(log: BranchLog, key: str, state: State) -> bytes:
+    digest = log.chain.known(state.sequence)
+    return encode_checkpoint(key, replace(state.to_checkpoint(state.pages), digest=digest))
+
+
 async def _put_hint(log: BranchLog, to: CheckpointRef) -> None:
-    await log.storage.put(hint_key(log.branch), encode_hint(Hint(to.sequence, to.id, log.settings)))
+    await log.storage.put(hint_key(log.branch), encode_hint(Hint(to.sequence, to.id, log.settings, log.repository)))
 
 
 async def put_hint_of(log: BranchLog, state: State) -> None:
@@ -99,7 +104,7 @@ async def write_periodic(log: BranchLog, tip: Tip) -> State | None:
     directory = _directory(state.pages, [_ref(page) for page in pages])
     state = replace(state, pages=directory, checkpoint=CheckpointRef(target, identifier))
     key = checkpoint_key(identifier)
-    await upload(log.storage, [(key, encode_checkpoint(key, state.to_checkpoint(directory)))])
+    await upload(log.storage, [(key, _encoded(log, key, state))])
     for page in pages:
         key = history_key(log.history_prefix, page.level, page.index)
         await log.storage.put_if_absent(key, encode_history(page))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
@@ -32,6 +33,17 @@ def _near() -> CountingStorage:
 
 def _distant() -> CountingStorage:
     return CountingStorage(DistantStorage(in_memory_storage()))
+
+
+def _dear(storage: CountingStorage) -> list[str]:
+    """Return the operations since the last reset; without looks at what costs nothing where probes are cheap.
+
+    There, each commit looks whether the repository is still there, and whether a record stands behind its own.
+    """
+    free = [("get", "repo")] if storage.cheap_probes else []
+    found = [(operation, key) for operation, key in storage.log if operation != "sync" and (operation, key) not in free]
+    storage.reset()
+    return [operation for operation, _ in found if operation != "head" or not storage.cheap_probes]
 
 
 both = pytest.mark.parametrize("make", [_near, _distant])
@@ -86,7 +98,7 @@ def test_where_probes_are_cheap_a_cold_reader_lists_nothing_and_reads_no_more(se
     Repository.open(storage).readonly_session("main")
     counted = requests(storage)
     assert counted["get"] <= 6
-    assert counted["head"] <= 2 * 7 + 1  # the last one asks whether what was found has been deleted meanwhile
+    assert counted["head"] <= 2 * 7 + 3  # the last ones ask for lost records, and whether what was found is still there
     assert counted.keys() == {"get", "head"}
 
 
@@ -113,9 +125,9 @@ def test_a_warm_session_takes_one_request(make: Make) -> None:
     repository = create_repository(storage)
     storage.reset()
     repository.writable_session("main")
-    assert requests(storage) == {"get": 1}
+    assert _dear(storage) == ["get"]
     repository.readonly_session("main")
-    assert requests(storage) == {"get": 1}
+    assert _dear(storage) == ["get"]
 
 
 @both
@@ -136,7 +148,7 @@ def test_committing_a_tiny_chunk_is_one_conditional_put_and_nothing_else(make: M
             put_number(session, row, row)
             storage.reset()
             session.commit("tiny")
-            found = [operation for operation, _ in storage.log if operation != "sync"]
+            found = _dear(storage)
             lacks_some = number % 64 == 0 and number > 64
             assert found == (["get", "put_if_absent"] if lacks_some else ["put_if_absent"])
 
@@ -150,7 +162,7 @@ def test_creating_a_group_an_array_and_small_data_is_one_put(make: Make) -> None
     group = zarr.create_group(session.store, attributes={"title": "small"})
     group.create_array("x", data=np.arange(100), chunks=(10,))
     session.commit("small data")
-    assert requests(storage) == {"put_if_absent": 1}
+    assert _dear(storage) == ["put_if_absent"]
 
 
 @both
@@ -164,7 +176,7 @@ def test_a_race_lost_to_a_fold_costs_two_reads_and_another_put(make: Make) -> No
     without_maintenance(repository)._context.log("main")._recent.clear()
     storage.reset()
     session.commit("after the fold")
-    counted = requests(storage)
+    counted = Counter(_dear(storage))
     assert counted["put_if_absent"] == 2
     assert counted.get("put", 0) == 0
     assert sum(counted.values()) <= 6
@@ -275,4 +287,4 @@ def test_an_idle_session_of_an_old_snapshot_asks_for_nothing() -> None:
     assert number(session, 5) == 5
     storage.reset()
     assert (number(session, 5), number(session, 6), tip_of(repository).sequence) == (5, 6, 10)
-    assert requests(storage) == {"get": 1}
+    assert _dear(storage) == ["get"]

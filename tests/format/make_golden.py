@@ -390,11 +390,11 @@ def samples() -> Iterator[Sample]:
 
 
 def _record_decoder(name: str, number: int) -> Callable[[bytes], Record]:
-    return lambda data: decode_record(name, data, BRANCH, number)
+    return lambda data: decode_record(name, data, BRANCH, number, bytes(12))
 
 
 def _repository_decoder(name: str, number: int) -> Callable[[bytes], RepositoryRecord]:
-    return lambda data: decode_repository_record(name, data, number)
+    return lambda data: decode_repository_record(name, data, number, bytes(12))
 
 
 if __name__ == "__main__":

@@ -267,9 +267,9 @@ def test_the_repository_log_alone_tells_branches_tags_and_settings(repository: A
     assert {name for kind, name in found.table.refs if kind == "branch"} == repo.list_branches()
     assert {name for name, _ in found.table.tags()} == repo.list_tags() == {"v1/é", "late"}
     assert found.table.burnt == {"burnt"}
-    wire = reader.object(reader.repository_key(len(found.entries)), 12)[1][-1]
+    wire = reader.object(reader.repository_key(len(found.entries)), 12)[3][-1]
     assert wire[0] == TAG_CREATED
-    settings = dict(reader.object(reader.repository_key(64), 12)[2][3])
+    settings = dict(reader.object(reader.repository_key(64), 12)[4][3])
     assert settings["metadata"][0]["é"] == [1, None]
     assert settings["status"][0]["availability"] == "online"
 

@@ -52,10 +52,10 @@ def test_spans_far_down_a_log_are_as_cheap(first: int, length: int) -> None:
 def test_carried_bodies_are_byte_for_byte_those_of_the_records() -> None:
     for number in (0, 1, 7, 8, 63, 64, 65, 128, 512, 576, 1399):
         written = record(number)
-        assert decode_record("test", encode_record(written), "main", number) == written
+        assert decode_record("test", encode_record(written), "main", number, bytes(12)) == written
         for branch, sequence in (("other", number), ("main", number + 1)):
             with pytest.raises(FormatError, match="holds record"):
-                decode_record("test", encode_record(written), branch, sequence)
+                decode_record("test", encode_record(written), branch, sequence, bytes(12))
 
 
 @pytest.mark.parametrize("number", [1, 8, 9, 64, 65])
@@ -64,7 +64,7 @@ def test_a_record_that_carries_too_few_or_too_many_is_refused(number: int) -> No
         if len(previous) != number - first_carried(number):
             data = encode_record(Record("main", number, b"x", (), tuple(previous)))
             with pytest.raises(FormatError, match="carries"):
-                decode_record("test", data, "main", number)
+                decode_record("test", data, "main", number, bytes(12))
 
 
 def test_a_body_above_its_limit_is_refused_on_both_sides() -> None:

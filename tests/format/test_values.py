@@ -253,9 +253,9 @@ def test_a_list_of_survivors_decodes_to_what_it_was(survivors: Survivors) -> Non
 @given(v.repository_records())
 def test_a_record_of_the_repository_log_decodes_to_what_it_was(record: RepositoryRecord) -> None:
     data = encode_repository_record(record)
-    assert decode_repository_record("test", data, record.number) == record
+    assert decode_repository_record("test", data, record.number, record.repository) == record
     with pytest.raises(FormatError, match=f"holds record {record.number} of the repository log"):
-        decode_repository_record("test", data, record.number + 1)
+        decode_repository_record("test", data, record.number + 1, record.repository)
 
 
 @given(v.intents())

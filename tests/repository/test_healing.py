@@ -47,7 +47,7 @@ def storage() -> Storage:
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arraystore.commit.log._APPEND_TRIES", 2)
+    monkeypatch.setattr("arraystore.commit.putting._APPEND_TRIES", 2)
 
 
 LOOKS: dict[str, Callable[[Repository], Any]] = {

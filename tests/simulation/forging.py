@@ -10,7 +10,7 @@ import google_crc32c
 import msgpack
 
 from arraystore.format.envelope import bind_object
-from arraystore.simulation.checker.decoder import Reader, oldest_carried
+from arraystore.simulation.checker.decoder import Reader, chained, oldest_carried
 from arraystore.simulation.checker.decoding import body
 
 RECORD, CHECKPOINT, PAGE, HINT, REPOSITORY = 3, 5, 8, 9, 12
@@ -44,7 +44,7 @@ def tip_of(objects: dict[str, bytes], branch: str = "main") -> int:
 def entry_of(objects: dict[str, bytes], number: int, branch: str = "main") -> Any:
     """Return the entry of a record: number, kind, content."""
     key = record_key(objects, branch, number)
-    return msgpack.unpackb(body(key, objects[key], RECORD)[2])
+    return msgpack.unpackb(body(key, objects[key], RECORD)[4])
 
 
 def forged_tip(objects: dict[str, bytes], change: Callable[[Any], None], branch: str = "main") -> None:
@@ -53,9 +53,9 @@ def forged_tip(objects: dict[str, bytes], change: Callable[[Any], None], branch:
     key = record_key(objects, branch, number)
 
     def write(record: Any) -> None:
-        entry = msgpack.unpackb(record[2])
+        entry = msgpack.unpackb(record[4])
         change(entry[2][0][0])
-        record[2] = msgpack.packb(entry)
+        record[4] = msgpack.packb(entry)
 
     forged(objects, key, RECORD, write)
 
@@ -64,10 +64,13 @@ def put_record(objects: dict[str, bytes], kind: int, content: Any, branch: str =
     """Write one more record; returns its number."""
     number = tip_of(objects, branch) + 1
     previous = [
-        body("", objects[record_key(objects, branch, n)], RECORD)[2] for n in range(oldest_carried(number), number)
+        body("", objects[record_key(objects, branch, n)], RECORD)[4] for n in range(oldest_carried(number), number)
     ]
     entry = msgpack.packb([number, kind, content])
-    objects[record_key(objects, branch, number)] = enveloped(RECORD, [branch, number, entry, [], previous])
+    owner, *_, at, before, own, _, _ = body("", objects[record_key(objects, branch, number - 1)], RECORD)
+    assert at == number - 1
+    parts = [owner, branch, number, chained(before, own), entry, [], previous]
+    objects[record_key(objects, branch, number)] = enveloped(RECORD, parts)
     return number
 
 

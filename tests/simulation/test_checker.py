@@ -227,7 +227,7 @@ def test_a_record_that_carries_another_body_than_that_record_has_is_found(histor
     key = record_key(objects, "main", 7)
 
     def change(record: Any) -> None:
-        record[4][2] = record[4][1]
+        record[6][2] = record[6][1]
 
     forged(objects, key, RECORD, change)
     assert any(v.rule == "history" and "another body" in v.what for v in check(objects, notes))
@@ -236,7 +236,7 @@ def test_a_record_that_carries_another_body_than_that_record_has_is_found(histor
 def test_a_record_that_carries_too_few_bodies_is_found(history: Any) -> None:
     objects, notes = history
     key = record_key(objects, "main", 7)
-    forged(objects, key, RECORD, lambda record: record[4].pop())
+    forged(objects, key, RECORD, lambda record: record[6].pop())
     assert any(v.rule == "history" and "carries 5 bodies, not 6" in v.what for v in check(objects, notes))
 
 

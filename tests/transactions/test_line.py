@@ -97,8 +97,12 @@ def writer(doing: Doing, solver: Any = "detector", isolation: Any = "snapshot", 
 
 def prefix_of(world: World) -> str:
     """Return what the keys of the branch's records start with."""
-    info = decode_repository(REPOSITORY_KEY, world.bucket.objects[REPOSITORY_KEY])
-    return branch_prefix(info.id, "main")
+    return branch_prefix(id_of(world), "main")
+
+
+def id_of(world: World) -> bytes:
+    """Return the id of the repository."""
+    return decode_repository(REPOSITORY_KEY, world.bucket.objects[REPOSITORY_KEY]).id
 
 
 def bodies(world: World) -> list[Commit]:
@@ -107,7 +111,7 @@ def bodies(world: World) -> list[Commit]:
     prefix = prefix_of(world)
     for key in sorted(key for key in world.bucket.objects if key.startswith(prefix) and "-" not in key):
         number = int(key.removeprefix(prefix))
-        record = decode_record(key, world.bucket.objects[key], "main", number)
+        record = decode_record(key, world.bucket.objects[key], "main", number, id_of(world))
         body = decode_body(key, record.body, "main", number)
         if isinstance(body, Commit):
             found.append(body)
@@ -499,7 +503,7 @@ def test_whoever_is_far_behind_leaps_by_the_hint_unless_that_is_wrong(
         await chunk(50)(session)
         await busy(process.world.process("busy"))
         if far > 1000:
-            process.world.bucket.put("hints/main", encode_hint(Hint(far, bytes(11) + b"\1")))
+            process.world.bucket.put("hints/main", encode_hint(Hint(far, bytes(11) + b"\1", 0, id_of(process.world))))
         await asyncio.sleep(60)
         return await session.commit_async("late", rebase_with=ConflictDetector())
 

@@ -50,7 +50,7 @@ async def detach(grounds: Grounds, layers: Iterable[Layer]) -> None:
         log = grounds.log(at.branch)
         key = log.key(at.sequence)
         try:
-            record = decode_record(key, await grounds.storage.get(key), at.branch, at.sequence)
+            record = decode_record(key, await grounds.storage.get(key), at.branch, at.sequence, log.repository)
         except ObjectNotFoundError:
             return  # done before
         if at.index >= len(record.attachments):

@@ -190,7 +190,9 @@ class LayerChecker:
         if record is None:
             key = record_key(branch_prefix(self._manifests.repository, at.branch), at.sequence)
             try:
-                record = decode_record(key, await self._storage.get(key), at.branch, at.sequence)
+                record = decode_record(
+                    key, await self._storage.get(key), at.branch, at.sequence, self._manifests.repository
+                )
             except ObjectNotFoundError:
                 # Before a record is trimmed, what is attached to it and still used becomes an object.
                 if not self._inventory.manifests.reach(layer.id):

@@ -9,9 +9,18 @@ from dataclasses import dataclass, field
 
 from arraystore.commit.log import BranchLog, Resolved, transaction_key
 from arraystore.errors import FormatError, ObjectNotFoundError
+from arraystore.format.digest import chained, log_start
 from arraystore.format.envelope import unpack_body
 from arraystore.format.layer import Here
-from arraystore.format.record import LONGEST_SKIP, Body, Commit, Record, Transaction, decode_body, decode_note
+from arraystore.format.record import (
+    LONGEST_SKIP,
+    Body,
+    Commit,
+    Record,
+    Transaction,
+    decode_body,
+    decode_note,
+)
 from arraystore.format.record import decode_record as decode
 from arraystore.format.transaction import TransactionLog, decode_transaction, read_log
 from arraystore.maintenance.verification.findings import Collector
@@ -25,8 +34,9 @@ _ATTACHED_AT_HAND = 64 << 20
 _RESTORE = "restore the object from a backup or an older version in the bucket"
 _RESTORE_CARRIED = (
     "restore the object from a backup or an older version in the bucket; what it changed is known from the records "
-    "after it, but for what was attached to it"
+    "after it, but for what was attached to it: run repair, which writes it anew from them"
 )
+_CUT_OFF = "restore the record that is meant from a backup or an older version in the bucket"
 
 
 @dataclass(frozen=True)
@@ -93,6 +103,7 @@ class LogWindows:
     counts: Counter[str]
     keeps: Callable[[int], bool]
     lost: dict[int, tuple[str, str, str]] = field(default_factory=dict[int, tuple[str, str, str]])
+    _newest_link: dict[int, tuple[bytes, bytes]] = field(default_factory=dict[int, tuple[bytes, bytes]])
 
     async def read(self, first: int, last: int) -> AsyncIterator[Window]:
         """Read records, in windows whose last record carries all others of it."""
@@ -107,6 +118,8 @@ class LogWindows:
         records: dict[tuple[str, int], Record] = {}
         carried: dict[int, dict[bytes, int]] = {}
         own: dict[int, bytes] = {}
+        links: dict[int, tuple[bytes, bytes]] = {-1: (b"", log_start(self.log.repository, self.log.branch))}
+        links |= self._newest_link
         held = 0
 
         async def read(number: int) -> None:
@@ -116,6 +129,7 @@ class LogWindows:
             if record is None:
                 return
             own[number] = record.body
+            links[number] = record.before, record.digest
             for other, body in record.bodies().items():
                 if first <= other < number:
                     carried.setdefault(other, {}).setdefault(body, number)
@@ -127,16 +141,29 @@ class LogWindows:
         for at in range(first, last + 1, 4 * _PARALLEL):
             await asyncio.gather(*(read(number) for number in range(at, min(last + 1, at + 4 * _PARALLEL))))
         bodies = self._agreed(own, carried, range(first, last + 1))
+        self._check_links(links, bodies, range(first, last + 1))
+        self._newest_link = {last: links[last]} if last in links else {}
         entries: list[Entry] = []
         for at in range(first, last + 1, 4 * _PARALLEL):
             part = range(at, min(last + 1, at + 4 * _PARALLEL))
             entries += await asyncio.gather(*(self._entry(n, bodies.get(n), records, room) for n in part))
         return Window(tuple(entries), records)
 
+    def _check_links(self, links: dict[int, tuple[bytes, bytes]], bodies: dict[int, bytes], numbers: range) -> None:
+        """Check that each record goes on from the one before it, or from what others repeat of that."""
+        for number in numbers:
+            if number not in links:
+                if number - 1 in links and number in bodies:
+                    before = links[number - 1][1]
+                    links[number] = before, chained(before, bodies[number])
+            elif number - 1 in links and links[number][0] != links[number - 1][1]:
+                what = f"the record goes on from another record {number - 1} than the one that is there"
+                self.collector.error(self.log.key(number), what, _CUT_OFF)
+
     async def _record(self, number: int) -> Record | None:
         key = self.log.key(number)
         try:
-            record = decode(key, await self.log.storage.get(key), self.log.branch, number)
+            record = decode(key, await self.log.storage.get(key), self.log.branch, number, self.log.repository)
         except ObjectNotFoundError:
             self.lost[number] = key, "the record does not exist, though later ones do", _RESTORE
             return None
@@ -214,7 +241,7 @@ class LogWindows:
         record = records.get((self.log.branch, number))
         key = self.log.key(number)
         if record is None:
-            record = decode(key, await self.log.storage.get(key), self.log.branch, number)
+            record = decode(key, await self.log.storage.get(key), self.log.branch, number, self.log.repository)
         if not 0 <= index < len(record.attachments):
             raise FormatError(key, f"has no attachment {index}")
         return record.attachments[index]

@@ -145,7 +145,7 @@ async def read_repository_log(
     async def read(number: int) -> RepositoryRecord | None:
         key = record_key(prefix, number)
         try:
-            record = decode_repository_record(key, await storage.get(key), number)
+            record = decode_repository_record(key, await storage.get(key), number, refs.id)
         except ObjectNotFoundError:
             return None
         except FormatError as error:
@@ -158,7 +158,7 @@ async def read_repository_log(
     found = await bounded(read, numbers, _PARALLEL)
     records = {number: record for number, record in zip(numbers, found, strict=True) if record is not None}
     if not numbers:
-        return RepositoryTable()
+        return RepositoryTable.first(refs.id)
     # Old records may have been tidied away, but none that the newest one goes on from.
     for number in range(min(numbers[0], carried_from(numbers[-1])), numbers[-1]):
         if number not in numbers:
@@ -177,11 +177,15 @@ def _replayed(
         key = record_key(prefix, number)
         first = carried_from(number)
         if table is None and first == 1:
-            table = RepositoryTable()
+            table = RepositoryTable.first(record.repository)
         for at, entry in enumerate(record.entries, first):
             if at in own and own[at] != entry:
                 collector.error(key, f"the record repeats record {at} otherwise than that one is", _RESTORE)
             if table is not None and at == table.number + 1:
+                if at == number and record.before != table.digest:
+                    collector.error(
+                        key, f"the record goes on from another record {at - 1} than the one that is there", _RESTORE
+                    )
                 table = table.after(entry)
         if record.table is not None:
             if table is not None and table.number == number and table != record.table:

@@ -150,6 +150,7 @@ class Verification:
         )
         self.inventory = await take_inventory(self.storage)
         await self._repository()
+        self._strangers()
         table = await read_repository_log(self.storage, refs, self.collector, self.counts)
         await open_logs(refs.logs.values(), self.collector)
         kept = await kept_of(self.storage, refs, table, self.collector)
@@ -181,6 +182,18 @@ class Verification:
             self.collector.error(REPOSITORY_KEY, error.reason, _RESTORE)
         except ObjectNotFoundError:
             self.collector.error(REPOSITORY_KEY, "it does not exist, so nobody can open the repository", _RESTORE)
+
+    def _strangers(self) -> None:
+        """Tell of logs of other repositories, which are in nobody's way."""
+        for identifier, infos in self.refs.foreign.items():
+            what = (
+                f"{len(infos)} objects of the logs of another repository, which was here before or was never finished; "
+                "a session that outlived it may have written them, and nothing of them is read"
+            )
+            remedy = (
+                f"delete everything below refs/{identifier}/ and history/{identifier}/ once no such session is left"
+            )
+            self.collector.warning(f"refs/{identifier}/", what, remedy)
 
     def _name_roots(self, table: RepositoryTable) -> None:
         for name, tag in table.tags.items():
@@ -376,6 +389,10 @@ class Verification:
                 continue
             except ObjectNotFoundError:
                 continue  # removed since it was listed
+            if hint.repository != self.repository:
+                what = f"the hint is of repository {id_to_text(hint.repository)}"
+                self.collector.warning(info.key, what, _HINT_REPAIR)
+                continue
             self.counts["hints"] += 1
             if hint.sequence > root.last:
                 # Another one may have been written since the records were listed.

@@ -6,6 +6,7 @@ can be compared with the other.
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,7 +34,7 @@ from arraystore.simulation.checker.lives import Era, Life
 from arraystore.simulation.checker.states import FILE, GROUP, Key, Layer, Node, Nodes, Snapshot
 from arraystore.simulation.checker.violations import DecodingError
 
-__all__ = ["Branch", "Commit", "HistoryRow", "Reader", "Rewrite", "id_text", "oldest_carried", "reading"]
+__all__ = ["Branch", "Commit", "HistoryRow", "Reader", "Rewrite", "chained", "id_text", "oldest_carried", "reading"]
 
 BIRTH, COMMIT, REWRITE, RESET, DELETED, FENCE, EXPIRY = range(7)
 LIMIT = 8
@@ -81,6 +82,7 @@ class Reader:
         self.objects = objects
         self.virtual = virtual
         self._records: dict[tuple[str, int], Any] = {}
+        self._links: dict[tuple[str, int], bytes] = {}
         self._manifests: dict[bytes, tuple[Any, Cells, dict[Coords, str]]] = {}
         self._branches: dict[str, Branch] = {}
         self.attached: dict[bytes, bytes] = {}
@@ -128,11 +130,21 @@ class Reader:
         found = self._records.get((branch, number))
         if found is None:
             key = self.record_key(branch, number)
-            found = self.object(key, 3)
-            if len(found) != 5 or found[:2] != [branch, number]:
-                raise DecodingError(key, "names another branch or number than its key")
+            owner, *found = self.object(key, 3)
+            if len(found) != 6 or id_text(owner) != self.repository or found[:2] != [branch, number]:
+                raise DecodingError(key, "names another repository, branch or number than its key")
+            self._links[branch, number] = found.pop(2)
             self._records[branch, number] = found
         return found
+
+    def link(self, branch: str, number: int) -> bytes:
+        """Return the digest of the log before a record, as that says."""
+        self.record(branch, number)
+        return self._links[branch, number]
+
+    def log_start(self, branch: str) -> bytes:
+        """Return the digest of a log without records."""
+        return chained(self.object("repo", 1)[0], branch.encode())
 
     def numbers(self, branch: str) -> list[int]:
         """Return the numbers of the records that there are, in order."""
@@ -358,7 +370,7 @@ class Reader:
         """Return the snapshot of a checkpoint; branch and number are those of its record."""
         key = "snapshots/" + id_text(identifier)
         with reading(key):
-            branch, number, snapshot, parent, time, note, table, _, _ = self.object(key, 5)
+            branch, number, snapshot, parent, time, note, table, _, _, _ = self.object(key, 5)
             message, metadata = unpack(key, note)
             nodes: dict[Key, Node] = {}
             for node in self._nodes(table):
@@ -463,11 +475,18 @@ class Reader:
         """Return number and checkpoint that a hint names."""
         key = f"hints/{key_name(branch)}"
         with reading(key):
-            number, checkpoint, _ = self.object(key, 9)
+            owner, number, checkpoint, _ = self.object(key, 9)
+            if id_text(owner) != self.repository:
+                raise ValueError("it is that of another repository")
             state = self.checkpoint(checkpoint)
             if (state.branch, state.number) != (branch, number):
                 raise ValueError("its checkpoint is that of another record")
             return number, checkpoint
+
+
+def chained(before: bytes, entry: bytes) -> bytes:
+    """Return the digest of a log with one more entry."""
+    return hashlib.blake2b(before + entry, digest_size=8).digest()
 
 
 def _named(number: int, packs: bytes | None) -> list[tuple[int, bytes]]:

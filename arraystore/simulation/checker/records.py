@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from arraystore.simulation.checker.decoder import Branch, Reader, oldest_carried
+from arraystore.simulation.checker.decoder import Branch, Reader, chained, oldest_carried
 from arraystore.simulation.checker.decoding import id_text
 from arraystore.simulation.checker.logs import Logs
 from arraystore.simulation.checker.retained import needs_of
@@ -33,6 +33,7 @@ def _records(reader: Reader, name: str) -> Iterator[Violation]:
         missing = sorted(set(range(numbers[-1])) - set(numbers))
         yield Violation(_RULE, f"there are no records {missing[:5]} before {numbers[-1]}", f"branch {name!r}")
     bodies: dict[int, bytes] = {}
+    digests = {-1: reader.log_start(name)}
     for number in numbers:
         key = reader.record_key(name, number)
         try:
@@ -41,6 +42,10 @@ def _records(reader: Reader, name: str) -> Iterator[Violation]:
             yield Violation(_RULE, str(error), key)
             continue
         bodies[number] = own
+        before = reader.link(name, number)
+        if digests.get(number - 1, before) != before:
+            yield Violation(_RULE, f"it goes on from another record {number - 1} than the one before it", key)
+        digests[number] = chained(before, own)
         oldest = oldest_carried(number)
         if len(previous) != number - oldest:
             yield Violation(_RULE, f"it carries {len(previous)} bodies, not {number - oldest}", key)

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from arraystore.simulation.checker.decoder import Reader, reading
+import msgpack
+
+from arraystore.simulation.checker.decoder import Reader, chained, id_text, reading
 from arraystore.simulation.checker.violations import DecodingError
 
 __all__ = ["COLLECTED", "Entry", "RefLog", "Table", "read_repository"]
@@ -134,14 +136,18 @@ def read_repository(reader: Reader) -> RefLog:
         found.broken.append((prefix, f"its records are {numbers}"))
         return found
     known: dict[int, Any] = {}
+    digest = reader.log_start("")
     for number in numbers:
         key = reader.repository_key(number)
         try:
             with reading(key):
-                told, wires, table = reader.object(key, 12)
+                owner, told, before, wires, table = reader.object(key, 12)
                 first = (number - 1) // _EVERY * _EVERY + 1
                 if told != number or len(wires) != number - first + 1 or (table is None) == (number % _EVERY == 0):
                     raise ValueError("it is that of another number, or does not carry what it has to")
+                if id_text(owner) != reader.repository or before != digest:
+                    raise ValueError("it is that of another repository, or goes on from another record")
+                digest = chained(before, msgpack.packb(wires[-1]))
                 if any(known.setdefault(at, wire) != wire for at, wire in enumerate(wires, first)):
                     raise ValueError("it carries another entry than its predecessor has")
                 entry = _entry(number, wires[-1])

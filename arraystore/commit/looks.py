@@ -1,0 +1,41 @@
+"""What a repository's storage tells without its logs: whether it is still there, and hints."""
+
+from __future__ import annotations
+
+from arraystore.errors import FormatError, ObjectNotFoundError, RepositoryGoneError
+from arraystore.format.ids import id_to_text
+from arraystore.format.refs import REPOSITORY_KEY, Hint, decode_hint, decode_repository, hint_key
+from arraystore.storage.protocol import Storage
+
+__all__ = ["check_repository", "read_hint"]
+
+
+async def check_repository(storage: Storage, repository: bytes) -> None:
+    """Check that a repository is still the one at its place.
+
+    Raises
+    ------
+    RepositoryGoneError
+        If it was deleted, or another one was created in its place.
+    """
+    try:
+        there = decode_repository(REPOSITORY_KEY, await storage.get(REPOSITORY_KEY)).id
+    except ObjectNotFoundError:
+        what = "was deleted"
+    else:
+        if there == repository:
+            return
+        what = f"was deleted, and {id_to_text(there)} was created in its place"
+    raise RepositoryGoneError(
+        f"repository {id_to_text(repository)} at {storage.location} {what} since this session was opened. Nothing was "
+        "committed. Open the repository anew, and write the changes again"
+    ) from None
+
+
+async def read_hint(storage: Storage, branch: str) -> Hint | None:
+    """Read the hint of a branch, of whatever repository; None where it is missing or unreadable."""
+    key = hint_key(branch)
+    try:
+        return decode_hint(key, await storage.get(key))
+    except (ObjectNotFoundError, FormatError):
+        return None
