@@ -20,6 +20,7 @@ from arraystore.commit.blocks import BlockCache
 from arraystore.commit.kept import Kept
 from arraystore.commit.manifests import ManifestCache
 from arraystore.format.box import Box
+from arraystore.format.envelope import bind_object
 from arraystore.format.layer import Layer
 from arraystore.format.manifest import Manifest, encode_manifest
 from arraystore.runtime import run
@@ -160,7 +161,7 @@ def test_the_manifest_cache_takes_no_more_than_its_room_however_small_manifests_
     storage = MemoryStorage()
     layers = layers_of_one_chunk(1000)
     for layer, encoded in layers:
-        storage.put_sync(layer.key, encoded)
+        storage.put_sync(layer.key, bind_object(layer.key, encoded))
     cache = ManifestCache(storage, bytes(12), room)
 
     def use() -> None:
