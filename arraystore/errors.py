@@ -212,10 +212,7 @@ class LogForkError(FormatError):
 
 
 class LogHoleError(FormatError):
-    """A record is missing below newer ones.
-
-    ``arraystore repair`` writes it anew where the records behind it carry its entry.
-    """
+    """A record is missing below newer ones; ``arraystore verify`` names it, and it has to be restored."""
 
 
 class ChunkDamagedError(FormatError):

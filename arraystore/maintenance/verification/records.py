@@ -34,7 +34,7 @@ _ATTACHED_AT_HAND = 64 << 20
 _RESTORE = "restore the object from a backup or an older version in the bucket"
 _RESTORE_CARRIED = (
     "restore the object from a backup or an older version in the bucket; what it changed is known from the records "
-    "after it, but for what was attached to it: run repair, which writes it anew from them"
+    "after it, but for what was attached to it"
 )
 _CUT_OFF = "restore the record that is meant from a backup or an older version in the bucket"
 
