@@ -16,7 +16,7 @@ from tests.sessionops.worlds import commit, put, world
 @pytest.fixture
 def storage(monkeypatch: pytest.MonkeyPatch) -> Storage:
     """Make a repository of which a deletion stopped after the branch's log."""
-    monkeypatch.setattr("arraystore.commit.log._APPEND_TRIES", 2)
+    monkeypatch.setattr("arraystore.commit.putting._APPEND_TRIES", 2)
     made = in_memory_storage()
     repository = world(made)
     repository.create_branch("side", repository.lookup_branch("main"))
