@@ -147,7 +147,8 @@ def read_repository(reader: Reader) -> RefLog:
                     raise ValueError("it is that of another number, or does not carry what it has to")
                 if id_text(owner) != reader.repository or before != digest:
                     raise ValueError("it is that of another repository, or goes on from another record")
-                digest = chained(before, msgpack.packb(wires[-1]))
+                packed: Any = msgpack.packb(wires[-1])
+                digest = chained(before, packed)
                 if any(known.setdefault(at, wire) != wire for at, wire in enumerate(wires, first)):
                     raise ValueError("it carries another entry than its predecessor has")
                 entry = _entry(number, wires[-1])
