@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from arraystore.simulation.mutations import answers, conflicts, layers, lifecycle, lines, records
+from arraystore.simulation.mutations import answers, conflicts, identity, layers, lifecycle, lines, records
 from arraystore.simulation.mutations.patching import Mutation
 
 __all__ = ["MUTATIONS", "Mutation"]
 
-MUTATIONS: Mapping[str, Mutation] = {
-    each.name: each for module in (records, answers, conflicts, layers, lines, lifecycle) for each in module.MUTATIONS
-}
+_MODULES = (records, identity, answers, conflicts, layers, lines, lifecycle)
+
+MUTATIONS: Mapping[str, Mutation] = {each.name: each for module in _MODULES for each in module.MUTATIONS}
 """All of them, by name."""

@@ -18,6 +18,7 @@ from arraystore.commit.prepare import Prepared, upload
 from arraystore.commit.request import bring_up
 from arraystore.commit.state import State
 from arraystore.errors import ObjectNotFoundError, StorageError
+from arraystore.format.digest import chained
 from arraystore.format.envelope import pack_body, unpack_body
 from arraystore.format.record import Body, Record, Transaction, encode_body, encode_record
 from arraystore.format.snapshot import Checkpoint, PageRef
@@ -108,7 +109,9 @@ async def _skipping(
     encoded = encode_body(sequence, body, log.branch)
     missing = encode_body(tip.sequence + 1, body, log.branch)
     previous = previous_bodies(sequence, {**tip.bodies, tip.sequence + 1: missing})
-    won = await log.append(Record(log.branch, sequence, encoded, attachments, previous or ()), settle=settle)
+    before = chained(await log._digest(tip.sequence), missing)
+    record = Record(log.branch, sequence, encoded, attachments, previous or (), log.repository, before)
+    won = await log.append(record, settle=settle)
     return encoded if won else None
 
 
