@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from arraystore.simulation.checker import check
 from arraystore.simulation.choices import Actor, Bounds, Configuration, Execution
+from arraystore.simulation.damaged import damaged
 from arraystore.simulation.explore import Exploration, explore, table
 from arraystore.simulation.observations import Committed, Unknown
 from arraystore.simulation.scenarios import (
@@ -191,7 +192,7 @@ def _all() -> tuple[Configuration, ...]:
         for each in plain
         if each.name in ("disjoint", "same chunk", "appends", "line", "line, other", "checkpoint")
     ]
-    return tuple(replace(each, quick=_is_quick(each.name)) for each in (*plain, *faulty, *again))
+    return tuple(replace(each, quick=_is_quick(each.name)) for each in (*plain, *faulty, *again, *damaged()))
 
 
 CONFIGURATIONS = _all()

@@ -42,6 +42,7 @@ __all__ = [
     "label",
     "move",
     "one",
+    "opened",
     "read",
     "reader",
     "write",
@@ -165,11 +166,17 @@ def founder(commits: int = 0) -> Actor:
 
 
 async def _found(process: Process, run: Execution, repository: Repository, name: str, step: Step) -> None:
+    hand = await opened(process, run, repository, name)
+    await step(hand)
+    hand.noted.attempt(NO_SOLVER, 0).end(0, Committed(await hand.session.commit_async(name)))
+
+
+async def opened(process: Process, run: Execution, repository: Repository, name: str) -> Hand:
+    """Open a session before the exploration begins, and note that; returns what works in it."""
     session = await repository.writable_session_async(MAIN)
     base = session.snapshot_id
     noted = run.notes.transaction(name, process=process.name, branch=MAIN, base=base, began=0, opened=0)
-    await step(Hand(_scene(run), process.name, session, noted, noted.operations))
-    noted.attempt(NO_SOLVER, 0).end(0, Committed(await session.commit_async(name)))
+    return Hand(_scene(run), process.name, session, noted, noted.operations)
 
 
 async def _furnish(hand: Hand) -> None:

@@ -314,7 +314,7 @@ def test_commits_keep_their_rules_in_every_order(
     found = explore(configuration, budget=150.0)
     assert not found.failures, str(found.failures[0])
     assert found.exhausted
-    assert found.executions > 1
+    assert found.executions >= min(2, len(configuration.actors))
 
 
 def test_a_storage_that_overwrites_records_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

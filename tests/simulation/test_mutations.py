@@ -18,7 +18,11 @@ BUDGET = 40.0
 """Seconds, of which hardly any mutation takes more than two: the machine may be busy."""
 
 
-@pytest.mark.parametrize("name", MUTATIONS)
+def test_every_mutation_is_looked_for() -> None:
+    assert [name for name, mutation in MUTATIONS.items() if not (mutation.profiles or mutation.explored)] == []
+
+
+@pytest.mark.parametrize("name", [name for name, mutation in MUTATIONS.items() if mutation.profiles])
 def test_simulation_notices_a_mutation(name: str) -> None:
     catch = hunt(MUTATIONS[name], BUDGET)
     assert catch.where, f"nothing noticed it: {catch}"

@@ -86,7 +86,7 @@ def hunted(mutation: Mutation, budget: float = _BUDGET, first_seed: int = 0) -> 
 
 
 def hunt(mutation: Mutation, budget: float = _BUDGET, first_seed: int = 0) -> Catch:
-    """Run seeds until one notices a mutation which without it finds nothing wrong.
+    """Run seeds until one notices a mutation which without it finds nothing wrong; none if it has no profiles.
 
     Parameters
     ----------
@@ -111,7 +111,8 @@ def hunt(mutation: Mutation, budget: float = _BUDGET, first_seed: int = 0) -> Ca
 
 
 def _runs(mutation: Mutation, first_seed: int) -> Iterator[tuple[int, str]]:
-    return ((seed, profile) for seed in itertools.count(first_seed) for profile in mutation.profiles)
+    seeds = itertools.count(first_seed) if mutation.profiles else ()
+    return ((seed, profile) for seed in seeds for profile in mutation.profiles)
 
 
 def _noticed(mutation: Mutation, seed: int, profile: str) -> tuple[Violation | None, int]:
@@ -163,8 +164,11 @@ def table(hunts: Iterable[Hunt]) -> str:
 
 def _row(each: Hunt) -> list[str]:
     run_of, explored_in = each.simulated, each.explored
-    cells = [each.mutation.name, each.mutation.says, run_of.where or "none", run_of.rule]
-    cells += [str(run_of.runs), str(run_of.events)]
+    cells = [each.mutation.name, each.mutation.says]
+    if each.mutation.profiles:
+        cells += [run_of.where or "none", run_of.rule, str(run_of.runs), str(run_of.events)]
+    else:
+        cells += ["", (explored_in and explored_in.rule) or "liveness", "", ""]
     if explored_in is None:
         return [*cells, "", "", ""]
     return [*cells, explored_in.where or "none", str(explored_in.runs), str(explored_in.events)]

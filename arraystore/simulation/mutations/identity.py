@@ -1,4 +1,4 @@
-"""Wrong ways to say to which repository a log belongs, and which record comes before each."""
+"""Wrong ways to say to which repository a log belongs and which record comes before each, and not to look."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from arraystore.commit import log
 from arraystore.commit.chain import LogChain
 from arraystore.commit.log import BranchLog
+from arraystore.commit.looks import check_repository, read_hint
 from arraystore.commit.repository_log import RepositoryLog
 from arraystore.format import record, repository_log
 from arraystore.format.digest import DIGEST_BYTES
 from arraystore.format.ids import ID_BYTES
 from arraystore.format.record import Record, encode_record
-from arraystore.format.refs import Hint, encode_hint, refs_prefix
+from arraystore.format.refs import REPOSITORY_KEY, Hint, decode_repository, encode_hint, refs_prefix
 from arraystore.format.repository_log import RepositoryRecord, encode_repository_record
 from arraystore.simulation.mutations.patching import Change, Mutation, everywhere
+from arraystore.storage.protocol import Storage
 
 __all__ = ["MUTATIONS"]
 
@@ -42,11 +45,31 @@ def _from_nothing(written: RepositoryRecord) -> bytes:
     return encode_repository_record(replace(written, before=bytes(DIGEST_BYTES)))
 
 
-async def _before_that(log: BranchLog, sequence: int) -> bytes:
-    return await _digest(log, max(sequence - 1, 0))
+async def _before_that(written: BranchLog, sequence: int) -> bytes:
+    return await _digest(written, max(sequence - 1, 0))
 
 
 _digest = BranchLog._digest  # pyright: ignore[reportPrivateUsage]
+
+
+# -- who does not look ----------------------------------------------------------------------------------------------
+
+
+def _remember(chain: LogChain, read: Record) -> None:
+    chain._remember(read.sequence, read.digest)  # pyright: ignore[reportPrivateUsage]
+
+
+async def _believed(storage: Storage, branch: str) -> Hint | None:
+    found = await read_hint(storage, branch)
+    here = decode_repository(REPOSITORY_KEY, await storage.get(REPOSITORY_KEY)).id
+    return None if found is None else replace(found, repository=here)
+
+
+async def _unchecked(*_: Any, **__: Any) -> None:
+    """Check nothing."""
+
+
+# -- who does not write it --------------------------------------------------------------------------------------------
 
 
 def _unowned() -> Iterator[Change]:
@@ -111,6 +134,41 @@ MUTATIONS = (
         _unlinked_entries,
         ("lifecycle",),
         explored=("branch",),
+    ),
+    Mutation(
+        "a lost record is the end",
+        "where single records are asked for, nobody looks behind the first one that is missing",
+        lambda: [(log, "_BEYOND", ())],
+        (),
+        explored=("record lost",),
+    ),
+    Mutation(
+        "holes are filled",
+        "who has written a record does not look whether the next one was there before",
+        lambda: [(BranchLog, "_check_beyond", _unchecked)],
+        (),
+        explored=("hole",),
+    ),
+    Mutation(
+        "predecessors are not compared",
+        "a record counts as the next one whatever it goes on from",
+        lambda: [(LogChain, "link", _remember)],
+        (),
+        explored=("hole",),
+    ),
+    Mutation(
+        "a repository is for ever",
+        "who commits does not look whether the repository is still there",
+        lambda: everywhere(check_repository, _unchecked),
+        (),
+        explored=("replaced",),
+    ),
+    Mutation(
+        "hints of others are believed",
+        "a hint counts whatever repository it names",
+        lambda: everywhere(read_hint, _believed),
+        (),
+        explored=("hint of another",),
     ),
 )
 """Wrong ways to name a repository, and a predecessor."""

@@ -36,7 +36,7 @@ class Mutation:
     changes
         Returns what to put where.
     profiles
-        Kinds of runs in which it is likely to show, which are tried in turn.
+        Kinds of runs in which it is likely to show, which are tried in turn; empty for none.
     explored
         Names of configurations of the exhaustive exploration in which it shows; empty for none.
     settings
