@@ -212,7 +212,7 @@ class LogForkError(FormatError):
 
 
 class LogHoleError(FormatError):
-    """A record is missing below newer ones; ``arraystore verify`` names it, and it has to be restored."""
+    """A record is missing below newer ones: ``arraystore repair`` rebuilds it, or says what has to be restored."""
 
 
 class ChunkDamagedError(FormatError):

@@ -107,7 +107,8 @@ class InspectionMixin(RepositoryBase):
     def repair(self, *, dry_run: bool = False, progress: Progress | None = None) -> RepairReport:
         """Verify the metadata, and make anew what can be made from the logs: checkpoints, history pages and hints.
 
-        Records, manifests, change logs and packs are never touched.
+        A lost record is written again if later ones repeat all that it held.  Records that are there, manifests, change
+        logs and packs are never touched.
 
         Parameters
         ----------

@@ -51,14 +51,14 @@ def verify(
 
 
 def repair(url: Url, yes: Yes = False, dry_run: DryRun = False, as_json: Json = False) -> None:
-    """Rebuild what can be derived from the log: hints, history pages and checkpoints.
+    """Rebuild what can be derived from the log: hints, history pages, checkpoints and lost records.
 
-    Commits and values are never touched. What is left is told as `arraystore verify` tells it, with the same exit
-    status.
+    What is there of commits and values is never touched. What is left is told as `arraystore verify` tells it, with the
+    same exit status.
     """
     repository = open_repository(url)
     if not dry_run:
-        confirm(f"rebuild hints, history pages and checkpoints of {repository.storage.location}", yes=yes)
+        confirm(f"rebuild hints, history pages, checkpoints and lost records of {repository.storage.location}", yes=yes)
     with progress_bar("Repairing") as progress:
         report = repository.repair(dry_run=dry_run, progress=progress)
     _tell(report, as_json)

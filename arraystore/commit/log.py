@@ -266,8 +266,9 @@ class BranchLog:
         if missing is not None:
             raise LogHoleError(
                 self.key(missing),
-                "is missing, and there are newer records. Run arraystore verify, which names what is lost, and restore "
-                "it from a backup or an older version in the bucket",
+                "is missing, and there are newer records. Run arraystore repair, which rebuilds it if later records "
+                "repeat all that it held; otherwise arraystore verify names what is lost, and it has to be restored "
+                "from a backup or an older version in the bucket",
             )
 
     async def _list_after(self, known: int | None) -> int | None:
@@ -502,8 +503,9 @@ class BranchLog:
             await self.storage.delete([self.key(record.sequence)])  # nobody can go on from it
             raise LogHoleError(
                 self.key(record.sequence),
-                "is missing, and there are newer records, which go on from it. Nothing was committed. Restore it from "
-                "a backup or an older version in the bucket, and open a new session",
+                "is missing, and there are newer records, which go on from it. Nothing was committed. Run arraystore "
+                "repair, which rebuilds it if later records repeat all that it held, or restore it from a backup or an "
+                "older version in the bucket, and open a new session",
             ) from None
 
     async def _check_still_open(self, record: Record, *, fresh: bool) -> None:

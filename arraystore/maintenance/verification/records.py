@@ -25,6 +25,7 @@ from arraystore.format.record import decode_record as decode
 from arraystore.format.transaction import TransactionLog, decode_transaction, read_log
 from arraystore.maintenance.verification.findings import Collector
 from arraystore.maintenance.verification.inventory import Inventory
+from arraystore.maintenance.verification.rebuilding import KnownLog, attached_to
 
 __all__ = ["Entry", "LogWindows", "Window"]
 
@@ -32,10 +33,10 @@ _PARALLEL = 32
 _ATTACHED_AT_HAND = 64 << 20
 
 _RESTORE = "restore the object from a backup or an older version in the bucket"
-_RESTORE_CARRIED = (
-    "restore the object from a backup or an older version in the bucket; what it changed is known from the records "
-    "after it, but for what was attached to it"
-)
+_NOT_REPEATED = f"{_RESTORE}; no later record repeats what it held"
+_NOT_FITTING = f"{_RESTORE}; what later records repeat of it does not fit the records beside it, or these are gone, too"
+_NOT_ATTACHED = f"{_RESTORE}; later records repeat what it held, but for what was attached to it"
+_REBUILD = "run repair, which rebuilds the record from what later ones repeat of it"
 _CUT_OFF = "restore the record that is meant from a backup or an older version in the bucket"
 
 
@@ -103,6 +104,9 @@ class LogWindows:
     counts: Counter[str]
     keeps: Callable[[int], bool]
     lost: dict[int, tuple[str, str, str]] = field(default_factory=dict[int, tuple[str, str, str]])
+    rebuilt: list[Record] = field(default_factory=list[Record])
+    """Records that are missing, as a repair can write them, in order."""
+    _missing: set[int] = field(default_factory=set[int])
     _newest_link: dict[int, tuple[bytes, bytes]] = field(default_factory=dict[int, tuple[bytes, bytes]])
 
     async def read(self, first: int, last: int) -> AsyncIterator[Window]:
@@ -131,7 +135,7 @@ class LogWindows:
             own[number] = record.body
             links[number] = record.before, record.digest
             for other, body in record.bodies().items():
-                if first <= other < number:
+                if other < number:
                     carried.setdefault(other, {}).setdefault(body, number)
             size = sum(map(len, record.attachments))
             if held + size <= _ATTACHED_AT_HAND:
@@ -140,6 +144,8 @@ class LogWindows:
 
         for at in range(first, last + 1, 4 * _PARALLEL):
             await asyncio.gather(*(read(number) for number in range(at, min(last + 1, at + 4 * _PARALLEL))))
+        if first in self._missing and first - 1 not in links and first > 0:
+            links |= await self._before_first(first - 1)
         bodies = self._agreed(own, carried, range(first, last + 1))
         self._check_links(links, bodies, range(first, last + 1))
         self._newest_link = {last: links[last]} if last in links else {}
@@ -147,6 +153,9 @@ class LogWindows:
         for at in range(first, last + 1, 4 * _PARALLEL):
             part = range(at, min(last + 1, at + 4 * _PARALLEL))
             entries += await asyncio.gather(*(self._entry(n, bodies.get(n), records, room) for n in part))
+        earlier = {n: next(iter(found)) for n, found in carried.items() if n < first and len(found) == 1}
+        known = KnownLog(self.log.repository, self.log.branch, earlier | bodies, links, frozenset(own))
+        self._rebuild(known, [entry for entry in entries if entry.number in self._missing])
         return Window(tuple(entries), records)
 
     def _check_links(self, links: dict[int, tuple[bytes, bytes]], bodies: dict[int, bytes], numbers: range) -> None:
@@ -160,12 +169,38 @@ class LogWindows:
                 what = f"the record goes on from another record {number - 1} than the one that is there"
                 self.collector.error(self.log.key(number), what, _CUT_OFF)
 
+    async def _before_first(self, number: int) -> dict[int, tuple[bytes, bytes]]:
+        """Return the digest of the log up to what has expired, where the newest record of that is still there."""
+        try:
+            record = await self.log.read(number)
+        except (FormatError, ObjectNotFoundError):  # nothing is wrong with that: it has expired
+            return {}
+        return {number: (record.before, record.digest)}
+
+    def _rebuild(self, known: KnownLog, missing: list[Entry]) -> None:
+        """Make missing records anew where all that they held is known, and tell of the others what is not."""
+        for entry in missing:
+            if entry.body is None:
+                continue
+            record = known.rebuilt(entry.number)
+            attached = attached_to(entry.body, self.log.branch, entry.number)
+            if record is None:
+                remedy = _NOT_FITTING
+            elif attached:
+                remedy = f"{_NOT_ATTACHED}: {', '.join(attached)}"
+            else:
+                remedy = _REBUILD
+                self.rebuilt.append(record)
+            key, problem, _ = self.lost[entry.number]
+            self.lost[entry.number] = key, problem, remedy
+
     async def _record(self, number: int) -> Record | None:
         key = self.log.key(number)
         try:
             record = decode(key, await self.log.storage.get(key), self.log.branch, number, self.log.repository)
         except ObjectNotFoundError:
-            self.lost[number] = key, "the record does not exist, though later ones do", _RESTORE
+            self.lost[number] = key, "the record does not exist, though later ones do", _NOT_REPEATED
+            self._missing.add(number)
             return None
         except FormatError as error:
             self.lost[number] = key, f"the record cannot be read: {error.reason}", _RESTORE
@@ -188,8 +223,6 @@ class LogWindows:
                         )
             elif len(found) == 1:
                 bodies[number] = next(iter(found))
-                key, problem, _ = self.lost[number]
-                self.lost[number] = key, problem, _RESTORE_CARRIED
         return bodies
 
     async def _entry(

@@ -1,8 +1,9 @@
 """Repair: what is a function of the logs is made from them anew, where it is damaged or missing.
 
-These are checkpoints, history pages and hints.  Records, manifests, change logs and packs are never touched: nobody
-else knows what was in them.  A damaged checkpoint or page is deleted, and what its key promises is written there: other
-objects name it by that key, and never change either.  Nothing is deleted before what takes its place is at hand.
+These are checkpoints, history pages and hints, and missing records whose bodies later ones repeat.  Other records,
+manifests, change logs and packs are never touched: nobody else knows what was in them.  A damaged checkpoint or page is
+deleted, and what its key promises is written there: other objects name it by that key, and never change either.
+Nothing is deleted before what takes its place is at hand, and no record ever is.
 """
 
 from __future__ import annotations
@@ -14,16 +15,17 @@ from typing import Any
 from arraystore.commit.branch import load_tip
 from arraystore.commit.environment import Environment
 from arraystore.commit.history import rows_of_records
+from arraystore.commit.log import BranchLog
 from arraystore.errors import FormatError, NotFoundError
 from arraystore.format.history import HistoryPage, encode_history, page_span
-from arraystore.format.record import LONG_SKIP
+from arraystore.format.record import LONG_SKIP, Record, encode_record
 from arraystore.format.refs import hint_key, name_from_key
 from arraystore.format.snapshot import checkpoint_key, encode_checkpoint
 from arraystore.maintenance.checkpoints import write_periodic
 from arraystore.maintenance.verification.checkpoints import Named
 from arraystore.maintenance.verification.findings import Finding, Severity
 from arraystore.maintenance.verification.pages import cover, digest_page
-from arraystore.maintenance.verification.roots import LogRoot
+from arraystore.maintenance.verification.roots import LogRoot, last_expiry
 from arraystore.maintenance.verification.verify import Progress, Verification
 from arraystore.storage.protocol import Storage
 
@@ -142,6 +144,9 @@ async def _round(
     await verification.run()
     findings = verification.report("metadata").findings
     work = _Repair(verification, dry_run)
+    await work.records()
+    if work.actions and not dry_run:
+        return verification, work  # the rest is looked at again, with them
     await work.pages([finding.key for finding in findings if finding.key.startswith("history/")])
     await work.checkpoints()
     await work.hints({finding.key for finding in findings if finding.key.startswith("hints/")})
@@ -160,6 +165,30 @@ class _Repair:
         if not self._dry_run:
             await self._storage.delete([key])
             await self._storage.put_if_absent(key, data)
+
+    # -- records ------------------------------------------------------------------------------------------------
+
+    async def records(self) -> None:
+        """Write missing records anew, the oldest first, which never changes what is there."""
+        for name, records in self._found.rebuilt.items():
+            log = self._found.refs.logs[name].log
+            expired = await self._expired(self._found.refs.logs[name]) if records else None
+            due = () if expired is None else [each for each in records if each.sequence > expired]
+            for record in due:
+                await self._record(log.key(record.sequence), record)
+
+    async def _record(self, key: str, record: Record) -> None:
+        if self._dry_run or await self._storage.put_if_absent(key, encode_record(record)):
+            self.actions.append(RepairAction(key, "rebuilt from what later records repeat of it"))
+
+    async def _expired(self, root: LogRoot) -> int | None:
+        """Return the newest record that has expired by now, -1 for none; None if the log was trimmed meanwhile."""
+        log = BranchLog(self._storage, root.log.repository, root.log.branch, root.log.environment)
+        try:
+            expiry = await last_expiry(LogRoot(log, root.first, await log.tip(root.last)))
+        except NotFoundError:
+            return None
+        return -1 if expiry is None else expiry.upto
 
     # -- pages --------------------------------------------------------------------------------------------------
 

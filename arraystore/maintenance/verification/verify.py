@@ -22,6 +22,7 @@ from arraystore.format.collection import collection_key, decode_collection
 from arraystore.format.history import history_key, page_span, survivors_key
 from arraystore.format.ids import id_to_text
 from arraystore.format.intent import PATIENCE
+from arraystore.format.record import Record
 from arraystore.format.refs import (
     REPOSITORY_KEY,
     branch_prefix,
@@ -140,6 +141,7 @@ class Verification:
         self.left_behind: list[ObjectInfo] = []
         self.pages: dict[str, dict[tuple[int, int], PageDigest]] = {}
         self.origins: dict[str, set[bytes]] = {}
+        self.rebuilt: dict[str, list[Record]] = {}
 
     async def run(self) -> None:
         """Do it all."""
@@ -260,6 +262,7 @@ class Verification:
         start = await self._start(root)
         await walk.run(start, root.last)
         self.origins[root.log.branch] = walk.origins
+        self.rebuilt[root.log.branch] = walk.rebuilt
 
     async def _start(self, root: LogRoot) -> Start:
         """Return where to begin: at the birth, or after what has expired."""

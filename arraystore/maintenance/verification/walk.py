@@ -113,6 +113,8 @@ class LogWalk:
         self._unreadable: list[bytes] = []
         self.origins: set[bytes] = set()
         """Ids of the checkpoints that the log begins with, or begins anew with."""
+        self.rebuilt: list[Record] = []
+        """Records that are missing, as a repair can write them."""
         self._rows = RowDigest()
         self._first = 0
         self._unknown: list[int] = []
@@ -131,6 +133,7 @@ class LogWalk:
             for entry in window.entries:
                 await self._step(entry, windows.lost.get(entry.number))
             await self._flush(window.records)
+        self.rebuilt = windows.rebuilt
         self._compare_pages(last, at_end=True)
         await self._finish()
 

@@ -1,0 +1,101 @@
+"""Rebuilding records that are lost, from the bodies that later records repeat.
+
+A record holds its body, the bodies of some records before it, the digest of the log up to it, and attachments.  All but
+the attachments are at hand where a later record repeats its body; whether they are right shows in the digest that the
+next record names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from arraystore.format.digest import chained
+from arraystore.format.layer import Layer
+from arraystore.format.record import Body, Commit, Record, Rewrite, Transaction, first_carried
+from arraystore.format.transaction import TransactionLog
+
+__all__ = ["KnownLog", "attached_to"]
+
+
+def attached_to(entry: Body, branch: str, number: int) -> tuple[str, ...]:
+    """Tell what of an entry was attached to its record, and is in no other one."""
+    found: dict[str, None] = {}
+    if isinstance(entry, Commit):
+        for item in entry.transactions:
+            found |= dict.fromkeys(_attached_to_transaction(item, branch, number))
+    added = (layer for item in entry.replacements for layer in item.added) if isinstance(entry, Rewrite) else ()
+    if _has_attached(added, branch, number):
+        found["manifests"] = None
+    return tuple(found)
+
+
+def _attached_to_transaction(item: Transaction, branch: str, number: int) -> Iterable[str]:
+    if isinstance(item.note, int):
+        yield "message and metadata"
+    if isinstance(item.log, int):
+        yield "change log"
+    elif isinstance(item.log, TransactionLog):
+        layers = (change.layer for change in item.log.chunks if change.layer is not None)
+        if _has_attached(layers, branch, number):
+            yield "manifests"
+
+
+def _has_attached(layers: Iterable[Layer], branch: str, number: int) -> bool:
+    places = (layer.attachment for layer in layers)
+    return any(at is not None and (at.branch, at.sequence) == (branch, number) for at in places)
+
+
+@dataclass(frozen=True)
+class KnownLog:
+    """What is known of a stretch of a log.
+
+    Parameters
+    ----------
+    repository, branch
+        Of the log.
+    bodies
+        Encoded bodies by number, of lost records as others repeat them.
+    links
+        Digests of the log up to the record before, and up to the record itself, by number.
+    present
+        Numbers of the records that are there and can be read.
+    """
+
+    repository: bytes
+    branch: str
+    bodies: Mapping[int, bytes]
+    links: Mapping[int, tuple[bytes, bytes]]
+    present: frozenset[int]
+
+    def rebuilt(self, number: int) -> Record | None:
+        """Make a lost record anew, without attachments; None if something is unknown or does not fit."""
+        numbers = range(first_carried(number), number)
+        if number not in self.links or any(each not in self.bodies for each in (*numbers, number)):
+            return None
+        if not self._goes_on_from(number, numbers) or not self._leads_on(number):
+            return None
+        before, previous = self.links[number][0], tuple([self.bodies[each] for each in numbers])
+        return Record(self.branch, number, self.bodies[number], (), previous, self.repository, before)
+
+    def _goes_on_from(self, number: int, carried: range) -> bool:
+        """Tell whether the bodies that a record carries give the digest before it, as far back as one is known."""
+        start = next((at for at in range(carried.start - 1, number) if at in self.links), None)
+        if start is None:
+            return False
+        digest = self.links[start][1]
+        for each in range(start + 1, number):
+            digest = chained(digest, self.bodies[each])
+        return digest == self.links[number][0]
+
+    def _leads_on(self, number: int) -> bool:
+        """Tell whether the next record that is there goes on from it."""
+        following = min((each for each in self.present if each > number), default=None)
+        if following is None or following - 1 not in self.links:
+            return False
+        digest = self.links[number][1]
+        for each in range(number + 1, following):
+            if each not in self.bodies:
+                return False
+            digest = chained(digest, self.bodies[each])
+        return digest == self.links[following][0]
