@@ -260,8 +260,8 @@ def _refuse_edges(path: str, coords: Int64s) -> None:
 def _changed_meanwhile(changes: ChangeSet, forks: Sequence[ForkChanges]) -> set[bytes]:
     """Return the arrays whose metadata forks have changed, or the session since one of them was taken."""
     found = {change.id for fork in forks for change in fork.nodes if change.kind == NodeKind.ARRAY}
-    oldest = min(fork.epoch for fork in forks)
-    late = [changes.node(key) for key, epoch in changes.node_epochs.items() if epoch >= oldest]
+    oldest = min((fork.epoch for fork in forks), default=None)
+    late = [changes.node(key) for key, epoch in changes.node_epochs.items() if oldest is not None and epoch >= oldest]
     return found | {node.id for node in late if node is not None and node.kind == NodeKind.ARRAY}
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from arraystore.commit.admission import check_recorded, crosses, crossing_error, objection, stranger
+from arraystore.commit.admission import check_open, check_recorded, crosses, crossing_error, objection, stranger
 from arraystore.commit.backoff import Backoff
 from arraystore.commit.batch import Batch
 from arraystore.commit.branch import Passed, Tip, advance, follow, load_tip, passed_between
@@ -163,6 +163,8 @@ class GroupCommitter:
         needed = max(request.base.sequence for request in requests)
         if newest is None or newest.sequence < needed:
             return await load_tip(self.log, await self.log.hint(), at=await self.log.tip(needed))
+        if check_open(newest.state) is not None:  # which somebody may have undone since
+            return await self._follow(newest, await self.log.newer(newest.sequence))
         return newest
 
     async def _round(self, requests: list[Request], tip: Tip) -> Tip:

@@ -34,6 +34,8 @@ _TEXTS: dict[type[ArrayStoreError], tuple[str, ...]] = {
     core.ConflictError: ("expected_parent", "actual_parent", "branch"),
     core.RebaseFailedError: ("expected_parent", "actual_parent", "branch"),
     core.FormatError: ("object_name", "reason"),
+    core.LogForkError: ("object_name", "reason"),
+    core.LogHoleError: ("object_name", "reason"),
     core.ObjectNotFoundError: ("key", "where"),
     core.MergeConflictError: ("path",),
     core.ChunkDamagedError: ("object_name", "path"),

@@ -23,6 +23,7 @@ from arraystore import (
 )
 from arraystore.conflicts import ConflictType
 from arraystore.storage import CountingStorage
+from tests.commit.support import DistantStorage
 
 SIZE = 6
 
@@ -78,7 +79,7 @@ def test_a_shift_of_nothing_is_no_change(repository: Repository) -> None:
 
 
 def test_a_shift_reads_and_writes_no_data() -> None:
-    storage = CountingStorage(in_memory_storage())
+    storage = CountingStorage(DistantStorage(in_memory_storage()))
     repository = Repository.create(storage, RepositoryConfig(inline_chunk_threshold_bytes=0))
     session = repository.writable_session("main")
     array = zarr.create_array(session.store, name="a", shape=(64, 64), chunks=(1, 64), dtype="i8")
@@ -96,7 +97,7 @@ def test_a_shift_reads_and_writes_no_data() -> None:
 
 
 def test_a_shift_of_inlined_chunks_asks_for_nothing_but_its_commit() -> None:
-    storage = CountingStorage(in_memory_storage())
+    storage = CountingStorage(DistantStorage(in_memory_storage()))
     repository = Repository.create(storage)
     session = repository.writable_session("main")
     zarr.create_array(session.store, name="a", shape=(64,), chunks=(1,), dtype="i8")[...] = 7

@@ -794,7 +794,7 @@ def test_a_hint_to_a_checkpoint_of_another_record_is_found(history: Any) -> None
     objects, notes = history
 
     def change(hint: Any) -> None:
-        hint[0] -= 1
+        hint[1] -= 1
 
     forged(objects, "hints/main", HINT, change)
     assert any("that of another record" in what for what in _derived(objects, notes))
@@ -848,7 +848,7 @@ def test_a_tag_whose_checkpoint_is_that_of_another_snapshot_is_found(history: An
     objects, notes = history
 
     def change(record: Any) -> None:
-        record[1][-1][3] = bytes(12)
+        record[3][-1][3] = bytes(12)
 
     forged(objects, max(key for key in objects if "/repository/" in key), REPOSITORY, change)
     assert any(v.rule == "references" and "another snapshot" in v.what for v in check(objects, notes))

@@ -367,7 +367,7 @@ def test_wrapped_storages_work_as_well() -> None:
 def test_every_fault_is_part_of_some_swarm() -> None:
     with World() as world:
         streams = [world.stream(f"faults {number}") for number in range(200)]
-        drawn = [Faults.swarm(rng).sent_twice(rng) for rng in streams]
+        drawn = [Faults.swarm(rng).sent_twice(rng).of_storage(rng) for rng in streams]
     none = Faults.none()
     kinds = {field.name for field in fields(Faults)} - {"pause", "downtime", "lateness", "until"}
     assert {name for name in kinds for one in drawn if getattr(one, name) != getattr(none, name)} == kinds

@@ -13,7 +13,13 @@ import pytest
 import zarr
 
 from arraystore import ConflictDetector, Repository, local_filesystem_storage
-from arraystore.errors import ConflictError, InvalidInputError, MergeConflictError, SessionStateError
+from arraystore.errors import (
+    ConflictError,
+    InvalidInputError,
+    MergeConflictError,
+    RepositoryGoneError,
+    SessionStateError,
+)
 from arraystore.session_homes import home_of
 from arraystore.spark.jobs import ticket_of
 
@@ -145,5 +151,5 @@ def test_a_repository_that_was_made_anew_is_no_home(repo: Repository, tmp_path: 
     shutil.rmtree(tmp_path / "r")
     with Repository.create(local_filesystem_storage(tmp_path / "r", fsync=False)).transaction("main", message="x") as s:
         zarr.create_array(s, name="b", shape=(8,), chunks=(2,), dtype=np.int8)
-    with pytest.raises(SessionStateError, match="the repository there is another one by now"):
+    with pytest.raises(RepositoryGoneError, match="was created in its place"):
         pickle.loads(home).open()

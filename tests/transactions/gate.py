@@ -52,7 +52,7 @@ class Gate(WrapperStorage):
         self.released += records
 
     async def put_if_absent(self, key: str, data: BytesLike) -> bool:
-        if key.startswith(RECORDS):
+        if RECORDS in key:
             turn = self.arrived
             self.arrived += 1
             while self.released <= turn:  # noqa: ASYNC110 - released in another loop

@@ -27,7 +27,7 @@ from arraystore import (
 from arraystore.commit.log import AppendUncertainError
 from arraystore.format.record import MAX_ATTACHED, MAX_BODY, Commit
 from arraystore.simulation.checker.decoder import Reader
-from arraystore.storage import CountingStorage, Fault, FaultyStorage, InjectedFaultError
+from arraystore.storage import CountingStorage, Fault, FaultyStorage
 from tests.commit.support import (
     commit_number,
     create_repository,
@@ -66,7 +66,8 @@ def test_commits_that_wait_for_one_record_share_the_next_each_with_its_own_snaps
     counting.reset()
     results = together(repository, gate, commits_of(sessions))
     assert shares(inner) == [1, 9]
-    assert [operation for operation, _ in counting.log if operation != "sync"] == ["put_if_absent"] * 2
+    dear = [(operation, key) for operation, key in counting.log if operation not in ("sync", "head") and key != "repo"]
+    assert [operation for operation, _ in dear] == ["put_if_absent"] * 2  # what is left out is free in memory
     assert len(set(results)) == 10
     assert results == [session.snapshot_id for session in sessions]
     history = list(Repository.open(inner).ancestry(branch="main"))[9::-1]
@@ -330,7 +331,7 @@ def test_long_messages_and_large_change_logs_of_mates_are_each_others_neighbours
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_when_nobody_knows_whether_a_shared_record_arrived_all_are_told_and_all_find_out(when: str) -> None:
-    fault = Fault("put_if_absent", RECORDS + "*", when=when, first=2, times=EVERY)  # type: ignore[arg-type]
+    fault = Fault("put_if_absent", "*" + RECORDS + "*", when=when, first=2, times=EVERY)  # type: ignore[arg-type]
     inner, gate, repository = gated(fault)
     sessions = [with_row(repository, row) for row in range(5)]
     first, *others = together(repository, gate, commits_of(sessions))
@@ -346,7 +347,7 @@ def test_when_nobody_knows_whether_a_shared_record_arrived_all_are_told_and_all_
 
 
 def test_commits_that_lost_their_acknowledgement_are_found_together_too() -> None:
-    fault = Fault("put_if_absent", RECORDS + "*", when="after", first=2, times=EVERY)
+    fault = Fault("put_if_absent", "*" + RECORDS + "*", when="after", first=2, times=EVERY)
     inner, gate, repository = gated(fault)
     sessions = [with_row(repository, row) for row in range(5)]
     together(repository, gate, commits_of(sessions))
@@ -438,13 +439,13 @@ def test_when_the_leader_cannot_read_what_it_lost_to_all_fail_and_none_is_commit
         if found is not None:
             await rival_commits(found, 1)()
 
-    faulty = FaultyStorage(Outrun(inner, rival), [Fault("get", RECORDS + "*/000000000003")])
+    faulty = FaultyStorage(Outrun(inner, rival), [Fault("get", "*" + RECORDS + "*/000000000003")])
     gate = Gate(faulty)
     repository = without_maintenance(impatient(gate))
     sessions = [with_row(repository, row) for row in range(4)]
     first, *others = together(repository, gate, commits_of(sessions))
     assert isinstance(first, str)
-    assert all(isinstance(error, InjectedFaultError) for error in others)
+    assert all(isinstance(error, AppendUncertainError) for error in others)  # a refusal may be of one's own record
     assert shares(inner) == [1, 1]
     assert all(session.has_uncommitted_changes for session in sessions[1:])
     again = _together_free(commits_of(sessions)[1:])
