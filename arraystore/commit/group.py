@@ -133,6 +133,7 @@ class GroupCommitter:
     # -- what the leader does -----------------------------------------------------------------------------------
 
     async def _lead(self) -> None:
+        tip: Tip | None = None
         while True:
             with self._lock:
                 requests = [request for request in self._waiting if not (request.done or request.abandoned)]
@@ -141,7 +142,7 @@ class GroupCommitter:
                     self._leading = False
                     return
             try:
-                self._followed = await self._round(requests, await self._start_from(requests))
+                self._followed = tip = await self._round(requests, await self._start_from(tip, requests))
             except BaseException as error:
                 with self._lock:
                     for request in requests:
@@ -154,13 +155,19 @@ class GroupCommitter:
                     raise
                 if not again:
                     return
+                tip = None
 
-    async def _start_from(self, requests: Sequence[Request]) -> Tip:
-        """Return the newest record that was read of the log; no base of a session takes its place."""
-        known = [found for found in (self._followed, self._newest()) if found is not None]
-        newest = max(known, key=lambda each: each.sequence, default=None)
-        self._followed = None  # what others here know counts as soon as it is newer
+    async def _start_from(self, tip: Tip | None, requests: Sequence[Request]) -> Tip:
+        """Return a record that was read of the log, not older than any base; no base of a session takes its place.
+
+        Where an earlier run of rounds ended counts only for what was rebased since: others may have committed after it,
+        and a verdict wants all that is new, which an attempt that loses shows.
+        """
         needed = max(request.base.sequence for request in requests)
+        known = [found for found in (tip, self._newest()) if found is not None]
+        newest = max(known, key=lambda each: each.sequence, default=None)
+        if newest is None or newest.sequence < needed:
+            newest, self._followed = self._followed, None
         if newest is None or newest.sequence < needed:
             return await load_tip(self.log, await self.log.hint(), at=await self.log.tip(needed))
         if check_open(newest.state) is not None:  # which somebody may have undone since

@@ -29,7 +29,7 @@ from arraystore import (
     in_memory_storage,
 )
 from arraystore.storage import CountingStorage
-from tests.commit.support import keys, without_maintenance
+from tests.commit.support import DistantStorage, keys, without_maintenance
 from tests.transactions.rivals import impatient, latest, values
 
 DETECT = ConflictDetector()
@@ -106,7 +106,7 @@ def test_a_group_moves_with_all_that_is_in_it() -> None:
 
 def test_a_move_writes_no_chunk_and_no_manifest() -> None:
     inner, _ = _repository()
-    storage = CountingStorage(inner)
+    storage = CountingStorage(DistantStorage(inner))
     session = without_maintenance(impatient(storage)).writable_session("main")
     before = set(keys(inner))
     storage.reset()

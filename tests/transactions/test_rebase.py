@@ -29,6 +29,7 @@ from arraystore import (
 from arraystore.errors import MergeConflictError, UnmergedForksWarning
 from arraystore.storage import CountingStorage
 from tests.commit.support import (
+    DistantStorage,
     commit_number,
     commit_rows,
     create_repository,
@@ -418,7 +419,7 @@ def test_forks_taken_before_a_rebase_are_refused_and_those_taken_after_it_come_h
 
 def test_what_was_prepared_for_a_rebase_is_not_written_again_by_the_commit() -> None:
     storage, _ = _repository()
-    counting = CountingStorage(storage)
+    counting = CountingStorage(DistantStorage(storage))
     session = without_maintenance(impatient(counting)).writable_session("main")
     for row in range(0, 40_000, 2):
         put_bytes(session, row, row.to_bytes(4, "little") + random.Random(row).randbytes(16))

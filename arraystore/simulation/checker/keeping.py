@@ -59,7 +59,7 @@ def missed(logs: Logs, notes: Observations, lifetimes: Lifetimes) -> Iterator[Vi
 def _own_loss(logs: Logs, notes: Observations, lifetimes: Lifetimes, seen: Missing) -> bool:
     """Tell whether a session may have missed what it wrote itself, before a fence that came while it was open."""
     for label, one in notes.transactions.items():
-        wrote = (one.process == seen.process and one.operations) or seen.process.startswith(f"{label}-h")  # a fork of it
+        wrote = (one.process == seen.process and one.operations) or seen.process.startswith(f"{label}-h")
         if wrote and one.base == seen.name and seen.kind == "snapshot":
             log = logs.branches.get(one.branch)
             times = [] if log is None else lifetimes.times(one.branch)
