@@ -253,30 +253,18 @@ class TimedNetwork:
             self._loop.at(self._loop.time() + rest, request.answer)
 
     def _fail(self, request: Request) -> None:
-        self._note(request, "500")
-        request.fail(
-            StorageError(
-                f"{self._bucket.location}: {request.operation} of {request.key!r} failed, on purpose: "
-                "500 Internal Server Error"
-            )
-        )
+        self._refuse(request, "500", "failed, on purpose: 500 Internal Server Error")
 
     def _break(self, request: Request) -> None:
-        self._note(request, "broken")
-        request.fail(
-            StorageError(
-                f"{self._bucket.location}: {request.operation} of {request.key!r} failed, on purpose: I/O error"
-            )
-        )
+        self._refuse(request, "broken", "failed, on purpose: I/O error")
 
     def _cut_short(self, request: Request) -> None:
-        self._note(request, "cut short")
-        request.fail(
-            StorageError(
-                f"{self._bucket.location}: the answer to {request.operation} of {request.key!r} was cut short, on "
-                "purpose: fewer bytes came than were announced"
-            )
-        )
+        self._refuse(request, "cut short", "was cut short, on purpose: fewer bytes came than were announced")
+
+    def _refuse(self, request: Request, noted: str, what: str) -> None:
+        """Let a request end with an error."""
+        self._note(request, noted)
+        request.fail(StorageError(f"{self._bucket.location}: {request.operation} of {request.key!r} {what}"))
 
     def _repeat(self, request: Request) -> None:
         """Let a request take effect once more; its answer is the first one's."""
