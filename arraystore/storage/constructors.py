@@ -41,7 +41,7 @@ def in_memory_storage() -> MemoryStorage:
 
 
 def local_filesystem_storage(
-    path: str | os.PathLike[str], *, fsync: bool = True, follow_symlinks: bool = False
+    path: str | os.PathLike[str], *, fsync: bool = True, follow_symlinks: bool = False, listing_lag: float = 0.0
 ) -> LocalStorage:
     """Make a storage in a directory; safe for concurrent commits of many processes.
 
@@ -53,8 +53,10 @@ def local_filesystem_storage(
         Whether an acknowledged commit survives a power cut.  False is for scratch data.
     follow_symlinks
         Of a container of virtual chunks: whether they are read through symbolic links that lead out of the directory.
+    listing_lag
+        Most seconds for which a listing may miss what was written, as by clients of a network filesystem.
     """
-    return LocalStorage(path, fsync=fsync, follow_symlinks=follow_symlinks)
+    return LocalStorage(path, fsync=fsync, follow_symlinks=follow_symlinks, listing_lag=listing_lag)
 
 
 def s3_storage(

@@ -22,7 +22,7 @@ from arraystore.storage.forking import bury, renew_locks_after_fork
 from arraystore.storage.keys import check_key, check_range
 from arraystore.storage.object_state import made_etag
 from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage
-from arraystore.storage.settings import StorageRetriesSettings
+from arraystore.storage.settings import StorageRetriesSettings, check_listing_lag
 
 __all__ = ["FsspecStorage", "holds_credentials", "is_signed"]
 
@@ -90,6 +90,8 @@ class FsspecStorage(Storage):
         Whether pickles may contain options that look like secrets.
     retries
         For conditional writes that meet another; all other requests are repeated as the filesystem does it.
+    listing_lag
+        Most seconds for which a listing may miss what was written.
     """
 
     def __init__(
@@ -101,7 +103,9 @@ class FsspecStorage(Storage):
         *,
         pickle_credentials: bool = False,
         retries: StorageRetriesSettings | None = None,
+        listing_lag: float = 0.0,
     ) -> None:
+        self.listing_lag = check_listing_lag(listing_lag)
         self._protocol = protocol
         self.shared = protocol != "memory"
         self._root = path.rstrip("/")
@@ -136,7 +140,7 @@ class FsspecStorage(Storage):
                 "pickle_credentials=True to send them along"
             )
         state = (self._protocol, self._root, self._options, self._location, self._pickle_credentials, self._retries)
-        return (_fsspec_storage, state)
+        return (_fsspec_storage, state, {"listing_lag": self.listing_lag})
 
     @property
     def _fs(self) -> Any:

@@ -21,6 +21,7 @@ from arraystore.storage.local_handles import Handle, HandleCache
 from arraystore.storage.local_listing import walk
 from arraystore.storage.local_sources import check_below, file_info, is_same_file
 from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage
+from arraystore.storage.settings import check_listing_lag
 
 __all__ = ["LocalStorage"]
 
@@ -65,11 +66,21 @@ class LocalStorage(Storage):
     follow_symlinks
         Whether virtual chunks are read through symbolic links that lead out of the directory.  A repository's own
         objects are, either way.
+    listing_lag
+        Most seconds for which a listing may miss what was written, as by clients of a network filesystem.
     """
 
     cheap_probes = True
 
-    def __init__(self, path: str | os.PathLike[str], *, fsync: bool = True, follow_symlinks: bool = False) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        fsync: bool = True,
+        follow_symlinks: bool = False,
+        listing_lag: float = 0.0,
+    ) -> None:
+        self.listing_lag = check_listing_lag(listing_lag)
         if not hasattr(os, "pread"):
             raise UnsupportedStorageError("local storage needs a POSIX system; use an object store on this one")
         try:
@@ -113,7 +124,8 @@ class LocalStorage(Storage):
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = (self._root, self._fsync)
-        return (_local_storage, (*state, True) if self._follow_symlinks else state)
+        arguments = (*state, True) if self._follow_symlinks else state
+        return (_local_storage, arguments, {"listing_lag": self.listing_lag})
 
     # Reading
 

@@ -52,6 +52,7 @@ class ObstoreStorage(Storage):
         self._config = config
         self._prefix = config.prefix + "/" if config.prefix else ""
         self._settings = config.settings
+        self.listing_lag = config.settings.listing_lag
         self._built: Client | None = None
         self._slots: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
             weakref.WeakKeyDictionary()
@@ -80,7 +81,7 @@ class ObstoreStorage(Storage):
         return f"ObstoreStorage({self.location!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (ObstoreStorage, (self._config,))
+        return (ObstoreStorage, (self._config,), {"listing_lag": self.listing_lag})
 
     def _client(self) -> Client:
         client = self._built

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass, field
 
@@ -12,6 +13,7 @@ __all__ = [
     "StorageRetriesSettings",
     "StorageSettings",
     "StorageTimeoutSettings",
+    "check_listing_lag",
 ]
 
 MiB = 1024 * 1024
@@ -21,6 +23,19 @@ def _positive(**values: float) -> None:
     for name, value in values.items():
         if not value > 0:
             raise InvalidInputError(f"storage setting {name}={value!r}: it must be greater than 0")
+
+
+def check_listing_lag(seconds: float) -> float:
+    """Return a listing lag as a float, if it is one.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is negative, infinite, or not a number.
+    """
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
+        raise InvalidInputError(f"storage setting listing_lag={seconds!r}: it must be a number of seconds >= 0")
+    return float(seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +131,8 @@ class StorageSettings:
         Objects of more bytes than this are uploaded in parts.
     multipart_part_size
         Bytes of one part.
+    listing_lag
+        Most seconds for which a listing may miss what was written; 0 where it never does, as of S3, GCS and Azure.
     """
 
     timeouts: StorageTimeoutSettings = field(default_factory=StorageTimeoutSettings)
@@ -123,8 +140,10 @@ class StorageSettings:
     concurrency: StorageConcurrencySettings = field(default_factory=StorageConcurrencySettings)
     minimum_size_for_multipart_upload: int = 64 * MiB
     multipart_part_size: int = 16 * MiB
+    listing_lag: float = 0.0
 
     def __post_init__(self) -> None:
+        check_listing_lag(self.listing_lag)
         _positive(
             minimum_size_for_multipart_upload=self.minimum_size_for_multipart_upload,
             multipart_part_size=self.multipart_part_size,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -13,14 +14,15 @@ from arraystore.storage.filesystem import FsspecStorage
 from arraystore.storage.local import LocalStorage
 from arraystore.storage.memory import named_memory_storage
 from arraystore.storage.protocol import Storage
-from arraystore.storage.settings import StorageSettings
+from arraystore.storage.settings import StorageSettings, check_listing_lag
 
 __all__ = ["fsspec_storage", "storage_from_url"]
 
 _TEXT = frozenset({"region", "endpoint_url", "checksum_algorithm"})
+_LAG = "listing_lag"
 _FLAGS = frozenset({"allow_http", "anonymous", "from_env", "force_path_style", "requester_pays", "fsync"})
-_OF_ALL = frozenset({"allow_http", "anonymous", "from_env"})
-_OF_S3 = (_TEXT | _FLAGS) - {"fsync"}
+_OF_ALL = frozenset({"allow_http", "anonymous", "from_env", _LAG})
+_OF_S3 = (_TEXT | _FLAGS | {_LAG}) - {"fsync"}
 
 
 def storage_from_url(url: str | os.PathLike[str], **options: Any) -> Storage:
@@ -39,8 +41,8 @@ def storage_from_url(url: str | os.PathLike[str], **options: Any) -> Storage:
     ----------
     url
         May set ``region``, ``endpoint_url``, ``allow_http``, ``anonymous``, ``from_env``, ``force_path_style``,
-        ``requester_pays``, ``checksum_algorithm`` and, for directories, ``fsync``, in its query.  Credentials have no
-        place in a URL: URLs end up in logs.
+        ``requester_pays``, ``checksum_algorithm``, ``listing_lag`` and, for directories, ``fsync`` and ``listing_lag``,
+        in its query.  Credentials have no place in a URL: URLs end up in logs.
     **options
         For the function that makes the storage; they override the query.
 
@@ -55,23 +57,32 @@ def storage_from_url(url: str | os.PathLike[str], **options: Any) -> Storage:
     parts = _split(text)
     maker = _MAKERS.get(parts.scheme)
     if maker is None:
-        return fsspec_storage(text, **options)
+        return fsspec_storage(text, **_with_settings(options))
     return maker(parts, _query(parts) | options)
 
 
 def _s3(parts: SplitResult, options: dict[str, Any]) -> Storage:
-    return s3_storage(bucket=parts.netloc, prefix=_path(parts), **options)
+    return s3_storage(bucket=parts.netloc, prefix=_path(parts), **_with_settings(options))
 
 
 def _gcs(parts: SplitResult, options: dict[str, Any]) -> Storage:
-    return gcs_storage(bucket=parts.netloc, prefix=_path(parts), **options)
+    return gcs_storage(bucket=parts.netloc, prefix=_path(parts), **_with_settings(options))
 
 
 def _azure(parts: SplitResult, options: dict[str, Any]) -> Storage:
     container, _, prefix = _path(parts).partition("/")
     if not container:
         raise InvalidInputError("an Azure URL names account and container: az://account/container/prefix")
-    return azure_storage(account=parts.netloc, container=container, prefix=prefix, **options)
+    return azure_storage(account=parts.netloc, container=container, prefix=prefix, **_with_settings(options))
+
+
+def _with_settings(options: dict[str, Any]) -> dict[str, Any]:
+    """Move what a URL says of listings into the settings."""
+    if _LAG not in options:
+        return options
+    rest = {name: value for name, value in options.items() if name != _LAG}
+    settings = rest.get("settings") or StorageSettings()
+    return {**rest, "settings": replace(settings, listing_lag=options[_LAG])}
 
 
 def _local(parts: SplitResult, options: dict[str, Any]) -> Storage:
@@ -101,7 +112,7 @@ _MAKERS: Mapping[str, Callable[[SplitResult, dict[str, Any]], Storage]] = {
 _IN_QUERIES: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(("s3", "s3a"), _OF_S3),
     **dict.fromkeys(("gs", "gcs", "az", "azure"), _OF_ALL),
-    **dict.fromkeys(("file", "local"), frozenset({"fsync"})),
+    **dict.fromkeys(("file", "local"), frozenset({"fsync", _LAG})),
     "memory": frozenset[str](),
 }
 """What URLs of each scheme may set."""
@@ -123,9 +134,18 @@ def _query(parts: SplitResult) -> dict[str, Any]:
             )
         if name in _TEXT:
             options[name] = value
+        elif name == _LAG:
+            options[name] = _seconds(name, value)
         else:
             options[name] = _flag(name, value)
     return options
+
+
+def _seconds(name: str, value: str) -> float:
+    try:
+        return check_listing_lag(float(value))
+    except (ValueError, InvalidInputError):
+        raise InvalidInputError(f"{name} in the query of a URL must be a number of seconds >= 0") from None
 
 
 def _flag(name: str, value: str) -> bool:
@@ -165,7 +185,7 @@ def fsspec_storage(
     pickle_credentials
         Whether pickles of the storage may contain options that look like secrets.
     settings
-        Of these, the retries.
+        Of these, the retries and the listing lag.
     **options
         For the filesystem.
     """
@@ -174,7 +194,8 @@ def fsspec_storage(
         protocol, path = "file", url
     _split(url)
     if protocol in ("file", "local"):
-        return local_filesystem_storage(path, fsync=bool(options.pop("fsync", True)))
+        lag = 0.0 if settings is None else settings.listing_lag
+        return local_filesystem_storage(path, fsync=bool(options.pop("fsync", True)), listing_lag=lag)
     if "::" in url:
         raise InvalidInputError("chained fsspec URLs are not supported: name the filesystem that holds the objects")
     clean = path.rstrip("/")
@@ -189,6 +210,7 @@ def fsspec_storage(
         location,
         pickle_credentials=pickle_credentials,
         retries=None if settings is None else settings.retries,
+        listing_lag=0.0 if settings is None else settings.listing_lag,
     )
 
 

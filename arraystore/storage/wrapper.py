@@ -22,7 +22,15 @@ class WrapperStorage(Storage):
         self._inner = inner
         self.cheap_probes = inner.cheap_probes
         self.shared = inner.shared
-        self.listing_lag = inner.listing_lag
+
+    @property
+    def listing_lag(self) -> float:
+        """Most seconds for which a listing of the inner storage may miss what was written."""
+        return self._inner.listing_lag
+
+    @listing_lag.setter
+    def listing_lag(self, seconds: float) -> None:
+        self._inner.listing_lag = seconds
 
     @property
     def inner(self) -> Storage:

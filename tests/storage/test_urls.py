@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,17 @@ import pytest
 
 from arraystore.errors import InvalidInputError, StorageError, UnsupportedStorageError
 from arraystore.storage import (
+    CountingStorage,
     FsspecStorage,
     LocalStorage,
     MemoryStorage,
     ObstoreStorage,
+    Storage,
+    StorageSettings,
     fsspec_storage,
+    local_filesystem_storage,
     r2_storage,
+    s3_storage,
     storage_from_url,
 )
 
@@ -104,3 +110,47 @@ async def test_a_filesystem_that_is_not_there_is_an_error_with_a_remedy() -> Non
 def test_a_filesystem_storage_without_secrets_pickles() -> None:
     storage = fsspec_storage("memory://some/where")
     assert repr(pickle.loads(pickle.dumps(storage))) == repr(storage) == "FsspecStorage('memory://some/where')"
+
+
+LAGGING: dict[str, Callable[[Path], Storage]] = {
+    "s3 by settings": lambda _: s3_storage(bucket="b", from_env=True, settings=StorageSettings(listing_lag=2.5)),
+    "s3 by its URL": lambda _: storage_from_url("s3://bucket/p?listing_lag=2.5"),
+    "s3 by an argument": lambda _: storage_from_url("s3://bucket/p?listing_lag=9", listing_lag=2.5),
+    "gs by its URL": lambda _: storage_from_url("gs://bucket/p?listing_lag=2.5"),
+    "az by its URL": lambda _: storage_from_url("az://account/container/p?listing_lag=2.5"),
+    "fsspec by settings": lambda _: fsspec_storage("ftp://host/path", settings=StorageSettings(listing_lag=2.5)),
+    "fsspec by an argument": lambda _: storage_from_url("ftp://host/path", listing_lag=2.5),
+    "directory": lambda path: local_filesystem_storage(path, listing_lag=2.5),
+    "directory by its URL": lambda path: storage_from_url(f"{path.as_uri()}?listing_lag=2.5"),
+    "directory through fsspec": lambda path: fsspec_storage(str(path), settings=StorageSettings(listing_lag=2.5)),
+}
+
+
+@pytest.mark.parametrize("how", LAGGING)
+def test_a_listing_lag_is_kept_by_the_storage_its_pickles_and_wrappers(how: str, tmp_path: Path) -> None:
+    storage = LAGGING[how](tmp_path)
+    assert storage.listing_lag == 2.5
+    assert pickle.loads(pickle.dumps(storage)).listing_lag == 2.5
+    wrapped = CountingStorage(storage)
+    assert pickle.loads(pickle.dumps(wrapped)).listing_lag == 2.5
+    wrapped.listing_lag = 7.0  # as the attribute of any storage
+    assert pickle.loads(pickle.dumps(storage)).listing_lag == 7.0
+    wrapped.listing_lag = 0.0
+    assert pickle.loads(pickle.dumps(wrapped)).listing_lag == 0.0
+
+
+@pytest.mark.parametrize("lag", [-1, float("inf"), float("nan"), True, "5"])
+def test_a_listing_lag_that_is_no_number_of_seconds_is_refused(lag: Any, tmp_path: Path) -> None:
+    for make in (
+        lambda: StorageSettings(listing_lag=lag),
+        lambda: local_filesystem_storage(tmp_path, listing_lag=lag),
+        lambda: storage_from_url("s3://bucket/p", listing_lag=lag),
+    ):
+        with pytest.raises(InvalidInputError, match="listing_lag"):
+            make()
+
+
+@pytest.mark.parametrize("text", ["-1", "inf", "nan", "", "soon"])
+def test_a_listing_lag_in_a_url_that_is_no_number_of_seconds_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="listing_lag"):
+        storage_from_url(f"s3://bucket/p?listing_lag={text}")
