@@ -15,6 +15,7 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from arraystore._runtime import submit
 from arraystore.commit.branch import Tip, load_tip, refresh
 from arraystore.commit.branching import deleted_error, settle
 from arraystore.commit.environment import Environment, current_environment
@@ -30,7 +31,6 @@ from arraystore.errors import ArrayStoreError, RefNotFoundError
 from arraystore.format.refs import Hint, name_in_key
 from arraystore.maintenance.checkpoints import MOST_DETACHED, checkpoint_due, write_checkpoint, write_periodic
 from arraystore.maintenance.fold import fold
-from arraystore.runtime import submit
 from arraystore.storage.protocol import Storage
 
 __all__ = ["Context", "abandon_work"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from arraystore.conflicts import Conflict, conflict_table
+from arraystore._conflicts import Conflict, conflict_table
 
 __all__ = [
     "AlreadyExistsError",

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
+from arraystore._runtime import run
 from arraystore.commit.branch import Tip
 from arraystore.commit.changes import ChangeSet
 from arraystore.commit.reads import ReadSet
@@ -19,7 +20,6 @@ from arraystore.handed import Taken
 from arraystore.haul import PAYLOAD
 from arraystore.hierarchy import Hierarchy
 from arraystore.provisional import Provisional, provisional, with_provisional
-from arraystore.runtime import run
 from arraystore.session import Session, pack_writer
 from arraystore.session_pickle import Pin
 

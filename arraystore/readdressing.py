@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._runtime import run
 from arraystore.announcing import announce
 from arraystore.commit.branch import Tip
 from arraystore.commit.changes import ChangeSet
@@ -24,7 +25,6 @@ from arraystore.format.references import DELETED, VIRTUAL, References
 from arraystore.format.zarr_changes import dimension_of
 from arraystore.format.zarr_metadata import array_info
 from arraystore.hierarchy import Hierarchy
-from arraystore.runtime import run
 from arraystore.session_view import SessionView
 
 __all__ = ["DELETE", "Deletion", "Readdressing"]

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 
+from arraystore._conflicts import Conflict, ConflictType
 from arraystore.commit.detect import Ours, detect
 from arraystore.commit.edges import RefusedError, longer, only_chunk, open_in_memory, shape_of_ours, with_edges
 from arraystore.commit.prepare import Prepared, replaced
@@ -25,7 +26,6 @@ from arraystore.commit.solvers import (
     answer_of,
 )
 from arraystore.commit.state import State
-from arraystore.conflicts import Conflict, ConflictType
 from arraystore.errors import InvalidInputError, RebaseFailedError
 from arraystore.format.hidden import is_hidden
 from arraystore.format.ids import id_to_text

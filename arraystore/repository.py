@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Literal
 
+from arraystore._runtime import run
 from arraystore.commit.prepare import check_note
 from arraystore.commit.solvers import ConflictSolver
 from arraystore.config import RepositoryConfig
@@ -23,7 +24,6 @@ from arraystore.repository_inspection import InspectionMixin
 from arraystore.repository_operations import OperationsMixin
 from arraystore.repository_refs import RefsMixin
 from arraystore.repository_settings import SettingsMixin
-from arraystore.runtime import run
 from arraystore.session import Session, isolation_number
 from arraystore.storage.protocol import Storage
 from arraystore.store import ArrayStore

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from arraystore._runtime import run
 from arraystore.as_of import microseconds_of
 from arraystore.commit.log import LONGEST_PAUSE, BranchLog
 from arraystore.errors import ConflictError, InvalidInputError, RefNotFoundError
@@ -20,7 +21,6 @@ from arraystore.maintenance.expire import GivenUp, expire
 from arraystore.maintenance.grounds import Grounds
 from arraystore.maintenance.retention_policy import RetentionPolicy, parse_policy
 from arraystore.repository_refs import RefsMixin
-from arraystore.runtime import run
 from arraystore.status import check_allowed
 from arraystore.storage.counting import CountingStorage
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from arraystore._runtime import run
 from arraystore.announcing import announce
 from arraystore.commit.solvers import ConflictDetector
 from arraystore.commit.state import State
@@ -17,7 +18,6 @@ from arraystore.errors import (
 from arraystore.format.ids import id_to_text
 from arraystore.format.record import decode_note
 from arraystore.repository_base import RepositoryBase
-from arraystore.runtime import run
 from arraystore.session import Session
 from arraystore.transplant import transplant
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from arraystore._runtime import run
 from arraystore.commit.branch import Tip
 from arraystore.commit.solvers import ConflictDetector
 from arraystore.errors import InvalidInputError
 from arraystore.maintenance.collection.summary import Progress
 from arraystore.maintenance.compact import Budget, CompactionSummary, compact, fold_all
 from arraystore.repository_care import CareMixin
-from arraystore.runtime import run
 from arraystore.session import Session
 
 __all__ = ["CompactionMixin"]

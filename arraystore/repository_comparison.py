@@ -6,18 +6,18 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
+from arraystore._concurrency import bounded
+from arraystore._runtime import run
 from arraystore.as_of import microseconds_of, nearer, newest_until
 from arraystore.commit.branch import Tip
 from arraystore.commit.comparing import compare
 from arraystore.commit.history import ancestry
-from arraystore.concurrency import bounded
 from arraystore.diff import Diff, diff_of
 from arraystore.errors import InvalidInputError, RefNotFoundError, SnapshotNotFoundError
 from arraystore.format.ids import id_to_text
 from arraystore.format.repository_log import FIRST_BRANCH, Tag
 from arraystore.history_graph import AncestryGraph, History, draw_history, gather_rows
 from arraystore.repository_history import HistoryMixin
-from arraystore.runtime import run
 
 __all__ = ["ComparisonMixin"]
 

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
+from arraystore._runtime import run
 from arraystore.commit.branch import load_checkpoint
 from arraystore.commit.state import State
 from arraystore.errors import InvalidInputError, RefNotFoundError
@@ -14,7 +15,6 @@ from arraystore.maintenance.verification.repair import RepairReport, repair
 from arraystore.maintenance.verification.statistics import RepositoryStatistics, gather_statistics
 from arraystore.maintenance.verification.verify import Progress, Verification, verify
 from arraystore.repository_base import RepositoryBase
-from arraystore.runtime import run
 
 __all__ = ["ChunkStorageStats", "InspectionMixin"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 
+from arraystore._runtime import run
 from arraystore.operations import Update, merged, updates_of_log, updates_of_repository
 from arraystore.repository_base import RepositoryBase
-from arraystore.runtime import run
 
 __all__ = ["OperationsMixin"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from arraystore._runtime import run
 from arraystore.announcing import OutdatedAnnouncementError, activated
 from arraystore.commit.admission import check_open
 from arraystore.commit.branch import Tip
@@ -22,7 +23,6 @@ from arraystore.format.record import Body, Reset
 from arraystore.format.refs import name_in_key
 from arraystore.format.repository_log import FIRST_BRANCH, RepositoryEntry, RepositoryOperation, RepositoryTable
 from arraystore.repository_base import RepositoryBase, check_text
-from arraystore.runtime import run
 from arraystore.status import check_allowed
 
 __all__ = ["RefsMixin"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from arraystore._runtime import run
 from arraystore.commit.branch import Tip
 from arraystore.commit.branching import append_when, settle
 from arraystore.commit.prepare import check_note
@@ -24,7 +25,6 @@ from arraystore.format.repository_log import (
 from arraystore.maintenance.checkpoints import put_hint_of
 from arraystore.maintenance.retention_policy import parse_policy
 from arraystore.repository_base import RepositoryBase
-from arraystore.runtime import run
 from arraystore.status import (
     FLAGS,
     FeatureFlag,

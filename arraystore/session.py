@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy.typing as npt
 
+from arraystore._runtime import run
 from arraystore.appends import append
 from arraystore.commit.branch import Tip
 from arraystore.commit.changes import ChangeSet
@@ -39,7 +40,6 @@ from arraystore.hierarchy import Hierarchy
 from arraystore.moving import check_moves, move_node
 from arraystore.readdressing import Readdressing
 from arraystore.rebasing import Unique, get_over
-from arraystore.runtime import run
 from arraystore.session_forks import Forking
 from arraystore.session_pickle import forget_live, keep_live, reduce_session
 from arraystore.store import ArrayStore

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from arraystore._runtime import run
 from arraystore.errors import InvalidInputError, SessionStateError
-from arraystore.runtime import run
 from arraystore.session import Session
 from arraystore.session_pickle import Pin, forget_live, keep_live
 

@@ -6,6 +6,7 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from arraystore._runtime import run
 from arraystore.commit.branch import Tip, load_tip
 from arraystore.commit.state import State
 from arraystore.context import Context
@@ -13,7 +14,6 @@ from arraystore.errors import ObjectNotFoundError, SessionStateError
 from arraystore.format.refs import Hint
 from arraystore.missing import check_still_kept
 from arraystore.provisional import provisional, with_provisional
-from arraystore.runtime import run
 
 if TYPE_CHECKING:
     from arraystore.session import Session

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._runtime import run
 from arraystore.commit.branch import Tip
 from arraystore.config import RepositoryConfig
 from arraystore.context import Context
@@ -14,7 +15,6 @@ from arraystore.format.node import Node, NodeKind
 from arraystore.hierarchy import Hierarchy
 from arraystore.listing import present_chunks
 from arraystore.missing import check_not_expired
-from arraystore.runtime import run
 
 __all__ = ["SessionView"]
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._conflicts import Conflict, ConflictType
 from arraystore.commit.changes import ChangeSet
 from arraystore.commit.comparing import Comparison, compare
 from arraystore.commit.manifests import ManifestCache
 from arraystore.commit.reseat import put_nodes, put_references
 from arraystore.commit.state import State
-from arraystore.conflicts import Conflict, ConflictType
 from arraystore.context import Context
 from arraystore.format.box import bounding_box
 from arraystore.format.hidden import is_hidden, visible

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from arraystore._conflicts import Conflict, ConflictType
 from arraystore.commit.state import State, StateBuilder
-from arraystore.conflicts import Conflict, ConflictType
 from arraystore.format.node import Node, NodeKind, ancestors, node_key
 from arraystore.format.transaction import NodeChange, Operation
 

@@ -9,10 +9,10 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from arraystore.concurrency import bounded
+from arraystore._concurrency import bounded
+from arraystore._runtime import run
 from arraystore.containers import VirtualContainers
 from arraystore.errors import InvalidInputError, ObjectNotFoundError, StorageError, VirtualReferenceError
-from arraystore.runtime import run
 from arraystore.storage.object_state import modified_us
 
 __all__ = ["FROM_SOURCE", "Checksum", "FromSource", "State", "look_up", "stated"]

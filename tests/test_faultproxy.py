@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from arraystore import Storage, StorageError, s3_storage
-from arraystore.runtime import run
+from arraystore._runtime import run
 from arraystore.storage.settings import StorageRetriesSettings, StorageSettings
 from tests.faultproxy import FAULTS, FaultProxy, running_proxy
 from tests.s3server import S3Server

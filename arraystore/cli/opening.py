@@ -159,13 +159,13 @@ def newest_of(repository: Repository, kind: str, names: Iterable[str]) -> dict[s
     names
         What to look up.
     """
-    from arraystore.runtime import run
+    from arraystore._runtime import run
 
     return run(_newest_of(repository, kind, sorted(names)))
 
 
 async def _newest_of(repository: Repository, kind: str, names: Sequence[str]) -> dict[str, SnapshotInfo]:
-    from arraystore.concurrency import bounded
+    from arraystore._concurrency import bounded
 
     async def newest(name: str) -> SnapshotInfo | None:
         place = Place(kind, name, "")

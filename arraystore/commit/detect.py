@@ -13,12 +13,12 @@ from functools import cached_property
 
 import numpy as np
 
+from arraystore._conflicts import Conflict, ConflictType
 from arraystore.commit.cells import Cells, cells_of, shared
 from arraystore.commit.footprint import Footprint, NodeFootprint
 from arraystore.commit.nodechanges import AppendMark, dimension_name
 from arraystore.commit.prepare import Prepared
 from arraystore.commit.state import State, taken_along
-from arraystore.conflicts import Conflict, ConflictType
 from arraystore.format.ids import id_to_text
 from arraystore.format.node import Node, NodeKind, ancestors, node_key
 from arraystore.format.transaction import NodeChange, Operation, TransactionLog

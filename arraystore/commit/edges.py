@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._conflicts import Conflict, ConflictType, VersionSelection
 from arraystore.commit.prepare import Prepared
 from arraystore.commit.reader import ChunkReader, whole_chunk
 from arraystore.commit.solvers import Solution
 from arraystore.commit.state import State
-from arraystore.conflicts import Conflict, ConflictType, VersionSelection
 from arraystore.format.layer import Layer
 from arraystore.format.manifest import decode_manifest
 from arraystore.format.node import Documents, NodeKind

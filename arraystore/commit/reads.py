@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._conflicts import Conflict, ConflictType
 from arraystore.commit.cells import Cells
 from arraystore.commit.footprint import Footprint, NodeFootprint
 from arraystore.commit.readcells import ReadCells
 from arraystore.commit.state import State
-from arraystore.conflicts import Conflict, ConflictType
 from arraystore.errors import FormatError
 from arraystore.format.envelope import pack_body, read_tuple, unpack_body
 from arraystore.format.ids import id_to_text

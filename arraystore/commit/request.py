@@ -6,6 +6,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from arraystore._conflicts import Conflict
 from arraystore.commit.admission import check_recorded, crosses, crossing_error, objection, stranger
 from arraystore.commit.branch import Tip, passed_between
 from arraystore.commit.detect import Ours, detect
@@ -15,7 +16,6 @@ from arraystore.commit.prepare import Prepared, replaced
 from arraystore.commit.reads import ReadSet
 from arraystore.commit.resolve import adapted
 from arraystore.commit.state import State
-from arraystore.conflicts import Conflict
 
 __all__ = ["Committed", "Obstacle", "Outstanding", "Request", "Wanted", "bring_up", "check", "collisions", "is_guarded"]
 

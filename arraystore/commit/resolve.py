@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._conflicts import Conflict, ConflictType, VersionSelection
 from arraystore.commit.cells import Cells, shared
 from arraystore.commit.detect import Ours, keeps_shape
 from arraystore.commit.edges import RefusedError
@@ -22,7 +23,6 @@ from arraystore.commit.prepare import Prepared, replaced
 from arraystore.commit.reader import ChunkReader
 from arraystore.commit.solvers import Solution
 from arraystore.commit.state import State, taken_along
-from arraystore.conflicts import Conflict, ConflictType, VersionSelection
 from arraystore.format.manifest import Manifest, decode_manifest
 from arraystore.format.node import Documents, Node, NodeKind, ancestors, node_key
 from arraystore.format.references import DELETED, INLINE, References, to_manifests

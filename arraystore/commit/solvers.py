@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from arraystore.conflicts import Conflict, ConflictType, VersionSelection
+from arraystore._conflicts import Conflict, ConflictType, VersionSelection
 from arraystore.errors import InvalidInputError
 
 __all__ = [

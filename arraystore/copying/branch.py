@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+from arraystore._runtime import run
 from arraystore.commit.state import State
 from arraystore.copying.changes import bring_changes
 from arraystore.copying.errors import CopyDivergedError, CopyTargetError
@@ -15,7 +16,6 @@ from arraystore.copying.report import BranchCopyReport, Progress, Tally
 from arraystore.creation import MAIN
 from arraystore.errors import ConflictError, InvalidInputError, RepositoryNotFoundError, SnapshotNotFoundError
 from arraystore.repository import Repository, SnapshotInfo
-from arraystore.runtime import run
 from arraystore.session import Session
 from arraystore.storage.protocol import Storage
 

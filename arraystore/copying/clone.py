@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from contextlib import suppress
 
+from arraystore._runtime import run
 from arraystore.copying.completeness import Completeness, check_complete
 from arraystore.copying.cut import Cut, Ends, fix_cut, list_ends
 from arraystore.copying.errors import CopyDivergedError, CopyIncompleteError, CopyTargetError
@@ -33,7 +34,6 @@ from arraystore.format.refs import (
 )
 from arraystore.format.repository_log import repository_log_prefix
 from arraystore.repository import Repository
-from arraystore.runtime import run
 from arraystore.storage.comparing import holds
 from arraystore.storage.protocol import BytesLike, Storage
 

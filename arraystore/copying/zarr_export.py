@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from arraystore._runtime import run
 from arraystore.commit.reader import ChunkReader
 from arraystore.copying.budget import MiB, Room, for_each
 from arraystore.copying.chunks import Stretch, read_stretch, stretches
@@ -21,7 +22,6 @@ from arraystore.format.zarr_metadata import DOCUMENT_NAMES, array_info
 from arraystore.hierarchy import join
 from arraystore.listing import present_chunks, visible_nodes
 from arraystore.repository import Repository
-from arraystore.runtime import run
 from arraystore.session import Session
 from arraystore.storage.protocol import BytesLike
 

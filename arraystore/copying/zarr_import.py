@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+from arraystore._runtime import run
 from arraystore.commit.solvers import ConflictSolver
 from arraystore.copying.budget import MiB, Room, for_each
 from arraystore.copying.errors import CopyIncompleteError, CopyTargetError
@@ -20,7 +21,6 @@ from arraystore.format.zarr_metadata import DOCUMENT_NAMES, array_info, node_typ
 from arraystore.hierarchy import Hierarchy, join, split_document
 from arraystore.listing import visible_nodes
 from arraystore.repository import Repository
-from arraystore.runtime import run
 
 __all__ = ["import_zarr", "import_zarr_async"]
 

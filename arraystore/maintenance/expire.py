@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from arraystore._concurrency import bounded
 from arraystore.commit.branch import Tip, load_tip
 from arraystore.commit.branching import append_when
 from arraystore.commit.history import ancestry, find_snapshot, read_page, rows_of_records
 from arraystore.commit.log import BranchLog
 from arraystore.commit.retention import Kept
 from arraystore.commit.state import State
-from arraystore.concurrency import bounded
 from arraystore.errors import ArrayStoreError, ObjectNotFoundError, StorageError
 from arraystore.format.history import SnapshotRow, Survivors, encode_survivors, page_span, survivors_key
 from arraystore.format.record import Body, Expiry

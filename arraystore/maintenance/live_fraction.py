@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._concurrency import bounded
 from arraystore.commit.packs import pack_key
 from arraystore.commit.reader import ChunkReader
 from arraystore.commit.state import State
-from arraystore.concurrency import bounded
 from arraystore.errors import ObjectNotFoundError
 from arraystore.format.ids import ID_BYTES
 from arraystore.format.layer import Layer

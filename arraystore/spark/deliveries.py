@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack
 
-from arraystore.concurrency import bounded
+from arraystore._concurrency import bounded
+from arraystore._runtime import run
 from arraystore.errors import FormatError, ObjectNotFoundError, SessionExpiredError
 from arraystore.fork_session import ForkSession
 from arraystore.format.ids import ID_BYTES, id_to_text
-from arraystore.runtime import run
 
 if TYPE_CHECKING:
     from arraystore.context import Context

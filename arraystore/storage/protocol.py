@@ -9,7 +9,7 @@ import abc
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
-from arraystore.runtime import run
+from arraystore._runtime import run
 
 __all__ = ["ByteRange", "BytesLike", "DeleteFailure", "ObjectInfo", "Storage"]
 

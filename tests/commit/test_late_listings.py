@@ -10,7 +10,7 @@ import pytest
 import zarr
 
 from arraystore import ConflictDetector, Repository, in_memory_storage
-from arraystore.runtime import run
+from arraystore._runtime import run
 from arraystore.storage import Storage
 from arraystore.storage.protocol import BytesLike, ObjectInfo
 from arraystore.storage.wrapper import WrapperStorage

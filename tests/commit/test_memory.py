@@ -16,6 +16,7 @@ import zarr
 from zarr.core.buffer import cpu
 
 from arraystore import BasicConflictSolver, ConflictDetector, Repository, RepositoryConfig, in_memory_storage
+from arraystore._runtime import run
 from arraystore.commit.blocks import BlockCache
 from arraystore.commit.kept import Kept
 from arraystore.commit.manifests import ManifestCache
@@ -23,7 +24,6 @@ from arraystore.format.box import Box
 from arraystore.format.envelope import bind_object
 from arraystore.format.layer import Layer
 from arraystore.format.manifest import Manifest, encode_manifest
-from arraystore.runtime import run
 from arraystore.storage import MemoryStorage, Storage
 from tests.commit.support import DistantStorage
 

@@ -9,7 +9,7 @@ import zarr
 from zarr.core.buffer import default_buffer_prototype
 
 from arraystore import MemoryStorage, Repository, RepositoryConfig, Session
-from arraystore.runtime import run
+from arraystore._runtime import run
 
 SMALL = RepositoryConfig(
     inline_chunk_threshold_bytes=16,

@@ -10,6 +10,7 @@ import pytest
 import zarr
 
 from arraystore import MemoryStorage, Repository, RepositoryConfig
+from arraystore._runtime import run
 from arraystore.copying import (
     CopyDivergedError,
     CopyIncompleteError,
@@ -26,7 +27,6 @@ from arraystore.errors import (
     StorageError,
     UnsupportedStorageError,
 )
-from arraystore.runtime import run
 from arraystore.storage import BytesLike, CountingStorage, Fault, FaultyStorage, WrapperStorage, s3_storage
 from tests.copying.support import SMALL, FarMemory, contents, new_repository, objects, random_history, reopened
 from tests.keys import history_of, log_of, record

@@ -11,9 +11,9 @@ import pytest
 import zarr
 
 from arraystore import MemoryStorage, Repository, local_filesystem_storage
+from arraystore._runtime import run
 from arraystore.copying import CopyDivergedError, CopyError, CopyTargetError, import_icechunk
 from arraystore.errors import ArrayStoreError, InvalidInputError, StorageError
-from arraystore.runtime import run
 from arraystore.storage import CountingStorage, Fault, FaultyStorage
 from tests.copying.support import contents, new_repository, random_history
 

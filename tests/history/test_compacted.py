@@ -10,6 +10,7 @@ import pytest
 import zarr
 
 from arraystore import ConflictDetector, Diff, Repository, in_memory_storage
+from arraystore._runtime import run
 from arraystore.commit.comparing import compare
 from arraystore.commit.log import BranchLog, previous_bodies
 from arraystore.format.ids import id_to_text
@@ -17,7 +18,6 @@ from arraystore.format.layer import Layer
 from arraystore.format.manifest import encode_manifest
 from arraystore.format.record import Record, Replacement, Rewrite, encode_body
 from arraystore.format.references import to_manifests
-from arraystore.runtime import run
 from tests.commit.support import DistantStorage, put_bytes, run_alone
 
 ROWS = 40

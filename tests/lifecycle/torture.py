@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from arraystore import Repository, local_filesystem_storage
-from arraystore.runtime import run
+from arraystore._runtime import run
 from tests.faultproxy import LATEST, running_proxy
 from tests.lifecycle.torture_actors import act, create
 from tests.lifecycle.torture_check import Outcome, check_all

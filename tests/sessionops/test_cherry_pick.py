@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from arraystore import InvalidInputError, RebaseFailedError, SnapshotExpiredError
-from arraystore.conflicts import ConflictType
+from arraystore._conflicts import ConflictType
 from tests.sessionops.test_revert import CHANGES
 from tests.sessionops.worlds import attributes, commit, contents, created, deleted, moved, put, world
 

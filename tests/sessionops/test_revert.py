@@ -16,7 +16,7 @@ from arraystore import (
     SnapshotNotFoundError,
     in_memory_storage,
 )
-from arraystore.conflicts import ConflictType
+from arraystore._conflicts import ConflictType
 from arraystore.storage import CountingStorage
 from tests.sessionops.worlds import (
     attributes,

@@ -21,7 +21,7 @@ from arraystore import (
     SessionStateError,
     in_memory_storage,
 )
-from arraystore.conflicts import ConflictType
+from arraystore._conflicts import ConflictType
 from arraystore.storage import CountingStorage
 from tests.commit.support import DistantStorage
 

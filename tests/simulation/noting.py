@@ -9,9 +9,9 @@ from typing import Any
 from zarr.core.buffer import cpu
 
 import arraystore as ars
-from arraystore.conflicts import Conflict, ConflictType, VersionSelection
+from arraystore._conflicts import Conflict, ConflictType, VersionSelection
+from arraystore._runtime import run
 from arraystore.errors import ConflictError
-from arraystore.runtime import run
 from arraystore.simulation.observations import (
     Append,
     Committed,

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from arraystore import runtime
+from arraystore import _runtime
 from arraystore.simulation.loop import OWNER, DeadlockError, HorizonError, Owner, SimulatedLoop, SimulationError
 
 
@@ -167,21 +167,21 @@ def test_background_work_of_arraystore_runs_on_the_simulated_loop(loop: Simulate
         return loop.time()
 
     async def wait() -> float:
-        submitted: Future[float] = runtime.submit(work())
+        submitted: Future[float] = _runtime.submit(work())
         return await asyncio.wrap_future(submitted)
 
-    before = runtime._loop
-    with runtime.run_on(loop):
+    before = _runtime._loop
+    with _runtime.run_on(loop):
         assert loop.run_until_complete(wait()) == 7
-    assert runtime._loop is before
+    assert _runtime._loop is before
     assert threading.active_count() == threads
 
 
 def test_a_synchronous_call_within_a_simulation_says_what_to_do(loop: SimulatedLoop) -> None:
     async def wrong() -> None:
-        runtime.run(asyncio.sleep(0))
+        _runtime.run(asyncio.sleep(0))
 
-    with runtime.run_on(loop), pytest.raises(RuntimeError, match="await its _async twin"):
+    with _runtime.run_on(loop), pytest.raises(RuntimeError, match="await its _async twin"):
         loop.run_until_complete(wrong())
 
 

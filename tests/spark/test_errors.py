@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import arraystore.errors
-from arraystore.conflicts import Conflict, ConflictType
+from arraystore._conflicts import Conflict, ConflictType
 from arraystore.errors import (
     ArrayStoreError,
     ChunkDamagedError,

@@ -149,7 +149,7 @@ def test_fill_values_take_away_what_was_there(spark: SparkSession, repo: Reposit
 
 
 def _keys(session: Session) -> list[str]:
-    from arraystore.runtime import run
+    from arraystore._runtime import run
 
     async def listed() -> list[str]:
         return [key async for key in session.store.list()]

@@ -18,9 +18,9 @@ from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteReques
 from zarr.core.buffer.core import default_buffer_prototype
 
 from arraystore import Repository, RepositoryConfig, in_memory_storage, local_filesystem_storage
+from arraystore._runtime import run
 from arraystore.copying import copy_branch, export_zarr
 from arraystore.errors import ChunkDamagedError, InvalidInputError, StorageError
-from arraystore.runtime import run
 from arraystore.storage import CountingStorage, Storage
 from arraystore.storage.protocol import ByteRange, BytesLike
 from arraystore.storage.wrapper import WrapperStorage

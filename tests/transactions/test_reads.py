@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from arraystore._conflicts import Conflict, ConflictType
 from arraystore.commit import readcells, reads
 from arraystore.commit.cells import Cells
 from arraystore.commit.footprint import Footprint, NodeFootprint, Written
 from arraystore.commit.readcells import ReadCells
 from arraystore.commit.reads import ReadSet
 from arraystore.commit.state import State, empty_state
-from arraystore.conflicts import Conflict, ConflictType
 from arraystore.errors import FormatError
 from arraystore.format.box import MAX_VOLUME, Box
 from arraystore.format.envelope import pack_body

@@ -13,7 +13,7 @@ import pytest
 import zarr
 
 import arraystore as ars
-from arraystore.conflicts import Conflict, ConflictType
+from arraystore._conflicts import Conflict, ConflictType
 from arraystore.errors import InvalidInputError, RebaseFailedError
 from arraystore.storage.counting import CountingStorage
 from arraystore.storage.memory import MemoryStorage

@@ -186,8 +186,8 @@ def test_a_damaged_repository_object_is_found(how: Damage) -> None:
 
 
 def _report_of(repository: Repository):  # type: ignore[no-untyped-def]
+    from arraystore._runtime import run
     from arraystore.maintenance.verification.verify import verify
-    from arraystore.runtime import run
 
     context = repository._context
     return run(verify(context.storage, context.repository, context.environment, context.reader))

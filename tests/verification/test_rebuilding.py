@@ -9,11 +9,11 @@ import pytest
 import zarr
 
 from arraystore import Repository, in_memory_storage
+from arraystore._runtime import run
 from arraystore.errors import LogHoleError
 from arraystore.format.digest import DIGEST_BYTES
 from arraystore.format.record import Record, decode_record, encode_record
 from arraystore.maintenance.verification.repair import RepairReport, repair
-from arraystore.runtime import run
 from arraystore.storage import MemoryStorage, Storage
 from tests.commit.support import (
     DistantStorage,

@@ -9,10 +9,10 @@ from functools import cache
 import pytest
 
 from arraystore import Repository
+from arraystore._runtime import run
 from arraystore.format.history import HistoryPage, decode_history, encode_history
 from arraystore.format.snapshot import decode_checkpoint, encode_checkpoint
 from arraystore.maintenance.verification.repair import RepairReport, repair
-from arraystore.runtime import run
 from arraystore.storage import MemoryStorage
 from tests.commit.support import delete, keys, put
 from tests.keys import history_of

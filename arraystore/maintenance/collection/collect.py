@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from arraystore._concurrency import bounded
 from arraystore.commit.branch import Tip, load_checkpoint
 from arraystore.commit.branching import append_when
 from arraystore.commit.retention import Kept
-from arraystore.concurrency import bounded
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.format.collection import (
     Collection,

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
+from arraystore._concurrency import bounded
 from arraystore.commit.branch import load_checkpoint, load_tip
 from arraystore.commit.history import read_page
 from arraystore.commit.log import BranchLog
 from arraystore.commit.manifests import ManifestCache
 from arraystore.commit.retention import Kept, Stretch
 from arraystore.commit.state import State
-from arraystore.concurrency import bounded
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.format.collection import Collection
 from arraystore.format.history import page_span

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from arraystore._concurrency import bounded
 from arraystore.commit.branch import Tip
 from arraystore.commit.log import BranchLog, carriers
-from arraystore.concurrency import bounded
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.format.envelope import bind_object
 from arraystore.format.history import page_span, survivors_key

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from dataclasses import dataclass
 
-from arraystore.concurrency import bounded
+from arraystore._concurrency import bounded
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.format.history import HistoryPage, SnapshotRow, decode_history, page_span
 from arraystore.format.snapshot import PageRef

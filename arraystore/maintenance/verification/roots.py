@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from arraystore._concurrency import bounded
 from arraystore.commit.branch import load_tip
 from arraystore.commit.environment import Environment
 from arraystore.commit.log import BranchLog
 from arraystore.commit.retention import Kept, kept_snapshots
 from arraystore.commit.state import State
-from arraystore.concurrency import bounded
 from arraystore.errors import ArrayStoreError, FormatError, NotFoundError, ObjectNotFoundError
 from arraystore.format.intent import read_intent_key
 from arraystore.format.lifecycle import Expiry, Origin

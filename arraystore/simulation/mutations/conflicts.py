@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from arraystore import rebasing
+from arraystore._conflicts import Conflict, VersionSelection
 from arraystore.commit import detect
 from arraystore.commit.batch import Batch
 from arraystore.commit.reads import ReadSet
 from arraystore.commit.resolve import adapted
 from arraystore.commit.solvers import Solution
-from arraystore.conflicts import Conflict, VersionSelection
 from arraystore.hierarchy import Hierarchy
 from arraystore.simulation.actors.workload import Workload
 from arraystore.simulation.mutations.patching import Mutation, everywhere

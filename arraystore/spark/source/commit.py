@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from arraystore._runtime import run
 from arraystore.commit.solvers import ConflictDetector
 from arraystore.distributed import merge_sessions
 from arraystore.errors import ConflictError, MergeConflictError, StorageError
 from arraystore.readdressing import DELETE
-from arraystore.runtime import run
 from arraystore.spark.deliveries import receive
 from arraystore.spark.jobs import Outcome, merge_outcomes
 from arraystore.stream_progress import is_written, note_batch
