@@ -10,6 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from arraystore._format.ids import id_to_text
+from arraystore._format.lifecycle import Origin, Reset
+from arraystore._format.repository_log import RepositoryTable
+from arraystore._format.snapshot import checkpoint_key, encode_checkpoint
 from arraystore.commit.branch import Tip
 from arraystore.commit.branching import settle
 from arraystore.commit.prepare import upload
@@ -18,10 +22,6 @@ from arraystore.commit.state import State
 from arraystore.context import Context
 from arraystore.detached import is_detached
 from arraystore.errors import ArrayStoreError, RefNotFoundError, SnapshotExpiredError, StorageError
-from arraystore.format.ids import id_to_text
-from arraystore.format.lifecycle import Origin, Reset
-from arraystore.format.repository_log import RepositoryTable
-from arraystore.format.snapshot import checkpoint_key, encode_checkpoint
 
 __all__ = ["OutdatedAnnouncementError", "activated", "announce", "check_kept"]
 

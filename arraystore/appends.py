@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 
+from arraystore._format.node import Node, NodeKind
+from arraystore._format.zarr_metadata import array_info
 from arraystore.commit.nodechanges import axis_of
 from arraystore.errors import InvalidInputError, NodeNotFoundError
-from arraystore.format.node import Node, NodeKind
-from arraystore.format.zarr_metadata import array_info
 from arraystore.rebasing import Unique
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from arraystore._format.history import SnapshotRow, page_span
+from arraystore._format.ids import id_time
 from arraystore.commit.branch import Tip
 from arraystore.commit.history import read_page
 from arraystore.commit.log import BranchLog
 from arraystore.errors import InvalidInputError
-from arraystore.format.history import SnapshotRow, page_span
-from arraystore.format.ids import id_time
 
 __all__ = ["NaiveTimeError", "microseconds_of", "nearer", "newest_until"]
 

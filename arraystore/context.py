@@ -15,6 +15,7 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from arraystore._format.refs import Hint, name_in_key
 from arraystore._runtime import submit
 from arraystore.commit.branch import Tip, load_tip, refresh
 from arraystore.commit.branching import deleted_error, settle
@@ -28,7 +29,6 @@ from arraystore.commit.state import State
 from arraystore.config import RepositoryConfig
 from arraystore.containers import VirtualContainers
 from arraystore.errors import ArrayStoreError, RefNotFoundError
-from arraystore.format.refs import Hint, name_in_key
 from arraystore.maintenance.checkpoints import MOST_DETACHED, checkpoint_due, write_checkpoint, write_periodic
 from arraystore.maintenance.fold import fold
 from arraystore.storage.protocol import Storage

@@ -8,6 +8,16 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from arraystore._format.digest import log_start
+from arraystore._format.record import Birth, Record, encode_body, encode_record, record_key
+from arraystore._format.refs import (
+    REPOSITORY_KEY,
+    RepositoryInfo,
+    branch_prefix,
+    decode_repository,
+    encode_repository,
+)
+from arraystore._format.repository_log import FIRST_BRANCH
 from arraystore.commit.environment import current_environment
 from arraystore.commit.log import put_surely, read_hint
 from arraystore.commit.repository_log import RepositoryLog
@@ -21,16 +31,6 @@ from arraystore.errors import (
     RepositoryNotFoundError,
     UnsupportedStorageError,
 )
-from arraystore.format.digest import log_start
-from arraystore.format.record import Birth, Record, encode_body, encode_record, record_key
-from arraystore.format.refs import (
-    REPOSITORY_KEY,
-    RepositoryInfo,
-    branch_prefix,
-    decode_repository,
-    encode_repository,
-)
-from arraystore.format.repository_log import FIRST_BRANCH
 from arraystore.storage.comparing import holds
 from arraystore.storage.protocol import Storage
 

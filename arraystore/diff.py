@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._format.node import NodeKind
+from arraystore._format.transaction import Operation
 from arraystore.commit.changes import ChangeSet
 from arraystore.commit.comparing import Comparison
 from arraystore.diff_views import diff_to_dict, diff_to_html, diff_to_markdown, diff_to_rich
-from arraystore.format.node import NodeKind
-from arraystore.format.transaction import Operation
 
 if TYPE_CHECKING:
     from rich.table import Table

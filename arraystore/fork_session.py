@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
+from arraystore._format.fork_payload import encode_changes
 from arraystore._runtime import run
 from arraystore.commit.branch import Tip
 from arraystore.commit.changes import ChangeSet
@@ -15,7 +16,6 @@ from arraystore.commit.reads import ReadSet
 from arraystore.context import Context
 from arraystore.errors import InvalidInputError, SessionStateError
 from arraystore.forks import Home, OnOverlap, apply_payloads, check_overlap, collect, decode_payload
-from arraystore.format.changes import encode_changes
 from arraystore.handed import Taken
 from arraystore.haul import PAYLOAD
 from arraystore.hierarchy import Hierarchy

@@ -9,19 +9,19 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._format.box import Box
+from arraystore._format.fork_payload import ChangePayload, ForkChanges, Part, decode_changes
+from arraystore._format.node import Node, NodeKind, node_key
+from arraystore._format.references import DELETED, INLINE, VIRTUAL, References
+from arraystore._format.transaction import Operation
+from arraystore._format.zarr_changes import dimension_of
+from arraystore._format.zarr_metadata import array_info
 from arraystore.commit.changes import ChangeSet
 from arraystore.commit.chunktable import ChunkTable
 from arraystore.commit.prepare import final_references
 from arraystore.commit.reader import ChunkReader
 from arraystore.errors import FormatError, InvalidInputError, MergeConflictError
 from arraystore.fork_nodes import apply_node, check_nodes, check_siblings
-from arraystore.format.box import Box
-from arraystore.format.changes import ChangePayload, ForkChanges, Part, decode_changes
-from arraystore.format.node import Node, NodeKind, node_key
-from arraystore.format.references import DELETED, INLINE, VIRTUAL, References
-from arraystore.format.transaction import Operation
-from arraystore.format.zarr_changes import dimension_of
-from arraystore.format.zarr_metadata import array_info
 from arraystore.haul import PAYLOAD, Haul, Writers, gathered, grids, part_of, sorted_cells
 
 __all__ = ["Home", "Merged", "OnOverlap", "apply_payloads", "check_overlap", "collect", "combined", "decode_payload"]

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from arraystore._format.fork_payload import ForkChanges
 from arraystore.commit.changes import ChangeSet
 from arraystore.errors import UnmergedForksWarning
 from arraystore.forks import Merged
-from arraystore.format.changes import ForkChanges
 from arraystore.provisional import Provisional
 
 __all__ = ["Handed", "Taken", "warn_of_unmerged"]

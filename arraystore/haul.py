@@ -10,13 +10,13 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._format.box import MAX_VOLUME, Box, bounding_box
+from arraystore._format.fork_payload import ChangePayload, ForkChanges, Part
+from arraystore._format.ids import ID_BYTES
+from arraystore._format.locations import concat_locations
+from arraystore._format.manifest import Manifest
+from arraystore._format.references import DELETED, INLINE, VIRTUAL, References, to_manifests
 from arraystore.errors import FormatError
-from arraystore.format.box import MAX_VOLUME, Box, bounding_box
-from arraystore.format.changes import ChangePayload, ForkChanges, Part
-from arraystore.format.ids import ID_BYTES
-from arraystore.format.locations import concat_locations
-from arraystore.format.manifest import Manifest
-from arraystore.format.references import DELETED, INLINE, VIRTUAL, References, to_manifests
 
 __all__ = ["PAYLOAD", "Haul", "Writers", "gathered", "sorted_cells"]
 

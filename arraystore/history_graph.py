@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from arraystore.format.history import SnapshotRow
-from arraystore.format.ids import id_to_text
-from arraystore.format.record import decode_note
+from arraystore._format.history import SnapshotRow
+from arraystore._format.ids import id_to_text
+from arraystore._format.record import decode_note
 
 __all__ = ["AncestryGraph", "GraphRow", "History", "draw_history", "gather_rows"]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from arraystore._format.ids import id_from_text, id_to_text
 from arraystore.announcing import check_kept
 from arraystore.commit.changes import ChangeSet
 from arraystore.commit.state import State, empty_state
 from arraystore.context import Context
 from arraystore.errors import InvalidInputError, ObjectNotFoundError, SessionExpiredError
-from arraystore.format.ids import id_from_text, id_to_text
 
 __all__ = ["check_not_expired", "check_still_kept"]
 

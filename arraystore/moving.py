@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from arraystore._format.node import NodeKind
+from arraystore._format.transaction import NodeChange, Operation
 from arraystore.commit.changes import ChangeSet, file_key
 from arraystore.commit.repository_log import RepositoryLog
 from arraystore.errors import InvalidInputError, NodeNotFoundError
-from arraystore.format.node import NodeKind
-from arraystore.format.transaction import NodeChange, Operation
 from arraystore.hierarchy import Hierarchy, check_key
 from arraystore.status import check_allowed
 

@@ -8,11 +8,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from arraystore.commit.history import rows_of_records
-from arraystore.commit.log import BranchLog
-from arraystore.errors import ObjectNotFoundError
-from arraystore.format.ids import id_to_text
-from arraystore.format.record import (
+from arraystore._format.ids import id_to_text
+from arraystore._format.record import (
     Birth,
     Commit,
     Deleted,
@@ -23,7 +20,10 @@ from arraystore.format.record import (
     decode_note,
     first_carried,
 )
-from arraystore.format.repository_log import FIRST_BRANCH, RepositoryEntry, RepositoryOperation
+from arraystore._format.repository_log import FIRST_BRANCH, RepositoryEntry, RepositoryOperation
+from arraystore.commit.history import rows_of_records
+from arraystore.commit.log import BranchLog
+from arraystore.errors import ObjectNotFoundError
 
 __all__ = ["Update", "UpdateType", "merged", "updates_of_log", "updates_of_repository"]
 

@@ -13,18 +13,18 @@ from typing import Any
 
 import numpy as np
 
+from arraystore._format.box import Box
+from arraystore._format.envelope import pack_body, read_tuple, unpack_body
+from arraystore._format.layer import Layer, read_id
+from arraystore._format.manifest import MAX_REFERENCES, Manifest, encode_manifest
+from arraystore._format.node import DOCUMENT_NAMES, Node, NodeKind, check_path
+from arraystore._format.references import DELETED, References, to_manifests
 from arraystore.commit.changes import ChangeSet
 from arraystore.commit.packs import PackWriter
 from arraystore.commit.prepare import final_references
 from arraystore.commit.reader import ChunkReader
 from arraystore.commit.state import State
 from arraystore.errors import FormatError, SessionStateError
-from arraystore.format.box import Box
-from arraystore.format.envelope import pack_body, read_tuple, unpack_body
-from arraystore.format.layer import Layer, read_id
-from arraystore.format.manifest import MAX_REFERENCES, Manifest, encode_manifest
-from arraystore.format.node import DOCUMENT_NAMES, Node, NodeKind, check_path
-from arraystore.format.references import DELETED, References, to_manifests
 from arraystore.storage.protocol import BytesLike
 
 __all__ = ["Provisional", "UnsentReader", "provisional", "with_provisional"]

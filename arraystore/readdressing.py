@@ -12,6 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._format.box import Box
+from arraystore._format.node import Node, NodeKind
+from arraystore._format.references import DELETED, VIRTUAL, References
+from arraystore._format.zarr_changes import dimension_of
+from arraystore._format.zarr_metadata import array_info
 from arraystore._runtime import run
 from arraystore.announcing import announce
 from arraystore.commit.branch import Tip
@@ -19,11 +24,6 @@ from arraystore.commit.changes import ChangeSet
 from arraystore.commit.reseat import put_references
 from arraystore.context import Context
 from arraystore.errors import InvalidInputError, NodeNotFoundError, SessionStateError
-from arraystore.format.box import Box
-from arraystore.format.node import Node, NodeKind
-from arraystore.format.references import DELETED, VIRTUAL, References
-from arraystore.format.zarr_changes import dimension_of
-from arraystore.format.zarr_metadata import array_info
 from arraystore.hierarchy import Hierarchy
 from arraystore.session_view import SessionView
 

@@ -12,6 +12,10 @@ import numpy.typing as npt
 import zarr
 
 from arraystore._conflicts import Conflict, ConflictType
+from arraystore._format.ids import id_to_text
+from arraystore._format.node import Documents, NodeKind
+from arraystore._format.reserved_keys import is_hidden
+from arraystore._format.transaction import Operation
 from arraystore.commit.detect import Ours, detect
 from arraystore.commit.edges import RefusedError, longer, only_chunk, open_in_memory, shape_of_ours, with_edges
 from arraystore.commit.prepare import Prepared, replaced
@@ -27,10 +31,6 @@ from arraystore.commit.solvers import (
 )
 from arraystore.commit.state import State
 from arraystore.errors import InvalidInputError, RebaseFailedError
-from arraystore.format.hidden import is_hidden
-from arraystore.format.ids import id_to_text
-from arraystore.format.node import Documents, NodeKind
-from arraystore.format.transaction import Operation
 from arraystore.hierarchy import Hierarchy
 
 if TYPE_CHECKING:

@@ -7,6 +7,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from arraystore._format.history import SnapshotRow
+from arraystore._format.ids import id_from_text, id_to_text
+from arraystore._format.record import decode_note
+from arraystore._format.refs import RepositoryInfo
+from arraystore._format.repository_log import FIRST_BRANCH, Tag
 from arraystore.commit.branch import Tip, load_checkpoint, load_tip
 from arraystore.commit.history import Place, find_expired, find_snapshot
 from arraystore.commit.state import State
@@ -20,11 +25,6 @@ from arraystore.errors import (
     SnapshotExpiredError,
     SnapshotNotFoundError,
 )
-from arraystore.format.history import SnapshotRow
-from arraystore.format.ids import id_from_text, id_to_text
-from arraystore.format.record import decode_note
-from arraystore.format.refs import RepositoryInfo
-from arraystore.format.repository_log import FIRST_BRANCH, Tag
 from arraystore.missing import check_still_kept
 from arraystore.storage.protocol import Storage
 

@@ -7,13 +7,13 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from arraystore._format.history import SnapshotRow
+from arraystore._format.ids import id_to_text
+from arraystore._format.repository_log import FIRST_BRANCH, Tag
 from arraystore._runtime import run
 from arraystore.as_of import microseconds_of
 from arraystore.commit.log import LONGEST_PAUSE, BranchLog
 from arraystore.errors import ConflictError, InvalidInputError, RefNotFoundError
-from arraystore.format.history import SnapshotRow
-from arraystore.format.ids import id_to_text
-from arraystore.format.repository_log import FIRST_BRANCH, Tag
 from arraystore.maintenance.collection.collect import RECORD_GRACE, collect
 from arraystore.maintenance.collection.fence import watermark_at
 from arraystore.maintenance.collection.summary import GCSummary, Progress

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from arraystore._format.ids import id_to_text
+from arraystore._format.record import decode_note
 from arraystore._runtime import run
 from arraystore.announcing import announce
 from arraystore.commit.solvers import ConflictDetector
@@ -15,8 +17,6 @@ from arraystore.errors import (
     SnapshotNotFoundError,
     StorageError,
 )
-from arraystore.format.ids import id_to_text
-from arraystore.format.record import decode_note
 from arraystore.repository_base import RepositoryBase
 from arraystore.session import Session
 from arraystore.transplant import transplant

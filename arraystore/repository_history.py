@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 
+from arraystore._format.history import SnapshotRow
+from arraystore._format.ids import id_from_text
 from arraystore._runtime import run
 from arraystore.commit.history import ancestry
 from arraystore.errors import SnapshotNotFoundError
-from arraystore.format.history import SnapshotRow
-from arraystore.format.ids import id_from_text
 from arraystore.repository_base import RepositoryBase, SnapshotInfo, snapshot_info
 
 __all__ = ["HistoryMixin"]

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from arraystore._format.ids import id_from_text, id_to_text
+from arraystore._format.lifecycle import Origin
+from arraystore._format.record import Body, Reset
+from arraystore._format.refs import name_in_key
+from arraystore._format.repository_log import FIRST_BRANCH, RepositoryEntry, RepositoryOperation, RepositoryTable
 from arraystore._runtime import run
 from arraystore.announcing import OutdatedAnnouncementError, activated
 from arraystore.commit.admission import check_open
@@ -17,11 +22,6 @@ from arraystore.errors import (
     RefNotFoundError,
     SnapshotExpiredError,
 )
-from arraystore.format.ids import id_from_text, id_to_text
-from arraystore.format.lifecycle import Origin
-from arraystore.format.record import Body, Reset
-from arraystore.format.refs import name_in_key
-from arraystore.format.repository_log import FIRST_BRANCH, RepositoryEntry, RepositoryOperation, RepositoryTable
 from arraystore.repository_base import RepositoryBase, check_text
 from arraystore.status import check_allowed
 

@@ -5,6 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from arraystore._format.envelope import pack_body
+from arraystore._format.record import Body, Fence
+from arraystore._format.repository_log import (
+    FIRST_BRANCH,
+    MAX_SETTING,
+    RepositoryEntry,
+    RepositoryOperation,
+    RepositoryTable,
+)
 from arraystore._runtime import run
 from arraystore.commit.branch import Tip
 from arraystore.commit.branching import append_when, settle
@@ -13,15 +22,6 @@ from arraystore.config import RepositoryConfig
 from arraystore.containers import VirtualContainers
 from arraystore.creation import find_repository
 from arraystore.errors import InvalidInputError, RepositoryNotFoundError
-from arraystore.format.envelope import pack_body
-from arraystore.format.record import Body, Fence
-from arraystore.format.repository_log import (
-    FIRST_BRANCH,
-    MAX_SETTING,
-    RepositoryEntry,
-    RepositoryOperation,
-    RepositoryTable,
-)
 from arraystore.maintenance.checkpoints import put_hint_of
 from arraystore.maintenance.retention_policy import parse_policy
 from arraystore.repository_base import RepositoryBase

@@ -6,12 +6,12 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from arraystore._format.refs import Hint
 from arraystore._runtime import run
 from arraystore.commit.branch import Tip, load_tip
 from arraystore.commit.state import State
 from arraystore.context import Context
 from arraystore.errors import ObjectNotFoundError, SessionStateError
-from arraystore.format.refs import Hint
 from arraystore.missing import check_still_kept
 from arraystore.provisional import provisional, with_provisional
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._format.ids import id_to_text
+from arraystore._format.node import Node, NodeKind
 from arraystore._runtime import run
 from arraystore.commit.branch import Tip
 from arraystore.config import RepositoryConfig
 from arraystore.context import Context
 from arraystore.errors import NodeNotFoundError, ObjectNotFoundError
-from arraystore.format.ids import id_to_text
-from arraystore.format.node import Node, NodeKind
 from arraystore.hierarchy import Hierarchy
 from arraystore.listing import present_chunks
 from arraystore.missing import check_not_expired

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from arraystore._format.repository_log import RepositoryTable
 from arraystore.errors import FormatError, InvalidInputError, ReadOnlyError
-from arraystore.format.repository_log import RepositoryTable
 
 __all__ = [
     "FLAGS",

@@ -16,12 +16,12 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.core.buffer.core import default_buffer_prototype
 from zarr.core.sync import SyncMixin
 
+from arraystore._format.box import Box
+from arraystore._format.node import Node, NodeKind
+from arraystore._format.zarr_metadata import array_info
 from arraystore._runtime import run, submit
 from arraystore.commit.reader import Window, whole_chunk
 from arraystore.errors import InvalidInputError, ObjectNotFoundError, ReadOnlyError
-from arraystore.format.box import Box
-from arraystore.format.node import Node, NodeKind
-from arraystore.format.zarr_metadata import array_info
 from arraystore.hierarchy import check_key, join
 from arraystore.listing import list_dir, list_prefix, prefix_size
 from arraystore.missing import check_not_expired

@@ -16,9 +16,9 @@ from typing import Any
 from zarr.abc.store import RangeByteRequest
 from zarr.core.buffer import cpu
 
+from arraystore._format.node import Node
+from arraystore._format.reserved_keys import HIDDEN
 from arraystore.errors import FormatError, InvalidInputError, StreamRestartedError
-from arraystore.format.hidden import HIDDEN
-from arraystore.format.node import Node
 from arraystore.hierarchy import Hierarchy
 from arraystore.listing import all_nodes
 from arraystore.session import Session

@@ -15,20 +15,20 @@ import numpy as np
 import numpy.typing as npt
 
 from arraystore._conflicts import Conflict, ConflictType
+from arraystore._format.box import bounding_box
+from arraystore._format.layer import Layer
+from arraystore._format.node import Documents, Node, NodeKind, node_key
+from arraystore._format.references import DELETED, VIRTUAL, References, overlay
+from arraystore._format.reserved_keys import is_hidden, visible
+from arraystore._format.transaction import NodeChange, Operation
+from arraystore._format.zarr_changes import alike, reads_alike
+from arraystore._format.zarr_metadata import array_info
 from arraystore.commit.changes import ChangeSet
 from arraystore.commit.comparing import Comparison, compare
 from arraystore.commit.manifests import ManifestCache
 from arraystore.commit.reseat import put_nodes, put_references
 from arraystore.commit.state import State
 from arraystore.context import Context
-from arraystore.format.box import bounding_box
-from arraystore.format.hidden import is_hidden, visible
-from arraystore.format.layer import Layer
-from arraystore.format.node import Documents, Node, NodeKind, node_key
-from arraystore.format.references import DELETED, VIRTUAL, References, overlay
-from arraystore.format.transaction import NodeChange, Operation
-from arraystore.format.zarr_changes import alike, reads_alike
-from arraystore.format.zarr_metadata import array_info
 from arraystore.transplant_places import misplaced
 
 __all__ = ["Transplant", "transplant"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from arraystore._conflicts import Conflict, ConflictType
+from arraystore._format.node import Node, NodeKind, ancestors, node_key
+from arraystore._format.transaction import NodeChange, Operation
 from arraystore.commit.state import State, StateBuilder
-from arraystore.format.node import Node, NodeKind, ancestors, node_key
-from arraystore.format.transaction import NodeChange, Operation
 
 __all__ = ["misplaced"]
 

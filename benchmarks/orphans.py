@@ -7,15 +7,15 @@ import datetime as dt
 
 import icechunk
 
+from arraystore._format.history import decode_history
+from arraystore._format.ids import id_to_text
+from arraystore._format.layer import Layer
+from arraystore._format.manifest import decode_manifest
+from arraystore._format.record import Commit, Rewrite
+from arraystore._format.refs import REPOSITORY_KEY, decode_repository
+from arraystore._format.snapshot import decode_checkpoint
 from arraystore.commit.environment import Environment
 from arraystore.commit.log import BranchLog
-from arraystore.format.history import decode_history
-from arraystore.format.ids import id_to_text
-from arraystore.format.layer import Layer
-from arraystore.format.manifest import decode_manifest
-from arraystore.format.record import Commit, Rewrite
-from arraystore.format.refs import REPOSITORY_KEY, decode_repository
-from arraystore.format.snapshot import decode_checkpoint
 from arraystore.storage import Storage
 
 __all__ = ["ours", "theirs"]

@@ -13,7 +13,7 @@ import numpy as np
 import zarr
 
 import arraystore
-from arraystore.format.pack import padded_size
+from arraystore._format.pack import padded_size
 from benchmarks import memory
 from benchmarks.contenders import OURS
 from benchmarks.places import Place

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from arraystore.format.record import record_key
-from arraystore.format.refs import REPOSITORY_KEY, branch_prefix, decode_repository, history_prefix, refs_prefix
-from arraystore.format.repository_log import repository_log_prefix
+from arraystore._format.record import record_key
+from arraystore._format.refs import REPOSITORY_KEY, branch_prefix, decode_repository, history_prefix, refs_prefix
+from arraystore._format.repository_log import repository_log_prefix
 from arraystore.storage import Storage
 
 __all__ = ["history_of", "id_of", "log_of", "logged", "record", "refs_of"]

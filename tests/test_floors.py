@@ -134,7 +134,7 @@ def test_imports_only_go_down(path: Path) -> None:
 @pytest.mark.parametrize(
     ("part", "source"),
     [
-        ("storage", "from arraystore.format import ids"),
+        ("storage", "from arraystore._format import ids"),
         ("storage", "def f():\n    import arraystore.commit.log"),
         ("format", "from arraystore import session"),
         ("session", "from arraystore import Repository"),

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from arraystore import Session
+from arraystore._format.node import Node, NodeKind
+from arraystore._format.zarr_metadata import array_info
 from arraystore._runtime import run
 from arraystore.errors import NodeNotFoundError
-from arraystore.format.node import Node, NodeKind
-from arraystore.format.zarr_metadata import array_info
 from arraystore.listing import present_chunks, visible_nodes
 
 __all__ = ["NodeView", "children", "nodes_below"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from arraystore._format.ids import id_to_text
+from arraystore._format.record import Birth, Body, Commit, Deleted, Reset
 from arraystore.commit.branch import Passed
 from arraystore.commit.prepare import Prepared
 from arraystore.commit.state import State, follows
@@ -15,8 +17,6 @@ from arraystore.errors import (
     SessionExpiredError,
     SessionStateError,
 )
-from arraystore.format.ids import id_to_text
-from arraystore.format.record import Birth, Body, Commit, Deleted, Reset
 
 __all__ = ["check_open", "check_recorded", "crosses", "crossing_error", "objection", "stranger"]
 

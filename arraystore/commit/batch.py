@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from arraystore._format.record import MAX_ATTACHED, MAX_BODY, Commit, Transaction, encode_body
+from arraystore._format.transaction import TransactionLog
 from arraystore.commit.branch import Passed, Step, Tip
 from arraystore.commit.committer import append_entry
 from arraystore.commit.footprint import Footprint
@@ -10,8 +12,6 @@ from arraystore.commit.request import Wanted, collisions
 from arraystore.commit.resolve import adapted
 from arraystore.commit.state import StateBuilder
 from arraystore.errors import ArrayStoreError, InvalidInputError
-from arraystore.format.record import MAX_ATTACHED, MAX_BODY, Commit, Transaction, encode_body
-from arraystore.format.transaction import TransactionLog
 
 __all__ = ["Batch"]
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, replace
 
-from arraystore.commit.log import BranchLog, Resolved, Span
-from arraystore.commit.state import CheckpointRef, State, StateBuilder, empty_state, state_from_checkpoint
-from arraystore.errors import FormatError, ObjectNotFoundError, SessionExpiredError
-from arraystore.format.lifecycle import BranchLife, Deleted, Expiry, Origin
-from arraystore.format.record import (
+from arraystore._format.lifecycle import BranchLife, Deleted, Expiry, Origin
+from arraystore._format.record import (
     LONG_SKIP,
     LONGEST_SKIP,
     Birth,
@@ -21,9 +18,12 @@ from arraystore.format.record import (
     encode_note,
     first_carried,
 )
-from arraystore.format.refs import Hint
-from arraystore.format.snapshot import checkpoint_key, decode_checkpoint
-from arraystore.format.transaction import TransactionLog
+from arraystore._format.refs import Hint
+from arraystore._format.snapshot import checkpoint_key, decode_checkpoint
+from arraystore._format.transaction import TransactionLog
+from arraystore.commit.log import BranchLog, Resolved, Span
+from arraystore.commit.state import CheckpointRef, State, StateBuilder, empty_state, state_from_checkpoint
+from arraystore.errors import FormatError, ObjectNotFoundError, SessionExpiredError
 from arraystore.storage.protocol import Storage
 
 __all__ = [

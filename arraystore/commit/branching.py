@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from arraystore._format.record import Birth, Body, Deleted, Record, Reset, encode_body
+from arraystore._format.repository_log import BranchRow, RepositoryEntry, RepositoryOperation, RepositoryTable
 from arraystore.commit.admission import check_open
 from arraystore.commit.backoff import Backoff
 from arraystore.commit.branch import Tip, advance, load_tip, refresh
@@ -12,8 +14,6 @@ from arraystore.commit.log import BranchLog
 from arraystore.commit.repository_log import RepositoryLog
 from arraystore.commit.state import State
 from arraystore.errors import RefNotFoundError, StorageError
-from arraystore.format.record import Birth, Body, Deleted, Record, Reset, encode_body
-from arraystore.format.repository_log import BranchRow, RepositoryEntry, RepositoryOperation, RepositoryTable
 
 __all__ = ["append_when", "delete_branch", "deleted_error", "settle", "settle_deletion"]
 

@@ -9,10 +9,10 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._format.box import MAX_VOLUME, Box, bounding_box
+from arraystore._format.manifest import decode_manifest, decode_presence
+from arraystore._format.transaction import ChunkChange
 from arraystore.errors import FormatError
-from arraystore.format.box import MAX_VOLUME, Box, bounding_box
-from arraystore.format.manifest import decode_manifest, decode_presence
-from arraystore.format.transaction import ChunkChange
 
 __all__ = ["Cells", "any_shared", "cells_of", "shared"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from arraystore._format.digest import chained
+from arraystore._format.record import Record
 from arraystore.errors import LogForkError
-from arraystore.format.digest import chained
-from arraystore.format.record import Record
 
 __all__ = ["LogChain"]
 

@@ -14,17 +14,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._format.locations import Locations, concat_locations
+from arraystore._format.node import Node, NodeKind, ancestors, node_key
+from arraystore._format.references import DELETED, INLINE, VIRTUAL, References
+from arraystore._format.reserved_keys import has_visible_files, is_hidden
+from arraystore._format.transaction import NodeChange
+from arraystore._format.zarr_metadata import array_info
 from arraystore.commit.chunktable import ChunkTable, Entry
 from arraystore.commit.nodechanges import AppendMark, append_mark, node_changes
 from arraystore.commit.packs import PackWriter
 from arraystore.commit.state import State
 from arraystore.errors import SessionStateError
-from arraystore.format.hidden import has_visible_files, is_hidden
-from arraystore.format.locations import Locations, concat_locations
-from arraystore.format.node import Node, NodeKind, ancestors, node_key
-from arraystore.format.references import DELETED, INLINE, VIRTUAL, References
-from arraystore.format.transaction import NodeChange
-from arraystore.format.zarr_metadata import array_info
 from arraystore.storage.forking import renew_locks_after_fork
 
 __all__ = ["ArrayChanges", "ChangeSet"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from arraystore._format.pack import CHECKSUM_BYTES, is_sound
 from arraystore.errors import ChunkDamagedError
-from arraystore.format.pack import CHECKSUM_BYTES, is_sound
 from arraystore.storage.protocol import BytesLike
 
 __all__ = ["CHECKSUM_BYTES", "checked", "read_whole"]

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._format.box import MAX_VOLUME, Box
 from arraystore.errors import InvalidInputError
-from arraystore.format.box import MAX_VOLUME, Box
 
 __all__ = ["ChunkTable", "Entry"]
 
@@ -23,7 +23,7 @@ _SPILL = 1 << 14
 _HEADROOM_LIMIT = 1 << 60
 
 Entry = tuple[int, int, int]
-"""Source, offset, length; see `arraystore.format.references`."""
+"""Source, offset, length; see `arraystore._format.references`."""
 
 Int64s = npt.NDArray[np.int64]
 Values = npt.NDArray[np.signedinteger[Any]]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from arraystore._format.record import Body, Record, encode_body, first_carried
 from arraystore.commit.branch import Tip
 from arraystore.commit.log import BranchLog, previous_bodies
-from arraystore.format.record import Body, Record, encode_body, first_carried
 
 __all__ = ["append_entry"]
 

@@ -16,16 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from arraystore._conflicts import Conflict, ConflictType, VersionSelection
+from arraystore._format.layer import Layer
+from arraystore._format.manifest import decode_manifest
+from arraystore._format.node import Documents, NodeKind
+from arraystore._format.transaction import Operation
+from arraystore._format.zarr_changes import dimension_of, with_length
+from arraystore._format.zarr_metadata import array_info
 from arraystore.commit.prepare import Prepared
 from arraystore.commit.reader import ChunkReader, whole_chunk
 from arraystore.commit.solvers import Solution
 from arraystore.commit.state import State
-from arraystore.format.layer import Layer
-from arraystore.format.manifest import decode_manifest
-from arraystore.format.node import Documents, NodeKind
-from arraystore.format.transaction import Operation
-from arraystore.format.zarr_changes import dimension_of, with_length
-from arraystore.format.zarr_metadata import array_info
 from arraystore.storage.protocol import BytesLike
 
 __all__ = ["RefusedError", "longer", "only_chunk", "open_in_memory", "shape_of_ours", "with_edges"]

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
+from arraystore._format.ids import IdSource
 from arraystore.commit.memo import Memo
-from arraystore.format.ids import IdSource
 
 __all__ = ["ENVIRONMENT", "Environment", "current_environment"]
 

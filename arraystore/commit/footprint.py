@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._format.ids import id_to_text
+from arraystore._format.node import Documents, NodeKind, node_key
+from arraystore._format.transaction import ChunkChange, NodeChange, Operation, TransactionLog
+from arraystore._format.zarr_changes import dimension_of, reads_alike, with_length
+from arraystore._format.zarr_metadata import array_info
 from arraystore.commit.cells import Cells, any_shared, cells_of
 from arraystore.commit.log import Resolved
 from arraystore.commit.state import State, taken_along
-from arraystore.format.ids import id_to_text
-from arraystore.format.node import Documents, NodeKind, node_key
-from arraystore.format.transaction import ChunkChange, NodeChange, Operation, TransactionLog
-from arraystore.format.zarr_changes import dimension_of, reads_alike, with_length
-from arraystore.format.zarr_metadata import array_info
 
 __all__ = ["Footprint", "NodeFootprint", "Written", "footprint_of"]
 
@@ -57,13 +57,13 @@ class NodeFootprint:
     id, kind
         Of the node.
     key
-        Where it was at the end (see `arraystore.format.node.node_key`), or where it was deleted.
+        Where it was at the end (see `arraystore._format.node.node_key`), or where it was deleted.
     created, deleted, moved
         The node itself.
     updated
         A metadata document.
     reshaped
-        How its chunks are read: see `arraystore.format.zarr_changes.reads_alike`.
+        How its chunks are read: see `arraystore._format.zarr_changes.reads_alike`.
     appended
         It grew by an append.
     axes

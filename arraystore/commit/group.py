@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from arraystore._format.ids import id_to_text
+from arraystore._format.record import Commit
 from arraystore.commit.admission import check_open, check_recorded, crosses, crossing_error, objection, stranger
 from arraystore.commit.backoff import Backoff
 from arraystore.commit.batch import Batch
@@ -35,8 +37,6 @@ from arraystore.errors import (
     SessionStateError,
     StorageError,
 )
-from arraystore.format.ids import id_to_text
-from arraystore.format.record import Commit
 
 __all__ = ["GroupCommitter"]
 

@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from arraystore.commit.branch import INITIAL_MESSAGE, Tip, load_checkpoint, load_tip
-from arraystore.commit.log import BranchLog
-from arraystore.commit.state import State
-from arraystore.errors import ObjectNotFoundError
-from arraystore.format.history import (
+from arraystore._format.history import (
     HistoryPage,
     SnapshotRow,
     Survivors,
@@ -19,10 +15,14 @@ from arraystore.format.history import (
     page_span,
     survivors_key,
 )
-from arraystore.format.lifecycle import BranchLife
-from arraystore.format.record import Birth, Commit, encode_note
-from arraystore.format.refs import Hint, branches_prefix
-from arraystore.format.snapshot import PageRef
+from arraystore._format.lifecycle import BranchLife
+from arraystore._format.record import Birth, Commit, encode_note
+from arraystore._format.refs import Hint, branches_prefix
+from arraystore._format.snapshot import PageRef
+from arraystore.commit.branch import INITIAL_MESSAGE, Tip, load_checkpoint, load_tip
+from arraystore.commit.log import BranchLog
+from arraystore.commit.state import State
+from arraystore.errors import ObjectNotFoundError
 from arraystore.storage.protocol import Storage
 
 __all__ = [

@@ -19,15 +19,7 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from arraystore.commit.admission import objection
-from arraystore.commit.batch import Batch
-from arraystore.commit.branch import Step, Tip, steps_to
-from arraystore.commit.log import AppendUncertainError, BranchLog, put_surely, unsettled
-from arraystore.commit.proposals import proposal_of, read_proposal
-from arraystore.commit.request import Committed, Outstanding, Request
-from arraystore.commit.waiting import PASSED_OVER, Look, Pace, Passage, Proposed, Standing, goes_on
-from arraystore.errors import ArrayStoreError, FormatError, ObjectNotFoundError, StorageError
-from arraystore.format.intent import (
+from arraystore._format.intent import (
     MAX_INTENT,
     PATIENCE,
     Intent,
@@ -36,9 +28,17 @@ from arraystore.format.intent import (
     intent_key,
     read_intent_key,
 )
-from arraystore.format.node import NodeKind
-from arraystore.format.record import Commit
-from arraystore.format.zarr_metadata import array_info
+from arraystore._format.node import NodeKind
+from arraystore._format.record import Commit
+from arraystore._format.zarr_metadata import array_info
+from arraystore.commit.admission import objection
+from arraystore.commit.batch import Batch
+from arraystore.commit.branch import Step, Tip, steps_to
+from arraystore.commit.log import AppendUncertainError, BranchLog, put_surely, unsettled
+from arraystore.commit.proposals import proposal_of, read_proposal
+from arraystore.commit.request import Committed, Outstanding, Request
+from arraystore.commit.waiting import PASSED_OVER, Look, Pace, Passage, Proposed, Standing, goes_on
+from arraystore.errors import ArrayStoreError, FormatError, ObjectNotFoundError, StorageError
 
 __all__ = ["Line"]
 

@@ -6,6 +6,29 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from arraystore._format.digest import log_start
+from arraystore._format.envelope import unpack_body
+from arraystore._format.ids import id_to_text
+from arraystore._format.layer import Here
+from arraystore._format.record import (
+    Body,
+    Commit,
+    Expiry,
+    Record,
+    Transaction,
+    decode_body,
+    decode_record,
+    encode_record,
+    first_carried,
+    read_record_key,
+    record_key,
+)
+from arraystore._format.refs import (
+    Hint,
+    branch_prefix,
+    history_prefix,
+)
+from arraystore._format.transaction import TransactionLog, decode_transaction, read_log
 from arraystore.commit.chain import LogChain
 from arraystore.commit.environment import Environment
 from arraystore.commit.kept import Kept
@@ -20,29 +43,6 @@ from arraystore.errors import (
     SessionExpiredError,
     StorageError,
 )
-from arraystore.format.digest import log_start
-from arraystore.format.envelope import unpack_body
-from arraystore.format.ids import id_to_text
-from arraystore.format.layer import Here
-from arraystore.format.record import (
-    Body,
-    Commit,
-    Expiry,
-    Record,
-    Transaction,
-    decode_body,
-    decode_record,
-    encode_record,
-    first_carried,
-    read_record_key,
-    record_key,
-)
-from arraystore.format.refs import (
-    Hint,
-    branch_prefix,
-    history_prefix,
-)
-from arraystore.format.transaction import TransactionLog, decode_transaction, read_log
 from arraystore.storage.protocol import BytesLike, Storage
 
 __all__ = [

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from arraystore._format.ids import id_to_text
+from arraystore._format.refs import REPOSITORY_KEY, Hint, decode_hint, decode_repository, hint_key
 from arraystore.errors import FormatError, ObjectNotFoundError, RepositoryGoneError
-from arraystore.format.ids import id_to_text
-from arraystore.format.refs import REPOSITORY_KEY, Hint, decode_hint, decode_repository, hint_key
 from arraystore.storage.protocol import Storage
 
 __all__ = ["check_repository", "read_hint"]

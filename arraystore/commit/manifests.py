@@ -7,12 +7,12 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 
+from arraystore._format.layer import Layer
+from arraystore._format.manifest import Manifest, decode_manifest
+from arraystore._format.record import decode_record, record_key
+from arraystore._format.refs import branch_prefix
 from arraystore.commit.loads import AbandonedError, SharedLoad
 from arraystore.errors import FormatError, ObjectNotFoundError
-from arraystore.format.layer import Layer
-from arraystore.format.manifest import Manifest, decode_manifest
-from arraystore.format.record import decode_record, record_key
-from arraystore.format.refs import branch_prefix
 from arraystore.storage.protocol import Storage
 
 __all__ = ["ManifestCache"]

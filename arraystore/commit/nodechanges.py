@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from arraystore._format.node import Documents, Node, NodeKind
+from arraystore._format.transaction import Append, NodeChange, Operation
+from arraystore._format.zarr_changes import dimension_of, with_length
+from arraystore._format.zarr_metadata import array_info
 from arraystore.commit.state import State, taken_along
 from arraystore.errors import InvalidInputError
-from arraystore.format.node import Documents, Node, NodeKind
-from arraystore.format.transaction import Append, NodeChange, Operation
-from arraystore.format.zarr_changes import dimension_of, with_length
-from arraystore.format.zarr_metadata import array_info
 
 __all__ = ["AppendMark", "append_mark", "append_of", "axis_of", "dimension_name", "node_changes"]
 

@@ -12,18 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from arraystore.commit.changes import ChangeSet
-from arraystore.commit.environment import Environment
-from arraystore.commit.log import transaction_key
-from arraystore.commit.nodechanges import AppendMark
-from arraystore.commit.reader import ChunkReader
-from arraystore.errors import InvalidInputError
-from arraystore.format.envelope import bind_object, pack_body
-from arraystore.format.ids import ID_BYTES
-from arraystore.format.layer import Attachment, Here, Layer
-from arraystore.format.manifest import Manifest, encode_manifest
-from arraystore.format.node import Node
-from arraystore.format.record import (
+from arraystore._format.envelope import bind_object, pack_body
+from arraystore._format.ids import ID_BYTES
+from arraystore._format.layer import Attachment, Here, Layer
+from arraystore._format.manifest import Manifest, encode_manifest
+from arraystore._format.node import Node
+from arraystore._format.record import (
     MAX_ATTACHED,
     MAX_MANIFEST_IN_BODY,
     MAX_MESSAGE,
@@ -34,8 +28,8 @@ from arraystore.format.record import (
     encode_note,
     fits_body,
 )
-from arraystore.format.references import DELETED, References, overlay, to_manifests
-from arraystore.format.transaction import (
+from arraystore._format.references import DELETED, References, overlay, to_manifests
+from arraystore._format.transaction import (
     Append,
     ChunkChange,
     NodeChange,
@@ -43,6 +37,12 @@ from arraystore.format.transaction import (
     TransactionLog,
     encode_transaction,
 )
+from arraystore.commit.changes import ChangeSet
+from arraystore.commit.environment import Environment
+from arraystore.commit.log import transaction_key
+from arraystore.commit.nodechanges import AppendMark
+from arraystore.commit.reader import ChunkReader
+from arraystore.errors import InvalidInputError
 from arraystore.storage.protocol import Storage
 
 __all__ = ["Prepared", "check_note", "final_references", "prepare", "replaced", "replaced_in_memory", "upload"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from arraystore._format.intent import Proposal
 from arraystore.commit.nodechanges import AppendMark
 from arraystore.commit.prepare import Prepared
 from arraystore.commit.reads import ReadSet
-from arraystore.format.intent import Proposal
 
 __all__ = ["proposal_of", "read_proposal"]
 

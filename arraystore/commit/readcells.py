@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._format.box import MAX_VOLUME, Box, bounding_box
+from arraystore._format.envelope import read_tuple
+from arraystore._format.manifest import decode_presence, encode_presence
 from arraystore.commit.cells import Cells, shared
 from arraystore.errors import FormatError
-from arraystore.format.box import MAX_VOLUME, Box, bounding_box
-from arraystore.format.envelope import read_tuple
-from arraystore.format.manifest import decode_presence, encode_presence
 
 __all__ = ["MAX_BOXES", "MAX_CELLS", "ReadCells"]
 

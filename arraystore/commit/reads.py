@@ -13,15 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from arraystore._conflicts import Conflict, ConflictType
+from arraystore._format.envelope import pack_body, read_tuple, unpack_body
+from arraystore._format.ids import id_to_text
+from arraystore._format.layer import read_id
+from arraystore._format.node import MAX_PATH, NodeKind
 from arraystore.commit.cells import Cells
 from arraystore.commit.footprint import Footprint, NodeFootprint
 from arraystore.commit.readcells import ReadCells
 from arraystore.commit.state import State
 from arraystore.errors import FormatError
-from arraystore.format.envelope import pack_body, read_tuple, unpack_body
-from arraystore.format.ids import id_to_text
-from arraystore.format.layer import read_id
-from arraystore.format.node import MAX_PATH, NodeKind
 from arraystore.storage.forking import renew_locks_after_fork
 
 __all__ = ["MAX_ENTRIES", "MAX_TOTAL_CELLS", "ReadSet"]
@@ -65,7 +65,7 @@ class ReadSet:
     # -- noting ---------------------------------------------------------------------------------------------
 
     def node(self, key: str) -> None:
-        """Note that the metadata at a key (see `arraystore.format.node.node_key`) was looked for, found or not."""
+        """Note that the metadata at a key (see `arraystore._format.node.node_key`) was looked for, found or not."""
         if key not in self._keys:
             self._note(self._keys, key)
 

@@ -5,12 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
-from arraystore.commit.backoff import Backoff
-from arraystore.commit.environment import Environment
-from arraystore.commit.log import check_repository, put_surely
-from arraystore.errors import FormatError, LogForkError, ObjectNotFoundError, StorageError
-from arraystore.format.record import read_record_key, record_key
-from arraystore.format.repository_log import (
+from arraystore._format.record import read_record_key, record_key
+from arraystore._format.repository_log import (
     TABLE_EVERY,
     RepositoryEntry,
     RepositoryRecord,
@@ -20,6 +16,10 @@ from arraystore.format.repository_log import (
     encode_repository_record,
     repository_log_prefix,
 )
+from arraystore.commit.backoff import Backoff
+from arraystore.commit.environment import Environment
+from arraystore.commit.log import check_repository, put_surely
+from arraystore.errors import FormatError, LogForkError, ObjectNotFoundError, StorageError
 from arraystore.storage.protocol import BytesLike, Storage
 
 __all__ = ["RepositoryLog"]

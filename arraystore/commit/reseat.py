@@ -7,18 +7,18 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._format.manifest import decode_manifest
+from arraystore._format.node import Node
+from arraystore._format.references import INLINE, VIRTUAL, References
+from arraystore._format.reserved_keys import has_visible_files
+from arraystore._format.transaction import Append, NodeChange, Operation
+from arraystore._format.zarr_changes import dimension_of
 from arraystore.commit.changes import ArrayChanges, ChangeSet
 from arraystore.commit.nodechanges import AppendMark
 from arraystore.commit.packs import PackWriter
 from arraystore.commit.prepare import Prepared
 from arraystore.commit.reader import ChunkReader
 from arraystore.commit.state import State, StateBuilder
-from arraystore.format.hidden import has_visible_files
-from arraystore.format.manifest import decode_manifest
-from arraystore.format.node import Node
-from arraystore.format.references import INLINE, VIRTUAL, References
-from arraystore.format.transaction import Append, NodeChange, Operation
-from arraystore.format.zarr_changes import dimension_of
 
 __all__ = ["put_nodes", "put_references", "reseated"]
 

@@ -14,6 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from arraystore._conflicts import Conflict, ConflictType, VersionSelection
+from arraystore._format.manifest import Manifest, decode_manifest
+from arraystore._format.node import Documents, Node, NodeKind, ancestors, node_key
+from arraystore._format.references import DELETED, INLINE, References, to_manifests
+from arraystore._format.transaction import ChunkChange, NodeChange, Operation
+from arraystore._format.zarr_changes import reads_alike, same_shape, with_length
+from arraystore._format.zarr_metadata import array_info, node_type
 from arraystore.commit.cells import Cells, shared
 from arraystore.commit.detect import Ours, keeps_shape
 from arraystore.commit.edges import RefusedError
@@ -23,12 +29,6 @@ from arraystore.commit.prepare import Prepared, replaced
 from arraystore.commit.reader import ChunkReader
 from arraystore.commit.solvers import Solution
 from arraystore.commit.state import State, taken_along
-from arraystore.format.manifest import Manifest, decode_manifest
-from arraystore.format.node import Documents, Node, NodeKind, ancestors, node_key
-from arraystore.format.references import DELETED, INLINE, References, to_manifests
-from arraystore.format.transaction import ChunkChange, NodeChange, Operation
-from arraystore.format.zarr_changes import reads_alike, same_shape, with_length
-from arraystore.format.zarr_metadata import array_info, node_type
 
 __all__ = ["Workshop", "adapted", "resolve", "saved_by_others"]
 

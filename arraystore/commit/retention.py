@@ -9,13 +9,13 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from arraystore._format.history import SnapshotRow
+from arraystore._format.lifecycle import Origin
 from arraystore.commit.branch import load_checkpoint
 from arraystore.commit.history import read_survivors
 from arraystore.commit.log import BranchLog
 from arraystore.commit.state import State
 from arraystore.errors import ObjectNotFoundError
-from arraystore.format.history import SnapshotRow
-from arraystore.format.lifecycle import Origin
 from arraystore.storage.protocol import Storage
 
 __all__ = ["Kept", "Stretch", "kept_by", "kept_snapshots"]

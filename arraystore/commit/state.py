@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from arraystore._format.layer import Layer
+from arraystore._format.lifecycle import NEW_LIFE, BranchLife, Deleted, Expiry, Fence
+from arraystore._format.node import Node, NodeKind, ancestors
+from arraystore._format.record import Replacement, Transaction, encode_note
+from arraystore._format.snapshot import Checkpoint, PageRef
+from arraystore._format.transaction import Append, NodeChange, Operation, TransactionLog
+from arraystore._format.zarr_changes import dimension_of, with_length
+from arraystore._format.zarr_metadata import array_info
 from arraystore.errors import FormatError, InvalidInputError
-from arraystore.format.layer import Layer
-from arraystore.format.lifecycle import NEW_LIFE, BranchLife, Deleted, Expiry, Fence
-from arraystore.format.node import Node, NodeKind, ancestors
-from arraystore.format.record import Replacement, Transaction, encode_note
-from arraystore.format.snapshot import Checkpoint, PageRef
-from arraystore.format.transaction import Append, NodeChange, Operation, TransactionLog
-from arraystore.format.zarr_changes import dimension_of, with_length
-from arraystore.format.zarr_metadata import array_info
 
 __all__ = [
     "CheckpointRef",

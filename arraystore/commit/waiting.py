@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from arraystore._format.intent import read_intent_key
+from arraystore._format.record import Commit, read_record_key
 from arraystore.commit.admission import crosses, objection
 from arraystore.commit.branch import Step, Tip, steps_to
 from arraystore.commit.detect import Ours
@@ -15,8 +17,6 @@ from arraystore.commit.prepare import Prepared, replaced_in_memory
 from arraystore.commit.reads import ReadSet
 from arraystore.commit.request import Outstanding, Request, collisions, is_guarded
 from arraystore.commit.resolve import adapted
-from arraystore.format.intent import read_intent_key
-from arraystore.format.record import Commit, read_record_key
 
 __all__ = ["PASSED_OVER", "Look", "Pace", "Passage", "Proposed", "Standing", "goes_on", "still_wanted"]
 

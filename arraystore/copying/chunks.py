@@ -9,6 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._format.layer import Layer
+from arraystore._format.node import Node
+from arraystore._format.pack import pack_seed
+from arraystore._format.references import DELETED, INLINE, VIRTUAL, References, overlay
 from arraystore.commit.changes import ChangeSet
 from arraystore.commit.checking import CHECKSUM_BYTES, checked
 from arraystore.commit.packs import pack_key
@@ -16,10 +20,6 @@ from arraystore.commit.reader import ChunkReader
 from arraystore.copying.budget import MiB
 from arraystore.copying.report import Tally
 from arraystore.errors import ChunkDamagedError
-from arraystore.format.layer import Layer
-from arraystore.format.node import Node
-from arraystore.format.pack import pack_seed
-from arraystore.format.references import DELETED, INLINE, VIRTUAL, References, overlay
 from arraystore.storage.protocol import BytesLike, Storage
 
 __all__ = ["Stretch", "carry", "read_stretch", "references_at", "stretches"]

@@ -5,6 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from contextlib import suppress
 
+from arraystore._format.history import page_span
+from arraystore._format.ids import id_to_text
+from arraystore._format.record import read_record_key, record_key
+from arraystore._format.refs import (
+    REPOSITORY_KEY,
+    RepositoryInfo,
+    branch_prefix,
+    decode_repository,
+    encode_repository,
+    name_from_key,
+    refs_prefix,
+)
+from arraystore._format.repository_log import repository_log_prefix
 from arraystore._runtime import run
 from arraystore.copying.completeness import Completeness, check_complete
 from arraystore.copying.cut import Cut, Ends, fix_cut, list_ends
@@ -20,19 +33,6 @@ from arraystore.errors import (
     RepositoryNotFoundError,
     UnsupportedStorageError,
 )
-from arraystore.format.history import page_span
-from arraystore.format.ids import id_to_text
-from arraystore.format.record import read_record_key, record_key
-from arraystore.format.refs import (
-    REPOSITORY_KEY,
-    RepositoryInfo,
-    branch_prefix,
-    decode_repository,
-    encode_repository,
-    name_from_key,
-    refs_prefix,
-)
-from arraystore.format.repository_log import repository_log_prefix
 from arraystore.repository import Repository
 from arraystore.storage.comparing import holds
 from arraystore.storage.protocol import BytesLike, Storage

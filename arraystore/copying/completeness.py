@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._format.ids import ID_BYTES, id_from_text, id_to_text
+from arraystore._format.layer import Layer
+from arraystore._format.manifest import Manifest
 from arraystore.copying.budget import for_each
 from arraystore.copying.report import LeftOut
 from arraystore.errors import FormatError, InvalidInputError, NotFoundError, RefNotFoundError
-from arraystore.format.ids import ID_BYTES, id_from_text, id_to_text
-from arraystore.format.layer import Layer
-from arraystore.format.manifest import Manifest
 from arraystore.maintenance.collection.visible import visible_packs
 from arraystore.repository import Repository
 

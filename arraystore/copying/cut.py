@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from arraystore.commit.log import carriers
-from arraystore.errors import FormatError, ObjectNotFoundError
-from arraystore.format.lifecycle import Origin, Reset
-from arraystore.format.record import Birth, decode_body, decode_record, read_record_key, record_key
-from arraystore.format.refs import branch_prefix, branches_prefix, decode_hint, name_from_key, name_in_key
-from arraystore.format.repository_log import (
+from arraystore._format.lifecycle import Origin, Reset
+from arraystore._format.record import Birth, decode_body, decode_record, read_record_key, record_key
+from arraystore._format.refs import branch_prefix, branches_prefix, decode_hint, name_from_key, name_in_key
+from arraystore._format.repository_log import (
     RepositoryOperation,
     RepositoryRecord,
     carried_from,
     decode_repository_record,
     repository_log_prefix,
 )
+from arraystore.commit.log import carriers
+from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.storage.protocol import Storage
 
 __all__ = ["HINTS_PREFIX", "Cut", "Ends", "fix_cut", "list_ends"]

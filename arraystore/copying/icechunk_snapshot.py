@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 from zarr.core.buffer import default_buffer_prototype
 
+from arraystore._format.box import Box
+from arraystore._format.node import Node, NodeKind
+from arraystore._format.zarr_metadata import array_info
 from arraystore.copying.budget import for_each
 from arraystore.copying.errors import CopyError, CopyIncompleteError
 from arraystore.copying.report import Tally
 from arraystore.errors import VirtualReferenceError
-from arraystore.format.box import Box
-from arraystore.format.node import Node, NodeKind
-from arraystore.format.zarr_metadata import array_info
 from arraystore.hierarchy import join
 from arraystore.listing import present_chunks
 from arraystore.session import Session

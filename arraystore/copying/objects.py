@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 
+from arraystore._format.envelope import Kind, decode_object
 from arraystore.copying.budget import MiB, Room, for_each
 from arraystore.copying.report import Tally
 from arraystore.errors import FormatError, ObjectNotFoundError
-from arraystore.format.envelope import Kind, decode_object
 from arraystore.storage.comparing import holds
 from arraystore.storage.protocol import BytesLike, ObjectInfo, Storage
 

@@ -8,6 +8,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from arraystore._format.node import Node, NodeKind
+from arraystore._format.references import INLINE, VIRTUAL, References
+from arraystore._format.zarr_metadata import DOCUMENT_NAMES, array_info
 from arraystore._runtime import run
 from arraystore.commit.reader import ChunkReader
 from arraystore.copying.budget import MiB, Room, for_each
@@ -16,9 +19,6 @@ from arraystore.copying.errors import CopyTargetError
 from arraystore.copying.places import Place, ZarrPlace, open_target
 from arraystore.copying.report import Progress, Tally, TransferReport
 from arraystore.errors import NodeNotFoundError
-from arraystore.format.node import Node, NodeKind
-from arraystore.format.references import INLINE, VIRTUAL, References
-from arraystore.format.zarr_metadata import DOCUMENT_NAMES, array_info
 from arraystore.hierarchy import join
 from arraystore.listing import present_chunks, visible_nodes
 from arraystore.repository import Repository

@@ -7,6 +7,9 @@ import json
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+from arraystore._format.node import ancestors
+from arraystore._format.zarr_changes import without_consolidated
+from arraystore._format.zarr_metadata import DOCUMENT_NAMES, array_info, node_type
 from arraystore._runtime import run
 from arraystore.commit.solvers import ConflictSolver
 from arraystore.copying.budget import MiB, Room, for_each
@@ -15,9 +18,6 @@ from arraystore.copying.places import Place, ZarrPlace, open_source
 from arraystore.copying.report import Progress, Tally, TransferReport
 from arraystore.copying.zarr_export import MARKER
 from arraystore.errors import InvalidInputError
-from arraystore.format.node import ancestors
-from arraystore.format.zarr_changes import without_consolidated
-from arraystore.format.zarr_metadata import DOCUMENT_NAMES, array_info, node_type
 from arraystore.hierarchy import Hierarchy, join, split_document
 from arraystore.listing import visible_nodes
 from arraystore.repository import Repository

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from arraystore._format.history import HistoryPage, SnapshotRow, encode_history, history_key, page_span
+from arraystore._format.record import LONG_SKIP
+from arraystore._format.refs import Hint, encode_hint, hint_key
+from arraystore._format.snapshot import PageRef, checkpoint_key, encode_checkpoint
 from arraystore.commit.branch import Tip, load_checkpoint, load_tip
 from arraystore.commit.history import covered, read_page, rows_of_records
 from arraystore.commit.log import BranchLog
 from arraystore.commit.prepare import upload
 from arraystore.commit.state import CheckpointRef, State
 from arraystore.errors import FormatError, ObjectNotFoundError
-from arraystore.format.history import HistoryPage, SnapshotRow, encode_history, history_key, page_span
-from arraystore.format.record import LONG_SKIP
-from arraystore.format.refs import Hint, encode_hint, hint_key
-from arraystore.format.snapshot import PageRef, checkpoint_key, encode_checkpoint
 
 __all__ = ["MOST_DETACHED", "checkpoint_due", "put_hint_of", "write_checkpoint", "write_periodic"]
 

@@ -12,22 +12,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from arraystore.commit.admission import check_open
-from arraystore.commit.branch import Tip, refresh
-from arraystore.commit.committer import append_entry
-from arraystore.commit.environment import Environment
-from arraystore.commit.log import BranchLog
-from arraystore.commit.state import State
-from arraystore.format.envelope import bind_object, pack_body
-from arraystore.format.layer import Layer
-from arraystore.format.manifest import Manifest, encode_manifest
-from arraystore.format.record import (
+from arraystore._format.envelope import bind_object, pack_body
+from arraystore._format.layer import Layer
+from arraystore._format.manifest import Manifest, encode_manifest
+from arraystore._format.record import (
     MAX_BODY,
     MAX_MANIFEST_IN_BODY,
     MOST_PACKS_IN_BODY,
     Replacement,
     Rewrite,
 )
+from arraystore.commit.admission import check_open
+from arraystore.commit.branch import Tip, refresh
+from arraystore.commit.committer import append_entry
+from arraystore.commit.environment import Environment
+from arraystore.commit.log import BranchLog
+from arraystore.commit.state import State
 from arraystore.storage.protocol import Storage
 
 __all__ = ["LARGEST_EXCHANGE", "Exchange", "Exchanged", "delete_leftovers", "exchange", "in_batches", "placed"]

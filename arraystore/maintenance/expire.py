@@ -6,6 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from arraystore._concurrency import bounded
+from arraystore._format.history import SnapshotRow, Survivors, encode_survivors, page_span, survivors_key
+from arraystore._format.record import Body, Expiry
+from arraystore._format.refs import Hint
+from arraystore._format.repository_log import RepositoryEntry, RepositoryOperation, RepositoryTable, Tag
+from arraystore._format.snapshot import checkpoint_key, encode_checkpoint
 from arraystore.commit.branch import Tip, load_tip
 from arraystore.commit.branching import append_when
 from arraystore.commit.history import ancestry, find_snapshot, read_page, rows_of_records
@@ -13,11 +18,6 @@ from arraystore.commit.log import BranchLog
 from arraystore.commit.retention import Kept
 from arraystore.commit.state import State
 from arraystore.errors import ArrayStoreError, ObjectNotFoundError, StorageError
-from arraystore.format.history import SnapshotRow, Survivors, encode_survivors, page_span, survivors_key
-from arraystore.format.record import Body, Expiry
-from arraystore.format.refs import Hint
-from arraystore.format.repository_log import RepositoryEntry, RepositoryOperation, RepositoryTable, Tag
-from arraystore.format.snapshot import checkpoint_key, encode_checkpoint
 from arraystore.maintenance.grounds import Grounds
 
 __all__ = ["GivenUp", "Keeps", "expire"]

@@ -7,15 +7,15 @@ rewritten O(log n) times.
 
 from __future__ import annotations
 
+from arraystore._format.layer import Layer
+from arraystore._format.node import Node
+from arraystore._format.record import MAX_BODY
+from arraystore._format.references import REFERENCES_PER_MANIFEST, overlay, to_manifests
 from arraystore.commit.admission import check_open
 from arraystore.commit.branch import Tip
 from arraystore.commit.log import BranchLog
 from arraystore.commit.prepare import upload
 from arraystore.commit.reader import ChunkReader
-from arraystore.format.layer import Layer
-from arraystore.format.node import Node
-from arraystore.format.record import MAX_BODY
-from arraystore.format.references import REFERENCES_PER_MANIFEST, overlay, to_manifests
 from arraystore.maintenance.exchange import Exchange, exchange, in_batches, placed
 
 __all__ = ["fold", "foldable"]

@@ -14,14 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from arraystore._concurrency import bounded
+from arraystore._format.ids import ID_BYTES
+from arraystore._format.layer import Layer
+from arraystore._format.manifest import Manifest
+from arraystore._format.pack import padded_size
 from arraystore.commit.packs import pack_key
 from arraystore.commit.reader import ChunkReader
 from arraystore.commit.state import State
 from arraystore.errors import ObjectNotFoundError
-from arraystore.format.ids import ID_BYTES
-from arraystore.format.layer import Layer
-from arraystore.format.manifest import Manifest
-from arraystore.format.pack import padded_size
 from arraystore.storage.protocol import Storage
 
 __all__ = ["PackIds", "PackUse", "id_at", "ids_of", "manifests_of", "pack_sizes", "pack_use", "positions", "visible"]

@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._format.layer import Layer
+from arraystore._format.manifest import Manifest
+from arraystore._format.pack import padded_size
+from arraystore._format.record import Birth, Commit, Reset, Rewrite
 from arraystore.commit.branch import load_checkpoint
 from arraystore.commit.log import BranchLog
 from arraystore.commit.reader import ChunkReader
 from arraystore.commit.retention import Stretch
 from arraystore.commit.state import State
 from arraystore.errors import ObjectNotFoundError
-from arraystore.format.layer import Layer
-from arraystore.format.manifest import Manifest
-from arraystore.format.pack import padded_size
-from arraystore.format.record import Birth, Commit, Reset, Rewrite
 from arraystore.maintenance.grounds import Grounds
 from arraystore.maintenance.live_fraction import PackIds, ids_of, manifests_of, positions, visible
 

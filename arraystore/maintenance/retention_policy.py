@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from arraystore._format.history import SnapshotRow
 from arraystore.errors import InvalidInputError
-from arraystore.format.history import SnapshotRow
 
 __all__ = ["KeepRule", "RetentionPolicy", "parse_policy", "parse_span"]
 

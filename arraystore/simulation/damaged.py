@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from arraystore._format.refs import Hint, encode_hint, hint_key
+from arraystore._format.snapshot import checkpoint_key
 from arraystore.commit.solvers import ConflictDetector
 from arraystore.errors import ArrayStoreError
-from arraystore.format.refs import Hint, encode_hint, hint_key
-from arraystore.format.snapshot import checkpoint_key
 from arraystore.repository import MAIN, Repository
 from arraystore.simulation.actors.hand import Hand
 from arraystore.simulation.bucket import Bucket

@@ -48,12 +48,12 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
+from arraystore._format.ids import IdSource
 from arraystore._runtime import run_on
 from arraystore.commit.environment import ENVIRONMENT, Environment
 from arraystore.config import RepositoryConfig
 from arraystore.context import abandon_work
 from arraystore.errors import StorageError
-from arraystore.format.ids import IdSource
 from arraystore.repository import Repository
 from arraystore.simulation.bucket import Bucket
 from arraystore.simulation.faults import Faults

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 
 from arraystore._concurrency import bounded
+from arraystore._format.ids import ID_BYTES, id_to_text
 from arraystore._runtime import run
 from arraystore.errors import FormatError, ObjectNotFoundError, SessionExpiredError
 from arraystore.fork_session import ForkSession
-from arraystore.format.ids import ID_BYTES, id_to_text
 
 if TYPE_CHECKING:
     from arraystore.context import Context

@@ -15,8 +15,8 @@ from arraystore import (
     Session,
     in_memory_storage,
 )
+from arraystore._format.envelope import Kind
 from arraystore.errors import ArrayStoreError, StorageError
-from arraystore.format.envelope import Kind
 from arraystore.storage import Storage
 from arraystore.storage.protocol import BytesLike
 from arraystore.storage.wrapper import WrapperStorage

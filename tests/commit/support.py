@@ -13,9 +13,9 @@ import zarr
 from zarr.core.buffer import cpu
 
 from arraystore import Repository, in_memory_storage
+from arraystore._format.record import Commit, Rewrite
 from arraystore.commit.branch import Tip, load_tip
 from arraystore.commit.log import BranchLog
-from arraystore.format.record import Commit, Rewrite
 from arraystore.session import Session
 from arraystore.storage import CountingStorage, Storage
 from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from arraystore import ConflictError, ReadOnlyError, Repository, SessionStateError, Storage, in_memory_storage
+from arraystore._format.ids import id_to_text
 from arraystore.commit.environment import Environment
 from arraystore.commit.log import AppendUncertainError
 from arraystore.errors import StorageError
-from arraystore.format.ids import id_to_text
 from arraystore.maintenance.fold import fold
 from arraystore.session import Session
 from arraystore.storage import Fault, FaultyStorage

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from arraystore import in_memory_storage
+from arraystore._format.box import Box
+from arraystore._format.envelope import bind_object
+from arraystore._format.layer import Layer
+from arraystore._format.manifest import Manifest, encode_manifest
 from arraystore._runtime import run
 from arraystore.commit.blocks import BlockCache
 from arraystore.commit.manifests import ManifestCache
 from arraystore.errors import StorageError
-from arraystore.format.box import Box
-from arraystore.format.envelope import bind_object
-from arraystore.format.layer import Layer
-from arraystore.format.manifest import Manifest, encode_manifest
 from arraystore.storage import Storage, WrapperStorage
 from arraystore.storage.protocol import ByteRange, BytesLike
 

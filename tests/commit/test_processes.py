@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from arraystore import Repository, Storage, local_filesystem_storage
-from arraystore.format.record import Birth, Commit
+from arraystore._format.record import Birth, Commit
 from arraystore.session import Session
 from tests.commit.support import create_repository, entries, keys, number, run_alone
 from tests.commit.workers import PACKED, commit_for_ever, commit_rows_of, create, make_ref, value

@@ -23,9 +23,9 @@ from arraystore import (
     UnsupportedStorageError,
     in_memory_storage,
 )
+from arraystore._format.envelope import Kind
 from arraystore.commit import prepare
 from arraystore.copying.clone import clone_repository
-from arraystore.format.envelope import Kind
 from arraystore.maintenance import exchange
 from arraystore.storage import Storage
 from arraystore.storage.protocol import BytesLike

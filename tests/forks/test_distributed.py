@@ -10,10 +10,10 @@ import pytest
 import zarr
 
 import arraystore as ars
+from arraystore._format.references import VIRTUAL
 from arraystore._runtime import run
 from arraystore.distributed import merge_sessions_async
 from arraystore.errors import FormatError, InvalidInputError, MergeConflictError
-from arraystore.format.references import VIRTUAL
 from tests.forks.support import CHUNK, chunked, counted, fill, values
 
 

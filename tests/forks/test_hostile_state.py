@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from arraystore._format.box import Box
+from arraystore._format.envelope import pack_body
+from arraystore._format.layer import Layer
+from arraystore._format.node import Node, NodeKind
 from arraystore.commit.state import State
 from arraystore.errors import FormatError
-from arraystore.format.box import Box
-from arraystore.format.envelope import pack_body
-from arraystore.format.layer import Layer
-from arraystore.format.node import Node, NodeKind
 from arraystore.provisional import with_provisional
 
 LAYER = Layer(b"l" * 12, Box((0,), (1,)), 1)

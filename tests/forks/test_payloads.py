@@ -7,10 +7,10 @@ import pytest
 import zarr
 
 import arraystore as ars
+from arraystore._format.fork_payload import encode_changes
 from arraystore.commit.chunktable import ChunkTable
 from arraystore.errors import FormatError
 from arraystore.forks import decode_payload
-from arraystore.format.changes import encode_changes
 from tests.forks.support import chunked, fill, values
 from tests.store.conftest import FarMemory
 

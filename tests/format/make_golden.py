@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from arraystore.format.box import Box
-from arraystore.format.changes import ChangePayload, ForkChanges, Part, decode_changes, encode_changes
-from arraystore.format.collection import Collection, LogSeen, decode_collection, encode_collection
-from arraystore.format.envelope import Kind, pack_body
-from arraystore.format.history import (
+from arraystore._format.box import Box
+from arraystore._format.collection import Collection, LogSeen, decode_collection, encode_collection
+from arraystore._format.envelope import Kind, pack_body
+from arraystore._format.fork_payload import ChangePayload, ForkChanges, Part, decode_changes, encode_changes
+from arraystore._format.history import (
     HistoryPage,
     SnapshotRow,
     Survivors,
@@ -30,13 +30,13 @@ from arraystore.format.history import (
     encode_history,
     encode_survivors,
 )
-from arraystore.format.intent import Intent, Proposal, decode_intent, encode_intent
-from arraystore.format.layer import Attachment, Layer
-from arraystore.format.lifecycle import BranchLife
-from arraystore.format.locations import Locations
-from arraystore.format.manifest import Manifest, decode_manifest, encode_manifest
-from arraystore.format.node import Node, NodeKind
-from arraystore.format.record import (
+from arraystore._format.intent import Intent, Proposal, decode_intent, encode_intent
+from arraystore._format.layer import Attachment, Layer
+from arraystore._format.lifecycle import BranchLife
+from arraystore._format.locations import Locations
+from arraystore._format.manifest import Manifest, decode_manifest, encode_manifest
+from arraystore._format.node import Node, NodeKind
+from arraystore._format.record import (
     Birth,
     Commit,
     Deleted,
@@ -54,8 +54,8 @@ from arraystore.format.record import (
     encode_record,
     first_carried,
 )
-from arraystore.format.refs import Hint, RepositoryInfo, decode_hint, decode_repository, encode_hint, encode_repository
-from arraystore.format.repository_log import (
+from arraystore._format.refs import Hint, RepositoryInfo, decode_hint, decode_repository, encode_hint, encode_repository
+from arraystore._format.repository_log import (
     RepositoryEntry,
     RepositoryOperation,
     RepositoryRecord,
@@ -64,8 +64,8 @@ from arraystore.format.repository_log import (
     decode_repository_record,
     encode_repository_record,
 )
-from arraystore.format.snapshot import Checkpoint, PageRef, decode_checkpoint, encode_checkpoint
-from arraystore.format.transaction import (
+from arraystore._format.snapshot import Checkpoint, PageRef, decode_checkpoint, encode_checkpoint
+from arraystore._format.transaction import (
     Append,
     ChunkChange,
     NodeChange,

@@ -6,13 +6,13 @@ from functools import cache
 
 import pytest
 
+from arraystore._format.collection import decode_collection
+from arraystore._format.envelope import bind_object
+from arraystore._format.history import decode_survivors
+from arraystore._format.manifest import decode_manifest, encode_manifest
+from arraystore._format.snapshot import decode_checkpoint
+from arraystore._format.transaction import decode_transaction
 from arraystore.errors import FormatError
-from arraystore.format.collection import decode_collection
-from arraystore.format.envelope import bind_object
-from arraystore.format.history import decode_survivors
-from arraystore.format.manifest import decode_manifest, encode_manifest
-from arraystore.format.snapshot import decode_checkpoint
-from arraystore.format.transaction import decode_transaction
 from tests.format.make_golden import dense_manifest
 from tests.fuzz.hostile_worlds import World, kind_of, world
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from arraystore._format.box import MAX_VOLUME, Box, bounding_box
 from arraystore.errors import FormatError
-from arraystore.format.box import MAX_VOLUME, Box, bounding_box
 from tests.format.values import boxes
 
 

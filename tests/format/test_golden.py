@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from arraystore.format.envelope import Kind, decode_object
-from arraystore.format.record import Birth, Commit, Rewrite, decode_body, decode_note
+from arraystore._format.envelope import Kind, decode_object
+from arraystore._format.record import Birth, Commit, Rewrite, decode_body, decode_note
 from tests.format.make_golden import (
     BRANCH,
     DIRECTORY,

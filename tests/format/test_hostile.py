@@ -17,9 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numcodecs import zstd
 
-from arraystore.errors import FormatError
-from arraystore.format.changes import ChangePayload
-from arraystore.format.envelope import (
+from arraystore._format.envelope import (
     BODY_LIMIT,
     FORMAT_VERSION,
     LATEST_TIME,
@@ -29,17 +27,19 @@ from arraystore.format.envelope import (
     pack_body,
     unpack_body,
 )
-from arraystore.format.history import HistoryPage, Survivors
-from arraystore.format.ids import id_to_text
-from arraystore.format.lifecycle import BranchLife, life_to_wire
-from arraystore.format.manifest import MAX_REFERENCES, Manifest
-from arraystore.format.measure import MAX_DEPTH
-from arraystore.format.record import Record, decode_body, decode_note
-from arraystore.format.references import References, overlay, to_manifests
-from arraystore.format.refs import name_in_key
-from arraystore.format.repository_log import RepositoryRecord, RepositoryTable
-from arraystore.format.snapshot import Checkpoint
-from arraystore.format.transaction import ChunkChange, Presence, TransactionLog
+from arraystore._format.fork_payload import ChangePayload
+from arraystore._format.history import HistoryPage, Survivors
+from arraystore._format.ids import id_to_text
+from arraystore._format.lifecycle import BranchLife, life_to_wire
+from arraystore._format.manifest import MAX_REFERENCES, Manifest
+from arraystore._format.msgpack_limits import MAX_DEPTH
+from arraystore._format.record import Record, decode_body, decode_note
+from arraystore._format.references import References, overlay, to_manifests
+from arraystore._format.refs import name_in_key
+from arraystore._format.repository_log import RepositoryRecord, RepositoryTable
+from arraystore._format.snapshot import Checkpoint
+from arraystore._format.transaction import ChunkChange, Presence, TransactionLog
+from arraystore.errors import FormatError
 from arraystore.status import flags_of, status_of_table
 from tests.format.make_golden import BRANCH, Sample, samples, the_bodies
 from tests.format.values import plain

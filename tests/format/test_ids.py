@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from arraystore._format.ids import IdSource, all_different, id_from_text, id_time, id_to_text
 from arraystore.errors import InvalidInputError
-from arraystore.format.ids import IdSource, all_different, id_from_text, id_time, id_to_text
 from tests.format.values import ids
 from tests.storage.workers import call_in_process
 

@@ -14,9 +14,9 @@ import pytest
 import zarr
 
 import arraystore as ars
+from arraystore._format.ids import id_from_text
+from arraystore._format.lifecycle import life_to_wire
 from arraystore._runtime import run
-from arraystore.format.ids import id_from_text
-from arraystore.format.lifecycle import life_to_wire
 from arraystore.simulation import checker
 from arraystore.simulation.checker.decoder import Reader
 from arraystore.simulation.checker.decoding import id_text

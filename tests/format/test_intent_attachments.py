@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from arraystore._format.box import Box
+from arraystore._format.intent import Intent, Proposal, decode_intent, encode_intent
+from arraystore._format.layer import Attachment, Layer
+from arraystore._format.manifest import encode_manifest
+from arraystore._format.record import encode_note
+from arraystore._format.references import DELETED, References, to_manifests
+from arraystore._format.transaction import ChunkChange, TransactionLog
 from arraystore.errors import FormatError
-from arraystore.format.box import Box
-from arraystore.format.intent import Intent, Proposal, decode_intent, encode_intent
-from arraystore.format.layer import Attachment, Layer
-from arraystore.format.manifest import encode_manifest
-from arraystore.format.record import encode_note
-from arraystore.format.references import DELETED, References, to_manifests
-from arraystore.format.transaction import ChunkChange, TransactionLog
 
 ZERO = np.zeros(1, dtype=np.int64)
 (MANIFEST,) = to_manifests(References(ZERO.reshape(1, 1), ZERO + DELETED, ZERO, ZERO))

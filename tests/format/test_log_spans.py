@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from arraystore._format.history import page_span
+from arraystore._format.record import Record, decode_record, encode_record, first_carried
 from arraystore.commit.log import carriers, previous_bodies
 from arraystore.errors import FormatError
-from arraystore.format.history import page_span
-from arraystore.format.record import Record, decode_record, encode_record, first_carried
 
 LOG = {number: b"body %d" % number for number in range(1400)}
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arraystore.format.locations import NO_LOCATIONS, locations_from_urls
-from arraystore.format.manifest import Manifest, decode_manifest, encode_manifest
-from arraystore.format.references import DELETED, INLINE, VIRTUAL, References, overlay, to_manifests
+from arraystore._format.locations import NO_LOCATIONS, locations_from_urls
+from arraystore._format.manifest import Manifest, decode_manifest, encode_manifest
+from arraystore._format.references import DELETED, INLINE, VIRTUAL, References, overlay, to_manifests
 
 Cells = dict[tuple[int, ...], tuple[object, ...]]
 """What each cell says: where its bytes are, in a form that does not depend on any table."""

@@ -7,12 +7,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from arraystore.errors import FormatError, InvalidInputError
-from arraystore.format.changes import ChangePayload, decode_changes, encode_changes
-from arraystore.format.collection import Collection, decode_collection, encode_collection
-from arraystore.format.columns import decode_column, encode_column, narrow
-from arraystore.format.envelope import pack_body, unpack_body
-from arraystore.format.history import (
+from arraystore._format.collection import Collection, decode_collection, encode_collection
+from arraystore._format.columns import decode_column, encode_column, narrow
+from arraystore._format.envelope import pack_body, unpack_body
+from arraystore._format.fork_payload import ChangePayload, decode_changes, encode_changes
+from arraystore._format.history import (
     HistoryPage,
     Survivors,
     decode_history,
@@ -20,13 +19,13 @@ from arraystore.format.history import (
     encode_history,
     encode_survivors,
 )
-from arraystore.format.intent import Intent, decode_intent, encode_intent
-from arraystore.format.layer import Here, Layer
-from arraystore.format.layer_table import decode_layers, encode_layers
-from arraystore.format.locations import Locations, concat_locations, locations_from_urls
-from arraystore.format.manifest import Manifest, decode_manifest, encode_manifest
-from arraystore.format.record import decode_body, decode_note, encode_body, encode_note
-from arraystore.format.refs import (
+from arraystore._format.intent import Intent, decode_intent, encode_intent
+from arraystore._format.layer import Here, Layer
+from arraystore._format.layer_table import decode_layers, encode_layers
+from arraystore._format.locations import Locations, concat_locations, locations_from_urls
+from arraystore._format.manifest import Manifest, decode_manifest, encode_manifest
+from arraystore._format.record import decode_body, decode_note, encode_body, encode_note
+from arraystore._format.refs import (
     Hint,
     RepositoryInfo,
     decode_hint,
@@ -36,9 +35,10 @@ from arraystore.format.refs import (
     name_from_key,
     name_in_key,
 )
-from arraystore.format.repository_log import RepositoryRecord, decode_repository_record, encode_repository_record
-from arraystore.format.snapshot import Checkpoint, decode_checkpoint, encode_checkpoint
-from arraystore.format.transaction import Presence, TransactionLog, decode_transaction, encode_transaction
+from arraystore._format.repository_log import RepositoryRecord, decode_repository_record, encode_repository_record
+from arraystore._format.snapshot import Checkpoint, decode_checkpoint, encode_checkpoint
+from arraystore._format.transaction import Presence, TransactionLog, decode_transaction, encode_transaction
+from arraystore.errors import FormatError, InvalidInputError
 from tests.format import values as v
 
 RECORD = Here("main", 17)

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from zarr.core.chunk_key_encodings import ChunkKeyEncoding
 from zarr.storage import MemoryStore
 
+from arraystore._format.zarr_changes import Dimension, dimension_of, with_length
+from arraystore._format.zarr_metadata import ArrayInfo, array_info, node_type, parse_index
 from arraystore.errors import InvalidInputError
-from arraystore.format.zarr_changes import Dimension, dimension_of, with_length
-from arraystore.format.zarr_metadata import ArrayInfo, array_info, node_type, parse_index
 
 V3: dict[str, Any] = {
     "zarr_format": 3,

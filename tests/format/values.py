@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from arraystore.format.box import MAX_VOLUME, Box
-from arraystore.format.changes import ChangePayload, ForkChanges, Part
-from arraystore.format.collection import Collection, LogSeen
-from arraystore.format.columns import narrow
-from arraystore.format.envelope import LATEST_TIME
-from arraystore.format.history import HistoryPage, SnapshotRow, Survivors, page_span
-from arraystore.format.intent import PATIENCE, Intent, Proposal
-from arraystore.format.layer import Attachment, Here, Layer
-from arraystore.format.lifecycle import BranchLife
-from arraystore.format.locations import NO_LOCATIONS, Locations, locations_from_urls
-from arraystore.format.manifest import MAX_REACH, Manifest
-from arraystore.format.node import Node, NodeKind
-from arraystore.format.record import (
+from arraystore._format.box import MAX_VOLUME, Box
+from arraystore._format.collection import Collection, LogSeen
+from arraystore._format.columns import narrow
+from arraystore._format.envelope import LATEST_TIME
+from arraystore._format.fork_payload import ChangePayload, ForkChanges, Part
+from arraystore._format.history import HistoryPage, SnapshotRow, Survivors, page_span
+from arraystore._format.intent import PATIENCE, Intent, Proposal
+from arraystore._format.layer import Attachment, Here, Layer
+from arraystore._format.lifecycle import BranchLife
+from arraystore._format.locations import NO_LOCATIONS, Locations, locations_from_urls
+from arraystore._format.manifest import MAX_REACH, Manifest
+from arraystore._format.node import Node, NodeKind
+from arraystore._format.record import (
     MOST_PACKS_IN_BODY,
     Birth,
     Body,
@@ -36,8 +36,8 @@ from arraystore.format.record import (
     Transaction,
     encode_note,
 )
-from arraystore.format.refs import Hint, RepositoryInfo
-from arraystore.format.repository_log import (
+from arraystore._format.refs import Hint, RepositoryInfo
+from arraystore._format.repository_log import (
     FIRST_BRANCH,
     BranchRow,
     RepositoryEntry,
@@ -47,8 +47,8 @@ from arraystore.format.repository_log import (
     Tag,
     carried_from,
 )
-from arraystore.format.snapshot import Checkpoint, PageRef
-from arraystore.format.transaction import Append, ChunkChange, NodeChange, Operation, Presence, TransactionLog
+from arraystore._format.snapshot import Checkpoint, PageRef
+from arraystore._format.transaction import Append, ChunkChange, NodeChange, Operation, Presence, TransactionLog
 
 LARGEST = (1 << 63) - 1
 

@@ -56,7 +56,7 @@ def run_atheris(target: Target, minutes: float) -> int:
     """Let libFuzzer choose inputs, with our changes of valid ones as its mutator."""
     import atheris  # type: ignore[import-untyped]
 
-    for name in [name for name in sys.modules if name.startswith("arraystore.format")]:
+    for name in [name for name in sys.modules if name.startswith("arraystore._format")]:
         for part in vars(sys.modules[name]).values():
             if callable(part) and getattr(part, "__module__", "") == name and hasattr(part, "__code__"):
                 atheris.instrument_func(part)

@@ -15,9 +15,9 @@ import msgpack
 import numpy as np
 from numcodecs import zstd
 
+from arraystore._format.columns import decode_column, encode_column
+from arraystore._format.envelope import FORMAT_VERSION
 from arraystore.errors import FormatError
-from arraystore.format.columns import decode_column, encode_column
-from arraystore.format.envelope import FORMAT_VERSION
 
 __all__ = ["Trees", "change_bytes", "change_tree", "envelope", "open_envelope", "pack", "unpack"]
 

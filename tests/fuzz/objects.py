@@ -9,20 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from arraystore.commit.cells import Cells
-from arraystore.commit.detect import Ours
-from arraystore.commit.proposals import read_proposal
-from arraystore.commit.reads import ReadSet
-from arraystore.commit.state import State
-from arraystore.errors import FormatError
-from arraystore.format.box import Box
-from arraystore.format.collection import Collection
-from arraystore.format.columns import decode_column, encode_column
-from arraystore.format.envelope import Kind, decode_object, encode_object, pack_body, read_tuple, unpack_body
-from arraystore.format.intent import Intent, Mark, Proposal, decode_intent, encode_intent
-from arraystore.format.layer import Here
-from arraystore.format.manifest import MAX_REFERENCES, decode_presence, encode_presence
-from arraystore.format.record import (
+from arraystore._format.box import Box
+from arraystore._format.collection import Collection
+from arraystore._format.columns import decode_column, encode_column
+from arraystore._format.envelope import Kind, decode_object, encode_object, pack_body, read_tuple, unpack_body
+from arraystore._format.intent import Intent, Mark, Proposal, decode_intent, encode_intent
+from arraystore._format.layer import Here
+from arraystore._format.manifest import MAX_REFERENCES, decode_presence, encode_presence
+from arraystore._format.record import (
     Body,
     Deleted,
     Expiry,
@@ -32,9 +26,15 @@ from arraystore.format.record import (
     encode_body,
     encode_note,
 )
-from arraystore.format.repository_log import RepositoryRecord
-from arraystore.format.snapshot import Checkpoint
-from arraystore.format.transaction import ChunkChange, TransactionLog, read_log
+from arraystore._format.repository_log import RepositoryRecord
+from arraystore._format.snapshot import Checkpoint
+from arraystore._format.transaction import ChunkChange, TransactionLog, read_log
+from arraystore.commit.cells import Cells
+from arraystore.commit.detect import Ours
+from arraystore.commit.proposals import read_proposal
+from arraystore.commit.reads import ReadSet
+from arraystore.commit.state import State
+from arraystore.errors import FormatError
 from arraystore.provisional import Provisional, with_provisional
 from tests.format.make_golden import BRANCH, a_log, samples, some_layers, the_bodies
 from tests.format.test_hostile import use

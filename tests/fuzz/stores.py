@@ -13,14 +13,14 @@ from zarr.core.buffer import cpu
 from zarr.core.sync import _collect_aiterator, sync
 
 from arraystore import Repository, Session
+from arraystore._format.box import Box
+from arraystore._format.envelope import bind_object
+from arraystore._format.ids import id_to_text
+from arraystore._format.node import DOCUMENT_NAMES
+from arraystore._format.refs import REPOSITORY_KEY, decode_repository
+from arraystore._format.zarr_changes import dimension_of, reads_alike, same_shape, with_length
+from arraystore._format.zarr_metadata import array_info, node_type
 from arraystore.errors import ArrayStoreError, InvalidInputError
-from arraystore.format.box import Box
-from arraystore.format.envelope import bind_object
-from arraystore.format.ids import id_to_text
-from arraystore.format.node import DOCUMENT_NAMES
-from arraystore.format.refs import REPOSITORY_KEY, decode_repository
-from arraystore.format.zarr_changes import dimension_of, reads_alike, same_shape, with_length
-from arraystore.format.zarr_metadata import array_info, node_type
 from arraystore.storage import MemoryStorage
 from tests.fuzz.mutate import TEXTS, change_bytes, change_tree, pack, unpack
 from tests.fuzz.states import a_repository, repository_of, same_ids

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arraystore.format import equality
-from arraystore.format.equality import equal_references
-from arraystore.format.ids import ID_BYTES
-from arraystore.format.locations import NO_LOCATIONS, Locations, concat_locations, locations_from_urls
-from arraystore.format.references import DELETED, INLINE, VIRTUAL, References
+from arraystore._format import equality
+from arraystore._format.equality import equal_references
+from arraystore._format.ids import ID_BYTES
+from arraystore._format.locations import NO_LOCATIONS, Locations, concat_locations, locations_from_urls
+from arraystore._format.references import DELETED, INLINE, VIRTUAL, References
 
 PACKS = [bytes([i]) * ID_BYTES for i in range(3)]
 URLS = ["s3://a/x", "s3://a/y", "s3://a/b/x", "s3://", "https://é/x"]

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from arraystore import InvalidInputError, RefNotFoundError, Repository, in_memory_storage
-from arraystore.format.history import SnapshotRow
-from arraystore.format.record import encode_note
+from arraystore._format.history import SnapshotRow
+from arraystore._format.record import encode_note
 from arraystore.history_graph import AncestryGraph, draw_history, gather_rows
 from tests.commit.support import commit_number, create_repository, run_alone
 

@@ -20,7 +20,7 @@ from arraystore import (
     StorageError,
     in_memory_storage,
 )
-from arraystore.format.lifecycle import Deleted
+from arraystore._format.lifecycle import Deleted
 from arraystore.storage import Storage
 from tests.commit.support import entries, keys
 from tests.lifecycle.model import now

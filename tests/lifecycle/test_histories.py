@@ -8,8 +8,8 @@ import random
 import pytest
 
 from arraystore import CountingStorage, Repository, in_memory_storage
-from arraystore.format.ids import id_to_text
-from arraystore.format.record import Rewrite
+from arraystore._format.ids import id_to_text
+from arraystore._format.record import Rewrite
 from tests.commit.support import keys
 from tests.lifecycle.model import Model, read_all
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from arraystore import InvalidInputError, KeepRule, Repository, RetentionPolicy
-from arraystore.format.history import SnapshotRow
+from arraystore._format.history import SnapshotRow
 from arraystore.maintenance.retention_policy import parse_policy, parse_span
 from tests.commit.support import commit_number, create_repository
 

@@ -10,8 +10,8 @@ import zarr
 from zarr.core.buffer import cpu
 
 from arraystore import ConflictDetector, Repository, in_memory_storage
+from arraystore._format.snapshot import checkpoint_key
 from arraystore.errors import InvalidInputError, RefNotFoundError
-from arraystore.format.snapshot import checkpoint_key
 from arraystore.maintenance import full_fold
 from arraystore.storage import CountingStorage, Storage
 from tests.commit.support import DistantStorage, keys, objects, rewrites_in
@@ -450,7 +450,7 @@ def test_an_array_that_is_scattered_over_too_many_manifests_is_left_and_named(mo
 
 
 def _in_manifests_of(limit: int):  # type: ignore[no-untyped-def]
-    from arraystore.format.references import to_manifests
+    from arraystore._format.references import to_manifests
 
     return lambda references: to_manifests(references, limit)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import zarr
 
-from arraystore.format.references import to_manifests
+from arraystore._format.references import to_manifests
 from arraystore.maintenance import full_fold, retained, selection
 from tests.maintenance.worlds import CHUNK, COLUMNS, LITTLE_PACKS, ROWS, World, array, create, layer_counts, with_rows
 

@@ -20,8 +20,8 @@ from arraystore import (
     SnapshotNotFoundError,
     in_memory_storage,
 )
-from arraystore.format.ids import id_to_text
-from arraystore.format.lifecycle import Deleted, Reset
+from arraystore._format.ids import id_to_text
+from arraystore._format.lifecycle import Deleted, Reset
 from arraystore.storage import CountingStorage
 from tests.commit.support import (
     commit_number,

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from arraystore import AlreadyExistsError, FormatError, InvalidInputError, Repository, in_memory_storage
+from arraystore._format.envelope import FORMAT_VERSION
 from arraystore.errors import RepositoryNotFoundError, StorageError, UnsupportedStorageError
-from arraystore.format.envelope import FORMAT_VERSION
 from arraystore.storage import Fault, FaultyStorage
 from arraystore.storage.protocol import BytesLike
 from arraystore.storage.wrapper import WrapperStorage

@@ -17,7 +17,7 @@ from arraystore import (
     StorageError,
     in_memory_storage,
 )
-from arraystore.format.lifecycle import Deleted, Fence, Reset
+from arraystore._format.lifecycle import Deleted, Fence, Reset
 from arraystore.status import RepoAvailability, RepoStatus
 from arraystore.storage import LocalStorage, Storage
 from tests.commit.support import commit_number, commit_rows, create_repository, entries, keys, number, put_number

@@ -17,8 +17,8 @@ from arraystore import (
     RepositoryConfig,
     in_memory_storage,
 )
-from arraystore.format.lifecycle import NO_FENCE, BranchLife
-from arraystore.format.record import Commit
+from arraystore._format.lifecycle import NO_FENCE, BranchLife
+from arraystore._format.record import Commit
 from arraystore.status import FLAGS, RepoAvailability, RepoStatus
 from arraystore.storage import CountingStorage
 from tests.commit.support import (

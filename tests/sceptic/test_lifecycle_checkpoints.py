@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from arraystore import Repository
-from arraystore.format.ids import id_to_text
-from arraystore.format.refs import decode_hint, hint_key
+from arraystore._format.ids import id_to_text
+from arraystore._format.refs import decode_hint, hint_key
 from tests.commit.support import keys
 from tests.sessionops.test_collection import now
 from tests.sessionops.worlds import commit, put, world

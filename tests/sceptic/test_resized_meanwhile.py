@@ -9,7 +9,7 @@ import pytest
 import zarr
 
 from arraystore import Repository, in_memory_storage
-from arraystore.format.box import Box
+from arraystore._format.box import Box
 
 ROWS = 40
 WIDTH = 1024

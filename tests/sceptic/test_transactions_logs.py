@@ -6,12 +6,12 @@ import pytest
 import zarr
 
 from arraystore import FormatError, Repository, in_memory_storage
+from arraystore._format.box import Box
+from arraystore._format.layer import Layer
+from arraystore._format.node import NodeKind
+from arraystore._format.record import Transaction
+from arraystore._format.transaction import Append, ChunkChange, NodeChange, Operation, TransactionLog
 from arraystore.commit.state import State, StateBuilder
-from arraystore.format.box import Box
-from arraystore.format.layer import Layer
-from arraystore.format.node import NodeKind
-from arraystore.format.record import Transaction
-from arraystore.format.transaction import Append, ChunkChange, NodeChange, Operation, TransactionLog
 from tests.transactions.operations import create_array, put
 
 

@@ -11,7 +11,7 @@ import pytest
 import zarr
 
 from arraystore import ConflictDetector, Repository, SessionExpiredError, SnapshotNotFoundError
-from arraystore.format.ids import id_from_text, id_to_text
+from arraystore._format.ids import id_from_text, id_to_text
 from tests.sessionops.worlds import commit, contents, created, deleted, put, world
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import google_crc32c
 import msgpack
 
-from arraystore.format.envelope import bind_object
+from arraystore._format.envelope import bind_object
 from arraystore.simulation.checker.decoder import Reader, chained, oldest_carried
 from arraystore.simulation.checker.decoding import body
 

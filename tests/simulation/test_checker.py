@@ -12,8 +12,8 @@ import msgpack
 import pytest
 
 import arraystore as ars
-from arraystore.format.ids import id_from_text
-from arraystore.format.pack import pack_seed, padded_size, trailer
+from arraystore._format.ids import id_from_text
+from arraystore._format.pack import pack_seed, padded_size, trailer
 from arraystore.simulation.checker import RULES, Violation, check
 from arraystore.simulation.checker.decoding import body
 from arraystore.simulation.observations import (

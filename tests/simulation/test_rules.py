@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import arraystore as ars
-from arraystore.format.ids import id_to_text
+from arraystore._format.ids import id_to_text
 from arraystore.simulation.checker import check
 from arraystore.simulation.checker.applying import Touched
 from arraystore.simulation.checker.branches import Branch, Commit

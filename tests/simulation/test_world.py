@@ -15,8 +15,8 @@ from dataclasses import fields
 import pytest
 
 from arraystore import ConflictDetector
+from arraystore._format.refs import REPOSITORY_KEY, branch_prefix, decode_repository
 from arraystore.errors import ArrayStoreError, ObjectNotFoundError, StorageError
-from arraystore.format.refs import REPOSITORY_KEY, branch_prefix, decode_repository
 from arraystore.repository import Repository
 from arraystore.simulation import DeadlockError, Faults, HorizonError, Latencies, Process, World
 from arraystore.storage.counting import CountingStorage

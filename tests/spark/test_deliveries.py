@@ -11,8 +11,8 @@ import pytest
 import zarr
 
 from arraystore import Repository, Session, local_filesystem_storage
+from arraystore._format.ids import ID_BYTES, id_from_text
 from arraystore.errors import FormatError, SessionExpiredError
-from arraystore.format.ids import ID_BYTES, id_from_text
 from arraystore.spark.deliveries import MOST_INLINE, deliver, is_spilled, receive
 
 WANTED = np.arange(64, dtype="i4").reshape(8, 8)

@@ -12,7 +12,7 @@ from zarr.core.buffer import cpu, default_buffer_prototype
 from zarr.core.sync import _collect_aiterator, sync
 
 from arraystore import ArrayStore, InvalidInputError, InvalidKeyError, Repository, Session, in_memory_storage
-from arraystore.format.node import MAX_PATH
+from arraystore._format.node import MAX_PATH
 
 VALUE = cpu.Buffer.from_bytes(b"value" * 200)
 

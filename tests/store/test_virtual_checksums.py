@@ -18,8 +18,8 @@ import pytest
 import zarr
 
 import arraystore as ars
+from arraystore._format.locations import concat_locations, locations_from_urls
 from arraystore._runtime import run
-from arraystore.format.locations import concat_locations, locations_from_urls
 from tests.storage.conftest import obstore_on, s3fs_on
 
 VALUES = np.arange(100, dtype="<i8")

@@ -13,7 +13,7 @@ import pytest
 import zarr
 
 import arraystore as ars
-from arraystore.format.locations import locations_from_urls
+from arraystore._format.locations import locations_from_urls
 from arraystore.storage.source_urls import all_paths_plain, path_problem
 
 VALUES = np.arange(10, dtype="u1")

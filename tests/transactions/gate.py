@@ -14,7 +14,7 @@ from arraystore import (
     Storage,
     in_memory_storage,
 )
-from arraystore.format.record import Commit
+from arraystore._format.record import Commit
 from arraystore.storage import Fault, FaultyStorage
 from arraystore.storage.protocol import BytesLike
 from arraystore.storage.wrapper import WrapperStorage

@@ -24,8 +24,8 @@ from arraystore import (
     Storage,
     in_memory_storage,
 )
+from arraystore._format.record import MAX_ATTACHED, MAX_BODY, Commit
 from arraystore.commit.log import AppendUncertainError
-from arraystore.format.record import MAX_ATTACHED, MAX_BODY, Commit
 from arraystore.simulation.checker.decoder import Reader
 from arraystore.storage import CountingStorage, Fault, FaultyStorage
 from tests.commit.support import (

@@ -12,9 +12,8 @@ import pytest
 from zarr.core.buffer import default_buffer_prototype
 
 from arraystore import BasicConflictSolver, ConflictDetector, ConflictError, RebaseFailedError, VersionSelection
-from arraystore.errors import ArrayStoreError, StorageError
-from arraystore.format.ids import id_from_text, id_to_text
-from arraystore.format.intent import (
+from arraystore._format.ids import id_from_text, id_to_text
+from arraystore._format.intent import (
     PATIENCE,
     Intent,
     Proposal,
@@ -22,10 +21,11 @@ from arraystore.format.intent import (
     intent_key,
     read_intent_key,
 )
-from arraystore.format.node import NodeKind
-from arraystore.format.record import Commit, decode_body, decode_record, encode_note
-from arraystore.format.refs import REPOSITORY_KEY, Hint, branch_prefix, decode_repository, encode_hint
-from arraystore.format.transaction import NodeChange, Operation, TransactionLog
+from arraystore._format.node import NodeKind
+from arraystore._format.record import Commit, decode_body, decode_record, encode_note
+from arraystore._format.refs import REPOSITORY_KEY, Hint, branch_prefix, decode_repository, encode_hint
+from arraystore._format.transaction import NodeChange, Operation, TransactionLog
+from arraystore.errors import ArrayStoreError, StorageError
 from arraystore.session import Session
 from arraystore.simulation import Faults, Process, World
 

@@ -10,15 +10,15 @@ import pytest
 from zarr.core.buffer import default_buffer_prototype
 
 from arraystore import ConflictDetector, RebaseFailedError
+from arraystore._format.box import Box
+from arraystore._format.envelope import pack_body
+from arraystore._format.intent import PATIENCE, Intent, Proposal, encode_intent, intent_key
+from arraystore._format.layer import Layer
+from arraystore._format.node import NodeKind
+from arraystore._format.record import encode_note
+from arraystore._format.transaction import ChunkChange, NodeChange, Operation, TransactionLog
 from arraystore.commit.log import AppendUncertainError
 from arraystore.errors import SessionStateError
-from arraystore.format.box import Box
-from arraystore.format.envelope import pack_body
-from arraystore.format.intent import PATIENCE, Intent, Proposal, encode_intent, intent_key
-from arraystore.format.layer import Layer
-from arraystore.format.node import NodeKind
-from arraystore.format.record import encode_note
-from arraystore.format.transaction import ChunkChange, NodeChange, Operation, TransactionLog
 from arraystore.session import Session
 from arraystore.simulation import Latencies, Process, World
 from tests.transactions.test_line import (

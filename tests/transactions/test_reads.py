@@ -14,6 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arraystore._conflicts import Conflict, ConflictType
+from arraystore._format.box import MAX_VOLUME, Box
+from arraystore._format.envelope import pack_body
+from arraystore._format.ids import id_to_text
+from arraystore._format.layer import Layer
+from arraystore._format.node import Node, NodeKind
+from arraystore._format.transaction import ChunkChange, Presence
 from arraystore.commit import readcells, reads
 from arraystore.commit.cells import Cells
 from arraystore.commit.footprint import Footprint, NodeFootprint, Written
@@ -21,12 +27,6 @@ from arraystore.commit.readcells import ReadCells
 from arraystore.commit.reads import ReadSet
 from arraystore.commit.state import State, empty_state
 from arraystore.errors import FormatError
-from arraystore.format.box import MAX_VOLUME, Box
-from arraystore.format.envelope import pack_body
-from arraystore.format.ids import id_to_text
-from arraystore.format.layer import Layer
-from arraystore.format.node import Node, NodeKind
-from arraystore.format.transaction import ChunkChange, Presence
 
 A, B, LAYER = b"a" * 12, b"b" * 12, b"l" * 12
 OLD, NEW = b"\x01" * 12, b"\x02" * 12

@@ -17,14 +17,14 @@ from arraystore import (
     Repository,
     in_memory_storage,
 )
+from arraystore._format.history import decode_history
+from arraystore._format.ids import id_to_text
+from arraystore._format.layer import Layer
+from arraystore._format.manifest import decode_manifest
+from arraystore._format.record import Commit, Rewrite
+from arraystore._format.refs import decode_hint
+from arraystore._format.snapshot import decode_checkpoint
 from arraystore.commit.log import BranchLog
-from arraystore.format.history import decode_history
-from arraystore.format.ids import id_to_text
-from arraystore.format.layer import Layer
-from arraystore.format.manifest import decode_manifest
-from arraystore.format.record import Commit, Rewrite
-from arraystore.format.refs import decode_hint
-from arraystore.format.snapshot import decode_checkpoint
 from arraystore.session import Session
 from arraystore.storage import CountingStorage, Storage
 from tests.commit.support import (

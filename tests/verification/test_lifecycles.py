@@ -10,9 +10,9 @@ import pytest
 import zarr
 
 from arraystore import Repository, in_memory_storage
+from arraystore._format.ids import ID_CHARS
 from arraystore.commit.branch import INITIAL_MESSAGE
 from arraystore.errors import ArrayStoreError
-from arraystore.format.ids import ID_CHARS
 from tests.commit.support import objects
 from tests.keys import history_of
 from tests.verification.support import SMALL, commit_all, create_arrays, damage, empty, missing, verified

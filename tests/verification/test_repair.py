@@ -9,9 +9,9 @@ from functools import cache
 import pytest
 
 from arraystore import Repository
+from arraystore._format.history import HistoryPage, decode_history, encode_history
+from arraystore._format.snapshot import decode_checkpoint, encode_checkpoint
 from arraystore._runtime import run
-from arraystore.format.history import HistoryPage, decode_history, encode_history
-from arraystore.format.snapshot import decode_checkpoint, encode_checkpoint
 from arraystore.maintenance.verification.repair import RepairReport, repair
 from arraystore.storage import MemoryStorage
 from tests.commit.support import delete, keys, put

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from arraystore.format.ids import ID_BYTES
+from arraystore._format.ids import ID_BYTES
 
 __all__ = ["Candidates"]
 

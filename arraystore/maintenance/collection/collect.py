@@ -14,22 +14,22 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from arraystore._concurrency import bounded
-from arraystore.commit.branch import Tip, load_checkpoint
-from arraystore.commit.branching import append_when
-from arraystore.commit.retention import Kept
-from arraystore.errors import FormatError, ObjectNotFoundError
-from arraystore.format.collection import (
+from arraystore._format.collection import (
     Collection,
     LogSeen,
     collection_key,
     decode_collection,
     encode_collection,
 )
-from arraystore.format.ids import ID_BYTES, id_to_text, ids_from_texts
-from arraystore.format.lifecycle import BranchLife, Origin
-from arraystore.format.record import Body, Expiry
-from arraystore.format.repository_log import RepositoryEntry, RepositoryOperation, RepositoryTable
-from arraystore.format.snapshot import checkpoint_key, encode_checkpoint
+from arraystore._format.ids import ID_BYTES, id_to_text, ids_from_texts
+from arraystore._format.lifecycle import BranchLife, Origin
+from arraystore._format.record import Body, Expiry
+from arraystore._format.repository_log import RepositoryEntry, RepositoryOperation, RepositoryTable
+from arraystore._format.snapshot import checkpoint_key, encode_checkpoint
+from arraystore.commit.branch import Tip, load_checkpoint
+from arraystore.commit.branching import append_when
+from arraystore.commit.retention import Kept
+from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.maintenance.collection.candidates import Candidates
 from arraystore.maintenance.collection.fence import raise_fence
 from arraystore.maintenance.collection.summary import GCSummary, Progress

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+from arraystore._format.record import Body, Fence
+from arraystore._format.repository_log import RepositoryEntry, RepositoryOperation, RepositoryTable
 from arraystore.commit.branch import Tip
 from arraystore.commit.branching import append_when
 from arraystore.errors import InvalidInputError
-from arraystore.format.record import Body, Fence
-from arraystore.format.repository_log import RepositoryEntry, RepositoryOperation, RepositoryTable
 from arraystore.maintenance.grounds import Grounds
 
 __all__ = ["raise_fence", "watermark_at"]

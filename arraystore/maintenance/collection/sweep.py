@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from arraystore.format.ids import id_to_text, ids_from_texts
+from arraystore._format.ids import id_to_text, ids_from_texts
 from arraystore.maintenance.collection.candidates import Candidates
 from arraystore.storage.protocol import DeleteFailure, ObjectInfo, Storage
 

@@ -8,6 +8,15 @@ from contextlib import suppress
 from functools import partial
 
 from arraystore._concurrency import bounded
+from arraystore._format.collection import Collection
+from arraystore._format.history import page_span
+from arraystore._format.layer import Layer
+from arraystore._format.lifecycle import BranchLife, Origin
+from arraystore._format.node import Node
+from arraystore._format.record import Birth, Commit, Reset, Rewrite
+from arraystore._format.refs import Hint
+from arraystore._format.snapshot import PageRef
+from arraystore._format.transaction import TransactionLog
 from arraystore.commit.branch import load_checkpoint, load_tip
 from arraystore.commit.history import read_page
 from arraystore.commit.log import BranchLog
@@ -15,15 +24,6 @@ from arraystore.commit.manifests import ManifestCache
 from arraystore.commit.retention import Kept, Stretch
 from arraystore.commit.state import State
 from arraystore.errors import FormatError, ObjectNotFoundError
-from arraystore.format.collection import Collection
-from arraystore.format.history import page_span
-from arraystore.format.layer import Layer
-from arraystore.format.lifecycle import BranchLife, Origin
-from arraystore.format.node import Node
-from arraystore.format.record import Birth, Commit, Reset, Rewrite
-from arraystore.format.refs import Hint
-from arraystore.format.snapshot import PageRef
-from arraystore.format.transaction import TransactionLog
 from arraystore.maintenance.collection.visible import visible_packs
 from arraystore.maintenance.grounds import Grounds
 

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from arraystore._concurrency import bounded
+from arraystore._format.envelope import bind_object
+from arraystore._format.history import page_span, survivors_key
+from arraystore._format.intent import PATIENCE, read_intent_key
+from arraystore._format.layer import Layer
+from arraystore._format.record import LONGEST_SKIP, decode_record, read_record_key
 from arraystore.commit.branch import Tip
 from arraystore.commit.log import BranchLog, carriers
 from arraystore.errors import FormatError, ObjectNotFoundError
-from arraystore.format.envelope import bind_object
-from arraystore.format.history import page_span, survivors_key
-from arraystore.format.intent import PATIENCE, read_intent_key
-from arraystore.format.layer import Layer
-from arraystore.format.record import LONGEST_SKIP, decode_record, read_record_key
 from arraystore.maintenance.grounds import Grounds
 from arraystore.storage.protocol import ObjectInfo
 

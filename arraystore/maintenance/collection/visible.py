@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._format.box import Box
+from arraystore._format.ids import ID_BYTES
+from arraystore._format.layer import Layer
+from arraystore._format.manifest import Manifest
 from arraystore.commit.manifests import ManifestCache
-from arraystore.format.box import Box
-from arraystore.format.ids import ID_BYTES
-from arraystore.format.layer import Layer
-from arraystore.format.manifest import Manifest
 
 __all__ = ["visible_packs"]
 

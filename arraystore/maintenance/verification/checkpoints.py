@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from arraystore._format.ids import id_to_text
+from arraystore._format.snapshot import checkpoint_key
 from arraystore.commit.branch import load_checkpoint
 from arraystore.commit.state import State
 from arraystore.errors import FormatError, ObjectNotFoundError
-from arraystore.format.ids import id_to_text
-from arraystore.format.snapshot import checkpoint_key
 from arraystore.maintenance.verification.findings import Collector, Use
 from arraystore.maintenance.verification.inventory import Inventory
 from arraystore.storage.protocol import Storage

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._format.ids import id_to_text
+from arraystore._format.manifest import Manifest
+from arraystore._format.node import NodeKind
+from arraystore._format.references import References, to_manifests
 from arraystore.commit.checking import CHECKSUM_BYTES, checked
 from arraystore.commit.reader import ChunkReader
 from arraystore.errors import ChunkDamagedError, NotFoundError, StorageError
-from arraystore.format.ids import id_to_text
-from arraystore.format.manifest import Manifest
-from arraystore.format.node import NodeKind
-from arraystore.format.references import References, to_manifests
 from arraystore.maintenance.verification.decoding import Decoder, open_decoder
 from arraystore.maintenance.verification.findings import Collector
 from arraystore.maintenance.verification.layers import Loaded

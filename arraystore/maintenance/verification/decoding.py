@@ -10,9 +10,9 @@ from zarr.core.buffer import Buffer
 from zarr.core.buffer.core import default_buffer_prototype
 from zarr.storage import MemoryStore
 
+from arraystore._format.node import Documents
+from arraystore._format.zarr_metadata import ArrayInfo, array_info
 from arraystore.errors import InvalidInputError
-from arraystore.format.node import Documents
-from arraystore.format.zarr_metadata import ArrayInfo, array_info
 from arraystore.storage.protocol import BytesLike
 
 __all__ = ["Decoder", "open_decoder"]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from arraystore.format.ids import id_to_text
+from arraystore._format.ids import id_to_text
 
 __all__ = [
     "EXIT_ERRORS",

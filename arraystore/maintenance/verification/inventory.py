@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from arraystore.format.ids import ID_BYTES, ids_from_texts
+from arraystore._format.ids import ID_BYTES, ids_from_texts
 from arraystore.storage.protocol import ObjectInfo, Storage
 
 __all__ = ["Inventory", "Shelf", "list_all", "take_inventory"]

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from arraystore._format.ids import ID_BYTES, id_to_text
+from arraystore._format.layer import Layer
+from arraystore._format.manifest import Manifest, decode_manifest
+from arraystore._format.node import Node
+from arraystore._format.record import Record, decode_record, record_key
+from arraystore._format.refs import branch_prefix
 from arraystore.commit.manifests import ManifestCache
 from arraystore.errors import FormatError, NotFoundError, ObjectNotFoundError
-from arraystore.format.ids import ID_BYTES, id_to_text
-from arraystore.format.layer import Layer
-from arraystore.format.manifest import Manifest, decode_manifest
-from arraystore.format.node import Node
-from arraystore.format.record import Record, decode_record, record_key
-from arraystore.format.refs import branch_prefix
 from arraystore.maintenance.collection.visible import visible_packs
 from arraystore.maintenance.verification.findings import Collector, Use
 from arraystore.maintenance.verification.inventory import Inventory

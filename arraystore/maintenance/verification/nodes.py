@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping
 
+from arraystore._format.node import Node, NodeKind, ancestors
+from arraystore._format.transaction import NodeChange, Operation
+from arraystore._format.zarr_metadata import array_info, node_type
 from arraystore.errors import InvalidInputError
-from arraystore.format.node import Node, NodeKind, ancestors
-from arraystore.format.transaction import NodeChange, Operation
-from arraystore.format.zarr_metadata import array_info, node_type
 
 __all__ = ["misplaced", "wrong_documents"]
 

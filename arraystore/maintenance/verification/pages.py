@@ -7,9 +7,9 @@ from collections import Counter
 from dataclasses import dataclass
 
 from arraystore._concurrency import bounded
+from arraystore._format.history import HistoryPage, SnapshotRow, decode_history, page_span
+from arraystore._format.snapshot import PageRef
 from arraystore.errors import FormatError, ObjectNotFoundError
-from arraystore.format.history import HistoryPage, SnapshotRow, decode_history, page_span
-from arraystore.format.snapshot import PageRef
 from arraystore.maintenance.verification.findings import Collector
 from arraystore.storage.protocol import Storage
 

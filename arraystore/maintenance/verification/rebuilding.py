@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from arraystore.format.digest import chained
-from arraystore.format.layer import Layer
-from arraystore.format.record import Body, Commit, Record, Rewrite, Transaction, first_carried
-from arraystore.format.transaction import TransactionLog
+from arraystore._format.digest import chained
+from arraystore._format.layer import Layer
+from arraystore._format.record import Body, Commit, Record, Rewrite, Transaction, first_carried
+from arraystore._format.transaction import TransactionLog
 
 __all__ = ["KnownLog", "attached_to"]
 

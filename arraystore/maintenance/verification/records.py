@@ -7,12 +7,10 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
-from arraystore.commit.log import BranchLog, Resolved, transaction_key
-from arraystore.errors import FormatError, ObjectNotFoundError
-from arraystore.format.digest import chained, log_start
-from arraystore.format.envelope import unpack_body
-from arraystore.format.layer import Here
-from arraystore.format.record import (
+from arraystore._format.digest import chained, log_start
+from arraystore._format.envelope import unpack_body
+from arraystore._format.layer import Here
+from arraystore._format.record import (
     LONGEST_SKIP,
     Body,
     Commit,
@@ -21,8 +19,10 @@ from arraystore.format.record import (
     decode_body,
     decode_note,
 )
-from arraystore.format.record import decode_record as decode
-from arraystore.format.transaction import TransactionLog, decode_transaction, read_log
+from arraystore._format.record import decode_record as decode
+from arraystore._format.transaction import TransactionLog, decode_transaction, read_log
+from arraystore.commit.log import BranchLog, Resolved, transaction_key
+from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.maintenance.verification.findings import Collector
 from arraystore.maintenance.verification.inventory import Inventory
 from arraystore.maintenance.verification.rebuilding import KnownLog, attached_to

@@ -12,15 +12,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from arraystore._format.history import HistoryPage, encode_history, page_span
+from arraystore._format.record import LONG_SKIP, Record, encode_record
+from arraystore._format.refs import hint_key, name_from_key
+from arraystore._format.snapshot import checkpoint_key, encode_checkpoint
 from arraystore.commit.branch import load_tip
 from arraystore.commit.environment import Environment
 from arraystore.commit.history import rows_of_records
 from arraystore.commit.log import BranchLog
 from arraystore.errors import FormatError, NotFoundError
-from arraystore.format.history import HistoryPage, encode_history, page_span
-from arraystore.format.record import LONG_SKIP, Record, encode_record
-from arraystore.format.refs import hint_key, name_from_key
-from arraystore.format.snapshot import checkpoint_key, encode_checkpoint
 from arraystore.maintenance.checkpoints import write_periodic
 from arraystore.maintenance.verification.checkpoints import Named
 from arraystore.maintenance.verification.findings import Finding, Severity

@@ -8,23 +8,23 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from arraystore._concurrency import bounded
-from arraystore.commit.branch import load_tip
-from arraystore.commit.environment import Environment
-from arraystore.commit.log import BranchLog
-from arraystore.commit.retention import Kept, kept_snapshots
-from arraystore.commit.state import State
-from arraystore.errors import ArrayStoreError, FormatError, NotFoundError, ObjectNotFoundError
-from arraystore.format.intent import read_intent_key
-from arraystore.format.lifecycle import Expiry, Origin
-from arraystore.format.record import first_carried, read_record_key, record_key
-from arraystore.format.refs import branch_prefix, branches_prefix, name_from_key, refs_prefix
-from arraystore.format.repository_log import (
+from arraystore._format.intent import read_intent_key
+from arraystore._format.lifecycle import Expiry, Origin
+from arraystore._format.record import first_carried, read_record_key, record_key
+from arraystore._format.refs import branch_prefix, branches_prefix, name_from_key, refs_prefix
+from arraystore._format.repository_log import (
     RepositoryRecord,
     RepositoryTable,
     carried_from,
     decode_repository_record,
     repository_log_prefix,
 )
+from arraystore.commit.branch import load_tip
+from arraystore.commit.environment import Environment
+from arraystore.commit.log import BranchLog
+from arraystore.commit.retention import Kept, kept_snapshots
+from arraystore.commit.state import State
+from arraystore.errors import ArrayStoreError, FormatError, NotFoundError, ObjectNotFoundError
 from arraystore.maintenance.verification.findings import Collector, Severity
 from arraystore.storage.protocol import ObjectInfo, Storage
 

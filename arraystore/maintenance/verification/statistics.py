@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._format.history import SnapshotRow
+from arraystore._format.ids import id_to_text
+from arraystore._format.layer import Layer
+from arraystore._format.node import Node, NodeKind
+from arraystore._format.pack import padded_size
+from arraystore._format.record import Rewrite, Transaction
+from arraystore._format.references import DELETED, INLINE, VIRTUAL
+from arraystore._format.refs import Hint
 from arraystore.commit.branch import Tip, load_tip, passed_between
 from arraystore.commit.history import ancestry
 from arraystore.commit.log import BranchLog
 from arraystore.commit.reader import ChunkReader
 from arraystore.commit.state import State, StateBuilder
-from arraystore.format.history import SnapshotRow
-from arraystore.format.ids import id_to_text
-from arraystore.format.layer import Layer
-from arraystore.format.node import Node, NodeKind
-from arraystore.format.pack import padded_size
-from arraystore.format.record import Rewrite, Transaction
-from arraystore.format.references import DELETED, INLINE, VIRTUAL
-from arraystore.format.refs import Hint
 from arraystore.maintenance.verification.inventory import Inventory, Shelf, list_all, take_inventory
 from arraystore.storage.counting import CountingStorage
 from arraystore.storage.protocol import Storage

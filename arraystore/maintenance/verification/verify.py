@@ -11,19 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from arraystore.commit.branch import load_tip
-from arraystore.commit.environment import Environment
-from arraystore.commit.history import covered, read_survivors
-from arraystore.commit.reader import ChunkReader
-from arraystore.commit.retention import Kept
-from arraystore.commit.state import State
-from arraystore.errors import FormatError, InvalidInputError, NotFoundError, ObjectNotFoundError
-from arraystore.format.collection import collection_key, decode_collection
-from arraystore.format.history import history_key, page_span, survivors_key
-from arraystore.format.ids import id_to_text
-from arraystore.format.intent import PATIENCE
-from arraystore.format.record import Record
-from arraystore.format.refs import (
+from arraystore._format.collection import collection_key, decode_collection
+from arraystore._format.history import history_key, page_span, survivors_key
+from arraystore._format.ids import id_to_text
+from arraystore._format.intent import PATIENCE
+from arraystore._format.record import Record
+from arraystore._format.refs import (
     REPOSITORY_KEY,
     branch_prefix,
     decode_hint,
@@ -31,8 +24,15 @@ from arraystore.format.refs import (
     hint_key,
     name_from_key,
 )
-from arraystore.format.repository_log import RepositoryTable
-from arraystore.format.snapshot import checkpoint_key
+from arraystore._format.repository_log import RepositoryTable
+from arraystore._format.snapshot import checkpoint_key
+from arraystore.commit.branch import load_tip
+from arraystore.commit.environment import Environment
+from arraystore.commit.history import covered, read_survivors
+from arraystore.commit.reader import ChunkReader
+from arraystore.commit.retention import Kept
+from arraystore.commit.state import State
+from arraystore.errors import FormatError, InvalidInputError, NotFoundError, ObjectNotFoundError
 from arraystore.maintenance.verification.checkpoints import Checkpoints, Named
 from arraystore.maintenance.verification.chunks import ChunkChecker
 from arraystore.maintenance.verification.findings import Collector, Leak, Use, VerifyReport

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from arraystore._format.locations import Locations
 from arraystore.commit.reader import ChunkReader
 from arraystore.commit.virtual_source import VirtualSource
 from arraystore.errors import NotFoundError, SourceChangedError, StorageError, VirtualReferenceError
-from arraystore.format.locations import Locations
 from arraystore.maintenance.verification.findings import Collector, Use
 from arraystore.storage.protocol import ByteRange, BytesLike
 from arraystore.storage.source_urls import all_paths_plain, object_path, url_problem

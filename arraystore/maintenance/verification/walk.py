@@ -6,17 +6,17 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from arraystore._format.history import SnapshotRow, page_span
+from arraystore._format.layer import Layer
+from arraystore._format.lifecycle import BranchLife, Deleted, Expiry, Fence, Origin
+from arraystore._format.node import Node
+from arraystore._format.record import Birth, Commit, Record, Reset, Rewrite, encode_note
+from arraystore._format.snapshot import checkpoint_key
+from arraystore._format.transaction import NodeChange, Operation
 from arraystore.commit.branch import INITIAL_MESSAGE
 from arraystore.commit.log import BranchLog, Resolved
 from arraystore.commit.state import State, StateBuilder, empty_state
 from arraystore.errors import FormatError
-from arraystore.format.history import SnapshotRow, page_span
-from arraystore.format.layer import Layer
-from arraystore.format.lifecycle import BranchLife, Deleted, Expiry, Fence, Origin
-from arraystore.format.node import Node
-from arraystore.format.record import Birth, Commit, Record, Reset, Rewrite, encode_note
-from arraystore.format.snapshot import checkpoint_key
-from arraystore.format.transaction import NodeChange, Operation
 from arraystore.maintenance.verification.checkpoints import Checkpoints, Named
 from arraystore.maintenance.verification.findings import Collector, Use
 from arraystore.maintenance.verification.inventory import Inventory

@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from arraystore._format import record, repository_log
+from arraystore._format.digest import DIGEST_BYTES
+from arraystore._format.ids import ID_BYTES
+from arraystore._format.record import Record, encode_record
+from arraystore._format.refs import REPOSITORY_KEY, Hint, decode_repository, encode_hint, refs_prefix
+from arraystore._format.repository_log import RepositoryRecord, encode_repository_record
 from arraystore.commit import log
 from arraystore.commit.chain import LogChain
 from arraystore.commit.log import BranchLog
 from arraystore.commit.looks import check_repository, read_hint
 from arraystore.commit.repository_log import RepositoryLog
-from arraystore.format import record, repository_log
-from arraystore.format.digest import DIGEST_BYTES
-from arraystore.format.ids import ID_BYTES
-from arraystore.format.record import Record, encode_record
-from arraystore.format.refs import REPOSITORY_KEY, Hint, decode_repository, encode_hint, refs_prefix
-from arraystore.format.repository_log import RepositoryRecord, encode_repository_record
 from arraystore.simulation.mutations.patching import Change, Mutation, everywhere
 from arraystore.storage.protocol import Storage
 

@@ -7,17 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 from arraystore import forks
+from arraystore._format import pack
+from arraystore._format.fork_payload import ChangePayload
+from arraystore._format.layer import Layer
+from arraystore._format.pack import CHECKSUM_BYTES, is_sound, pack_seed, trailer
+from arraystore._format.record import Replacement
+from arraystore._format.references import DELETED, References, overlay
+from arraystore._format.transaction import Append
 from arraystore.commit import prepare
 from arraystore.commit.changes import ChangeSet
 from arraystore.commit.reader import ChunkReader
 from arraystore.commit.state import replaced_layers
-from arraystore.format import pack
-from arraystore.format.changes import ChangePayload
-from arraystore.format.layer import Layer
-from arraystore.format.pack import CHECKSUM_BYTES, is_sound, pack_seed, trailer
-from arraystore.format.record import Replacement
-from arraystore.format.references import DELETED, References, overlay
-from arraystore.format.transaction import Append
 from arraystore.haul import gathered
 from arraystore.maintenance import fold
 from arraystore.simulation.actors.workload import Workload

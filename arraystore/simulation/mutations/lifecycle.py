@@ -7,6 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from arraystore import announcing, repository_refs
+from arraystore._format.lifecycle import NO_FENCE, Origin
+from arraystore._format.record import Birth, Record, encode_body
+from arraystore._format.repository_log import BranchRow, RepositoryTable
+from arraystore._format.snapshot import checkpoint_key, encode_checkpoint
 from arraystore.commit import admission, branching, line, prepare, waiting
 from arraystore.commit.branch import Tip, load_tip, refresh
 from arraystore.commit.environment import Environment
@@ -16,10 +20,6 @@ from arraystore.commit.retention import Kept
 from arraystore.commit.state import State
 from arraystore.context import Context
 from arraystore.errors import ArrayStoreError
-from arraystore.format.lifecycle import NO_FENCE, Origin
-from arraystore.format.record import Birth, Record, encode_body
-from arraystore.format.repository_log import BranchRow, RepositoryTable
-from arraystore.format.snapshot import checkpoint_key, encode_checkpoint
 from arraystore.maintenance import expire
 from arraystore.maintenance.collection import collect, fence
 from arraystore.maintenance.collection.sweep import Listing

@@ -7,6 +7,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from arraystore._format.digest import chained
+from arraystore._format.envelope import pack_body, unpack_body
+from arraystore._format.record import Body, Record, Transaction, encode_body, encode_record
+from arraystore._format.snapshot import Checkpoint, PageRef
 from arraystore.commit import group
 from arraystore.commit.batch import Batch
 from arraystore.commit.branch import Tip
@@ -18,10 +22,6 @@ from arraystore.commit.prepare import Prepared, upload
 from arraystore.commit.request import bring_up
 from arraystore.commit.state import State
 from arraystore.errors import ObjectNotFoundError, StorageError
-from arraystore.format.digest import chained
-from arraystore.format.envelope import pack_body, unpack_body
-from arraystore.format.record import Body, Record, Transaction, encode_body, encode_record
-from arraystore.format.snapshot import Checkpoint, PageRef
 from arraystore.simulation.mutations.patching import Change, Mutation, all_outside, everywhere
 from arraystore.storage.protocol import Storage
 

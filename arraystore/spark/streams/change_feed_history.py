@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from arraystore._format.ids import id_from_text, id_to_text
+from arraystore._format.record import decode_note
 from arraystore._runtime import run
 from arraystore.commit.history import ancestry
 from arraystore.commit.log import BranchLog
 from arraystore.errors import SnapshotExpiredError, SnapshotNotFoundError
-from arraystore.format.ids import id_from_text, id_to_text
-from arraystore.format.record import decode_note
 from arraystore.repository import Repository
 from arraystore.session import Session
 

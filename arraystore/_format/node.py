@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from arraystore._format.layer import Layer
 from arraystore.errors import FormatError
-from arraystore.format.layer import Layer
 
 __all__ = ["DOCUMENT_NAMES", "Documents", "Node", "NodeKind", "ancestors", "check_path", "node_key"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from arraystore._format.envelope import Kind, encode_object, pack_body, read_object, read_tuple
+from arraystore._format.ids import ID_BYTES, id_to_text
+from arraystore._format.layer import read_id
+from arraystore._format.lifecycle import BranchLife, life_to_wire, read_life
+from arraystore._format.refs import read_name
 from arraystore.errors import FormatError
-from arraystore.format.envelope import Kind, encode_object, pack_body, read_object, read_tuple
-from arraystore.format.ids import ID_BYTES, id_to_text
-from arraystore.format.layer import read_id
-from arraystore.format.lifecycle import BranchLife, life_to_wire, read_life
-from arraystore.format.refs import read_name
 
 __all__ = ["Collection", "LogSeen", "collection_key", "decode_collection", "encode_collection"]
 

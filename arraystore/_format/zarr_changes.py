@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from arraystore._format.node import Documents
+from arraystore._format.zarr_metadata import array_info
 from arraystore.errors import InvalidInputError
-from arraystore.format.node import Documents
-from arraystore.format.zarr_metadata import array_info
 
 __all__ = [
     "MEANING_ATTRIBUTES",

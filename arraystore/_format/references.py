@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from arraystore.format.box import Box, bounding_box
-from arraystore.format.columns import narrow
-from arraystore.format.ids import ID_BYTES
-from arraystore.format.locations import NO_LOCATIONS, Locations, concat_locations
-from arraystore.format.manifest import Manifest
+from arraystore._format.box import Box, bounding_box
+from arraystore._format.columns import narrow
+from arraystore._format.ids import ID_BYTES
+from arraystore._format.locations import NO_LOCATIONS, Locations, concat_locations
+from arraystore._format.manifest import Manifest
 
 __all__ = [
     "DELETED",

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._format.box import MAX_DIMENSIONS, MAX_VOLUME, Box
+from arraystore._format.envelope import Kind, encode_object, pack_body, read_object, read_tuple
+from arraystore._format.layer import Here, Layer, read_id
+from arraystore._format.manifest import decode_presence, encode_presence
+from arraystore._format.node import DOCUMENT_NAMES, Documents, NodeKind, check_path
 from arraystore.errors import FormatError
-from arraystore.format.box import MAX_DIMENSIONS, MAX_VOLUME, Box
-from arraystore.format.envelope import Kind, encode_object, pack_body, read_object, read_tuple
-from arraystore.format.layer import Here, Layer, read_id
-from arraystore.format.manifest import decode_presence, encode_presence
-from arraystore.format.node import DOCUMENT_NAMES, Documents, NodeKind, check_path
 
 __all__ = [
     "Append",

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from arraystore._format.columns import decode_column, encode_column
+from arraystore._format.envelope import LATEST_TIME, Kind, encode_object, pack_body, read_object, read_tuple
+from arraystore._format.ids import ID_BYTES, all_different, id_to_text
+from arraystore._format.layer import read_id
+from arraystore._format.record import LONG_SKIP
 from arraystore.errors import FormatError
-from arraystore.format.columns import decode_column, encode_column
-from arraystore.format.envelope import LATEST_TIME, Kind, encode_object, pack_body, read_object, read_tuple
-from arraystore.format.ids import ID_BYTES, all_different, id_to_text
-from arraystore.format.layer import read_id
-from arraystore.format.record import LONG_SKIP
 
 __all__ = [
     "HistoryPage",

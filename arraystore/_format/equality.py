@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from arraystore.format.locations import Locations
-from arraystore.format.references import DELETED, INLINE, VIRTUAL, References
+from arraystore._format.locations import Locations
+from arraystore._format.references import DELETED, INLINE, VIRTUAL, References
 
 __all__ = ["equal_references"]
 

@@ -13,20 +13,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from arraystore.errors import FormatError
-from arraystore.format.box import Box
-from arraystore.format.columns import decode_column, encode_column
-from arraystore.format.envelope import Kind, encode_object, pack_body, read_object, read_tuple
-from arraystore.format.layer import read_id
-from arraystore.format.manifest import (
+from arraystore._format.box import Box
+from arraystore._format.columns import decode_column, encode_column
+from arraystore._format.envelope import Kind, encode_object, pack_body, read_object, read_tuple
+from arraystore._format.layer import read_id
+from arraystore._format.manifest import (
     Manifest,
     decode_presence,
     encode_presence,
     manifest_from_wire,
     manifest_to_wire,
 )
-from arraystore.format.node import NodeKind, check_path
-from arraystore.format.transaction import NodeChange
+from arraystore._format.node import NodeKind, check_path
+from arraystore._format.transaction import NodeChange
+from arraystore.errors import FormatError
 
 __all__ = ["ChangePayload", "ForkChanges", "Part", "decode_changes", "encode_changes"]
 

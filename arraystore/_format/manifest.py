@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._format.box import Box
+from arraystore._format.columns import decode_column, encode_column, narrow
+from arraystore._format.envelope import Kind, encode_object, pack_body, read_object, read_tuple
+from arraystore._format.ids import ID_BYTES, id_to_text
+from arraystore._format.locations import NO_LOCATIONS, Locations
+from arraystore._format.pack import pack_seed, padded_size
 from arraystore.errors import FormatError
-from arraystore.format.box import Box
-from arraystore.format.columns import decode_column, encode_column, narrow
-from arraystore.format.envelope import Kind, encode_object, pack_body, read_object, read_tuple
-from arraystore.format.ids import ID_BYTES, id_to_text
-from arraystore.format.locations import NO_LOCATIONS, Locations
-from arraystore.format.pack import pack_seed, padded_size
 
 __all__ = [
     "MAX_REACH",

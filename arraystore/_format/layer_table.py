@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._format.box import MAX_DIMENSIONS, MAX_VOLUME, Box
+from arraystore._format.columns import decode_column, encode_column
+from arraystore._format.envelope import read_tuple
+from arraystore._format.ids import ID_BYTES
+from arraystore._format.layer import LARGEST_SHIFT, Attachment, Layer, Place
+from arraystore._format.manifest import MAX_REFERENCES
 from arraystore.errors import FormatError
-from arraystore.format.box import MAX_DIMENSIONS, MAX_VOLUME, Box
-from arraystore.format.columns import decode_column, encode_column
-from arraystore.format.envelope import read_tuple
-from arraystore.format.ids import ID_BYTES
-from arraystore.format.layer import LARGEST_SHIFT, Attachment, Layer, Place
-from arraystore.format.manifest import MAX_REFERENCES
 
 __all__ = ["decode_layers", "encode_layers"]
 

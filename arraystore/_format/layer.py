@@ -6,11 +6,11 @@ import enum
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from arraystore._format.box import Box
+from arraystore._format.envelope import read_tuple
+from arraystore._format.ids import ID_BYTES, id_to_text
+from arraystore._format.manifest import MAX_REFERENCES
 from arraystore.errors import FormatError
-from arraystore.format.box import Box
-from arraystore.format.envelope import read_tuple
-from arraystore.format.ids import ID_BYTES, id_to_text
-from arraystore.format.manifest import MAX_REFERENCES
 
 __all__ = ["LARGEST_SHIFT", "Attachment", "Here", "Layer", "Place", "check_owner", "read_id"]
 

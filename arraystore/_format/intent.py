@@ -10,13 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from arraystore.errors import FormatError, InvalidInputError
-from arraystore.format.box import MAX_DIMENSIONS, MAX_VOLUME
-from arraystore.format.envelope import Kind, check_time, encode_object, pack_body, read_object, read_tuple, unpack_body
-from arraystore.format.ids import ID_BYTES, id_from_text, id_to_text
-from arraystore.format.layer import Here, read_id
-from arraystore.format.manifest import decode_manifest
-from arraystore.format.record import (
+from arraystore._format.box import MAX_DIMENSIONS, MAX_VOLUME
+from arraystore._format.envelope import Kind, check_time, encode_object, pack_body, read_object, read_tuple, unpack_body
+from arraystore._format.ids import ID_BYTES, id_from_text, id_to_text
+from arraystore._format.layer import Here, read_id
+from arraystore._format.manifest import decode_manifest
+from arraystore._format.record import (
     MAX_ATTACHED,
     MAX_LOG_IN_BODY,
     MAX_NOTE_IN_BODY,
@@ -25,7 +24,8 @@ from arraystore.format.record import (
     read_record_key,
     record_key,
 )
-from arraystore.format.transaction import TransactionLog, read_log
+from arraystore._format.transaction import TransactionLog, read_log
+from arraystore.errors import FormatError, InvalidInputError
 
 __all__ = [
     "MAX_INTENT",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from arraystore.format.node import Node
+from arraystore._format.node import Node
 
 __all__ = ["HIDDEN", "has_visible_files", "is_hidden", "visible"]
 

@@ -11,9 +11,8 @@ import enum
 from dataclasses import dataclass, field
 from typing import Any
 
-from arraystore.errors import FormatError, InvalidInputError
-from arraystore.format.digest import DIGEST_BYTES, chained
-from arraystore.format.envelope import (
+from arraystore._format.digest import DIGEST_BYTES, chained
+from arraystore._format.envelope import (
     Kind,
     check_plain,
     check_time,
@@ -24,9 +23,9 @@ from arraystore.format.envelope import (
     read_tuple,
     unpack_body,
 )
-from arraystore.format.ids import ID_BYTES
-from arraystore.format.layer import Here, Layer, check_owner, read_id
-from arraystore.format.lifecycle import (
+from arraystore._format.ids import ID_BYTES
+from arraystore._format.layer import Here, Layer, check_owner, read_id
+from arraystore._format.lifecycle import (
     NO_FENCE,
     Deleted,
     Expiry,
@@ -40,8 +39,9 @@ from arraystore.format.lifecycle import (
     read_origin,
     read_reset,
 )
-from arraystore.format.measure import measure
-from arraystore.format.transaction import TransactionLog, read_log
+from arraystore._format.msgpack_limits import measure
+from arraystore._format.transaction import TransactionLog, read_log
+from arraystore.errors import FormatError, InvalidInputError
 
 __all__ = [
     "MAX_ATTACHED",
@@ -196,7 +196,7 @@ class Commit:
     transactions
         At least one.
     refused
-        Ids of proposed transactions (see `arraystore.format.intent`) that collide with what was committed before this
+        Ids of proposed transactions (see `arraystore._format.intent`) that collide with what was committed before this
         record: no later record may take what was proposed before this one.
     """
 

@@ -25,8 +25,8 @@ import google_crc32c
 import msgpack
 from numcodecs import zstd  # pyright: ignore[reportAttributeAccessIssue] - a compiled module
 
+from arraystore._format.msgpack_limits import measure
 from arraystore.errors import FormatError
-from arraystore.format.measure import measure
 
 __all__ = [
     "FORMAT_VERSION",

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._format.columns import decode_column, encode_column
+from arraystore._format.envelope import read_tuple
 from arraystore.errors import FormatError
-from arraystore.format.columns import decode_column, encode_column
-from arraystore.format.envelope import read_tuple
 
 __all__ = ["NO_LOCATIONS", "Locations", "common_directory", "concat_locations", "locations_from_urls"]
 

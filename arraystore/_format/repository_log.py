@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from arraystore._format.digest import DIGEST_BYTES, chained, log_start
+from arraystore._format.envelope import Kind, check_plain, check_time, encode_object, pack_body, read_object, read_tuple
+from arraystore._format.ids import ID_BYTES
+from arraystore._format.layer import check_owner, read_id
+from arraystore._format.lifecycle import NO_FENCE, Origin, origin_to_wire, read_origin
+from arraystore._format.refs import read_name, refs_prefix
 from arraystore.errors import FormatError
-from arraystore.format.digest import DIGEST_BYTES, chained, log_start
-from arraystore.format.envelope import Kind, check_plain, check_time, encode_object, pack_body, read_object, read_tuple
-from arraystore.format.ids import ID_BYTES
-from arraystore.format.layer import check_owner, read_id
-from arraystore.format.lifecycle import NO_FENCE, Origin, origin_to_wire, read_origin
-from arraystore.format.refs import read_name, refs_prefix
 
 __all__ = [
     "FIRST_BRANCH",

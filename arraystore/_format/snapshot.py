@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from arraystore._format.columns import decode_column, encode_column
+from arraystore._format.digest import DIGEST_BYTES
+from arraystore._format.envelope import Kind, check_time, encode_object, pack_body, read_object, read_tuple
+from arraystore._format.ids import ID_BYTES, all_different, id_to_text
+from arraystore._format.layer import Layer, read_id
+from arraystore._format.layer_table import decode_layers, encode_layers
+from arraystore._format.lifecycle import NEW_LIFE, BranchLife, life_to_wire, read_life
+from arraystore._format.node import DOCUMENT_NAMES, Documents, Node, NodeKind, check_path
 from arraystore.errors import FormatError
-from arraystore.format.columns import decode_column, encode_column
-from arraystore.format.digest import DIGEST_BYTES
-from arraystore.format.envelope import Kind, check_time, encode_object, pack_body, read_object, read_tuple
-from arraystore.format.ids import ID_BYTES, all_different, id_to_text
-from arraystore.format.layer import Layer, read_id
-from arraystore.format.layer_table import decode_layers, encode_layers
-from arraystore.format.lifecycle import NEW_LIFE, BranchLife, life_to_wire, read_life
-from arraystore.format.node import DOCUMENT_NAMES, Documents, Node, NodeKind, check_path
 
 __all__ = ["MAX_NODES", "Checkpoint", "PageRef", "checkpoint_key", "decode_checkpoint", "encode_checkpoint"]
 

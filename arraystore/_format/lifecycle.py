@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from arraystore._format.envelope import check_time, read_tuple
+from arraystore._format.ids import ID_BYTES
+from arraystore._format.layer import read_id
+from arraystore._format.refs import read_name
 from arraystore.errors import FormatError
-from arraystore.format.envelope import check_time, read_tuple
-from arraystore.format.ids import ID_BYTES
-from arraystore.format.layer import read_id
-from arraystore.format.refs import read_name
 
 __all__ = [
     "NEW_LIFE",

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote
 
+from arraystore._format.envelope import Kind, check_plain, check_time, encode_object, pack_body, read_object, read_tuple
+from arraystore._format.ids import ID_BYTES, id_to_text
+from arraystore._format.layer import read_id
 from arraystore.errors import FormatError, InvalidInputError
-from arraystore.format.envelope import Kind, check_plain, check_time, encode_object, pack_body, read_object, read_tuple
-from arraystore.format.ids import ID_BYTES, id_to_text
-from arraystore.format.layer import read_id
 
 __all__ = [
     "REPOSITORY_KEY",
