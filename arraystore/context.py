@@ -15,11 +15,11 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from arraystore._environment import Environment, current_environment
 from arraystore._format.refs import Hint, name_in_key
 from arraystore._runtime import submit
 from arraystore.commit.branch import Tip, load_tip, refresh
 from arraystore.commit.branching import deleted_error, settle
-from arraystore.commit.environment import Environment, current_environment
 from arraystore.commit.group import GroupCommitter
 from arraystore.commit.log import BranchLog
 from arraystore.commit.manifests import ManifestCache

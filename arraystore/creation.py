@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from arraystore._environment import current_environment
 from arraystore._format.digest import log_start
 from arraystore._format.record import Birth, Record, encode_body, encode_record, record_key
 from arraystore._format.refs import (
@@ -18,7 +19,6 @@ from arraystore._format.refs import (
     encode_repository,
 )
 from arraystore._format.repository_log import FIRST_BRANCH
-from arraystore.commit.environment import current_environment
 from arraystore.commit.log import put_surely, read_hint
 from arraystore.commit.repository_log import RepositoryLog
 from arraystore.config import RepositoryConfig

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from arraystore._environment import Environment
 from arraystore._format.ids import id_to_text
-from arraystore.commit.environment import Environment
 from arraystore.commit.log import put_surely
 from arraystore.errors import ArrayStoreError, ObjectNotFoundError
 from arraystore.storage.protocol import Storage

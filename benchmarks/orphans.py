@@ -7,6 +7,7 @@ import datetime as dt
 
 import icechunk
 
+from arraystore._environment import Environment
 from arraystore._format.history import decode_history
 from arraystore._format.ids import id_to_text
 from arraystore._format.layer import Layer
@@ -14,7 +15,6 @@ from arraystore._format.manifest import decode_manifest
 from arraystore._format.record import Commit, Rewrite
 from arraystore._format.refs import REPOSITORY_KEY, decode_repository
 from arraystore._format.snapshot import decode_checkpoint
-from arraystore.commit.environment import Environment
 from arraystore.commit.log import BranchLog
 from arraystore.storage import Storage
 

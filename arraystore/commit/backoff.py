@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 
-from arraystore.commit.environment import Environment
+from arraystore._environment import Environment
 
 __all__ = ["Backoff"]
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from arraystore._environment import Environment
 from arraystore._format.digest import log_start
 from arraystore._format.envelope import unpack_body
 from arraystore._format.ids import id_to_text
@@ -30,7 +31,6 @@ from arraystore._format.refs import (
 )
 from arraystore._format.transaction import TransactionLog, decode_transaction, read_log
 from arraystore.commit.chain import LogChain
-from arraystore.commit.environment import Environment
 from arraystore.commit.kept import Kept
 from arraystore.commit.looks import check_repository, read_hint
 from arraystore.commit.putting import Put, put_surely, unsettled

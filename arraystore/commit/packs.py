@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from arraystore._environment import Environment
 from arraystore._format.ids import id_to_text
 from arraystore._format.pack import pack_seed, padded_size, trailer
 from arraystore._runtime import submit
-from arraystore.commit.environment import Environment
 from arraystore.storage.forking import renew_locks_after_fork
 from arraystore.storage.protocol import Storage
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from arraystore._environment import Environment
 from arraystore._format.envelope import bind_object, pack_body
 from arraystore._format.ids import ID_BYTES
 from arraystore._format.layer import Attachment, Here, Layer
@@ -38,7 +39,6 @@ from arraystore._format.transaction import (
     encode_transaction,
 )
 from arraystore.commit.changes import ChangeSet
-from arraystore.commit.environment import Environment
 from arraystore.commit.log import transaction_key
 from arraystore.commit.nodechanges import AppendMark
 from arraystore.commit.reader import ChunkReader

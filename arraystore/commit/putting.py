@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Awaitable, Callable
 
-from arraystore.commit.environment import Environment
+from arraystore._environment import Environment
 from arraystore.errors import ObjectNotFoundError, StorageError, UnsupportedStorageError
 from arraystore.storage.comparing import holds
 from arraystore.storage.protocol import Storage

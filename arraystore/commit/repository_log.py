@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
+from arraystore._environment import Environment
 from arraystore._format.record import read_record_key, record_key
 from arraystore._format.repository_log import (
     TABLE_EVERY,
@@ -17,7 +18,6 @@ from arraystore._format.repository_log import (
     repository_log_prefix,
 )
 from arraystore.commit.backoff import Backoff
-from arraystore.commit.environment import Environment
 from arraystore.commit.log import check_repository, put_surely
 from arraystore.errors import FormatError, LogForkError, ObjectNotFoundError, StorageError
 from arraystore.storage.protocol import BytesLike, Storage

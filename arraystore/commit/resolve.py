@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arraystore._conflicts import Conflict, ConflictType, VersionSelection
+from arraystore._environment import Environment
 from arraystore._format.manifest import Manifest, decode_manifest
 from arraystore._format.node import Documents, Node, NodeKind, ancestors, node_key
 from arraystore._format.references import DELETED, INLINE, References, to_manifests
@@ -23,7 +24,6 @@ from arraystore._format.zarr_metadata import array_info, node_type
 from arraystore.commit.cells import Cells, shared
 from arraystore.commit.detect import Ours, keeps_shape
 from arraystore.commit.edges import RefusedError
-from arraystore.commit.environment import Environment
 from arraystore.commit.packs import PackSettings, PackWriter
 from arraystore.commit.prepare import Prepared, replaced
 from arraystore.commit.reader import ChunkReader

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from arraystore._environment import Environment
 from arraystore._format.intent import read_intent_key
 from arraystore._format.record import Commit, read_record_key
 from arraystore.commit.admission import crosses, objection
 from arraystore.commit.branch import Step, Tip, steps_to
 from arraystore.commit.detect import Ours
-from arraystore.commit.environment import Environment
 from arraystore.commit.footprint import Footprint, footprint_of
 from arraystore.commit.log import BranchLog
 from arraystore.commit.prepare import Prepared, replaced_in_memory

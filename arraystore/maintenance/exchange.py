@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from arraystore._environment import Environment
 from arraystore._format.envelope import bind_object, pack_body
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest, encode_manifest
@@ -25,7 +26,6 @@ from arraystore._format.record import (
 from arraystore.commit.admission import check_open
 from arraystore.commit.branch import Tip, refresh
 from arraystore.commit.committer import append_entry
-from arraystore.commit.environment import Environment
 from arraystore.commit.log import BranchLog
 from arraystore.commit.state import State
 from arraystore.storage.protocol import Storage

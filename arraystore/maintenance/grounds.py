@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from arraystore._environment import Environment
 from arraystore._format.lifecycle import Origin
 from arraystore._format.repository_log import RepositoryTable
 from arraystore.commit.branch import Tip
 from arraystore.commit.branching import settle, settle_deletion
-from arraystore.commit.environment import Environment
 from arraystore.commit.log import BranchLog
 from arraystore.commit.repository_log import RepositoryLog
 from arraystore.commit.retention import Kept, kept_by, kept_snapshots

@@ -13,10 +13,10 @@ import zarr
 
 import arraystore
 from arraystore._conflicts import Conflict
+from arraystore._environment import Environment
 from arraystore._format.refs import REPOSITORY_KEY, decode_repository
 from arraystore.commit.branch import Passed, load_tip, passed_between
 from arraystore.commit.detect import Ours, detect
-from arraystore.commit.environment import Environment
 from arraystore.commit.footprint import footprint_of
 from arraystore.commit.log import BranchLog
 from arraystore.commit.state import State

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from arraystore import ConflictError, ReadOnlyError, Repository, SessionStateError, Storage, in_memory_storage
+from arraystore._environment import Environment
 from arraystore._format.ids import id_to_text
-from arraystore.commit.environment import Environment
 from arraystore.commit.log import AppendUncertainError
 from arraystore.errors import StorageError
 from arraystore.maintenance.fold import fold

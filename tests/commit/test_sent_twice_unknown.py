@@ -16,11 +16,11 @@ from arraystore import (
     SessionStateError,
     in_memory_storage,
 )
+from arraystore._environment import ENVIRONMENT, Environment
 from arraystore._format.envelope import Kind
 from arraystore._format.ids import id_to_text
 from arraystore._format.record import Record
 from arraystore.commit import prepare
-from arraystore.commit.environment import ENVIRONMENT, Environment
 from arraystore.commit.log import AppendUncertainError
 from arraystore.errors import StorageError
 from arraystore.lease import LeaseTakenError, leased

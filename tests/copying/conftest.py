@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from arraystore.commit.environment import ENVIRONMENT, Environment
+from arraystore._environment import ENVIRONMENT, Environment
 
 
 async def _no_sleep(seconds: float) -> None:

@@ -16,8 +16,8 @@ import zarr
 from zarr.core.buffer import cpu
 
 from arraystore import RepoAvailability, Repository, RepositoryConfig, RepoStatus
+from arraystore._environment import Environment
 from arraystore._format.ids import IdSource
-from arraystore.commit.environment import Environment
 from arraystore.commit.state import State
 from arraystore.storage import MemoryStorage
 from arraystore.virtual_refs import VirtualChunkSpec

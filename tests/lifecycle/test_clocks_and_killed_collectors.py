@@ -13,8 +13,8 @@ import pytest
 import zarr
 
 from arraystore import Repository, SnapshotNotFoundError, in_memory_storage
+from arraystore._environment import ENVIRONMENT, Environment
 from arraystore._format.ids import IdSource
-from arraystore.commit.environment import ENVIRONMENT, Environment
 from arraystore.errors import StorageError
 from arraystore.simulation.mutations.patching import all_outside, patched
 from arraystore.simulation.run import simulate

@@ -18,7 +18,7 @@ from arraystore import (
     SnapshotExpiredError,
     in_memory_storage,
 )
-from arraystore.commit.environment import ENVIRONMENT, Environment
+from arraystore._environment import ENVIRONMENT, Environment
 from arraystore.errors import InvalidInputError, StorageError
 from arraystore.session import Session
 from arraystore.storage import Storage

@@ -21,8 +21,8 @@ from arraystore import (
     SnapshotExpiredError,
     in_memory_storage,
 )
+from arraystore._environment import ENVIRONMENT, Environment
 from arraystore._format.ids import IdSource
-from arraystore.commit.environment import ENVIRONMENT, Environment
 from arraystore.session import Session
 from arraystore.simulation.mutations.patching import all_outside
 from arraystore.storage import Storage

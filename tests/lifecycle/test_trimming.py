@@ -10,7 +10,7 @@ import pytest
 import zarr
 
 from arraystore import ConflictDetector, Repository, SessionExpiredError, in_memory_storage
-from arraystore.commit.environment import ENVIRONMENT, Environment
+from arraystore._environment import ENVIRONMENT, Environment
 from arraystore.commit.log import LONGEST_PAUSE
 from arraystore.storage import Storage
 from arraystore.storage.memory import MemoryStorage

@@ -25,8 +25,8 @@ from arraystore import (
     SessionExpiredError,
     SnapshotNotFoundError,
 )
+from arraystore._environment import ENVIRONMENT
 from arraystore.commit import log
-from arraystore.commit.environment import ENVIRONMENT
 from arraystore.errors import AlreadyExistsError, ArrayStoreError, RefNotFoundError, SnapshotExpiredError, StorageError
 from tests.lifecycle.torture_place import Clock, Place, values_of
 

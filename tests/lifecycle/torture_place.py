@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from arraystore import RepositoryConfig, StorageError, local_filesystem_storage, s3_storage
+from arraystore._environment import Environment
 from arraystore._format.ids import IdSource
-from arraystore.commit.environment import Environment
 from arraystore.storage import Storage
 from arraystore.storage.protocol import ByteRange, BytesLike
 from arraystore.storage.settings import StorageRetriesSettings, StorageSettings, StorageTimeoutSettings

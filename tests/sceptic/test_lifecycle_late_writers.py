@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from arraystore import ConflictDetector, Repository, SessionExpiredError, in_memory_storage
-from arraystore.commit.environment import ENVIRONMENT, Environment
+from arraystore._environment import ENVIRONMENT, Environment
 from arraystore.storage.protocol import ObjectInfo
 from arraystore.storage.wrapper import WrapperStorage
 from tests.sessionops.test_collection import now

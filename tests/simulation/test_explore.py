@@ -9,8 +9,8 @@ from math import comb, factorial
 
 import pytest
 
+from arraystore._environment import Environment
 from arraystore.commit import batch, group, line, log, request
-from arraystore.commit.environment import Environment
 from arraystore.errors import StorageError
 from arraystore.simulation import explore as explore_module
 from arraystore.simulation.bucket import Bucket

@@ -8,7 +8,7 @@ import numpy as np
 import zarr
 
 from arraystore import Repository, Session, Storage
-from arraystore.commit.environment import Environment
+from arraystore._environment import Environment
 from arraystore.storage.protocol import BytesLike
 from arraystore.storage.wrapper import WrapperStorage
 from tests.commit.support import put_number

@@ -9,7 +9,7 @@ import pytest
 import zarr
 
 from arraystore import ConflictDetector, ConflictError, Repository, in_memory_storage
-from arraystore.commit.environment import ENVIRONMENT, current_environment
+from arraystore._environment import ENVIRONMENT, current_environment
 from arraystore.commit.log import AppendUncertainError
 from arraystore.errors import SessionStateError, StorageError
 from arraystore.session import Session

@@ -12,12 +12,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from arraystore._environment import Environment
 from arraystore._format.history import HistoryPage, encode_history, page_span
 from arraystore._format.record import LONG_SKIP, Record, encode_record
 from arraystore._format.refs import hint_key, name_from_key
 from arraystore._format.snapshot import checkpoint_key, encode_checkpoint
 from arraystore.commit.branch import load_tip
-from arraystore.commit.environment import Environment
 from arraystore.commit.history import rows_of_records
 from arraystore.commit.log import BranchLog
 from arraystore.errors import FormatError, NotFoundError

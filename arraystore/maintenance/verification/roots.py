@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from arraystore._concurrency import bounded
+from arraystore._environment import Environment
 from arraystore._format.intent import read_intent_key
 from arraystore._format.lifecycle import Expiry, Origin
 from arraystore._format.record import first_carried, read_record_key, record_key
@@ -20,7 +21,6 @@ from arraystore._format.repository_log import (
     repository_log_prefix,
 )
 from arraystore.commit.branch import load_tip
-from arraystore.commit.environment import Environment
 from arraystore.commit.log import BranchLog
 from arraystore.commit.retention import Kept, kept_snapshots
 from arraystore.commit.state import State

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from arraystore import creation
+from arraystore._environment import Environment
 from arraystore._format.record import Body
 from arraystore.commit import group, prepare
 from arraystore.commit.batch import Batch
 from arraystore.commit.branch import Tip
 from arraystore.commit.committer import append_entry
-from arraystore.commit.environment import Environment
 from arraystore.commit.log import AppendUncertainError, BranchLog, put_surely, unsettled
 from arraystore.maintenance import exchange
 from arraystore.maintenance.exchange import Exchange, Exchanged

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from arraystore import announcing, repository_refs
+from arraystore._environment import Environment
 from arraystore._format.lifecycle import NO_FENCE, Origin
 from arraystore._format.record import Birth, Record, encode_body
 from arraystore._format.repository_log import BranchRow, RepositoryTable
 from arraystore._format.snapshot import checkpoint_key, encode_checkpoint
 from arraystore.commit import admission, branching, line, prepare, waiting
 from arraystore.commit.branch import Tip, load_tip, refresh
-from arraystore.commit.environment import Environment
 from arraystore.commit.log import BranchLog
 from arraystore.commit.prepare import Prepared, upload
 from arraystore.commit.retention import Kept

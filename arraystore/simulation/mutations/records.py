@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from arraystore._environment import Environment
 from arraystore._format.digest import chained
 from arraystore._format.envelope import pack_body, unpack_body
 from arraystore._format.record import Body, Record, Transaction, encode_body, encode_record
@@ -15,7 +16,6 @@ from arraystore.commit import group
 from arraystore.commit.batch import Batch
 from arraystore.commit.branch import Tip
 from arraystore.commit.committer import append_entry
-from arraystore.commit.environment import Environment
 from arraystore.commit.log import BranchLog, previous_bodies, put_surely
 from arraystore.commit.packs import PackWriter
 from arraystore.commit.prepare import Prepared, upload

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from arraystore._format.ids import IdSource
-from arraystore.commit.memo import Memo
+from arraystore._memo import Memo
 
 __all__ = ["ENVIRONMENT", "Environment", "current_environment"]
 
