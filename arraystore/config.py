@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from arraystore.commit.packs import PackSettings
+from arraystore._chunks.pack_writer import PackSettings
 from arraystore.errors import InvalidInputError
 
 __all__ = ["RepositoryConfig"]

@@ -15,6 +15,9 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from arraystore._chunks.manifest_cache import ManifestCache
+from arraystore._chunks.reader import ChunkReader
+from arraystore._chunks.virtual_containers import VirtualContainers
 from arraystore._environment import Environment, current_environment
 from arraystore._format.refs import Hint, name_in_key
 from arraystore._runtime import submit
@@ -22,12 +25,9 @@ from arraystore.commit.branch import Tip, load_tip, refresh
 from arraystore.commit.branching import deleted_error, settle
 from arraystore.commit.group import GroupCommitter
 from arraystore.commit.log import BranchLog
-from arraystore.commit.manifests import ManifestCache
-from arraystore.commit.reader import ChunkReader
 from arraystore.commit.repository_log import RepositoryLog
 from arraystore.commit.state import State
 from arraystore.config import RepositoryConfig
-from arraystore.containers import VirtualContainers
 from arraystore.errors import ArrayStoreError, RefNotFoundError
 from arraystore.maintenance.checkpoints import MOST_DETACHED, checkpoint_due, write_checkpoint, write_periodic
 from arraystore.maintenance.fold import fold

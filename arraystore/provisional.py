@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from arraystore._chunks.pack_writer import PackWriter
+from arraystore._chunks.reader import ChunkReader
 from arraystore._format.box import Box
 from arraystore._format.envelope import pack_body, read_tuple, unpack_body
 from arraystore._format.layer import Layer, read_id
@@ -20,9 +22,7 @@ from arraystore._format.manifest import MAX_REFERENCES, Manifest, encode_manifes
 from arraystore._format.node import DOCUMENT_NAMES, Node, NodeKind, check_path
 from arraystore._format.references import DELETED, References, to_manifests
 from arraystore.commit.changes import ChangeSet
-from arraystore.commit.packs import PackWriter
 from arraystore.commit.prepare import final_references
-from arraystore.commit.reader import ChunkReader
 from arraystore.commit.state import State
 from arraystore.errors import FormatError, SessionStateError
 from arraystore.storage.protocol import BytesLike

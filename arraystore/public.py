@@ -1,5 +1,6 @@
 """Everything that the package offers under its own name."""
 
+from arraystore._chunks.virtual_checksums import FROM_SOURCE, FromSource
 from arraystore._conflicts import Conflict, ConflictType, VersionSelection
 from arraystore.commit.solvers import BasicConflictSolver, ConflictDetector, ConflictSolver, Solution, Versions
 from arraystore.config import RepositoryConfig
@@ -81,7 +82,6 @@ from arraystore.storage import (
 )
 from arraystore.store import ArrayStore
 from arraystore.upkeep import MaintenanceReport, UpkeepOptions
-from arraystore.virtual_checksums import FROM_SOURCE, FromSource
 from arraystore.virtual_refs import VirtualChunkSpec
 
 __all__ = [

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Literal
 
+from arraystore._chunks.virtual_containers import VirtualContainers
 from arraystore._runtime import run
 from arraystore.commit.prepare import check_note
 from arraystore.commit.solvers import ConflictSolver
 from arraystore.config import RepositoryConfig
-from arraystore.containers import VirtualContainers
 from arraystore.creation import MAIN, create_repository, find_repository, repository_exists
 from arraystore.errors import AlreadyExistsError, RepositoryNotFoundError
 from arraystore.repository_base import SnapshotInfo

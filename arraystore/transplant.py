@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._chunks.manifest_cache import ManifestCache
 from arraystore._conflicts import Conflict, ConflictType
 from arraystore._format.box import bounding_box
 from arraystore._format.layer import Layer
@@ -25,7 +26,6 @@ from arraystore._format.zarr_changes import alike, reads_alike
 from arraystore._format.zarr_metadata import array_info
 from arraystore.commit.changes import ChangeSet
 from arraystore.commit.comparing import Comparison, compare
-from arraystore.commit.manifests import ManifestCache
 from arraystore.commit.reseat import put_nodes, put_references
 from arraystore.commit.state import State
 from arraystore.context import Context

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._chunks.virtual_checksums import Checksum, State, look_up, stated
+from arraystore._chunks.virtual_containers import VirtualContainers
 from arraystore._format.box import Box, bounding_box
 from arraystore._format.locations import Locations, common_directory, locations_from_urls
 from arraystore._format.node import Node
 from arraystore._format.zarr_metadata import array_info
-from arraystore.containers import VirtualContainers
 from arraystore.errors import InvalidInputError, VirtualReferenceError
 from arraystore.storage.source_urls import all_paths_plain, object_path, url_problem
-from arraystore.virtual_checksums import Checksum, State, look_up, stated
 
 if TYPE_CHECKING:
     from arraystore.session import Session

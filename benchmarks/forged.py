@@ -11,9 +11,9 @@ import numpy as np
 import zarr
 
 import arraystore
+from arraystore._chunks.pack_writer import pack_key
 from arraystore._format.ids import ID_BYTES
 from arraystore._format.pack import padded_size
-from arraystore.commit.packs import pack_key
 from arraystore.storage import Storage
 from arraystore.storage.protocol import ObjectInfo
 from arraystore.storage.wrapper import WrapperStorage

@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._chunks.chunk_table import ChunkTable, Entry
+from arraystore._chunks.pack_writer import PackWriter
 from arraystore._format.locations import Locations, concat_locations
 from arraystore._format.node import Node, NodeKind, ancestors, node_key
 from arraystore._format.references import DELETED, INLINE, VIRTUAL, References
 from arraystore._format.reserved_keys import has_visible_files, is_hidden
 from arraystore._format.transaction import NodeChange
 from arraystore._format.zarr_metadata import array_info
-from arraystore.commit.chunktable import ChunkTable, Entry
 from arraystore.commit.nodechanges import AppendMark, append_mark, node_changes
-from arraystore.commit.packs import PackWriter
 from arraystore.commit.state import State
 from arraystore.errors import SessionStateError
 from arraystore.storage.forking import renew_locks_after_fork

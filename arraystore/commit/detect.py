@@ -13,13 +13,13 @@ from functools import cached_property
 
 import numpy as np
 
+from arraystore._chunks.cells import Cells, cells_of, shared
 from arraystore._conflicts import Conflict, ConflictType
 from arraystore._format.ids import id_to_text
 from arraystore._format.node import Node, NodeKind, ancestors, node_key
 from arraystore._format.transaction import NodeChange, Operation, TransactionLog
 from arraystore._format.zarr_changes import dimension_of, reads_alike, same_shape
 from arraystore._format.zarr_metadata import array_info
-from arraystore.commit.cells import Cells, cells_of, shared
 from arraystore.commit.footprint import Footprint, NodeFootprint
 from arraystore.commit.nodechanges import AppendMark, dimension_name
 from arraystore.commit.prepare import Prepared

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._chunks.reader import ChunkReader, whole_chunk
 from arraystore._conflicts import Conflict, ConflictType, VersionSelection
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import decode_manifest
@@ -23,7 +24,6 @@ from arraystore._format.transaction import Operation
 from arraystore._format.zarr_changes import dimension_of, with_length
 from arraystore._format.zarr_metadata import array_info
 from arraystore.commit.prepare import Prepared
-from arraystore.commit.reader import ChunkReader, whole_chunk
 from arraystore.commit.solvers import Solution
 from arraystore.commit.state import State
 from arraystore.storage.protocol import BytesLike

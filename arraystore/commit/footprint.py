@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._chunks.cells import Cells, any_shared, cells_of
 from arraystore._format.ids import id_to_text
 from arraystore._format.node import Documents, NodeKind, node_key
 from arraystore._format.transaction import ChunkChange, NodeChange, Operation, TransactionLog
 from arraystore._format.zarr_changes import dimension_of, reads_alike, with_length
 from arraystore._format.zarr_metadata import array_info
-from arraystore.commit.cells import Cells, any_shared, cells_of
 from arraystore.commit.log import Resolved
 from arraystore.commit.state import State, taken_along
 

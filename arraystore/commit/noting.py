@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from arraystore._chunks.reader import ChunkReader
 from arraystore._format.layer import Layer
 from arraystore._format.node import MAX_PATH, Node, NodeKind, ancestors
 from arraystore.commit.changes import ChangeSet, file_key
-from arraystore.commit.reader import ChunkReader
 from arraystore.commit.reads import ReadSet
 from arraystore.commit.state import State
 

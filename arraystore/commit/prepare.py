@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from arraystore._chunks.reader import ChunkReader
 from arraystore._environment import Environment
 from arraystore._format.envelope import bind_object, pack_body
 from arraystore._format.ids import ID_BYTES
@@ -41,7 +42,6 @@ from arraystore._format.transaction import (
 from arraystore.commit.changes import ChangeSet
 from arraystore.commit.log import transaction_key
 from arraystore.commit.nodechanges import AppendMark
-from arraystore.commit.reader import ChunkReader
 from arraystore.errors import InvalidInputError
 from arraystore.storage.protocol import Storage
 

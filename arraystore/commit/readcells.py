@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._chunks.cells import Cells, shared
 from arraystore._format.box import MAX_VOLUME, Box, bounding_box
 from arraystore._format.envelope import read_tuple
 from arraystore._format.manifest import decode_presence, encode_presence
-from arraystore.commit.cells import Cells, shared
 from arraystore.errors import FormatError
 
 __all__ = ["MAX_BOXES", "MAX_CELLS", "ReadCells"]

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._chunks.cells import Cells
 from arraystore._conflicts import Conflict, ConflictType
 from arraystore._format.envelope import pack_body, read_tuple, unpack_body
 from arraystore._format.ids import id_to_text
 from arraystore._format.layer import read_id
 from arraystore._format.node import MAX_PATH, NodeKind
-from arraystore.commit.cells import Cells
 from arraystore.commit.footprint import Footprint, NodeFootprint
 from arraystore.commit.readcells import ReadCells
 from arraystore.commit.state import State

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._chunks.pack_writer import PackWriter
+from arraystore._chunks.reader import ChunkReader
 from arraystore._format.manifest import decode_manifest
 from arraystore._format.node import Node
 from arraystore._format.references import INLINE, VIRTUAL, References
@@ -15,9 +17,7 @@ from arraystore._format.transaction import Append, NodeChange, Operation
 from arraystore._format.zarr_changes import dimension_of
 from arraystore.commit.changes import ArrayChanges, ChangeSet
 from arraystore.commit.nodechanges import AppendMark
-from arraystore.commit.packs import PackWriter
 from arraystore.commit.prepare import Prepared
-from arraystore.commit.reader import ChunkReader
 from arraystore.commit.state import State, StateBuilder
 
 __all__ = ["put_nodes", "put_references", "reseated"]

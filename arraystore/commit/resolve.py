@@ -13,6 +13,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._chunks.cells import Cells, shared
+from arraystore._chunks.pack_writer import PackSettings, PackWriter
+from arraystore._chunks.reader import ChunkReader
 from arraystore._conflicts import Conflict, ConflictType, VersionSelection
 from arraystore._environment import Environment
 from arraystore._format.manifest import Manifest, decode_manifest
@@ -21,12 +24,9 @@ from arraystore._format.references import DELETED, INLINE, References, to_manife
 from arraystore._format.transaction import ChunkChange, NodeChange, Operation
 from arraystore._format.zarr_changes import reads_alike, same_shape, with_length
 from arraystore._format.zarr_metadata import array_info, node_type
-from arraystore.commit.cells import Cells, shared
 from arraystore.commit.detect import Ours, keeps_shape
 from arraystore.commit.edges import RefusedError
-from arraystore.commit.packs import PackSettings, PackWriter
 from arraystore.commit.prepare import Prepared, replaced
-from arraystore.commit.reader import ChunkReader
 from arraystore.commit.solvers import Solution
 from arraystore.commit.state import State, taken_along
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from arraystore._chunks.cells import Cells
 from arraystore._format.record import Commit, Rewrite
 from arraystore.commit.branch import Passed, load_checkpoint, passed_between
-from arraystore.commit.cells import Cells
 from arraystore.commit.footprint import Footprint
 from arraystore.commit.log import BranchLog, Resolved
 from arraystore.commit.state import State

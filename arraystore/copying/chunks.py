@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._chunks.checksums import CHECKSUM_BYTES, checked
+from arraystore._chunks.pack_writer import pack_key
+from arraystore._chunks.reader import ChunkReader
 from arraystore._format.layer import Layer
 from arraystore._format.node import Node
 from arraystore._format.pack import pack_seed
 from arraystore._format.references import DELETED, INLINE, VIRTUAL, References, overlay
 from arraystore.commit.changes import ChangeSet
-from arraystore.commit.checking import CHECKSUM_BYTES, checked
-from arraystore.commit.packs import pack_key
-from arraystore.commit.reader import ChunkReader
 from arraystore.copying.budget import MiB
 from arraystore.copying.report import Tally
 from arraystore.errors import ChunkDamagedError

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from arraystore._chunks.reader import ChunkReader
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.references import INLINE, VIRTUAL, References
 from arraystore._format.zarr_metadata import DOCUMENT_NAMES, array_info
 from arraystore._runtime import run
-from arraystore.commit.reader import ChunkReader
 from arraystore.copying.budget import MiB, Room, for_each
 from arraystore.copying.chunks import Stretch, read_stretch, stretches
 from arraystore.copying.errors import CopyTargetError

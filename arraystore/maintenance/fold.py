@@ -7,6 +7,7 @@ rewritten O(log n) times.
 
 from __future__ import annotations
 
+from arraystore._chunks.reader import ChunkReader
 from arraystore._format.layer import Layer
 from arraystore._format.node import Node
 from arraystore._format.record import MAX_BODY
@@ -15,7 +16,6 @@ from arraystore.commit.admission import check_open
 from arraystore.commit.branch import Tip
 from arraystore.commit.log import BranchLog
 from arraystore.commit.prepare import upload
-from arraystore.commit.reader import ChunkReader
 from arraystore.maintenance.exchange import Exchange, exchange, in_batches, placed
 
 __all__ = ["fold", "foldable"]

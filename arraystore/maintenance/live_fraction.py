@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._chunks.pack_writer import pack_key
+from arraystore._chunks.reader import ChunkReader
 from arraystore._concurrency import bounded
 from arraystore._format.ids import ID_BYTES
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest
 from arraystore._format.pack import padded_size
-from arraystore.commit.packs import pack_key
-from arraystore.commit.reader import ChunkReader
 from arraystore.commit.state import State
 from arraystore.errors import ObjectNotFoundError
 from arraystore.storage.protocol import Storage

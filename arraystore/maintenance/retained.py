@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._chunks.reader import ChunkReader
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest
 from arraystore._format.pack import padded_size
 from arraystore._format.record import Birth, Commit, Reset, Rewrite
 from arraystore.commit.branch import load_checkpoint
 from arraystore.commit.log import BranchLog
-from arraystore.commit.reader import ChunkReader
 from arraystore.commit.retention import Stretch
 from arraystore.commit.state import State
 from arraystore.errors import ObjectNotFoundError

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from arraystore.commit.packs import PackSettings
-from arraystore.commit.reader import ChunkReader
+from arraystore._chunks.pack_writer import PackSettings
+from arraystore._chunks.reader import ChunkReader
 from arraystore.commit.state import State
 from arraystore.maintenance.grounds import Grounds
 from arraystore.maintenance.live_fraction import PackIds, pack_sizes, pack_use

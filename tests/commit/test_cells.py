@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from arraystore._chunks import cells as module
+from arraystore._chunks.cells import Cells, Int64s, any_shared, cells_of, shared
 from arraystore._format.box import MAX_VOLUME, Box
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest, encode_manifest
 from arraystore._format.transaction import ChunkChange, Presence
-from arraystore.commit import cells as module
-from arraystore.commit.cells import Cells, Int64s, any_shared, cells_of, shared
 from arraystore.errors import FormatError
 
 NODE, LAYER = b"n" * 12, b"l" * 12

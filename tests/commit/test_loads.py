@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from arraystore import in_memory_storage
+from arraystore._chunks.block_cache import BlockCache
+from arraystore._chunks.manifest_cache import ManifestCache
 from arraystore._format.box import Box
 from arraystore._format.envelope import bind_object
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest, encode_manifest
 from arraystore._runtime import run
-from arraystore.commit.blocks import BlockCache
-from arraystore.commit.manifests import ManifestCache
 from arraystore.errors import StorageError
 from arraystore.storage import Storage, WrapperStorage
 from arraystore.storage.protocol import ByteRange, BytesLike

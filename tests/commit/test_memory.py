@@ -16,14 +16,14 @@ import zarr
 from zarr.core.buffer import cpu
 
 from arraystore import BasicConflictSolver, ConflictDetector, Repository, RepositoryConfig, in_memory_storage
+from arraystore._chunks.block_cache import BlockCache
+from arraystore._chunks.manifest_cache import ManifestCache
 from arraystore._format.box import Box
 from arraystore._format.envelope import bind_object
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest, encode_manifest
 from arraystore._runtime import run
-from arraystore.commit.blocks import BlockCache
 from arraystore.commit.kept import Kept
-from arraystore.commit.manifests import ManifestCache
 from arraystore.storage import MemoryStorage, Storage
 from tests.commit.support import DistantStorage
 

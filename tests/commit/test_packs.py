@@ -10,9 +10,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from arraystore import in_memory_storage
+from arraystore._chunks.pack_writer import PackSettings, PackWriter, pack_key
 from arraystore._environment import Environment
 from arraystore._format.ids import IdSource
-from arraystore.commit.packs import PackSettings, PackWriter, pack_key
 from arraystore.errors import StorageError
 from arraystore.storage import Fault, FaultyStorage, Storage
 from tests.commit.support import DistantStorage, keys

@@ -7,8 +7,8 @@ import pytest
 import zarr
 
 import arraystore as ars
+from arraystore._chunks.chunk_table import ChunkTable
 from arraystore._format.fork_payload import encode_changes
-from arraystore.commit.chunktable import ChunkTable
 from arraystore.errors import FormatError
 from arraystore.forks import decode_payload
 from tests.forks.support import chunked, fill, values

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from arraystore._chunks.cells import Cells
 from arraystore._format.box import Box
 from arraystore._format.collection import Collection
 from arraystore._format.columns import decode_column, encode_column
@@ -29,7 +30,6 @@ from arraystore._format.record import (
 from arraystore._format.repository_log import RepositoryRecord
 from arraystore._format.snapshot import Checkpoint
 from arraystore._format.transaction import ChunkChange, TransactionLog, read_log
-from arraystore.commit.cells import Cells
 from arraystore.commit.detect import Ours
 from arraystore.commit.proposals import read_proposal
 from arraystore.commit.reads import ReadSet

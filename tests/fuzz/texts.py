@@ -15,11 +15,11 @@ from zarr.core.buffer import cpu, default_buffer_prototype
 from zarr.core.sync import _collect_aiterator, sync
 
 from arraystore import ArrayStore, Repository, storage_from_url
+from arraystore._chunks.virtual_containers import VirtualContainers
 from arraystore._format.envelope import pack_body
 from arraystore._format.ids import id_from_text, id_to_text
 from arraystore._format.refs import branch_prefix, name_from_key, name_in_key
 from arraystore._format.zarr_metadata import array_info
-from arraystore.containers import VirtualContainers
 from arraystore.errors import ArrayStoreError, InvalidInputError, NotFoundError, StorageError, VirtualReferenceError
 from arraystore.hierarchy import check_key
 from arraystore.ingest.chunks import parse_chunks

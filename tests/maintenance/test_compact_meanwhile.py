@@ -10,9 +10,9 @@ import pytest
 import zarr
 
 from arraystore import Repository
+from arraystore._chunks.pack_writer import pack_key
 from arraystore._format.ids import ID_BYTES
 from arraystore._format.record import Fence, Rewrite
-from arraystore.commit.packs import pack_key
 from arraystore.errors import ObjectNotFoundError, StorageError
 from arraystore.maintenance import exchange
 from arraystore.storage import CountingStorage, Fault, FaultyStorage

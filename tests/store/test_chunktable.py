@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arraystore.commit import chunktable
-from arraystore.commit.chunktable import ChunkTable, Entry
+from arraystore._chunks import chunk_table
+from arraystore._chunks.chunk_table import ChunkTable, Entry
 
 CELLS = st.tuples(st.integers(0, 5), st.integers(0, 3))
 
@@ -18,7 +18,7 @@ CELLS = st.tuples(st.integers(0, 5), st.integers(0, 3))
 @pytest.fixture(scope="module", autouse=True)
 def _early_runs() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunktable, "_SPILL", 3)
+        patch.setattr(chunk_table, "_SPILL", 3)
         yield
 
 

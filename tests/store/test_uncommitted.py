@@ -20,8 +20,8 @@ from zarr.core.sync import sync
 from zarr.storage import MemoryStore
 
 from arraystore import ArrayStore, Repository, RepositoryConfig, StorageError
-from arraystore.commit import chunktable
-from arraystore.commit.chunktable import ChunkTable
+from arraystore._chunks import chunk_table
+from arraystore._chunks.chunk_table import ChunkTable
 from arraystore.storage import CountingStorage, Storage
 from arraystore.storage.protocol import BytesLike
 from arraystore.storage.wrapper import WrapperStorage
@@ -304,7 +304,7 @@ def test_inlined_chunks_are_read_while_others_are_written() -> None:
 def test_a_table_answers_while_it_is_rebuilt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers take no lock, so a reference may at no moment be missing."""
     table = ChunkTable((1 << 20,))
-    original, checked = chunktable._sorted, []
+    original, checked = chunk_table._sorted, []
 
     def look(*columns: Any) -> Any:
         for number in range(0, len(written), 997):
@@ -313,7 +313,7 @@ def test_a_table_answers_while_it_is_rebuilt(monkeypatch: pytest.MonkeyPatch) ->
         return original(*columns)
 
     written: list[int] = []
-    monkeypatch.setattr(chunktable, "_sorted", look)
+    monkeypatch.setattr(chunk_table, "_sorted", look)
     for number in range(100_000):
         written.append(number)
         table.put(number, (0, number, 1))

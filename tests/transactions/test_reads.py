@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from arraystore._chunks.cells import Cells
 from arraystore._conflicts import Conflict, ConflictType
 from arraystore._format.box import MAX_VOLUME, Box
 from arraystore._format.envelope import pack_body
@@ -21,7 +22,6 @@ from arraystore._format.layer import Layer
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.transaction import ChunkChange, Presence
 from arraystore.commit import readcells, reads
-from arraystore.commit.cells import Cells
 from arraystore.commit.footprint import Footprint, NodeFootprint, Written
 from arraystore.commit.readcells import ReadCells
 from arraystore.commit.reads import ReadSet

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
+from arraystore._chunks.manifest_cache import ManifestCache
 from arraystore._concurrency import bounded
 from arraystore._format.collection import Collection
 from arraystore._format.history import page_span
@@ -20,7 +21,6 @@ from arraystore._format.transaction import TransactionLog
 from arraystore.commit.branch import load_checkpoint, load_tip
 from arraystore.commit.history import read_page
 from arraystore.commit.log import BranchLog
-from arraystore.commit.manifests import ManifestCache
 from arraystore.commit.retention import Kept, Stretch
 from arraystore.commit.state import State
 from arraystore.errors import FormatError, ObjectNotFoundError

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._chunks.manifest_cache import ManifestCache
 from arraystore._format.box import Box
 from arraystore._format.ids import ID_BYTES
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest
-from arraystore.commit.manifests import ManifestCache
 
 __all__ = ["visible_packs"]
 

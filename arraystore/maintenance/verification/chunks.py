@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._chunks.checksums import CHECKSUM_BYTES, checked
+from arraystore._chunks.reader import ChunkReader
 from arraystore._format.ids import id_to_text
 from arraystore._format.manifest import Manifest
 from arraystore._format.node import NodeKind
 from arraystore._format.references import References, to_manifests
-from arraystore.commit.checking import CHECKSUM_BYTES, checked
-from arraystore.commit.reader import ChunkReader
 from arraystore.errors import ChunkDamagedError, NotFoundError, StorageError
 from arraystore.maintenance.verification.decoding import Decoder, open_decoder
 from arraystore.maintenance.verification.findings import Collector

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from arraystore._chunks.manifest_cache import ManifestCache
 from arraystore._format.ids import ID_BYTES, id_to_text
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest, decode_manifest
 from arraystore._format.node import Node
 from arraystore._format.record import Record, decode_record, record_key
 from arraystore._format.refs import branch_prefix
-from arraystore.commit.manifests import ManifestCache
 from arraystore.errors import FormatError, NotFoundError, ObjectNotFoundError
 from arraystore.maintenance.collection.visible import visible_packs
 from arraystore.maintenance.verification.findings import Collector, Use

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._chunks.reader import ChunkReader
 from arraystore._format.history import SnapshotRow
 from arraystore._format.ids import id_to_text
 from arraystore._format.layer import Layer
@@ -21,7 +22,6 @@ from arraystore._format.refs import Hint
 from arraystore.commit.branch import Tip, load_tip, passed_between
 from arraystore.commit.history import ancestry
 from arraystore.commit.log import BranchLog
-from arraystore.commit.reader import ChunkReader
 from arraystore.commit.state import State, StateBuilder
 from arraystore.maintenance.verification.inventory import Inventory, Shelf, list_all, take_inventory
 from arraystore.storage.counting import CountingStorage

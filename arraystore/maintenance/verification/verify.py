@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from arraystore._chunks.reader import ChunkReader
 from arraystore._environment import Environment
 from arraystore._format.collection import collection_key, decode_collection
 from arraystore._format.history import history_key, page_span, survivors_key
@@ -29,7 +30,6 @@ from arraystore._format.repository_log import RepositoryTable
 from arraystore._format.snapshot import checkpoint_key
 from arraystore.commit.branch import load_tip
 from arraystore.commit.history import covered, read_survivors
-from arraystore.commit.reader import ChunkReader
 from arraystore.commit.retention import Kept
 from arraystore.commit.state import State
 from arraystore.errors import FormatError, InvalidInputError, NotFoundError, ObjectNotFoundError

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from arraystore._chunks.reader import ChunkReader
+from arraystore._chunks.virtual_source import VirtualSource
 from arraystore._format.locations import Locations
-from arraystore.commit.reader import ChunkReader
-from arraystore.commit.virtual_source import VirtualSource
 from arraystore.errors import NotFoundError, SourceChangedError, StorageError, VirtualReferenceError
 from arraystore.maintenance.verification.findings import Collector, Use
 from arraystore.storage.protocol import ByteRange, BytesLike

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from arraystore import forks
+from arraystore._chunks.reader import ChunkReader
 from arraystore._format import pack
 from arraystore._format.fork_payload import ChangePayload
 from arraystore._format.layer import Layer
@@ -16,7 +17,6 @@ from arraystore._format.references import DELETED, References, overlay
 from arraystore._format.transaction import Append
 from arraystore.commit import prepare
 from arraystore.commit.changes import ChangeSet
-from arraystore.commit.reader import ChunkReader
 from arraystore.commit.state import replaced_layers
 from arraystore.haul import gathered
 from arraystore.maintenance import fold

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from arraystore._chunks.pack_writer import PackWriter
 from arraystore._environment import Environment
 from arraystore._format.digest import chained
 from arraystore._format.envelope import pack_body, unpack_body
@@ -17,7 +18,6 @@ from arraystore.commit.batch import Batch
 from arraystore.commit.branch import Tip
 from arraystore.commit.committer import append_entry
 from arraystore.commit.log import BranchLog, previous_bodies, put_surely
-from arraystore.commit.packs import PackWriter
 from arraystore.commit.prepare import Prepared, upload
 from arraystore.commit.request import bring_up
 from arraystore.commit.state import State

@@ -11,7 +11,7 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from arraystore.commit.loads import AbandonedError, SharedLoad
+from arraystore._chunks.single_flight import AbandonedError, SharedLoad
 from arraystore.storage.protocol import BytesLike, Storage
 
 __all__ = ["BlockCache"]

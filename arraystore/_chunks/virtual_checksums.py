@@ -9,9 +9,9 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
+from arraystore._chunks.virtual_containers import VirtualContainers
 from arraystore._concurrency import bounded
 from arraystore._runtime import run
-from arraystore.containers import VirtualContainers
 from arraystore.errors import InvalidInputError, ObjectNotFoundError, StorageError, VirtualReferenceError
 from arraystore.storage.object_state import modified_us
 

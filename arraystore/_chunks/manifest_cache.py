@@ -7,11 +7,11 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 
+from arraystore._chunks.single_flight import AbandonedError, SharedLoad
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest, decode_manifest
 from arraystore._format.record import decode_record, record_key
 from arraystore._format.refs import branch_prefix
-from arraystore.commit.loads import AbandonedError, SharedLoad
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.storage.protocol import Storage
 

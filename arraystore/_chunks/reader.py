@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from arraystore._chunks.block_cache import BlockCache
+from arraystore._chunks.checksums import CHECKSUM_BYTES, checked, read_whole
+from arraystore._chunks.manifest_cache import ManifestCache
+from arraystore._chunks.virtual_source import VirtualSource
 from arraystore._format.box import Box
 from arraystore._format.layer import Layer
 from arraystore._format.locations import NO_LOCATIONS, Locations
 from arraystore._format.manifest import Manifest
 from arraystore._format.references import References, overlay
-from arraystore.commit.blocks import BlockCache
-from arraystore.commit.checking import CHECKSUM_BYTES, checked, read_whole
-from arraystore.commit.manifests import ManifestCache
-from arraystore.commit.virtual_source import VirtualSource
 from arraystore.errors import ChunkDamagedError
 from arraystore.storage.forking import renew_locks_after_fork
 from arraystore.storage.protocol import BytesLike, Storage

@@ -1,0 +1,1 @@
+"""Chunks: gathered into packs and uploaded, found by their references, read and checked."""
