@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from arraystore._config import RepositoryConfig
 from arraystore._format.history import SnapshotRow
 from arraystore._format.ids import id_from_text, id_to_text
 from arraystore._format.record import decode_note
@@ -15,7 +16,6 @@ from arraystore._format.repository_log import FIRST_BRANCH, Tag
 from arraystore.commit.branch import Tip, load_checkpoint, load_tip
 from arraystore.commit.history import Place, find_expired, find_snapshot
 from arraystore.commit.state import State
-from arraystore.config import RepositoryConfig
 from arraystore.context import Context
 from arraystore.detached import read_detached
 from arraystore.errors import (

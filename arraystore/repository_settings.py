@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from arraystore._chunks.virtual_containers import VirtualContainers
+from arraystore._config import RepositoryConfig
 from arraystore._format.envelope import pack_body
 from arraystore._format.record import Body, Fence
 from arraystore._format.repository_log import (
@@ -19,7 +20,6 @@ from arraystore._runtime import run
 from arraystore.commit.branch import Tip
 from arraystore.commit.branching import append_when, settle
 from arraystore.commit.prepare import check_note
-from arraystore.config import RepositoryConfig
 from arraystore.creation import find_repository
 from arraystore.errors import InvalidInputError, RepositoryNotFoundError
 from arraystore.maintenance.checkpoints import put_hint_of

@@ -9,8 +9,8 @@ import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec
 
 from arraystore import Repository, in_memory_storage
+from arraystore._config import RepositoryConfig
 from arraystore._runtime import run
-from arraystore.config import RepositoryConfig
 from arraystore.errors import ArrayStoreError
 from arraystore.maintenance.verification.findings import Finding, VerifyReport
 from arraystore.maintenance.verification.verify import verify
