@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 from arraystore._format.history import SnapshotRow, page_span
 from arraystore._format.ids import id_time
-from arraystore.commit.branch import Tip
-from arraystore.commit.history import read_page
-from arraystore.commit.log import BranchLog
+from arraystore._log.ancestry import read_page
+from arraystore._log.branch_log import BranchLog
+from arraystore._log.loading import Tip
 from arraystore.errors import InvalidInputError
 
 __all__ = ["NaiveTimeError", "microseconds_of", "nearer", "newest_until"]

@@ -21,13 +21,13 @@ from arraystore._chunks.virtual_containers import VirtualContainers
 from arraystore._config import RepositoryConfig
 from arraystore._environment import Environment, current_environment
 from arraystore._format.refs import Hint, name_in_key
+from arraystore._log.branch_entries import deleted_error, settle
+from arraystore._log.branch_log import BranchLog
+from arraystore._log.loading import Tip, load_tip, refresh
+from arraystore._log.repository_log import RepositoryLog
+from arraystore._log.state import State
 from arraystore._runtime import submit
-from arraystore.commit.branch import Tip, load_tip, refresh
-from arraystore.commit.branching import deleted_error, settle
 from arraystore.commit.group import GroupCommitter
-from arraystore.commit.log import BranchLog
-from arraystore.commit.repository_log import RepositoryLog
-from arraystore.commit.state import State
 from arraystore.errors import ArrayStoreError, RefNotFoundError
 from arraystore.maintenance.checkpoints import MOST_DETACHED, checkpoint_due, write_checkpoint, write_periodic
 from arraystore.maintenance.fold import fold

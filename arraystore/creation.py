@@ -21,8 +21,8 @@ from arraystore._format.refs import (
     encode_repository,
 )
 from arraystore._format.repository_log import FIRST_BRANCH
-from arraystore.commit.log import put_surely, read_hint
-from arraystore.commit.repository_log import RepositoryLog
+from arraystore._log.branch_log import put_surely, read_hint
+from arraystore._log.repository_log import RepositoryLog
 from arraystore.context import Context
 from arraystore.errors import (
     AlreadyExistsError,

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 from arraystore._format.fork_payload import encode_changes
+from arraystore._log.loading import Tip
 from arraystore._runtime import run
-from arraystore.commit.branch import Tip
 from arraystore.commit.changes import ChangeSet
 from arraystore.commit.reads import ReadSet
 from arraystore.context import Context

@@ -21,10 +21,10 @@ from arraystore._format.references import DELETED, INLINE, VIRTUAL
 from arraystore._format.reserved_keys import HIDDEN, has_visible_files, visible
 from arraystore._format.zarr_changes import without_consolidated
 from arraystore._format.zarr_metadata import DOCUMENT_NAMES, ArrayInfo, array_info, known_index, node_type
+from arraystore._log.state import State
 from arraystore.commit.changes import ArrayChanges, ChangeSet, file_key, file_node
 from arraystore.commit.noting import moved_below, note_document, note_missing, places_beneath, speaks_of
 from arraystore.commit.reads import ReadSet
-from arraystore.commit.state import State
 from arraystore.errors import ChunkDamagedError, InvalidInputError, InvalidKeyError, ReadOnlyError, SourceChangedError
 from arraystore.storage.protocol import BytesLike
 

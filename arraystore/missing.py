@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from arraystore._format.ids import id_from_text, id_to_text
+from arraystore._log.state import State, empty_state
 from arraystore.announcing import check_kept
 from arraystore.commit.changes import ChangeSet
-from arraystore.commit.state import State, empty_state
 from arraystore.context import Context
 from arraystore.errors import InvalidInputError, ObjectNotFoundError, SessionExpiredError
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 from arraystore._format.node import NodeKind
 from arraystore._format.transaction import NodeChange, Operation
+from arraystore._log.repository_log import RepositoryLog
+from arraystore._log.status import check_allowed
 from arraystore.commit.changes import ChangeSet, file_key
-from arraystore.commit.repository_log import RepositoryLog
 from arraystore.errors import InvalidInputError, NodeNotFoundError
 from arraystore.hierarchy import Hierarchy, check_key
-from arraystore.status import check_allowed
 
 __all__ = ["check_moves", "move_node"]
 

@@ -21,8 +21,8 @@ from arraystore._format.record import (
     first_carried,
 )
 from arraystore._format.repository_log import FIRST_BRANCH, RepositoryEntry, RepositoryOperation
-from arraystore.commit.history import rows_of_records
-from arraystore.commit.log import BranchLog
+from arraystore._log.ancestry import rows_of_records
+from arraystore._log.branch_log import BranchLog
 from arraystore.errors import ObjectNotFoundError
 
 __all__ = ["Update", "UpdateType", "merged", "updates_of_log", "updates_of_repository"]

@@ -21,9 +21,9 @@ from arraystore._format.layer import Layer, read_id
 from arraystore._format.manifest import MAX_REFERENCES, Manifest, encode_manifest
 from arraystore._format.node import DOCUMENT_NAMES, Node, NodeKind, check_path
 from arraystore._format.references import DELETED, References, to_manifests
+from arraystore._log.state import State
 from arraystore.commit.changes import ChangeSet
 from arraystore.commit.prepare import final_references
-from arraystore.commit.state import State
 from arraystore.errors import FormatError, SessionStateError
 from arraystore.storage.protocol import BytesLike
 

@@ -3,6 +3,7 @@
 from arraystore._chunks.virtual_checksums import FROM_SOURCE, FromSource
 from arraystore._config import RepositoryConfig
 from arraystore._conflicts import Conflict, ConflictType, VersionSelection
+from arraystore._log.status import FeatureFlag, RepoAvailability, RepoStatus
 from arraystore.commit.solvers import BasicConflictSolver, ConflictDetector, ConflictSolver, Solution, Versions
 from arraystore.diff import Diff
 from arraystore.distributed import extract_session, merge_sessions
@@ -46,7 +47,6 @@ from arraystore.readdressing import DELETE
 from arraystore.repository import Repository, SnapshotInfo
 from arraystore.repository_inspection import ChunkStorageStats
 from arraystore.session import Session
-from arraystore.status import FeatureFlag, RepoAvailability, RepoStatus
 from arraystore.storage import (
     ByteRange,
     BytesLike,

@@ -17,9 +17,9 @@ from arraystore._format.node import Node, NodeKind
 from arraystore._format.references import DELETED, VIRTUAL, References
 from arraystore._format.zarr_changes import dimension_of
 from arraystore._format.zarr_metadata import array_info
+from arraystore._log.loading import Tip
 from arraystore._runtime import run
 from arraystore.announcing import announce
-from arraystore.commit.branch import Tip
 from arraystore.commit.changes import ChangeSet
 from arraystore.commit.reseat import put_references
 from arraystore.context import Context

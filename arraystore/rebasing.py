@@ -16,6 +16,7 @@ from arraystore._format.ids import id_to_text
 from arraystore._format.node import Documents, NodeKind
 from arraystore._format.reserved_keys import is_hidden
 from arraystore._format.transaction import Operation
+from arraystore._log.state import State
 from arraystore.commit.detect import Ours, detect
 from arraystore.commit.edges import RefusedError, longer, only_chunk, open_in_memory, shape_of_ours, with_edges
 from arraystore.commit.prepare import Prepared, replaced
@@ -29,7 +30,6 @@ from arraystore.commit.solvers import (
     Versions,
     answer_of,
 )
-from arraystore.commit.state import State
 from arraystore.errors import InvalidInputError, RebaseFailedError
 from arraystore.hierarchy import Hierarchy
 

@@ -13,9 +13,9 @@ from arraystore._format.ids import id_from_text, id_to_text
 from arraystore._format.record import decode_note
 from arraystore._format.refs import RepositoryInfo
 from arraystore._format.repository_log import FIRST_BRANCH, Tag
-from arraystore.commit.branch import Tip, load_checkpoint, load_tip
-from arraystore.commit.history import Place, find_expired, find_snapshot
-from arraystore.commit.state import State
+from arraystore._log.ancestry import Place, find_expired, find_snapshot
+from arraystore._log.loading import Tip, load_checkpoint, load_tip
+from arraystore._log.state import State
 from arraystore.context import Context
 from arraystore.detached import read_detached
 from arraystore.errors import (

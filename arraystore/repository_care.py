@@ -10,9 +10,10 @@ from datetime import UTC, datetime, timedelta
 from arraystore._format.history import SnapshotRow
 from arraystore._format.ids import id_to_text
 from arraystore._format.repository_log import FIRST_BRANCH, Tag
+from arraystore._log.branch_log import LONGEST_PAUSE, BranchLog
+from arraystore._log.status import check_allowed
 from arraystore._runtime import run
 from arraystore.as_of import microseconds_of
-from arraystore.commit.log import LONGEST_PAUSE, BranchLog
 from arraystore.errors import ConflictError, InvalidInputError, RefNotFoundError
 from arraystore.maintenance.collection.collect import RECORD_GRACE, collect
 from arraystore.maintenance.collection.fence import watermark_at
@@ -21,7 +22,6 @@ from arraystore.maintenance.expire import GivenUp, expire
 from arraystore.maintenance.grounds import Grounds
 from arraystore.maintenance.retention_policy import RetentionPolicy, parse_policy
 from arraystore.repository_refs import RefsMixin
-from arraystore.status import check_allowed
 from arraystore.storage.counting import CountingStorage
 
 __all__ = ["CareMixin"]

@@ -6,10 +6,10 @@ from typing import Any
 
 from arraystore._format.ids import id_to_text
 from arraystore._format.record import decode_note
+from arraystore._log.state import State
 from arraystore._runtime import run
 from arraystore.announcing import announce
 from arraystore.commit.solvers import ConflictDetector
-from arraystore.commit.state import State
 from arraystore.errors import (
     InvalidInputError,
     RebaseFailedError,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from arraystore._log.loading import Tip
 from arraystore._runtime import run
-from arraystore.commit.branch import Tip
 from arraystore.commit.solvers import ConflictDetector
 from arraystore.errors import InvalidInputError
 from arraystore.maintenance.collection.summary import Progress

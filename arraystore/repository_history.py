@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Iterator
 
 from arraystore._format.history import SnapshotRow
 from arraystore._format.ids import id_from_text
+from arraystore._log.ancestry import ancestry
 from arraystore._runtime import run
-from arraystore.commit.history import ancestry
 from arraystore.errors import SnapshotNotFoundError
 from arraystore.repository_base import RepositoryBase, SnapshotInfo, snapshot_info
 

@@ -6,9 +6,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
+from arraystore._log.loading import load_checkpoint
+from arraystore._log.state import State
 from arraystore._runtime import run
-from arraystore.commit.branch import load_checkpoint
-from arraystore.commit.state import State
 from arraystore.errors import InvalidInputError, RefNotFoundError
 from arraystore.maintenance.verification.findings import VerifyReport
 from arraystore.maintenance.verification.repair import RepairReport, repair

@@ -16,16 +16,9 @@ from arraystore._format.repository_log import (
     RepositoryOperation,
     RepositoryTable,
 )
-from arraystore._runtime import run
-from arraystore.commit.branch import Tip
-from arraystore.commit.branching import append_when, settle
-from arraystore.commit.prepare import check_note
-from arraystore.creation import find_repository
-from arraystore.errors import InvalidInputError, RepositoryNotFoundError
-from arraystore.maintenance.checkpoints import put_hint_of
-from arraystore.maintenance.retention_policy import parse_policy
-from arraystore.repository_base import RepositoryBase
-from arraystore.status import (
+from arraystore._log.branch_entries import append_when, settle
+from arraystore._log.loading import Tip
+from arraystore._log.status import (
     FLAGS,
     FeatureFlag,
     RepoAvailability,
@@ -35,6 +28,13 @@ from arraystore.status import (
     setting_of,
     status_of_table,
 )
+from arraystore._runtime import run
+from arraystore.commit.prepare import check_note
+from arraystore.creation import find_repository
+from arraystore.errors import InvalidInputError, RepositoryNotFoundError
+from arraystore.maintenance.checkpoints import put_hint_of
+from arraystore.maintenance.retention_policy import parse_policy
+from arraystore.repository_base import RepositoryBase
 from arraystore.storage.protocol import Storage
 
 __all__ = ["SettingsMixin"]

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from arraystore._format.refs import Hint
+from arraystore._log.loading import Tip, load_tip
+from arraystore._log.state import State
 from arraystore._runtime import run
-from arraystore.commit.branch import Tip, load_tip
-from arraystore.commit.state import State
 from arraystore.context import Context
 from arraystore.errors import ObjectNotFoundError, SessionStateError
 from arraystore.missing import check_still_kept

@@ -8,8 +8,8 @@ import numpy.typing as npt
 from arraystore._config import RepositoryConfig
 from arraystore._format.ids import id_to_text
 from arraystore._format.node import Node, NodeKind
+from arraystore._log.loading import Tip
 from arraystore._runtime import run
-from arraystore.commit.branch import Tip
 from arraystore.context import Context
 from arraystore.errors import NodeNotFoundError, ObjectNotFoundError
 from arraystore.hierarchy import Hierarchy

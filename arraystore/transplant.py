@@ -24,10 +24,10 @@ from arraystore._format.reserved_keys import is_hidden, visible
 from arraystore._format.transaction import NodeChange, Operation
 from arraystore._format.zarr_changes import alike, reads_alike
 from arraystore._format.zarr_metadata import array_info
+from arraystore._log.state import State
 from arraystore.commit.changes import ChangeSet
 from arraystore.commit.comparing import Comparison, compare
 from arraystore.commit.reseat import put_nodes, put_references
-from arraystore.commit.state import State
 from arraystore.context import Context
 from arraystore.transplant_places import misplaced
 

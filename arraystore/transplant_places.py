@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from arraystore._conflicts import Conflict, ConflictType
 from arraystore._format.node import Node, NodeKind, ancestors, node_key
 from arraystore._format.transaction import NodeChange, Operation
-from arraystore.commit.state import State, StateBuilder
+from arraystore._log.state import State, StateBuilder
 
 __all__ = ["misplaced"]
 

@@ -15,7 +15,7 @@ from arraystore._format.manifest import decode_manifest
 from arraystore._format.record import Commit, Rewrite
 from arraystore._format.refs import REPOSITORY_KEY, decode_repository
 from arraystore._format.snapshot import decode_checkpoint
-from arraystore.commit.log import BranchLog
+from arraystore._log.branch_log import BranchLog
 from arraystore.storage import Storage
 
 __all__ = ["ours", "theirs"]

@@ -135,7 +135,7 @@ def test_imports_only_go_down(path: Path) -> None:
     ("part", "source"),
     [
         ("storage", "from arraystore._format import ids"),
-        ("storage", "def f():\n    import arraystore.commit.log"),
+        ("storage", "def f():\n    import arraystore._log.branch_log"),
         ("format", "from arraystore import session"),
         ("session", "from arraystore import Repository"),
         ("session", "import arraystore"),

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from arraystore._format.ids import id_to_text
 from arraystore._format.record import Birth, Body, Commit, Deleted, Reset
-from arraystore.commit.branch import Passed
+from arraystore._log.loading import Passed
+from arraystore._log.state import State, follows
 from arraystore.commit.prepare import Prepared
-from arraystore.commit.state import State, follows
 from arraystore.errors import (
     ArrayStoreError,
     ConflictError,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from arraystore._format.record import MAX_ATTACHED, MAX_BODY, Commit, Transaction, encode_body
 from arraystore._format.transaction import TransactionLog
-from arraystore.commit.branch import Passed, Step, Tip
-from arraystore.commit.committer import append_entry
-from arraystore.commit.footprint import Footprint
-from arraystore.commit.log import BranchLog, Resolved
+from arraystore._log.branch_log import BranchLog, Resolved
+from arraystore._log.committer import append_entry
+from arraystore._log.footprint import Footprint
+from arraystore._log.loading import Passed, Step, Tip
+from arraystore._log.state import StateBuilder
 from arraystore.commit.request import Wanted, collisions
 from arraystore.commit.resolve import adapted
-from arraystore.commit.state import StateBuilder
 from arraystore.errors import ArrayStoreError, InvalidInputError
 
 __all__ = ["Batch"]

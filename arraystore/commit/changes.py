@@ -22,8 +22,8 @@ from arraystore._format.references import DELETED, INLINE, VIRTUAL, References
 from arraystore._format.reserved_keys import has_visible_files, is_hidden
 from arraystore._format.transaction import NodeChange
 from arraystore._format.zarr_metadata import array_info
+from arraystore._log.state import State
 from arraystore.commit.nodechanges import AppendMark, append_mark, node_changes
-from arraystore.commit.state import State
 from arraystore.errors import SessionStateError
 from arraystore.storage.forking import renew_locks_after_fork
 

@@ -21,7 +21,7 @@ from arraystore._format.ids import id_time
 from arraystore._format.layer import Layer
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.references import DELETED, INLINE, VIRTUAL, References, overlay
-from arraystore.commit.state import State, taken_along
+from arraystore._log.state import State, taken_along
 from arraystore.commit.touched import LogOf, cells_touched
 
 __all__ = ["Comparison", "compare"]

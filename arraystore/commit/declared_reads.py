@@ -16,9 +16,9 @@ from arraystore._format.box import MAX_VOLUME, Box
 from arraystore._format.node import Node, NodeKind, check_path
 from arraystore._format.zarr_changes import dimension_of
 from arraystore._format.zarr_metadata import array_info
+from arraystore._log.state import State
 from arraystore.commit.changes import file_key
 from arraystore.commit.reads import ReadSet
-from arraystore.commit.state import State
 from arraystore.errors import FormatError, InvalidInputError
 
 __all__ = ["declared_reads"]

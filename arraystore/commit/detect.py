@@ -20,10 +20,10 @@ from arraystore._format.node import Node, NodeKind, ancestors, node_key
 from arraystore._format.transaction import NodeChange, Operation, TransactionLog
 from arraystore._format.zarr_changes import dimension_of, reads_alike, same_shape
 from arraystore._format.zarr_metadata import array_info
-from arraystore.commit.footprint import Footprint, NodeFootprint
+from arraystore._log.footprint import Footprint, NodeFootprint
+from arraystore._log.state import State, taken_along
 from arraystore.commit.nodechanges import AppendMark, dimension_name
 from arraystore.commit.prepare import Prepared
-from arraystore.commit.state import State, taken_along
 
 __all__ = ["Ours", "detect", "keeps_shape"]
 

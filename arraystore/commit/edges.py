@@ -23,9 +23,9 @@ from arraystore._format.node import Documents, NodeKind
 from arraystore._format.transaction import Operation
 from arraystore._format.zarr_changes import dimension_of, with_length
 from arraystore._format.zarr_metadata import array_info
+from arraystore._log.state import State
 from arraystore.commit.prepare import Prepared
 from arraystore.commit.solvers import Solution
-from arraystore.commit.state import State
 from arraystore.storage.protocol import BytesLike
 
 __all__ = ["RefusedError", "longer", "only_chunk", "open_in_memory", "shape_of_ours", "with_edges"]

@@ -20,15 +20,15 @@ from typing import Any
 
 from arraystore._format.ids import id_to_text
 from arraystore._format.record import Commit
+from arraystore._log.backoff import Backoff
+from arraystore._log.branch_log import AppendUncertainError, BranchLog
+from arraystore._log.footprint import Footprint, footprint_of
+from arraystore._log.loading import Passed, Tip, advance, follow, load_tip, passed_between
+from arraystore._log.state import State
 from arraystore.commit.admission import check_open, check_recorded, crosses, crossing_error, objection, stranger
-from arraystore.commit.backoff import Backoff
 from arraystore.commit.batch import Batch
-from arraystore.commit.branch import Passed, Tip, advance, follow, load_tip, passed_between
-from arraystore.commit.footprint import Footprint, footprint_of
 from arraystore.commit.line import Line
-from arraystore.commit.log import AppendUncertainError, BranchLog
 from arraystore.commit.request import Committed, Obstacle, Outstanding, Request, bring_up
-from arraystore.commit.state import State
 from arraystore.commit.waiting import still_wanted
 from arraystore.errors import (
     ArrayStoreError,

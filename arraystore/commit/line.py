@@ -31,10 +31,10 @@ from arraystore._format.intent import (
 from arraystore._format.node import NodeKind
 from arraystore._format.record import Commit
 from arraystore._format.zarr_metadata import array_info
+from arraystore._log.branch_log import AppendUncertainError, BranchLog, put_surely, unsettled
+from arraystore._log.loading import Step, Tip, steps_to
 from arraystore.commit.admission import objection
 from arraystore.commit.batch import Batch
-from arraystore.commit.branch import Step, Tip, steps_to
-from arraystore.commit.log import AppendUncertainError, BranchLog, put_surely, unsettled
 from arraystore.commit.proposals import proposal_of, read_proposal
 from arraystore.commit.request import Committed, Outstanding, Request
 from arraystore.commit.waiting import PASSED_OVER, Look, Pace, Passage, Proposed, Standing, goes_on

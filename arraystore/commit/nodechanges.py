@@ -11,7 +11,7 @@ from arraystore._format.node import Documents, Node, NodeKind
 from arraystore._format.transaction import Append, NodeChange, Operation
 from arraystore._format.zarr_changes import dimension_of, with_length
 from arraystore._format.zarr_metadata import array_info
-from arraystore.commit.state import State, taken_along
+from arraystore._log.state import State, taken_along
 from arraystore.errors import InvalidInputError
 
 __all__ = ["AppendMark", "append_mark", "append_of", "axis_of", "dimension_name", "node_changes"]

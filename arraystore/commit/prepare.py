@@ -39,8 +39,8 @@ from arraystore._format.transaction import (
     TransactionLog,
     encode_transaction,
 )
+from arraystore._log.branch_log import transaction_key
 from arraystore.commit.changes import ChangeSet
-from arraystore.commit.log import transaction_key
 from arraystore.commit.nodechanges import AppendMark
 from arraystore.errors import InvalidInputError
 from arraystore.storage.protocol import Storage

@@ -18,9 +18,9 @@ from arraystore._format.envelope import pack_body, read_tuple, unpack_body
 from arraystore._format.ids import id_to_text
 from arraystore._format.layer import read_id
 from arraystore._format.node import MAX_PATH, NodeKind
-from arraystore.commit.footprint import Footprint, NodeFootprint
+from arraystore._log.footprint import Footprint, NodeFootprint
+from arraystore._log.state import State
 from arraystore.commit.readcells import ReadCells
-from arraystore.commit.state import State
 from arraystore.errors import FormatError
 from arraystore.storage.forking import renew_locks_after_fork
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from arraystore._conflicts import Conflict
+from arraystore._log.branch_log import BranchLog
+from arraystore._log.footprint import Footprint, footprint_of
+from arraystore._log.loading import Tip, passed_between
+from arraystore._log.state import State
 from arraystore.commit.admission import check_recorded, crosses, crossing_error, objection, stranger
-from arraystore.commit.branch import Tip, passed_between
 from arraystore.commit.detect import Ours, detect
-from arraystore.commit.footprint import Footprint, footprint_of
-from arraystore.commit.log import BranchLog
 from arraystore.commit.prepare import Prepared, replaced
 from arraystore.commit.reads import ReadSet
 from arraystore.commit.resolve import adapted
-from arraystore.commit.state import State
 
 __all__ = ["Committed", "Obstacle", "Outstanding", "Request", "Wanted", "bring_up", "check", "collisions", "is_guarded"]
 

@@ -15,10 +15,10 @@ from arraystore._format.references import INLINE, VIRTUAL, References
 from arraystore._format.reserved_keys import has_visible_files
 from arraystore._format.transaction import Append, NodeChange, Operation
 from arraystore._format.zarr_changes import dimension_of
+from arraystore._log.state import State, StateBuilder
 from arraystore.commit.changes import ArrayChanges, ChangeSet
 from arraystore.commit.nodechanges import AppendMark
 from arraystore.commit.prepare import Prepared
-from arraystore.commit.state import State, StateBuilder
 
 __all__ = ["put_nodes", "put_references", "reseated"]
 

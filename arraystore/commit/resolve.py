@@ -24,11 +24,11 @@ from arraystore._format.references import DELETED, INLINE, References, to_manife
 from arraystore._format.transaction import ChunkChange, NodeChange, Operation
 from arraystore._format.zarr_changes import reads_alike, same_shape, with_length
 from arraystore._format.zarr_metadata import array_info, node_type
+from arraystore._log.state import State, taken_along
 from arraystore.commit.detect import Ours, keeps_shape
 from arraystore.commit.edges import RefusedError
 from arraystore.commit.prepare import Prepared, replaced
 from arraystore.commit.solvers import Solution
-from arraystore.commit.state import State, taken_along
 
 __all__ = ["Workshop", "adapted", "resolve", "saved_by_others"]
 

@@ -13,10 +13,10 @@ from itertools import pairwise
 
 from arraystore._chunks.cells import Cells
 from arraystore._format.record import Commit, Rewrite
-from arraystore.commit.branch import Passed, load_checkpoint, passed_between
-from arraystore.commit.footprint import Footprint
-from arraystore.commit.log import BranchLog, Resolved
-from arraystore.commit.state import State
+from arraystore._log.branch_log import BranchLog, Resolved
+from arraystore._log.footprint import Footprint
+from arraystore._log.loading import Passed, load_checkpoint, passed_between
+from arraystore._log.state import State
 from arraystore.errors import ObjectNotFoundError, SessionExpiredError
 
 __all__ = ["LogOf", "cells_touched"]

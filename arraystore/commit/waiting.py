@@ -8,11 +8,11 @@ from functools import cached_property
 from arraystore._environment import Environment
 from arraystore._format.intent import read_intent_key
 from arraystore._format.record import Commit, read_record_key
+from arraystore._log.branch_log import BranchLog
+from arraystore._log.footprint import Footprint, footprint_of
+from arraystore._log.loading import Step, Tip, steps_to
 from arraystore.commit.admission import crosses, objection
-from arraystore.commit.branch import Step, Tip, steps_to
 from arraystore.commit.detect import Ours
-from arraystore.commit.footprint import Footprint, footprint_of
-from arraystore.commit.log import BranchLog
 from arraystore.commit.prepare import Prepared, replaced_in_memory
 from arraystore.commit.reads import ReadSet
 from arraystore.commit.request import Outstanding, Request, collisions, is_guarded

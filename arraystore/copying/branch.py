@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+from arraystore._log.state import State
 from arraystore._runtime import run
-from arraystore.commit.state import State
 from arraystore.copying.changes import bring_changes
 from arraystore.copying.errors import CopyDivergedError, CopyTargetError
 from arraystore.copying.lineage import copied_from, with_origin

@@ -11,11 +11,11 @@ from arraystore._format.history import HistoryPage, SnapshotRow, encode_history,
 from arraystore._format.record import LONG_SKIP
 from arraystore._format.refs import Hint, encode_hint, hint_key
 from arraystore._format.snapshot import PageRef, checkpoint_key, encode_checkpoint
-from arraystore.commit.branch import Tip, load_checkpoint, load_tip
-from arraystore.commit.history import covered, read_page, rows_of_records
-from arraystore.commit.log import BranchLog
+from arraystore._log.ancestry import covered, read_page, rows_of_records
+from arraystore._log.branch_log import BranchLog
+from arraystore._log.loading import Tip, load_checkpoint, load_tip
+from arraystore._log.state import CheckpointRef, State
 from arraystore.commit.prepare import upload
-from arraystore.commit.state import CheckpointRef, State
 from arraystore.errors import FormatError, ObjectNotFoundError
 
 __all__ = ["MOST_DETACHED", "checkpoint_due", "put_hint_of", "write_checkpoint", "write_periodic"]

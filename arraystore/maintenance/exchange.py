@@ -23,11 +23,11 @@ from arraystore._format.record import (
     Replacement,
     Rewrite,
 )
+from arraystore._log.branch_log import BranchLog
+from arraystore._log.committer import append_entry
+from arraystore._log.loading import Tip, refresh
+from arraystore._log.state import State
 from arraystore.commit.admission import check_open
-from arraystore.commit.branch import Tip, refresh
-from arraystore.commit.committer import append_entry
-from arraystore.commit.log import BranchLog
-from arraystore.commit.state import State
 from arraystore.storage.protocol import Storage
 
 __all__ = ["LARGEST_EXCHANGE", "Exchange", "Exchanged", "delete_leftovers", "exchange", "in_batches", "placed"]

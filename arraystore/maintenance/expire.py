@@ -11,12 +11,12 @@ from arraystore._format.record import Body, Expiry
 from arraystore._format.refs import Hint
 from arraystore._format.repository_log import RepositoryEntry, RepositoryOperation, RepositoryTable, Tag
 from arraystore._format.snapshot import checkpoint_key, encode_checkpoint
-from arraystore.commit.branch import Tip, load_tip
-from arraystore.commit.branching import append_when
-from arraystore.commit.history import ancestry, find_snapshot, read_page, rows_of_records
-from arraystore.commit.log import BranchLog
-from arraystore.commit.retention import Kept
-from arraystore.commit.state import State
+from arraystore._log.ancestry import ancestry, find_snapshot, read_page, rows_of_records
+from arraystore._log.branch_entries import append_when
+from arraystore._log.branch_log import BranchLog
+from arraystore._log.loading import Tip, load_tip
+from arraystore._log.retained_snapshots import Kept
+from arraystore._log.state import State
 from arraystore.errors import ArrayStoreError, ObjectNotFoundError, StorageError
 from arraystore.maintenance.grounds import Grounds
 

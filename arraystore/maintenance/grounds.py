@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from arraystore._environment import Environment
 from arraystore._format.lifecycle import Origin
 from arraystore._format.repository_log import RepositoryTable
-from arraystore.commit.branch import Tip
-from arraystore.commit.branching import settle, settle_deletion
-from arraystore.commit.log import BranchLog
-from arraystore.commit.repository_log import RepositoryLog
-from arraystore.commit.retention import Kept, kept_by, kept_snapshots
-from arraystore.commit.state import State
+from arraystore._log.branch_entries import settle, settle_deletion
+from arraystore._log.branch_log import BranchLog
+from arraystore._log.loading import Tip
+from arraystore._log.repository_log import RepositoryLog
+from arraystore._log.retained_snapshots import Kept, kept_by, kept_snapshots
+from arraystore._log.state import State
 from arraystore.storage.protocol import Storage
 
 __all__ = ["Grounds"]

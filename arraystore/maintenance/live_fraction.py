@@ -20,7 +20,7 @@ from arraystore._format.ids import ID_BYTES
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest
 from arraystore._format.pack import padded_size
-from arraystore.commit.state import State
+from arraystore._log.state import State
 from arraystore.errors import ObjectNotFoundError
 from arraystore.storage.protocol import Storage
 

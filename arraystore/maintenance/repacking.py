@@ -22,8 +22,8 @@ from arraystore._format.manifest import Manifest
 from arraystore._format.node import Node
 from arraystore._format.pack import pack_seed, padded_size, trailer
 from arraystore._format.references import REFERENCES_PER_MANIFEST, References, to_manifests
+from arraystore._log.state import State
 from arraystore.commit.prepare import upload
-from arraystore.commit.state import State
 from arraystore.maintenance.exchange import Exchange, placed
 from arraystore.maintenance.live_fraction import PackIds, ids_of, positions
 from arraystore.storage.coalescing import merge_ranges

@@ -16,10 +16,10 @@ from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest
 from arraystore._format.pack import padded_size
 from arraystore._format.record import Birth, Commit, Reset, Rewrite
-from arraystore.commit.branch import load_checkpoint
-from arraystore.commit.log import BranchLog
-from arraystore.commit.retention import Stretch
-from arraystore.commit.state import State
+from arraystore._log.branch_log import BranchLog
+from arraystore._log.loading import load_checkpoint
+from arraystore._log.retained_snapshots import Stretch
+from arraystore._log.state import State
 from arraystore.errors import ObjectNotFoundError
 from arraystore.maintenance.grounds import Grounds
 from arraystore.maintenance.live_fraction import PackIds, ids_of, manifests_of, positions, visible

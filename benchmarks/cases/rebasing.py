@@ -15,11 +15,11 @@ import arraystore
 from arraystore._conflicts import Conflict
 from arraystore._environment import Environment
 from arraystore._format.refs import REPOSITORY_KEY, decode_repository
-from arraystore.commit.branch import Passed, load_tip, passed_between
+from arraystore._log.branch_log import BranchLog
+from arraystore._log.footprint import footprint_of
+from arraystore._log.loading import Passed, load_tip, passed_between
+from arraystore._log.state import State
 from arraystore.commit.detect import Ours, detect
-from arraystore.commit.footprint import footprint_of
-from arraystore.commit.log import BranchLog
-from arraystore.commit.state import State
 from benchmarks.bank import library, open_bank
 from benchmarks.places import Place, S3Server
 from benchmarks.results import Bar, CaseResult, Table, at_most, human

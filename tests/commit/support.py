@@ -14,8 +14,8 @@ from zarr.core.buffer import cpu
 
 from arraystore import Repository, in_memory_storage
 from arraystore._format.record import Commit, Rewrite
-from arraystore.commit.branch import Tip, load_tip
-from arraystore.commit.log import BranchLog
+from arraystore._log.branch_log import BranchLog
+from arraystore._log.loading import Tip, load_tip
 from arraystore.session import Session
 from arraystore.storage import CountingStorage, Storage
 from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo

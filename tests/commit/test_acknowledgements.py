@@ -13,7 +13,7 @@ import pytest
 from arraystore import ConflictError, ReadOnlyError, Repository, SessionStateError, Storage, in_memory_storage
 from arraystore._environment import Environment
 from arraystore._format.ids import id_to_text
-from arraystore.commit.log import AppendUncertainError
+from arraystore._log.branch_log import AppendUncertainError
 from arraystore.errors import StorageError
 from arraystore.maintenance.fold import fold
 from arraystore.session import Session

@@ -11,7 +11,7 @@ import pytest
 import zarr
 
 import arraystore as ars
-from arraystore.commit.branch import Tip
+from arraystore._log.loading import Tip
 from arraystore.commit.request import Request
 from arraystore.detached import write_detached
 from arraystore.errors import SessionStateError

@@ -15,7 +15,7 @@ from arraystore import Repository, Storage, in_memory_storage, local_filesystem_
 from arraystore._format.ids import id_from_text
 from arraystore._format.refs import Hint, decode_hint, encode_hint
 from arraystore._format.snapshot import checkpoint_key
-from arraystore.commit.branch import load_checkpoint
+from arraystore._log.loading import load_checkpoint
 from arraystore.errors import StorageError
 from arraystore.storage import CountingStorage, Fault, FaultyStorage
 from tests.commit.support import (

@@ -22,8 +22,8 @@ from arraystore._format.box import Box
 from arraystore._format.envelope import bind_object
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest, encode_manifest
+from arraystore._log.record_cache import Kept
 from arraystore._runtime import run
-from arraystore.commit.kept import Kept
 from arraystore.storage import MemoryStorage, Storage
 from tests.commit.support import DistantStorage
 

@@ -10,7 +10,7 @@ from arraystore._format.box import Box
 from arraystore._format.envelope import pack_body
 from arraystore._format.layer import Layer
 from arraystore._format.node import Node, NodeKind
-from arraystore.commit.state import State
+from arraystore._log.state import State
 from arraystore.errors import FormatError
 from arraystore.provisional import with_provisional
 

@@ -39,8 +39,8 @@ from arraystore._format.refs import name_in_key
 from arraystore._format.repository_log import RepositoryRecord, RepositoryTable
 from arraystore._format.snapshot import Checkpoint
 from arraystore._format.transaction import ChunkChange, Presence, TransactionLog
+from arraystore._log.status import flags_of, status_of_table
 from arraystore.errors import FormatError
-from arraystore.status import flags_of, status_of_table
 from tests.format.make_golden import BRANCH, Sample, samples, the_bodies
 from tests.format.values import plain
 

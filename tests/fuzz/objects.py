@@ -30,10 +30,10 @@ from arraystore._format.record import (
 from arraystore._format.repository_log import RepositoryRecord
 from arraystore._format.snapshot import Checkpoint
 from arraystore._format.transaction import ChunkChange, TransactionLog, read_log
+from arraystore._log.state import State
 from arraystore.commit.detect import Ours
 from arraystore.commit.proposals import read_proposal
 from arraystore.commit.reads import ReadSet
-from arraystore.commit.state import State
 from arraystore.errors import FormatError
 from arraystore.provisional import Provisional, with_provisional
 from tests.format.make_golden import BRANCH, a_log, samples, some_layers, the_bodies

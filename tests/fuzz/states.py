@@ -18,7 +18,7 @@ from zarr.core.buffer import cpu
 from arraystore import RepoAvailability, Repository, RepositoryConfig, RepoStatus
 from arraystore._environment import Environment
 from arraystore._format.ids import IdSource
-from arraystore.commit.state import State
+from arraystore._log.state import State
 from arraystore.storage import MemoryStorage
 from arraystore.virtual_refs import VirtualChunkSpec
 

@@ -15,9 +15,9 @@ from arraystore._format.layer import Layer
 from arraystore._format.manifest import encode_manifest
 from arraystore._format.record import Record, Replacement, Rewrite, encode_body
 from arraystore._format.references import to_manifests
+from arraystore._log.branch_log import BranchLog, previous_bodies
 from arraystore._runtime import run
 from arraystore.commit.comparing import compare
-from arraystore.commit.log import BranchLog, previous_bodies
 from tests.commit.support import DistantStorage, put_bytes, run_alone
 
 ROWS = 40

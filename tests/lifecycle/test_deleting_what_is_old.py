@@ -33,7 +33,7 @@ REPOSITORY_LOG = "/repository/"
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arraystore.commit.putting._APPEND_TRIES", 2)
+    monkeypatch.setattr("arraystore._log.conditional_put._APPEND_TRIES", 2)
 
 
 def _with_old_branch() -> tuple[Storage, list[str], datetime]:

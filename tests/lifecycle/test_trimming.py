@@ -11,7 +11,7 @@ import zarr
 
 from arraystore import ConflictDetector, Repository, SessionExpiredError, in_memory_storage
 from arraystore._environment import ENVIRONMENT, Environment
-from arraystore.commit.log import LONGEST_PAUSE
+from arraystore._log.branch_log import LONGEST_PAUSE
 from arraystore.storage import Storage
 from arraystore.storage.memory import MemoryStorage
 from tests.commit.support import (

@@ -26,7 +26,7 @@ from arraystore import (
     SnapshotNotFoundError,
 )
 from arraystore._environment import ENVIRONMENT
-from arraystore.commit import log
+from arraystore._log import branch_log
 from arraystore.errors import AlreadyExistsError, ArrayStoreError, RefNotFoundError, SnapshotExpiredError, StorageError
 from tests.lifecycle.torture_place import Clock, Place, values_of
 
@@ -286,7 +286,7 @@ _EXPECTED: dict[str, tuple[type[ArrayStoreError], ...]] = {
 def act(name: str, number: int, seed: int, ahead: float, place: Place) -> None:
     """Be an actor, in a process that is made for it."""
     _end_with(os.getppid())
-    log.LONGEST_PAUSE = PAUSE
+    branch_log.LONGEST_PAUSE = PAUSE
     clock = Clock(ahead)
     ENVIRONMENT.set(clock.environment())
     _play(name, Actor(place, number, random.Random(seed), clock))

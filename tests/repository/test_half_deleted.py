@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from arraystore import Fault, FaultyStorage, RefNotFoundError, Repository, StorageError, in_memory_storage
+from arraystore._log.status import RepoAvailability, RepoStatus
 from arraystore.copying.clone import clone_repository
-from arraystore.status import RepoAvailability, RepoStatus
 from arraystore.storage import Storage
 from tests.sessionops.worlds import commit, put, world
 
@@ -16,7 +16,7 @@ from tests.sessionops.worlds import commit, put, world
 @pytest.fixture
 def storage(monkeypatch: pytest.MonkeyPatch) -> Storage:
     """Make a repository of which a deletion stopped after the branch's log."""
-    monkeypatch.setattr("arraystore.commit.putting._APPEND_TRIES", 2)
+    monkeypatch.setattr("arraystore._log.conditional_put._APPEND_TRIES", 2)
     made = in_memory_storage()
     repository = world(made)
     repository.create_branch("side", repository.lookup_branch("main"))

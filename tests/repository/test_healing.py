@@ -18,7 +18,7 @@ from arraystore import (
     in_memory_storage,
 )
 from arraystore._format.lifecycle import Deleted, Fence, Reset
-from arraystore.status import RepoAvailability, RepoStatus
+from arraystore._log.status import RepoAvailability, RepoStatus
 from arraystore.storage import LocalStorage, Storage
 from tests.commit.support import commit_number, commit_rows, create_repository, entries, keys, number, put_number
 from tests.commit.workers import make_ref
@@ -47,7 +47,7 @@ def storage() -> Storage:
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arraystore.commit.putting._APPEND_TRIES", 2)
+    monkeypatch.setattr("arraystore._log.conditional_put._APPEND_TRIES", 2)
 
 
 LOOKS: dict[str, Callable[[Repository], Any]] = {

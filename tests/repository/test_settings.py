@@ -19,7 +19,7 @@ from arraystore import (
 )
 from arraystore._format.lifecycle import NO_FENCE, BranchLife
 from arraystore._format.record import Commit
-from arraystore.status import FLAGS, RepoAvailability, RepoStatus
+from arraystore._log.status import FLAGS, RepoAvailability, RepoStatus
 from arraystore.storage import CountingStorage
 from tests.commit.support import (
     commit_number,

@@ -11,7 +11,7 @@ from arraystore._format.layer import Layer
 from arraystore._format.node import NodeKind
 from arraystore._format.record import Transaction
 from arraystore._format.transaction import Append, ChunkChange, NodeChange, Operation, TransactionLog
-from arraystore.commit.state import State, StateBuilder
+from arraystore._log.state import State, StateBuilder
 from tests.transactions.operations import create_array, put
 
 

@@ -10,7 +10,8 @@ from math import comb, factorial
 import pytest
 
 from arraystore._environment import Environment
-from arraystore.commit import batch, group, line, log, request
+from arraystore._log import branch_log
+from arraystore.commit import batch, group, line, request
 from arraystore.errors import StorageError
 from arraystore.simulation import explore as explore_module
 from arraystore.simulation.bucket import Bucket
@@ -343,7 +344,7 @@ def test_writers_that_do_not_look_for_their_own_commit_are_caught(monkeypatch: p
         except StorageError:
             return False  # taken for a lost race, which does no harm as long as the log is asked
 
-    monkeypatch.setattr(log, "put_surely", put_rashly)
+    monkeypatch.setattr(branch_log, "put_surely", put_rashly)
     assert not explore(by_name("disjoint; lost answer")).failures
     monkeypatch.setattr(group, "_find", lambda *_: None)
     monkeypatch.setattr(batch.Batch, "found_in", lambda *_: None)

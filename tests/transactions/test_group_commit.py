@@ -25,7 +25,7 @@ from arraystore import (
     in_memory_storage,
 )
 from arraystore._format.record import MAX_ATTACHED, MAX_BODY, Commit
-from arraystore.commit.log import AppendUncertainError
+from arraystore._log.branch_log import AppendUncertainError
 from arraystore.simulation.checker.decoder import Reader
 from arraystore.storage import CountingStorage, Fault, FaultyStorage
 from tests.commit.support import (

@@ -17,7 +17,7 @@ from arraystore._format.layer import Layer
 from arraystore._format.node import NodeKind
 from arraystore._format.record import encode_note
 from arraystore._format.transaction import ChunkChange, NodeChange, Operation, TransactionLog
-from arraystore.commit.log import AppendUncertainError
+from arraystore._log.branch_log import AppendUncertainError
 from arraystore.errors import SessionStateError
 from arraystore.session import Session
 from arraystore.simulation import Latencies, Process, World

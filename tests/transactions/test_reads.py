@@ -21,11 +21,11 @@ from arraystore._format.ids import id_to_text
 from arraystore._format.layer import Layer
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.transaction import ChunkChange, Presence
+from arraystore._log.footprint import Footprint, NodeFootprint, Written
+from arraystore._log.state import State, empty_state
 from arraystore.commit import readcells, reads
-from arraystore.commit.footprint import Footprint, NodeFootprint, Written
 from arraystore.commit.readcells import ReadCells
 from arraystore.commit.reads import ReadSet
-from arraystore.commit.state import State, empty_state
 from arraystore.errors import FormatError
 
 A, B, LAYER = b"a" * 12, b"b" * 12, b"l" * 12

@@ -24,7 +24,7 @@ from arraystore._format.manifest import decode_manifest
 from arraystore._format.record import Commit, Rewrite
 from arraystore._format.refs import decode_hint
 from arraystore._format.snapshot import decode_checkpoint
-from arraystore.commit.log import BranchLog
+from arraystore._log.branch_log import BranchLog
 from arraystore.session import Session
 from arraystore.storage import CountingStorage, Storage
 from tests.commit.support import (

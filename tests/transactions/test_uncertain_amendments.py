@@ -10,7 +10,7 @@ import zarr
 
 from arraystore import ConflictDetector, ConflictError, Repository, in_memory_storage
 from arraystore._environment import ENVIRONMENT, current_environment
-from arraystore.commit.log import AppendUncertainError
+from arraystore._log.branch_log import AppendUncertainError
 from arraystore.errors import SessionStateError, StorageError
 from arraystore.session import Session
 from arraystore.storage import Storage

@@ -11,7 +11,7 @@ import zarr
 
 from arraystore import Repository, in_memory_storage
 from arraystore._format.ids import ID_CHARS
-from arraystore.commit.branch import INITIAL_MESSAGE
+from arraystore._log.loading import INITIAL_MESSAGE
 from arraystore.errors import ArrayStoreError
 from tests.commit.support import objects
 from tests.keys import history_of

@@ -26,9 +26,9 @@ from arraystore._format.lifecycle import BranchLife, Origin
 from arraystore._format.record import Body, Expiry
 from arraystore._format.repository_log import RepositoryEntry, RepositoryOperation, RepositoryTable
 from arraystore._format.snapshot import checkpoint_key, encode_checkpoint
-from arraystore.commit.branch import Tip, load_checkpoint
-from arraystore.commit.branching import append_when
-from arraystore.commit.retention import Kept
+from arraystore._log.branch_entries import append_when
+from arraystore._log.loading import Tip, load_checkpoint
+from arraystore._log.retained_snapshots import Kept
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.maintenance.collection.candidates import Candidates
 from arraystore.maintenance.collection.fence import raise_fence

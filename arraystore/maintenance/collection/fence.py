@@ -6,8 +6,8 @@ import asyncio
 
 from arraystore._format.record import Body, Fence
 from arraystore._format.repository_log import RepositoryEntry, RepositoryOperation, RepositoryTable
-from arraystore.commit.branch import Tip
-from arraystore.commit.branching import append_when
+from arraystore._log.branch_entries import append_when
+from arraystore._log.loading import Tip
 from arraystore.errors import InvalidInputError
 from arraystore.maintenance.grounds import Grounds
 

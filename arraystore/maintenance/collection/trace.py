@@ -18,11 +18,11 @@ from arraystore._format.record import Birth, Commit, Reset, Rewrite
 from arraystore._format.refs import Hint
 from arraystore._format.snapshot import PageRef
 from arraystore._format.transaction import TransactionLog
-from arraystore.commit.branch import load_checkpoint, load_tip
-from arraystore.commit.history import read_page
-from arraystore.commit.log import BranchLog
-from arraystore.commit.retention import Kept, Stretch
-from arraystore.commit.state import State
+from arraystore._log.ancestry import read_page
+from arraystore._log.branch_log import BranchLog
+from arraystore._log.loading import load_checkpoint, load_tip
+from arraystore._log.retained_snapshots import Kept, Stretch
+from arraystore._log.state import State
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.maintenance.collection.visible import visible_packs
 from arraystore.maintenance.grounds import Grounds

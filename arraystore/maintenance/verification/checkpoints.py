@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from arraystore._format.ids import id_to_text
 from arraystore._format.snapshot import checkpoint_key
-from arraystore.commit.branch import load_checkpoint
-from arraystore.commit.state import State
+from arraystore._log.loading import load_checkpoint
+from arraystore._log.state import State
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.maintenance.verification.findings import Collector, Use
 from arraystore.maintenance.verification.inventory import Inventory

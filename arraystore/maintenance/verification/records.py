@@ -21,7 +21,7 @@ from arraystore._format.record import (
 )
 from arraystore._format.record import decode_record as decode
 from arraystore._format.transaction import TransactionLog, decode_transaction, read_log
-from arraystore.commit.log import BranchLog, Resolved, transaction_key
+from arraystore._log.branch_log import BranchLog, Resolved, transaction_key
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.maintenance.verification.findings import Collector
 from arraystore.maintenance.verification.inventory import Inventory

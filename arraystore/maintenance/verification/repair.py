@@ -17,9 +17,9 @@ from arraystore._format.history import HistoryPage, encode_history, page_span
 from arraystore._format.record import LONG_SKIP, Record, encode_record
 from arraystore._format.refs import hint_key, name_from_key
 from arraystore._format.snapshot import checkpoint_key, encode_checkpoint
-from arraystore.commit.branch import load_tip
-from arraystore.commit.history import rows_of_records
-from arraystore.commit.log import BranchLog
+from arraystore._log.ancestry import rows_of_records
+from arraystore._log.branch_log import BranchLog
+from arraystore._log.loading import load_tip
 from arraystore.errors import FormatError, NotFoundError
 from arraystore.maintenance.checkpoints import write_periodic
 from arraystore.maintenance.verification.checkpoints import Named

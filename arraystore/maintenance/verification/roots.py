@@ -20,10 +20,10 @@ from arraystore._format.repository_log import (
     decode_repository_record,
     repository_log_prefix,
 )
-from arraystore.commit.branch import load_tip
-from arraystore.commit.log import BranchLog
-from arraystore.commit.retention import Kept, kept_snapshots
-from arraystore.commit.state import State
+from arraystore._log.branch_log import BranchLog
+from arraystore._log.loading import load_tip
+from arraystore._log.retained_snapshots import Kept, kept_snapshots
+from arraystore._log.state import State
 from arraystore.errors import ArrayStoreError, FormatError, NotFoundError, ObjectNotFoundError
 from arraystore.maintenance.verification.findings import Collector, Severity
 from arraystore.storage.protocol import ObjectInfo, Storage

@@ -19,10 +19,10 @@ from arraystore._format.pack import padded_size
 from arraystore._format.record import Rewrite, Transaction
 from arraystore._format.references import DELETED, INLINE, VIRTUAL
 from arraystore._format.refs import Hint
-from arraystore.commit.branch import Tip, load_tip, passed_between
-from arraystore.commit.history import ancestry
-from arraystore.commit.log import BranchLog
-from arraystore.commit.state import State, StateBuilder
+from arraystore._log.ancestry import ancestry
+from arraystore._log.branch_log import BranchLog
+from arraystore._log.loading import Tip, load_tip, passed_between
+from arraystore._log.state import State, StateBuilder
 from arraystore.maintenance.verification.inventory import Inventory, Shelf, list_all, take_inventory
 from arraystore.storage.counting import CountingStorage
 from arraystore.storage.protocol import Storage

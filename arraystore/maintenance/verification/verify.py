@@ -28,10 +28,10 @@ from arraystore._format.refs import (
 )
 from arraystore._format.repository_log import RepositoryTable
 from arraystore._format.snapshot import checkpoint_key
-from arraystore.commit.branch import load_tip
-from arraystore.commit.history import covered, read_survivors
-from arraystore.commit.retention import Kept
-from arraystore.commit.state import State
+from arraystore._log.ancestry import covered, read_survivors
+from arraystore._log.loading import load_tip
+from arraystore._log.retained_snapshots import Kept
+from arraystore._log.state import State
 from arraystore.errors import FormatError, InvalidInputError, NotFoundError, ObjectNotFoundError
 from arraystore.maintenance.verification.checkpoints import Checkpoints, Named
 from arraystore.maintenance.verification.chunks import ChunkChecker

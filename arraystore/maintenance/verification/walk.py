@@ -13,9 +13,9 @@ from arraystore._format.node import Node
 from arraystore._format.record import Birth, Commit, Record, Reset, Rewrite, encode_note
 from arraystore._format.snapshot import checkpoint_key
 from arraystore._format.transaction import NodeChange, Operation
-from arraystore.commit.branch import INITIAL_MESSAGE
-from arraystore.commit.log import BranchLog, Resolved
-from arraystore.commit.state import State, StateBuilder, empty_state
+from arraystore._log.branch_log import BranchLog, Resolved
+from arraystore._log.loading import INITIAL_MESSAGE
+from arraystore._log.state import State, StateBuilder, empty_state
 from arraystore.errors import FormatError
 from arraystore.maintenance.verification.checkpoints import Checkpoints, Named
 from arraystore.maintenance.verification.findings import Collector, Use

@@ -7,6 +7,7 @@ import random
 from collections.abc import Awaitable
 from contextlib import suppress
 
+from arraystore._log.status import RepoAvailability, RepoStatus
 from arraystore.errors import ConflictError, NotFoundError, RefNotFoundError, StorageError
 from arraystore.repository import MAIN, Repository
 from arraystore.simulation.actors.losses import LOST, REFUSALS
@@ -14,7 +15,6 @@ from arraystore.simulation.actors.referrer import NAMES, create_ref
 from arraystore.simulation.actors.scene import Scene
 from arraystore.simulation.actors.script import Turn
 from arraystore.simulation.observations import Committed, Outcome, RefChange, Refused, Unknown, Upkeep
-from arraystore.status import RepoAvailability, RepoStatus
 
 __all__ = ["operate_turn", "reopen"]
 

@@ -9,11 +9,11 @@ from typing import Any
 from arraystore import creation
 from arraystore._environment import Environment
 from arraystore._format.record import Body
+from arraystore._log.branch_log import AppendUncertainError, BranchLog, put_surely, unsettled
+from arraystore._log.committer import append_entry
+from arraystore._log.loading import Tip
 from arraystore.commit import group, prepare
 from arraystore.commit.batch import Batch
-from arraystore.commit.branch import Tip
-from arraystore.commit.committer import append_entry
-from arraystore.commit.log import AppendUncertainError, BranchLog, put_surely, unsettled
 from arraystore.maintenance import exchange
 from arraystore.maintenance.exchange import Exchange, Exchanged
 from arraystore.simulation.actors.workload import Workload

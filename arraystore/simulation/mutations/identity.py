@@ -12,11 +12,11 @@ from arraystore._format.ids import ID_BYTES
 from arraystore._format.record import Record, encode_record
 from arraystore._format.refs import REPOSITORY_KEY, Hint, decode_repository, encode_hint, refs_prefix
 from arraystore._format.repository_log import RepositoryRecord, encode_repository_record
-from arraystore.commit import log
-from arraystore.commit.chain import LogChain
-from arraystore.commit.log import BranchLog
-from arraystore.commit.looks import check_repository, read_hint
-from arraystore.commit.repository_log import RepositoryLog
+from arraystore._log import branch_log
+from arraystore._log.branch_log import BranchLog
+from arraystore._log.chain import LogChain
+from arraystore._log.presence import check_repository, read_hint
+from arraystore._log.repository_log import RepositoryLog
 from arraystore.simulation.mutations.patching import Change, Mutation, everywhere
 from arraystore.storage.protocol import Storage
 
@@ -138,7 +138,7 @@ MUTATIONS = (
     Mutation(
         "a lost record is the end",
         "where single records are asked for, nobody looks behind the first one that is missing",
-        lambda: [(log, "_BEYOND", ())],
+        lambda: [(branch_log, "_BEYOND", ())],
         (),
         explored=("record lost",),
     ),

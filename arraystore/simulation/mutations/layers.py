@@ -15,9 +15,9 @@ from arraystore._format.pack import CHECKSUM_BYTES, is_sound, pack_seed, trailer
 from arraystore._format.record import Replacement
 from arraystore._format.references import DELETED, References, overlay
 from arraystore._format.transaction import Append
+from arraystore._log.state import replaced_layers
 from arraystore.commit import prepare
 from arraystore.commit.changes import ChangeSet
-from arraystore.commit.state import replaced_layers
 from arraystore.haul import gathered
 from arraystore.maintenance import fold
 from arraystore.simulation.actors.workload import Workload

@@ -12,12 +12,13 @@ from arraystore._format.lifecycle import NO_FENCE, Origin
 from arraystore._format.record import Birth, Record, encode_body
 from arraystore._format.repository_log import BranchRow, RepositoryTable
 from arraystore._format.snapshot import checkpoint_key, encode_checkpoint
-from arraystore.commit import admission, branching, line, prepare, waiting
-from arraystore.commit.branch import Tip, load_tip, refresh
-from arraystore.commit.log import BranchLog
+from arraystore._log import branch_entries
+from arraystore._log.branch_log import BranchLog
+from arraystore._log.loading import Tip, load_tip, refresh
+from arraystore._log.retained_snapshots import Kept
+from arraystore._log.state import State
+from arraystore.commit import admission, line, prepare, waiting
 from arraystore.commit.prepare import Prepared, upload
-from arraystore.commit.retention import Kept
-from arraystore.commit.state import State
 from arraystore.context import Context
 from arraystore.errors import ArrayStoreError
 from arraystore.maintenance import expire
@@ -71,7 +72,7 @@ async def _all_but_main(log: BranchLog, tip: Tip, decide: Callable[[Tip], Any]) 
     return await _append_when(log, tip, decide)
 
 
-_append_when = branching.append_when
+_append_when = branch_entries.append_when
 
 
 async def _tips_before(grounds: Grounds, watermark: bytes) -> tuple[RepositoryTable, dict[str, Tip]]:
@@ -150,7 +151,7 @@ async def _unconditionally(log: BranchLog, repository_log: Any, tip: Tip, check:
     return await _delete_branch(log, repository_log, tip, lambda state: None)
 
 
-_delete_branch = branching.delete_branch
+_delete_branch = branch_entries.delete_branch
 
 
 def _all_attached() -> Iterable[Change]:
@@ -192,7 +193,7 @@ MUTATIONS = (
     Mutation(
         "born without a fence",
         "a new branch takes commits whatever they bring in",
-        lambda: [(branching, "_born", _unfenced)],
+        lambda: [(branch_entries, "_born", _unfenced)],
         _WHERE,
     ),
     Mutation(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from arraystore._log.loading import Tip
 from arraystore.commit import group
-from arraystore.commit.branch import Tip
 from arraystore.commit.line import Line
 from arraystore.commit.request import Committed
 from arraystore.simulation.actors.workload import Workload

@@ -13,14 +13,14 @@ from arraystore._format.digest import chained
 from arraystore._format.envelope import pack_body, unpack_body
 from arraystore._format.record import Body, Record, Transaction, encode_body, encode_record
 from arraystore._format.snapshot import Checkpoint, PageRef
+from arraystore._log.branch_log import BranchLog, previous_bodies, put_surely
+from arraystore._log.committer import append_entry
+from arraystore._log.loading import Tip
+from arraystore._log.state import State
 from arraystore.commit import group
 from arraystore.commit.batch import Batch
-from arraystore.commit.branch import Tip
-from arraystore.commit.committer import append_entry
-from arraystore.commit.log import BranchLog, previous_bodies, put_surely
 from arraystore.commit.prepare import Prepared, upload
 from arraystore.commit.request import bring_up
-from arraystore.commit.state import State
 from arraystore.errors import ObjectNotFoundError, StorageError
 from arraystore.simulation.mutations.patching import Change, Mutation, all_outside, everywhere
 from arraystore.storage.protocol import Storage

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from arraystore._format.ids import id_from_text, id_to_text
 from arraystore._format.record import decode_note
+from arraystore._log.ancestry import ancestry
+from arraystore._log.branch_log import BranchLog
 from arraystore._runtime import run
-from arraystore.commit.history import ancestry
-from arraystore.commit.log import BranchLog
 from arraystore.errors import SnapshotExpiredError, SnapshotNotFoundError
 from arraystore.repository import Repository
 from arraystore.session import Session

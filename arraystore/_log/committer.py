@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from arraystore._format.record import Body, Record, encode_body, first_carried
-from arraystore.commit.branch import Tip
-from arraystore.commit.log import BranchLog, previous_bodies
+from arraystore._log.branch_log import BranchLog, previous_bodies
+from arraystore._log.loading import Tip
 
 __all__ = ["append_entry"]
 

@@ -17,8 +17,8 @@ from arraystore._format.repository_log import (
     encode_repository_record,
     repository_log_prefix,
 )
-from arraystore.commit.backoff import Backoff
-from arraystore.commit.log import check_repository, put_surely
+from arraystore._log.backoff import Backoff
+from arraystore._log.branch_log import check_repository, put_surely
 from arraystore.errors import FormatError, LogForkError, ObjectNotFoundError, StorageError
 from arraystore.storage.protocol import BytesLike, Storage
 

@@ -18,8 +18,8 @@ from arraystore._format.node import Documents, NodeKind, node_key
 from arraystore._format.transaction import ChunkChange, NodeChange, Operation, TransactionLog
 from arraystore._format.zarr_changes import dimension_of, reads_alike, with_length
 from arraystore._format.zarr_metadata import array_info
-from arraystore.commit.log import Resolved
-from arraystore.commit.state import State, taken_along
+from arraystore._log.branch_log import Resolved
+from arraystore._log.state import State, taken_along
 
 __all__ = ["Footprint", "NodeFootprint", "Written", "footprint_of"]
 

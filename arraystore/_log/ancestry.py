@@ -19,9 +19,9 @@ from arraystore._format.lifecycle import BranchLife
 from arraystore._format.record import Birth, Commit, encode_note
 from arraystore._format.refs import Hint, branches_prefix
 from arraystore._format.snapshot import PageRef
-from arraystore.commit.branch import INITIAL_MESSAGE, Tip, load_checkpoint, load_tip
-from arraystore.commit.log import BranchLog
-from arraystore.commit.state import State
+from arraystore._log.branch_log import BranchLog
+from arraystore._log.loading import INITIAL_MESSAGE, Tip, load_checkpoint, load_tip
+from arraystore._log.state import State
 from arraystore.errors import ObjectNotFoundError
 from arraystore.storage.protocol import Storage
 

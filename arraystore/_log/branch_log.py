@@ -30,10 +30,10 @@ from arraystore._format.refs import (
     history_prefix,
 )
 from arraystore._format.transaction import TransactionLog, decode_transaction, read_log
-from arraystore.commit.chain import LogChain
-from arraystore.commit.kept import Kept
-from arraystore.commit.looks import check_repository, read_hint
-from arraystore.commit.putting import Put, put_surely, unsettled
+from arraystore._log.chain import LogChain
+from arraystore._log.conditional_put import Put, put_surely, unsettled
+from arraystore._log.presence import check_repository, read_hint
+from arraystore._log.record_cache import Kept
 from arraystore.errors import (
     FormatError,
     LogForkError,

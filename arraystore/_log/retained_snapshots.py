@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 from arraystore._format.history import SnapshotRow
 from arraystore._format.lifecycle import Origin
-from arraystore.commit.branch import load_checkpoint
-from arraystore.commit.history import read_survivors
-from arraystore.commit.log import BranchLog
-from arraystore.commit.state import State
+from arraystore._log.ancestry import read_survivors
+from arraystore._log.branch_log import BranchLog
+from arraystore._log.loading import load_checkpoint
+from arraystore._log.state import State
 from arraystore.errors import ObjectNotFoundError
 from arraystore.storage.protocol import Storage
 

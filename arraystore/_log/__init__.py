@@ -1,0 +1,1 @@
+"""The logs of branches and of the repository: read, appended to, and the snapshots that they make."""
