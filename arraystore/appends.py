@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 
+from arraystore._changes.node_changes import axis_of
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.zarr_metadata import array_info
-from arraystore.commit.nodechanges import axis_of
 from arraystore.errors import InvalidInputError, NodeNotFoundError
 from arraystore.rebasing import Unique
 

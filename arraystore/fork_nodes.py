@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from arraystore._changes.change_set import ChangeSet
 from arraystore._format.fork_payload import ForkChanges
 from arraystore._format.node import Node, NodeKind, node_key
 from arraystore._format.transaction import NodeChange, Operation
-from arraystore.commit.changes import ChangeSet
 from arraystore.errors import FormatError, MergeConflictError
 
 __all__ = ["apply_node", "check_nodes", "check_siblings"]

@@ -8,11 +8,11 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
+from arraystore._changes.change_set import ChangeSet
+from arraystore._changes.read_set import ReadSet
 from arraystore._format.fork_payload import encode_changes
 from arraystore._log.loading import Tip
 from arraystore._runtime import run
-from arraystore.commit.changes import ChangeSet
-from arraystore.commit.reads import ReadSet
 from arraystore.context import Context
 from arraystore.errors import InvalidInputError, SessionStateError
 from arraystore.forks import Home, OnOverlap, apply_payloads, check_overlap, collect, decode_payload

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._changes.change_set import ChangeSet
 from arraystore._chunks.chunk_table import ChunkTable
 from arraystore._chunks.reader import ChunkReader
 from arraystore._format.box import Box
@@ -18,7 +19,6 @@ from arraystore._format.references import DELETED, INLINE, VIRTUAL, References
 from arraystore._format.transaction import Operation
 from arraystore._format.zarr_changes import dimension_of
 from arraystore._format.zarr_metadata import array_info
-from arraystore.commit.changes import ChangeSet
 from arraystore.commit.prepare import final_references
 from arraystore.errors import FormatError, InvalidInputError, MergeConflictError
 from arraystore.fork_nodes import apply_node, check_nodes, check_siblings

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from arraystore._changes.change_set import ChangeSet
 from arraystore._format.fork_payload import ForkChanges
-from arraystore.commit.changes import ChangeSet
 from arraystore.errors import UnmergedForksWarning
 from arraystore.forks import Merged
 from arraystore.provisional import Provisional

@@ -13,6 +13,9 @@ from dataclasses import dataclass, replace
 from operator import lt
 from typing import Any
 
+from arraystore._changes.change_set import ArrayChanges, ChangeSet, file_key, file_node
+from arraystore._changes.read_set import ReadSet
+from arraystore._changes.read_tracking import moved_below, note_document, note_missing, places_beneath, speaks_of
 from arraystore._chunks.chunk_table import Entry
 from arraystore._chunks.reader import ChunkReader, Found, Window, sole_reference, whole_chunk
 from arraystore._format.manifest import Manifest
@@ -22,9 +25,6 @@ from arraystore._format.reserved_keys import HIDDEN, has_visible_files, visible
 from arraystore._format.zarr_changes import without_consolidated
 from arraystore._format.zarr_metadata import DOCUMENT_NAMES, ArrayInfo, array_info, known_index, node_type
 from arraystore._log.state import State
-from arraystore.commit.changes import ArrayChanges, ChangeSet, file_key, file_node
-from arraystore.commit.noting import moved_below, note_document, note_missing, places_beneath, speaks_of
-from arraystore.commit.reads import ReadSet
 from arraystore.errors import ChunkDamagedError, InvalidInputError, InvalidKeyError, ReadOnlyError, SourceChangedError
 from arraystore.storage.protocol import BytesLike
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from arraystore._changes.change_set import ChangeSet, file_key
 from arraystore._format.node import NodeKind
 from arraystore._format.transaction import NodeChange, Operation
 from arraystore._log.repository_log import RepositoryLog
 from arraystore._log.status import check_allowed
-from arraystore.commit.changes import ChangeSet, file_key
 from arraystore.errors import InvalidInputError, NodeNotFoundError
 from arraystore.hierarchy import Hierarchy, check_key
 

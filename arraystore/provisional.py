@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from arraystore._changes.change_set import ChangeSet
 from arraystore._chunks.pack_writer import PackWriter
 from arraystore._chunks.reader import ChunkReader
 from arraystore._format.box import Box
@@ -22,7 +23,6 @@ from arraystore._format.manifest import MAX_REFERENCES, Manifest, encode_manifes
 from arraystore._format.node import DOCUMENT_NAMES, Node, NodeKind, check_path
 from arraystore._format.references import DELETED, References, to_manifests
 from arraystore._log.state import State
-from arraystore.commit.changes import ChangeSet
 from arraystore.commit.prepare import final_references
 from arraystore.errors import FormatError, SessionStateError
 from arraystore.storage.protocol import BytesLike

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy.typing as npt
 
+from arraystore._changes.change_set import ChangeSet
+from arraystore._changes.declared_reads import declared_reads
+from arraystore._changes.read_set import ReadSet
 from arraystore._chunks.pack_writer import PackWriter
 from arraystore._log.branch_log import AppendUncertainError
 from arraystore._log.loading import Tip
 from arraystore._runtime import run
 from arraystore.appends import append
-from arraystore.commit.changes import ChangeSet
-from arraystore.commit.declared_reads import declared_reads
 from arraystore.commit.prepare import Prepared, check_note, prepare
-from arraystore.commit.reads import ReadSet
 from arraystore.commit.request import Committed, Outstanding, Request, check
 from arraystore.commit.reseat import reseated
 from arraystore.commit.solvers import ConflictSolver, check_solver

@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
+from arraystore._changes.node_changes import AppendMark, dimension_name
 from arraystore._chunks.cells import Cells, cells_of, shared
 from arraystore._conflicts import Conflict, ConflictType
 from arraystore._format.ids import id_to_text
@@ -22,7 +23,6 @@ from arraystore._format.zarr_changes import dimension_of, reads_alike, same_shap
 from arraystore._format.zarr_metadata import array_info
 from arraystore._log.footprint import Footprint, NodeFootprint
 from arraystore._log.state import State, taken_along
-from arraystore.commit.nodechanges import AppendMark, dimension_name
 from arraystore.commit.prepare import Prepared
 
 __all__ = ["Ours", "detect", "keeps_shape"]

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from arraystore._changes.change_set import ChangeSet
+from arraystore._changes.node_changes import AppendMark
 from arraystore._chunks.reader import ChunkReader
 from arraystore._environment import Environment
 from arraystore._format.envelope import bind_object, pack_body
@@ -40,8 +42,6 @@ from arraystore._format.transaction import (
     encode_transaction,
 )
 from arraystore._log.branch_log import transaction_key
-from arraystore.commit.changes import ChangeSet
-from arraystore.commit.nodechanges import AppendMark
 from arraystore.errors import InvalidInputError
 from arraystore.storage.protocol import Storage
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from arraystore._changes.node_changes import AppendMark
+from arraystore._changes.read_set import ReadSet
 from arraystore._format.intent import Proposal
-from arraystore.commit.nodechanges import AppendMark
 from arraystore.commit.prepare import Prepared
-from arraystore.commit.reads import ReadSet
 
 __all__ = ["proposal_of", "read_proposal"]
 

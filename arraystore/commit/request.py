@@ -6,6 +6,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from arraystore._changes.read_set import ReadSet
 from arraystore._conflicts import Conflict
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.footprint import Footprint, footprint_of
@@ -14,7 +15,6 @@ from arraystore._log.state import State
 from arraystore.commit.admission import check_recorded, crosses, crossing_error, objection, stranger
 from arraystore.commit.detect import Ours, detect
 from arraystore.commit.prepare import Prepared, replaced
-from arraystore.commit.reads import ReadSet
 from arraystore.commit.resolve import adapted
 
 __all__ = ["Committed", "Obstacle", "Outstanding", "Request", "Wanted", "bring_up", "check", "collisions", "is_guarded"]

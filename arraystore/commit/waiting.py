@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from arraystore._changes.read_set import ReadSet
 from arraystore._environment import Environment
 from arraystore._format.intent import read_intent_key
 from arraystore._format.record import Commit, read_record_key
@@ -14,7 +15,6 @@ from arraystore._log.loading import Step, Tip, steps_to
 from arraystore.commit.admission import crosses, objection
 from arraystore.commit.detect import Ours
 from arraystore.commit.prepare import Prepared, replaced_in_memory
-from arraystore.commit.reads import ReadSet
 from arraystore.commit.request import Outstanding, Request, collisions, is_guarded
 from arraystore.commit.resolve import adapted
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._changes.change_set import ChangeSet
 from arraystore._chunks.checksums import CHECKSUM_BYTES, checked
 from arraystore._chunks.pack_writer import pack_key
 from arraystore._chunks.reader import ChunkReader
@@ -16,7 +17,6 @@ from arraystore._format.layer import Layer
 from arraystore._format.node import Node
 from arraystore._format.pack import pack_seed
 from arraystore._format.references import DELETED, INLINE, VIRTUAL, References, overlay
-from arraystore.commit.changes import ChangeSet
 from arraystore.copying.budget import MiB
 from arraystore.copying.report import Tally
 from arraystore.errors import ChunkDamagedError

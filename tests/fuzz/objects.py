@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from arraystore._changes.read_set import ReadSet
 from arraystore._chunks.cells import Cells
 from arraystore._format.box import Box
 from arraystore._format.collection import Collection
@@ -33,7 +34,6 @@ from arraystore._format.transaction import ChunkChange, TransactionLog, read_log
 from arraystore._log.state import State
 from arraystore.commit.detect import Ours
 from arraystore.commit.proposals import read_proposal
-from arraystore.commit.reads import ReadSet
 from arraystore.errors import FormatError
 from arraystore.provisional import Provisional, with_provisional
 from tests.format.make_golden import BRANCH, a_log, samples, some_layers, the_bodies

@@ -13,6 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from arraystore._changes import read_cells, read_set
+from arraystore._changes.read_cells import ReadCells
+from arraystore._changes.read_set import ReadSet
 from arraystore._chunks.cells import Cells
 from arraystore._conflicts import Conflict, ConflictType
 from arraystore._format.box import MAX_VOLUME, Box
@@ -23,9 +26,6 @@ from arraystore._format.node import Node, NodeKind
 from arraystore._format.transaction import ChunkChange, Presence
 from arraystore._log.footprint import Footprint, NodeFootprint, Written
 from arraystore._log.state import State, empty_state
-from arraystore.commit import readcells, reads
-from arraystore.commit.readcells import ReadCells
-from arraystore.commit.reads import ReadSet
 from arraystore.errors import FormatError
 
 A, B, LAYER = b"a" * 12, b"b" * 12, b"l" * 12
@@ -39,7 +39,7 @@ def bounds(**values: int) -> Iterator[None]:
     """Make the bounds small for a while, so that little is already too much."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in values.items():
-            patch.setattr(readcells if hasattr(readcells, name) else reads, name, value)
+            patch.setattr(read_cells if hasattr(read_cells, name) else read_set, name, value)
         yield
 
 
@@ -393,7 +393,7 @@ def test_a_listing_of_a_prefix_means_the_text_and_not_a_directory() -> None:
 
 @given(st.lists(st.text("ab/", max_size=4), max_size=8), st.text("ab/", max_size=6))
 def test_a_text_starts_with_one_of_many_prefixes_or_with_none(prefixes: list[str], text: str) -> None:
-    assert reads._Prefixes(prefixes).match(text) == any(text.startswith(prefix) for prefix in prefixes)
+    assert read_set._Prefixes(prefixes).match(text) == any(text.startswith(prefix) for prefix in prefixes)
 
 
 def test_what_is_deleted_is_told_once() -> None:

@@ -629,7 +629,7 @@ def test_damaged_reads_of_a_fork_are_refused_and_nothing_is_merged(repo: ars.Rep
 
 
 def test_thousands_of_small_read_sets_are_merged_at_once() -> None:
-    from arraystore.commit.reads import ReadSet
+    from arraystore._changes.read_set import ReadSet
 
     home = ReadSet()
     for number in range(2000):

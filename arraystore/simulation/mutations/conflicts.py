@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from arraystore import rebasing
+from arraystore._changes.read_set import ReadSet
 from arraystore._conflicts import Conflict, VersionSelection
 from arraystore.commit import detect
 from arraystore.commit.batch import Batch
-from arraystore.commit.reads import ReadSet
 from arraystore.commit.resolve import adapted
 from arraystore.commit.solvers import Solution
 from arraystore.hierarchy import Hierarchy

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from arraystore import forks
+from arraystore._changes.change_set import ChangeSet
 from arraystore._chunks.reader import ChunkReader
 from arraystore._format import pack
 from arraystore._format.fork_payload import ChangePayload
@@ -17,7 +18,6 @@ from arraystore._format.references import DELETED, References, overlay
 from arraystore._format.transaction import Append
 from arraystore._log.state import replaced_layers
 from arraystore.commit import prepare
-from arraystore.commit.changes import ChangeSet
 from arraystore.haul import gathered
 from arraystore.maintenance import fold
 from arraystore.simulation.actors.workload import Workload

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._changes.change_set import file_key
+from arraystore._changes.read_set import ReadSet
 from arraystore._chunks.cells import Cells
 from arraystore._format.box import MAX_VOLUME, Box
 from arraystore._format.node import Node, NodeKind, check_path
 from arraystore._format.zarr_changes import dimension_of
 from arraystore._format.zarr_metadata import array_info
 from arraystore._log.state import State
-from arraystore.commit.changes import file_key
-from arraystore.commit.reads import ReadSet
 from arraystore.errors import FormatError, InvalidInputError
 
 __all__ = ["declared_reads"]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._changes.node_changes import AppendMark, append_mark, node_changes
 from arraystore._chunks.chunk_table import ChunkTable, Entry
 from arraystore._chunks.pack_writer import PackWriter
 from arraystore._format.locations import Locations, concat_locations
@@ -23,7 +24,6 @@ from arraystore._format.reserved_keys import has_visible_files, is_hidden
 from arraystore._format.transaction import NodeChange
 from arraystore._format.zarr_metadata import array_info
 from arraystore._log.state import State
-from arraystore.commit.nodechanges import AppendMark, append_mark, node_changes
 from arraystore.errors import SessionStateError
 from arraystore.storage.forking import renew_locks_after_fork
 
@@ -222,7 +222,7 @@ class ChangeSet:
         return None if set(cut) <= {_UNCUT} else cut
 
     def node_changes(self) -> list[NodeChange]:
-        """Return what changed, in an order in which it can be applied; see `arraystore.commit.nodechanges`."""
+        """Return what changed, in an order in which it can be applied; see `arraystore._changes.node_changes`."""
         with self.lock:
             return node_changes(self.base, self.nodes, self.appends)
 

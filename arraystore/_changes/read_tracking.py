@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from arraystore._changes.change_set import ChangeSet, file_key
+from arraystore._changes.read_set import ReadSet
 from arraystore._chunks.reader import ChunkReader
 from arraystore._format.layer import Layer
 from arraystore._format.node import MAX_PATH, Node, NodeKind, ancestors
 from arraystore._log.state import State
-from arraystore.commit.changes import ChangeSet, file_key
-from arraystore.commit.reads import ReadSet
 
 __all__ = ["moved_below", "note_document", "note_missing", "places_beneath", "speaks_of"]
 

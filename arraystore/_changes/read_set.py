@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._changes.read_cells import ReadCells
 from arraystore._chunks.cells import Cells
 from arraystore._conflicts import Conflict, ConflictType
 from arraystore._format.envelope import pack_body, read_tuple, unpack_body
@@ -20,7 +21,6 @@ from arraystore._format.layer import read_id
 from arraystore._format.node import MAX_PATH, NodeKind
 from arraystore._log.footprint import Footprint, NodeFootprint
 from arraystore._log.state import State
-from arraystore.commit.readcells import ReadCells
 from arraystore.errors import FormatError
 from arraystore.storage.forking import renew_locks_after_fork
 

@@ -1,0 +1,1 @@
+"""What a session has changed and read, and not committed."""
