@@ -18,6 +18,7 @@ from typing import Any
 from arraystore._chunks.manifest_cache import ManifestCache
 from arraystore._chunks.reader import ChunkReader
 from arraystore._chunks.virtual_containers import VirtualContainers
+from arraystore._commit.group_commit import GroupCommitter
 from arraystore._config import RepositoryConfig
 from arraystore._environment import Environment, current_environment
 from arraystore._format.refs import Hint, name_in_key
@@ -27,7 +28,6 @@ from arraystore._log.loading import Tip, load_tip, refresh
 from arraystore._log.repository_log import RepositoryLog
 from arraystore._log.state import State
 from arraystore._runtime import submit
-from arraystore.commit.group import GroupCommitter
 from arraystore.errors import ArrayStoreError, RefNotFoundError
 from arraystore.maintenance.checkpoints import MOST_DETACHED, checkpoint_due, write_checkpoint, write_periodic
 from arraystore.maintenance.fold import fold

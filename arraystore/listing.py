@@ -10,11 +10,11 @@ import numpy.typing as npt
 
 from arraystore._changes.read_set import ReadSet
 from arraystore._changes.read_tracking import moved_below, places_beneath
+from arraystore._commit.prepare import final_references
 from arraystore._format.node import DOCUMENT_NAMES, MAX_PATH, Node, NodeKind, ancestors
 from arraystore._format.references import DELETED, References, overlay
 from arraystore._format.reserved_keys import HIDDEN, visible
 from arraystore._format.zarr_metadata import ArrayInfo, array_info
-from arraystore.commit.prepare import final_references
 from arraystore.hierarchy import Hierarchy, join
 
 __all__ = ["all_nodes", "list_dir", "list_prefix", "prefix_size", "present_chunks", "visible_nodes"]

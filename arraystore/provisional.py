@@ -16,6 +16,7 @@ import numpy as np
 from arraystore._changes.change_set import ChangeSet
 from arraystore._chunks.pack_writer import PackWriter
 from arraystore._chunks.reader import ChunkReader
+from arraystore._commit.prepare import final_references
 from arraystore._format.box import Box
 from arraystore._format.envelope import pack_body, read_tuple, unpack_body
 from arraystore._format.layer import Layer, read_id
@@ -23,7 +24,6 @@ from arraystore._format.manifest import MAX_REFERENCES, Manifest, encode_manifes
 from arraystore._format.node import DOCUMENT_NAMES, Node, NodeKind, check_path
 from arraystore._format.references import DELETED, References, to_manifests
 from arraystore._log.state import State
-from arraystore.commit.prepare import final_references
 from arraystore.errors import FormatError, SessionStateError
 from arraystore.storage.protocol import BytesLike
 

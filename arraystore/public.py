@@ -1,10 +1,10 @@
 """Everything that the package offers under its own name."""
 
 from arraystore._chunks.virtual_checksums import FROM_SOURCE, FromSource
+from arraystore._commit.solvers import BasicConflictSolver, ConflictDetector, ConflictSolver, Solution, Versions
 from arraystore._config import RepositoryConfig
 from arraystore._conflicts import Conflict, ConflictType, VersionSelection
 from arraystore._log.status import FeatureFlag, RepoAvailability, RepoStatus
-from arraystore.commit.solvers import BasicConflictSolver, ConflictDetector, ConflictSolver, Solution, Versions
 from arraystore.diff import Diff
 from arraystore.distributed import extract_session, merge_sessions
 from arraystore.errors import (

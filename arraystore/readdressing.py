@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arraystore._changes.change_set import ChangeSet
+from arraystore._commit.rebase_changes import put_references
 from arraystore._format.box import Box
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.references import DELETED, VIRTUAL, References
@@ -21,7 +22,6 @@ from arraystore._format.zarr_metadata import array_info
 from arraystore._log.loading import Tip
 from arraystore._runtime import run
 from arraystore.announcing import announce
-from arraystore.commit.reseat import put_references
 from arraystore.context import Context
 from arraystore.errors import InvalidInputError, NodeNotFoundError, SessionStateError
 from arraystore.hierarchy import Hierarchy

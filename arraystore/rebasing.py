@@ -11,18 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 
-from arraystore._conflicts import Conflict, ConflictType
-from arraystore._format.ids import id_to_text
-from arraystore._format.node import Documents, NodeKind
-from arraystore._format.reserved_keys import is_hidden
-from arraystore._format.transaction import Operation
-from arraystore._log.state import State
-from arraystore.commit.detect import Ours, detect
-from arraystore.commit.edges import RefusedError, longer, only_chunk, open_in_memory, shape_of_ours, with_edges
-from arraystore.commit.prepare import Prepared, replaced
-from arraystore.commit.request import Obstacle
-from arraystore.commit.resolve import Workshop, adapted, resolve, saved_by_others
-from arraystore.commit.solvers import (
+from arraystore._commit.conflict_detection import Ours, detect
+from arraystore._commit.conflict_resolution import Workshop, adapted, resolve, saved_by_others
+from arraystore._commit.edge_chunks import RefusedError, longer, only_chunk, open_in_memory, shape_of_ours, with_edges
+from arraystore._commit.prepare import Prepared, replaced
+from arraystore._commit.request import Obstacle
+from arraystore._commit.solvers import (
     BasicConflictSolver,
     ConflictDetector,
     ConflictSolver,
@@ -30,6 +24,12 @@ from arraystore.commit.solvers import (
     Versions,
     answer_of,
 )
+from arraystore._conflicts import Conflict, ConflictType
+from arraystore._format.ids import id_to_text
+from arraystore._format.node import Documents, NodeKind
+from arraystore._format.reserved_keys import is_hidden
+from arraystore._format.transaction import Operation
+from arraystore._log.state import State
 from arraystore.errors import InvalidInputError, RebaseFailedError
 from arraystore.hierarchy import Hierarchy
 

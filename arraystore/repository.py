@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Any, Literal
 
 from arraystore._chunks.virtual_containers import VirtualContainers
+from arraystore._commit.prepare import check_note
+from arraystore._commit.solvers import ConflictSolver
 from arraystore._config import RepositoryConfig
 from arraystore._runtime import run
-from arraystore.commit.prepare import check_note
-from arraystore.commit.solvers import ConflictSolver
 from arraystore.creation import MAIN, create_repository, find_repository, repository_exists
 from arraystore.errors import AlreadyExistsError, RepositoryNotFoundError
 from arraystore.repository_base import SnapshotInfo

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from arraystore._commit.solvers import ConflictDetector
 from arraystore._format.ids import id_to_text
 from arraystore._format.record import decode_note
 from arraystore._log.state import State
 from arraystore._runtime import run
 from arraystore.announcing import announce
-from arraystore.commit.solvers import ConflictDetector
 from arraystore.errors import (
     InvalidInputError,
     RebaseFailedError,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from arraystore._commit.solvers import ConflictDetector
 from arraystore._log.loading import Tip
 from arraystore._runtime import run
-from arraystore.commit.solvers import ConflictDetector
 from arraystore.errors import InvalidInputError
 from arraystore.maintenance.collection.summary import Progress
 from arraystore.maintenance.compact import Budget, CompactionSummary, compact, fold_all

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
+from arraystore._commit.comparing import compare
 from arraystore._concurrency import bounded
 from arraystore._format.ids import id_to_text
 from arraystore._format.repository_log import FIRST_BRANCH, Tag
@@ -13,7 +14,6 @@ from arraystore._log.ancestry import ancestry
 from arraystore._log.loading import Tip
 from arraystore._runtime import run
 from arraystore.as_of import microseconds_of, nearer, newest_until
-from arraystore.commit.comparing import compare
 from arraystore.diff import Diff, diff_of
 from arraystore.errors import InvalidInputError, RefNotFoundError, SnapshotNotFoundError
 from arraystore.history_graph import AncestryGraph, History, draw_history, gather_rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from arraystore._commit.admission import check_open
 from arraystore._format.ids import id_from_text, id_to_text
 from arraystore._format.lifecycle import Origin
 from arraystore._format.record import Body, Reset
@@ -15,7 +16,6 @@ from arraystore._log.state import State
 from arraystore._log.status import check_allowed
 from arraystore._runtime import run
 from arraystore.announcing import OutdatedAnnouncementError, activated
-from arraystore.commit.admission import check_open
 from arraystore.errors import (
     AlreadyExistsError,
     ConflictError,

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from arraystore._chunks.virtual_containers import VirtualContainers
+from arraystore._commit.prepare import check_note
 from arraystore._config import RepositoryConfig
 from arraystore._format.envelope import pack_body
 from arraystore._format.record import Body, Fence
@@ -29,7 +30,6 @@ from arraystore._log.status import (
     status_of_table,
 )
 from arraystore._runtime import run
-from arraystore.commit.prepare import check_note
 from arraystore.creation import find_repository
 from arraystore.errors import InvalidInputError, RepositoryNotFoundError
 from arraystore.maintenance.checkpoints import put_hint_of

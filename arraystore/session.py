@@ -16,14 +16,14 @@ from arraystore._changes.change_set import ChangeSet
 from arraystore._changes.declared_reads import declared_reads
 from arraystore._changes.read_set import ReadSet
 from arraystore._chunks.pack_writer import PackWriter
+from arraystore._commit.prepare import Prepared, check_note, prepare
+from arraystore._commit.rebase_changes import reseated
+from arraystore._commit.request import Committed, Outstanding, Request, check
+from arraystore._commit.solvers import ConflictSolver, check_solver
 from arraystore._log.branch_log import AppendUncertainError
 from arraystore._log.loading import Tip
 from arraystore._runtime import run
 from arraystore.appends import append
-from arraystore.commit.prepare import Prepared, check_note, prepare
-from arraystore.commit.request import Committed, Outstanding, Request, check
-from arraystore.commit.reseat import reseated
-from arraystore.commit.solvers import ConflictSolver, check_solver
 from arraystore.context import Context
 from arraystore.detached import write_detached
 from arraystore.diff import Diff, status_of

@@ -16,6 +16,8 @@ import numpy.typing as npt
 
 from arraystore._changes.change_set import ChangeSet
 from arraystore._chunks.manifest_cache import ManifestCache
+from arraystore._commit.comparing import Comparison, compare
+from arraystore._commit.rebase_changes import put_nodes, put_references
 from arraystore._conflicts import Conflict, ConflictType
 from arraystore._format.box import bounding_box
 from arraystore._format.layer import Layer
@@ -26,8 +28,6 @@ from arraystore._format.transaction import NodeChange, Operation
 from arraystore._format.zarr_changes import alike, reads_alike
 from arraystore._format.zarr_metadata import array_info
 from arraystore._log.state import State
-from arraystore.commit.comparing import Comparison, compare
-from arraystore.commit.reseat import put_nodes, put_references
 from arraystore.context import Context
 from arraystore.transplant_places import misplaced
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from arraystore._commit.admission import check_open
 from arraystore._format.record import Birth, Body, Deleted, Record, Reset, encode_body
 from arraystore._format.repository_log import BranchRow, RepositoryEntry, RepositoryOperation, RepositoryTable
 from arraystore._log.backoff import Backoff
@@ -12,7 +13,6 @@ from arraystore._log.committer import append_entry
 from arraystore._log.loading import Tip, advance, load_tip, refresh
 from arraystore._log.repository_log import RepositoryLog
 from arraystore._log.state import State
-from arraystore.commit.admission import check_open
 from arraystore.errors import RefNotFoundError, StorageError
 
 __all__ = ["append_when", "delete_branch", "deleted_error", "settle", "settle_deletion"]

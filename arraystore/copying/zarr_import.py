@@ -7,11 +7,11 @@ import json
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+from arraystore._commit.solvers import ConflictSolver
 from arraystore._format.node import ancestors
 from arraystore._format.zarr_changes import without_consolidated
 from arraystore._format.zarr_metadata import DOCUMENT_NAMES, array_info, node_type
 from arraystore._runtime import run
-from arraystore.commit.solvers import ConflictSolver
 from arraystore.copying.budget import MiB, Room, for_each
 from arraystore.copying.errors import CopyIncompleteError, CopyTargetError
 from arraystore.copying.places import Place, ZarrPlace, open_source

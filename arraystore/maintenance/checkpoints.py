@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from arraystore._commit.prepare import upload
 from arraystore._format.history import HistoryPage, SnapshotRow, encode_history, history_key, page_span
 from arraystore._format.record import LONG_SKIP
 from arraystore._format.refs import Hint, encode_hint, hint_key
@@ -15,7 +16,6 @@ from arraystore._log.ancestry import covered, read_page, rows_of_records
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip, load_checkpoint, load_tip
 from arraystore._log.state import CheckpointRef, State
-from arraystore.commit.prepare import upload
 from arraystore.errors import FormatError, ObjectNotFoundError
 
 __all__ = ["MOST_DETACHED", "checkpoint_due", "put_hint_of", "write_checkpoint", "write_periodic"]

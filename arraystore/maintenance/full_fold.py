@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arraystore._chunks.reader import ChunkReader
+from arraystore._commit.prepare import upload
 from arraystore._environment import Environment
 from arraystore._format.box import Box
 from arraystore._format.envelope import pack_body
@@ -21,7 +22,6 @@ from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest
 from arraystore._format.node import Node
 from arraystore._format.references import References, overlay, tile_shape, to_manifests
-from arraystore.commit.prepare import upload
 from arraystore.maintenance.exchange import LARGEST_EXCHANGE, Exchange, delete_leftovers, placed
 
 __all__ = ["FullFold", "fold_fully"]

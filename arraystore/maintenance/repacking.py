@@ -16,6 +16,7 @@ import numpy.typing as npt
 from arraystore._chunks.checksums import CHECKSUM_BYTES, checked
 from arraystore._chunks.pack_writer import PackSettings, pack_key
 from arraystore._chunks.reader import ChunkReader
+from arraystore._commit.prepare import upload
 from arraystore._environment import Environment
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest
@@ -23,7 +24,6 @@ from arraystore._format.node import Node
 from arraystore._format.pack import pack_seed, padded_size, trailer
 from arraystore._format.references import REFERENCES_PER_MANIFEST, References, to_manifests
 from arraystore._log.state import State
-from arraystore.commit.prepare import upload
 from arraystore.maintenance.exchange import Exchange, placed
 from arraystore.maintenance.live_fraction import PackIds, ids_of, positions
 from arraystore.storage.coalescing import merge_ranges

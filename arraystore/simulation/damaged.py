@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from arraystore._commit.solvers import ConflictDetector
 from arraystore._format.refs import Hint, encode_hint, hint_key
 from arraystore._format.snapshot import checkpoint_key
-from arraystore.commit.solvers import ConflictDetector
 from arraystore.errors import ArrayStoreError
 from arraystore.repository import MAIN, Repository
 from arraystore.simulation.actors.hand import Hand

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from arraystore._commit.solvers import BasicConflictSolver, ConflictDetector, ConflictSolver
 from arraystore._conflicts import VersionSelection
-from arraystore.commit.solvers import BasicConflictSolver, ConflictDetector, ConflictSolver
 from arraystore.errors import AlreadyExistsError, ConflictError, RebaseFailedError, StorageError
 from arraystore.repository import MAIN, Repository
 from arraystore.simulation.actors.documents import DOCUMENT, Shape, array_document, edited, group_document

@@ -12,6 +12,7 @@ import numpy as np
 import zarr
 
 import arraystore
+from arraystore._commit.conflict_detection import Ours, detect
 from arraystore._conflicts import Conflict
 from arraystore._environment import Environment
 from arraystore._format.refs import REPOSITORY_KEY, decode_repository
@@ -19,7 +20,6 @@ from arraystore._log.branch_log import BranchLog
 from arraystore._log.footprint import footprint_of
 from arraystore._log.loading import Passed, load_tip, passed_between
 from arraystore._log.state import State
-from arraystore.commit.detect import Ours, detect
 from benchmarks.bank import library, open_bank
 from benchmarks.places import Place, S3Server
 from benchmarks.results import Bar, CaseResult, Table, at_most, human

@@ -11,8 +11,8 @@ import pytest
 import zarr
 
 import arraystore as ars
+from arraystore._commit.request import Request
 from arraystore._log.loading import Tip
-from arraystore.commit.request import Request
 from arraystore.detached import write_detached
 from arraystore.errors import SessionStateError
 from arraystore.session import Session

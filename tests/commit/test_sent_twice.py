@@ -23,8 +23,8 @@ from arraystore import (
     UnsupportedStorageError,
     in_memory_storage,
 )
+from arraystore._commit import prepare
 from arraystore._format.envelope import Kind
-from arraystore.commit import prepare
 from arraystore.copying.clone import clone_repository
 from arraystore.maintenance import exchange
 from arraystore.storage import Storage

@@ -16,12 +16,12 @@ from arraystore import (
     SessionStateError,
     in_memory_storage,
 )
+from arraystore._commit import prepare
 from arraystore._environment import ENVIRONMENT, Environment
 from arraystore._format.envelope import Kind
 from arraystore._format.ids import id_to_text
 from arraystore._format.record import Record
 from arraystore._log.branch_log import AppendUncertainError
-from arraystore.commit import prepare
 from arraystore.errors import StorageError
 from arraystore.lease import LeaseTakenError, leased
 from arraystore.maintenance import exchange

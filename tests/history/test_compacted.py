@@ -10,6 +10,7 @@ import pytest
 import zarr
 
 from arraystore import ConflictDetector, Diff, Repository, in_memory_storage
+from arraystore._commit.comparing import compare
 from arraystore._format.ids import id_to_text
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import encode_manifest
@@ -17,7 +18,6 @@ from arraystore._format.record import Record, Replacement, Rewrite, encode_body
 from arraystore._format.references import to_manifests
 from arraystore._log.branch_log import BranchLog, previous_bodies
 from arraystore._runtime import run
-from arraystore.commit.comparing import compare
 from tests.commit.support import DistantStorage, put_bytes, run_alone
 
 ROWS = 40

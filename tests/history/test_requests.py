@@ -10,9 +10,9 @@ import pytest
 import zarr
 
 from arraystore import CountingStorage, Repository, SnapshotInfo, Storage, in_memory_storage
+from arraystore._commit import comparing
 from arraystore._environment import ENVIRONMENT, Environment
 from arraystore._format.ids import IdSource
-from arraystore.commit import comparing
 from arraystore.session import Session
 from tests.commit.support import (
     DistantStorage,

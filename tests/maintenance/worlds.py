@@ -13,11 +13,11 @@ import zarr
 from zarr.core.buffer import cpu
 
 from arraystore import Repository, RepositoryConfig, in_memory_storage
+from arraystore._commit.prepare import upload
 from arraystore._format.record import Body, Expiry, Rewrite
 from arraystore._format.snapshot import checkpoint_key, encode_checkpoint
 from arraystore._log.committer import append_entry
 from arraystore._log.loading import Tip, load_tip
-from arraystore.commit.prepare import upload
 from arraystore.storage import Storage
 from arraystore.storage.protocol import BytesLike
 from arraystore.storage.wrapper import WrapperStorage

@@ -9,9 +9,10 @@ from math import comb, factorial
 
 import pytest
 
+from arraystore._commit import batch, group_commit, request
+from arraystore._commit import intent_queue as line
 from arraystore._environment import Environment
 from arraystore._log import branch_log
-from arraystore.commit import batch, group, line, request
 from arraystore.errors import StorageError
 from arraystore.simulation import explore as explore_module
 from arraystore.simulation.bucket import Bucket
@@ -331,7 +332,7 @@ def test_a_storage_that_overwrites_records_is_caught(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("name", ["same chunk", "line, same chunk", "creations", "write skew"])
 def test_commits_that_are_not_checked_are_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (group, line, batch, request):
+    for module in (group_commit, line, batch, request):
         if hasattr(module, "collisions"):
             monkeypatch.setattr(module, "collisions", lambda *_: [])
     assert explore(by_name(name)).failures
@@ -346,7 +347,7 @@ def test_writers_that_do_not_look_for_their_own_commit_are_caught(monkeypatch: p
 
     monkeypatch.setattr(branch_log, "put_surely", put_rashly)
     assert not explore(by_name("disjoint; lost answer")).failures
-    monkeypatch.setattr(group, "_find", lambda *_: None)
+    monkeypatch.setattr(group_commit, "_find", lambda *_: None)
     monkeypatch.setattr(batch.Batch, "found_in", lambda *_: None)
     assert explore(by_name("disjoint; lost answer")).failures
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from arraystore._commit import prepare
 from arraystore._log.branch_log import put_surely
-from arraystore.commit import prepare
 from arraystore.simulation.__main__ import main
 from arraystore.simulation.mutations import MUTATIONS
 from arraystore.simulation.mutations.hunt import Catch, Hunt, explored, hunt, table
@@ -81,7 +81,7 @@ def test_every_mutation_puts_something_else_in_place() -> None:
 
 def test_a_function_is_replaced_wherever_it_was_imported_but_in_the_checker() -> None:
     owners = {owner.__name__ for owner, _, _ in everywhere(put_surely, print)}  # type: ignore[attr-defined]
-    assert {"arraystore._log.branch_log", "arraystore.commit.line"} <= owners
+    assert {"arraystore._log.branch_log", "arraystore._commit.intent_queue"} <= owners
     assert not any(name.startswith("arraystore.simulation.checker") for name in owners)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from arraystore.commit import detect
+from arraystore._commit import conflict_detection
 from arraystore.errors import StorageError
 from arraystore.repository import Repository
 from arraystore.simulation.__main__ import main
@@ -172,7 +172,7 @@ def _blind(*_: Any, **__: Any) -> list[Any]:
 
 
 def test_a_planted_bug_is_found_and_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(detect, "_chunks", _blind)  # two may write the same chunk
+    monkeypatch.setattr(conflict_detection, "_chunks", _blind)  # two may write the same chunk
     found = next(report for seed in range(40) if not (report := simulate(seed, profile="busy")).ok)
     assert "isolation" in {violation.rule for violation in found.violations}
     shrunk = shrink(found.plan, most_runs=250)
@@ -250,7 +250,7 @@ def test_processes_share_the_seeds(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_failure_is_told_with_how_to_see_it_again(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(detect, "_chunks", _blind)
+    monkeypatch.setattr(conflict_detection, "_chunks", _blind)
     assert main(["run", "--seeds", "12", "--profile", "busy"]) == 1
     out = capsys.readouterr().out
     (again,) = {line.split("again: ")[1] for line in out.splitlines() if "again: " in line and "replay 0 " in line}
@@ -267,7 +267,7 @@ def test_the_endless_mode_stops_at_a_failure_or_when_its_time_is_over(
     monkeypatch.setattr(commands, "_BATCH", 3)
     assert main(["loop", "--profile", "calm", "--minutes", "0.00001"]) == 0
     assert "seeds up to 2" in capsys.readouterr().out
-    monkeypatch.setattr(detect, "_chunks", _blind)
+    monkeypatch.setattr(conflict_detection, "_chunks", _blind)
     assert main(["loop", "--profile", "busy"]) == 1
 
 

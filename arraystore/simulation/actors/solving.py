@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from arraystore._commit.solvers import BasicConflictSolver, ConflictDetector, ConflictSolver, Solution, Versions
 from arraystore._conflicts import Conflict, ConflictType, VersionSelection
-from arraystore.commit.solvers import BasicConflictSolver, ConflictDetector, ConflictSolver, Solution, Versions
 from arraystore.simulation.actors.hand import Hand
 from arraystore.simulation.actors.scene import draw
 from arraystore.simulation.observations import Merge, Solver

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from arraystore import creation
+from arraystore._commit import group_commit, prepare
+from arraystore._commit.batch import Batch
 from arraystore._environment import Environment
 from arraystore._format.record import Body
 from arraystore._log.branch_log import AppendUncertainError, BranchLog, put_surely, unsettled
 from arraystore._log.committer import append_entry
 from arraystore._log.loading import Tip
-from arraystore.commit import group, prepare
-from arraystore.commit.batch import Batch
 from arraystore.maintenance import exchange
 from arraystore.maintenance.exchange import Exchange, Exchanged
 from arraystore.simulation.actors.workload import Workload
@@ -73,7 +73,7 @@ async def _never_sure(log: BranchLog, tip: Tip, body: Body, attachments: tuple[b
 
 
 def _queue_forgets() -> Iterator[Change]:
-    yield group, "_find", lambda *_: None
+    yield group_commit, "_find", lambda *_: None
     yield Batch, "found_in", lambda *_: None
 
 

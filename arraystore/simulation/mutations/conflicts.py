@@ -8,11 +8,11 @@ from typing import Any
 
 from arraystore import rebasing
 from arraystore._changes.read_set import ReadSet
+from arraystore._commit import conflict_detection
+from arraystore._commit.batch import Batch
+from arraystore._commit.conflict_resolution import adapted
+from arraystore._commit.solvers import Solution
 from arraystore._conflicts import Conflict, VersionSelection
-from arraystore.commit import detect
-from arraystore.commit.batch import Batch
-from arraystore.commit.resolve import adapted
-from arraystore.commit.solvers import Solution
 from arraystore.hierarchy import Hierarchy
 from arraystore.simulation.actors.workload import Workload
 from arraystore.simulation.mutations.patching import Mutation, everywhere
@@ -35,7 +35,7 @@ def _looking(workload: Workload) -> Workload:
 
 def _unchecked(name: str, kind: str, what: str, profiles: tuple[str, ...], explored: tuple[str, ...] = ()) -> Mutation:
     """Return the mutation that leaves one kind of conflicts out."""
-    return Mutation(name, what, lambda: [(detect, kind, _no_conflicts)], profiles, explored)
+    return Mutation(name, what, lambda: [(conflict_detection, kind, _no_conflicts)], profiles, explored)
 
 
 async def _the_other_way(*arguments: Any) -> list[Solution | None]:

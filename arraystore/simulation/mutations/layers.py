@@ -9,6 +9,7 @@ from typing import Any
 from arraystore import forks
 from arraystore._changes.change_set import ChangeSet
 from arraystore._chunks.reader import ChunkReader
+from arraystore._commit import prepare
 from arraystore._format import pack
 from arraystore._format.fork_payload import ChangePayload
 from arraystore._format.layer import Layer
@@ -17,7 +18,6 @@ from arraystore._format.record import Replacement
 from arraystore._format.references import DELETED, References, overlay
 from arraystore._format.transaction import Append
 from arraystore._log.state import replaced_layers
-from arraystore.commit import prepare
 from arraystore.haul import gathered
 from arraystore.maintenance import fold
 from arraystore.simulation.actors.workload import Workload

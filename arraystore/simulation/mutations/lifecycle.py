@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from arraystore import announcing, repository_refs
+from arraystore._commit import admission, intent_queue, intent_tracking, prepare
+from arraystore._commit.prepare import Prepared, upload
 from arraystore._environment import Environment
 from arraystore._format.lifecycle import NO_FENCE, Origin
 from arraystore._format.record import Birth, Record, encode_body
@@ -17,8 +19,6 @@ from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip, load_tip, refresh
 from arraystore._log.retained_snapshots import Kept
 from arraystore._log.state import State
-from arraystore.commit import admission, line, prepare, waiting
-from arraystore.commit.prepare import Prepared, upload
 from arraystore.context import Context
 from arraystore.errors import ArrayStoreError
 from arraystore.maintenance import expire
@@ -168,7 +168,7 @@ MUTATIONS = (
     Mutation(
         "leaders ignore the watermark",
         "who commits for others does not look how old is what these bring in",
-        lambda: [(line, "objection", _if_open), (waiting, "objection", _if_open)],
+        lambda: [(intent_queue, "objection", _if_open), (intent_tracking, "objection", _if_open)],
         _WHERE,
         tuned=_crowded,
     ),

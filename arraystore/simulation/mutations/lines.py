@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from arraystore._commit import group_commit
+from arraystore._commit.intent_queue import Line
+from arraystore._commit.request import Committed
 from arraystore._log.loading import Tip
-from arraystore.commit import group
-from arraystore.commit.line import Line
-from arraystore.commit.request import Committed
 from arraystore.simulation.actors.workload import Workload
 from arraystore.simulation.mutations.patching import Mutation
 
@@ -68,7 +68,7 @@ MUTATIONS = (
     Mutation(
         "gives up too early",
         "a writer commits by itself while others may still take its intent, and looks for no record with it",
-        lambda: [(Line, "_is_over", _gives_up_early), (group, "_find", _no_own)],
+        lambda: [(Line, "_is_over", _gives_up_early), (group_commit, "_find", _no_own)],
         _WHERE,
     ),
     Mutation(
@@ -88,7 +88,7 @@ MUTATIONS = (
     Mutation(
         "committed is refused",
         "a writer takes a commit of its intent for a refusal, tries again, and looks for no record with it",
-        lambda: [(Line, "_decide", _committed_is_refused), (group, "_find", _no_own)],
+        lambda: [(Line, "_decide", _committed_is_refused), (group_commit, "_find", _no_own)],
         _WHERE,
         explored=("line",),
     ),

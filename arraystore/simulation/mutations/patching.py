@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from arraystore.commit import prepare
+from arraystore._commit import prepare
 from arraystore.maintenance import checkpoints
 from arraystore.simulation.actors.script import script_of
 from arraystore.simulation.actors.workload import Workload

@@ -8,6 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from arraystore._chunks.pack_writer import PackWriter
+from arraystore._commit import group_commit
+from arraystore._commit.batch import Batch
+from arraystore._commit.prepare import Prepared, upload
+from arraystore._commit.request import bring_up
 from arraystore._environment import Environment
 from arraystore._format.digest import chained
 from arraystore._format.envelope import pack_body, unpack_body
@@ -17,10 +21,6 @@ from arraystore._log.branch_log import BranchLog, previous_bodies, put_surely
 from arraystore._log.committer import append_entry
 from arraystore._log.loading import Tip
 from arraystore._log.state import State
-from arraystore.commit import group
-from arraystore.commit.batch import Batch
-from arraystore.commit.prepare import Prepared, upload
-from arraystore.commit.request import bring_up
 from arraystore.errors import ObjectNotFoundError, StorageError
 from arraystore.simulation.mutations.patching import Change, Mutation, all_outside, everywhere
 from arraystore.storage.protocol import Storage
@@ -174,7 +174,7 @@ async def _later(storage: Storage, objects: list[tuple[str, bytes]]) -> None:
 
 
 def _without_a_look() -> Iterator[Change]:
-    yield group, "_find", _no_own
+    yield group_commit, "_find", _no_own
     yield Batch, "found_in", _no_own
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from arraystore._commit.solvers import ConflictDetector
 from arraystore._runtime import run
-from arraystore.commit.solvers import ConflictDetector
 from arraystore.distributed import merge_sessions
 from arraystore.errors import ConflictError, MergeConflictError, StorageError
 from arraystore.readdressing import DELETE

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from arraystore.commit.solvers import ConflictDetector, ConflictSolver
+from arraystore._commit.solvers import ConflictDetector, ConflictSolver
 from arraystore.errors import ArrayStoreError, InvalidInputError
 from arraystore.repository import Repository
 from arraystore.session import Session

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from arraystore.commit.solvers import ConflictDetector, ConflictSolver, check_solver
+from arraystore._commit.solvers import ConflictDetector, ConflictSolver, check_solver
 from arraystore.errors import ConflictError, SessionExpiredError, SessionStateError, StorageError
 from arraystore.repository import Repository
 from arraystore.session import Session

@@ -15,6 +15,7 @@ import numpy as np
 
 from arraystore._changes.node_changes import AppendMark, dimension_name
 from arraystore._chunks.cells import Cells, cells_of, shared
+from arraystore._commit.prepare import Prepared
 from arraystore._conflicts import Conflict, ConflictType
 from arraystore._format.ids import id_to_text
 from arraystore._format.node import Node, NodeKind, ancestors, node_key
@@ -23,7 +24,6 @@ from arraystore._format.zarr_changes import dimension_of, reads_alike, same_shap
 from arraystore._format.zarr_metadata import array_info
 from arraystore._log.footprint import Footprint, NodeFootprint
 from arraystore._log.state import State, taken_along
-from arraystore.commit.prepare import Prepared
 
 __all__ = ["Ours", "detect", "keeps_shape"]
 

@@ -16,6 +16,10 @@ import numpy.typing as npt
 from arraystore._chunks.cells import Cells, shared
 from arraystore._chunks.pack_writer import PackSettings, PackWriter
 from arraystore._chunks.reader import ChunkReader
+from arraystore._commit.conflict_detection import Ours, keeps_shape
+from arraystore._commit.edge_chunks import RefusedError
+from arraystore._commit.prepare import Prepared, replaced
+from arraystore._commit.solvers import Solution
 from arraystore._conflicts import Conflict, ConflictType, VersionSelection
 from arraystore._environment import Environment
 from arraystore._format.manifest import Manifest, decode_manifest
@@ -25,10 +29,6 @@ from arraystore._format.transaction import ChunkChange, NodeChange, Operation
 from arraystore._format.zarr_changes import reads_alike, same_shape, with_length
 from arraystore._format.zarr_metadata import array_info, node_type
 from arraystore._log.state import State, taken_along
-from arraystore.commit.detect import Ours, keeps_shape
-from arraystore.commit.edges import RefusedError
-from arraystore.commit.prepare import Prepared, replaced
-from arraystore.commit.solvers import Solution
 
 __all__ = ["Workshop", "adapted", "resolve", "saved_by_others"]
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from arraystore._changes.read_set import ReadSet
+from arraystore._commit.admission import check_recorded, crosses, crossing_error, objection, stranger
+from arraystore._commit.conflict_detection import Ours, detect
+from arraystore._commit.conflict_resolution import adapted
+from arraystore._commit.prepare import Prepared, replaced
 from arraystore._conflicts import Conflict
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.footprint import Footprint, footprint_of
 from arraystore._log.loading import Tip, passed_between
 from arraystore._log.state import State
-from arraystore.commit.admission import check_recorded, crosses, crossing_error, objection, stranger
-from arraystore.commit.detect import Ours, detect
-from arraystore.commit.prepare import Prepared, replaced
-from arraystore.commit.resolve import adapted
 
 __all__ = ["Committed", "Obstacle", "Outstanding", "Request", "Wanted", "bring_up", "check", "collisions", "is_guarded"]
 
@@ -64,7 +64,7 @@ class Obstacle:
 
 @dataclass(frozen=True, eq=False)
 class Outstanding:
-    """A proposal of a transaction that others may still commit (see `arraystore.commit.line`).
+    """A proposal of a transaction that others may still commit (see `arraystore._commit.intent_queue`).
 
     Parameters
     ----------

@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 from arraystore._changes.node_changes import AppendMark
 from arraystore._changes.read_set import ReadSet
+from arraystore._commit.prepare import Prepared
 from arraystore._format.intent import Proposal
-from arraystore.commit.prepare import Prepared
 
 __all__ = ["proposal_of", "read_proposal"]
 

@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from arraystore._chunks.reader import ChunkReader, whole_chunk
+from arraystore._commit.prepare import Prepared
+from arraystore._commit.solvers import Solution
 from arraystore._conflicts import Conflict, ConflictType, VersionSelection
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import decode_manifest
@@ -24,8 +26,6 @@ from arraystore._format.transaction import Operation
 from arraystore._format.zarr_changes import dimension_of, with_length
 from arraystore._format.zarr_metadata import array_info
 from arraystore._log.state import State
-from arraystore.commit.prepare import Prepared
-from arraystore.commit.solvers import Solution
 from arraystore.storage.protocol import BytesLike
 
 __all__ = ["RefusedError", "longer", "only_chunk", "open_in_memory", "shape_of_ours", "with_edges"]

@@ -5,7 +5,7 @@ committed and against those taken before it, and puts one record that commits al
 snapshot.  While that PUT is on its way the next ones gather.  What collides with a transaction of the same record
 waits for the next one, so that no verdict names a snapshot that never came to be.
 
-Processes that get into one another's way stand in line: see `arraystore.commit.line`.
+Processes that get into one another's way stand in line: see `arraystore._commit.intent_queue`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from arraystore._commit.admission import check_open, check_recorded, crosses, crossing_error, objection, stranger
+from arraystore._commit.batch import Batch
+from arraystore._commit.intent_queue import Line
+from arraystore._commit.intent_tracking import still_wanted
+from arraystore._commit.request import Committed, Obstacle, Outstanding, Request, bring_up
 from arraystore._format.ids import id_to_text
 from arraystore._format.record import Commit
 from arraystore._log.backoff import Backoff
@@ -25,11 +30,6 @@ from arraystore._log.branch_log import AppendUncertainError, BranchLog
 from arraystore._log.footprint import Footprint, footprint_of
 from arraystore._log.loading import Passed, Tip, advance, follow, load_tip, passed_between
 from arraystore._log.state import State
-from arraystore.commit.admission import check_open, check_recorded, crosses, crossing_error, objection, stranger
-from arraystore.commit.batch import Batch
-from arraystore.commit.line import Line
-from arraystore.commit.request import Committed, Obstacle, Outstanding, Request, bring_up
-from arraystore.commit.waiting import still_wanted
 from arraystore.errors import (
     ArrayStoreError,
     ConflictError,

@@ -19,6 +19,11 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+from arraystore._commit.admission import objection
+from arraystore._commit.batch import Batch
+from arraystore._commit.intent_payload import proposal_of, read_proposal
+from arraystore._commit.intent_tracking import PASSED_OVER, Look, Pace, Passage, Proposed, Standing, goes_on
+from arraystore._commit.request import Committed, Outstanding, Request
 from arraystore._format.intent import (
     MAX_INTENT,
     PATIENCE,
@@ -33,11 +38,6 @@ from arraystore._format.record import Commit
 from arraystore._format.zarr_metadata import array_info
 from arraystore._log.branch_log import AppendUncertainError, BranchLog, put_surely, unsettled
 from arraystore._log.loading import Step, Tip, steps_to
-from arraystore.commit.admission import objection
-from arraystore.commit.batch import Batch
-from arraystore.commit.proposals import proposal_of, read_proposal
-from arraystore.commit.request import Committed, Outstanding, Request
-from arraystore.commit.waiting import PASSED_OVER, Look, Pace, Passage, Proposed, Standing, goes_on
 from arraystore.errors import ArrayStoreError, FormatError, ObjectNotFoundError, StorageError
 
 __all__ = ["Line"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from arraystore._commit.prepare import Prepared
 from arraystore._format.ids import id_to_text
 from arraystore._format.record import Birth, Body, Commit, Deleted, Reset
 from arraystore._log.loading import Passed
 from arraystore._log.state import State, follows
-from arraystore.commit.prepare import Prepared
 from arraystore.errors import (
     ArrayStoreError,
     ConflictError,

@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from arraystore._changes.read_set import ReadSet
+from arraystore._commit.admission import crosses, objection
+from arraystore._commit.conflict_detection import Ours
+from arraystore._commit.conflict_resolution import adapted
+from arraystore._commit.prepare import Prepared, replaced_in_memory
+from arraystore._commit.request import Outstanding, Request, collisions, is_guarded
 from arraystore._environment import Environment
 from arraystore._format.intent import read_intent_key
 from arraystore._format.record import Commit, read_record_key
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.footprint import Footprint, footprint_of
 from arraystore._log.loading import Step, Tip, steps_to
-from arraystore.commit.admission import crosses, objection
-from arraystore.commit.detect import Ours
-from arraystore.commit.prepare import Prepared, replaced_in_memory
-from arraystore.commit.request import Outstanding, Request, collisions, is_guarded
-from arraystore.commit.resolve import adapted
 
 __all__ = ["PASSED_OVER", "Look", "Pace", "Passage", "Proposed", "Standing", "goes_on", "still_wanted"]
 

@@ -11,6 +11,7 @@ from arraystore._changes.change_set import ArrayChanges, ChangeSet
 from arraystore._changes.node_changes import AppendMark
 from arraystore._chunks.pack_writer import PackWriter
 from arraystore._chunks.reader import ChunkReader
+from arraystore._commit.prepare import Prepared
 from arraystore._format.manifest import decode_manifest
 from arraystore._format.node import Node
 from arraystore._format.references import INLINE, VIRTUAL, References
@@ -18,7 +19,6 @@ from arraystore._format.reserved_keys import has_visible_files
 from arraystore._format.transaction import Append, NodeChange, Operation
 from arraystore._format.zarr_changes import dimension_of
 from arraystore._log.state import State, StateBuilder
-from arraystore.commit.prepare import Prepared
 
 __all__ = ["put_nodes", "put_references", "reseated"]
 
