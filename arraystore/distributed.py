@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from arraystore._forks.merge import OnOverlap, check_overlap, combined, decode_payload
 from arraystore._format.fork_payload import encode_changes
 from arraystore._runtime import run
 from arraystore.errors import InvalidInputError
 from arraystore.fork_session import ForkSession, forks_in, payloads_of
-from arraystore.forks import OnOverlap, check_overlap, combined, decode_payload
 from arraystore.session import Session
 from arraystore.store import ArrayStore
 

@@ -10,16 +10,16 @@ from typing import Any, Literal
 
 from arraystore._changes.change_set import ChangeSet
 from arraystore._changes.read_set import ReadSet
+from arraystore._forks.ledger import Taken
+from arraystore._forks.merge import Home, OnOverlap, apply_payloads, check_overlap, collect, decode_payload
+from arraystore._forks.payload_table import PAYLOAD
+from arraystore._forks.uncommitted import Provisional, provisional, with_provisional
 from arraystore._format.fork_payload import encode_changes
 from arraystore._log.loading import Tip
 from arraystore._runtime import run
 from arraystore.context import Context
 from arraystore.errors import InvalidInputError, SessionStateError
-from arraystore.forks import Home, OnOverlap, apply_payloads, check_overlap, collect, decode_payload
-from arraystore.handed import Taken
-from arraystore.haul import PAYLOAD
 from arraystore.hierarchy import Hierarchy
-from arraystore.provisional import Provisional, provisional, with_provisional
 from arraystore.session import Session, pack_writer
 from arraystore.session_pickle import Pin
 

@@ -20,6 +20,7 @@ from arraystore._commit.prepare import Prepared, check_note, prepare
 from arraystore._commit.rebase_changes import reseated
 from arraystore._commit.request import Committed, Outstanding, Request, check
 from arraystore._commit.solvers import ConflictSolver, check_solver
+from arraystore._forks.ledger import Handed, warn_of_unmerged
 from arraystore._log.branch_log import AppendUncertainError
 from arraystore._log.loading import Tip
 from arraystore._runtime import run
@@ -35,7 +36,6 @@ from arraystore.errors import (
     RefNotFoundError,
     SessionStateError,
 )
-from arraystore.handed import Handed, warn_of_unmerged
 from arraystore.hierarchy import Hierarchy
 from arraystore.moving import check_moves, move_node
 from arraystore.readdressing import Readdressing

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
 
+from arraystore._forks.merge import OnOverlap
 from arraystore._runtime import run
-from arraystore.forks import OnOverlap
 
 if TYPE_CHECKING:
     from arraystore.fork_session import ForkSession

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from arraystore._forks.uncommitted import with_provisional
 from arraystore._format.box import Box
 from arraystore._format.envelope import pack_body
 from arraystore._format.layer import Layer
 from arraystore._format.node import Node, NodeKind
 from arraystore._log.state import State
 from arraystore.errors import FormatError
-from arraystore.provisional import with_provisional
 
 LAYER = Layer(b"l" * 12, Box((0,), (1,)), 1)
 ARRAY = Node(b"a" * 12, "a", NodeKind.ARRAY, {"zarr.json": b"{}"}, (LAYER,))

@@ -8,9 +8,9 @@ import zarr
 
 import arraystore as ars
 from arraystore._chunks.chunk_table import ChunkTable
+from arraystore._forks.merge import decode_payload
 from arraystore._format.fork_payload import encode_changes
 from arraystore.errors import FormatError
-from arraystore.forks import decode_payload
 from tests.forks.support import chunked, fill, values
 from tests.store.conftest import FarMemory
 

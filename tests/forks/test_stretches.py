@@ -7,7 +7,7 @@ import pytest
 import zarr
 
 import arraystore as ars
-from arraystore import forks
+from arraystore._forks import merge
 from arraystore.errors import MergeConflictError
 
 SIDES = {"a": 7, "b": 12, "c": 1}
@@ -15,7 +15,7 @@ SIDES = {"a": 7, "b": 12, "c": 1}
 
 @pytest.fixture(params=[1, 3, 1 << 20])
 def session(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ars.Session:
-    monkeypatch.setattr(forks, "_AT_ONCE", request.param)
+    monkeypatch.setattr(merge, "_AT_ONCE", request.param)
     repo = ars.Repository.create(ars.in_memory_storage())
     with repo.transaction("main", message="arrays") as store:
         for path, side in SIDES.items():

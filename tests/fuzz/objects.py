@@ -13,6 +13,7 @@ from arraystore._changes.read_set import ReadSet
 from arraystore._chunks.cells import Cells
 from arraystore._commit.conflict_detection import Ours
 from arraystore._commit.intent_payload import read_proposal
+from arraystore._forks.uncommitted import Provisional, with_provisional
 from arraystore._format.box import Box
 from arraystore._format.collection import Collection
 from arraystore._format.columns import decode_column, encode_column
@@ -35,7 +36,6 @@ from arraystore._format.snapshot import Checkpoint
 from arraystore._format.transaction import ChunkChange, TransactionLog, read_log
 from arraystore._log.state import State
 from arraystore.errors import FormatError
-from arraystore.provisional import Provisional, with_provisional
 from tests.format.make_golden import BRANCH, a_log, samples, some_layers, the_bodies
 from tests.format.test_hostile import use
 from tests.format.values import plain

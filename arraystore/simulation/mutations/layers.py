@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from arraystore import forks
 from arraystore._changes.change_set import ChangeSet
 from arraystore._chunks.reader import ChunkReader
 from arraystore._commit import prepare
+from arraystore._forks import merge
+from arraystore._forks.payload_table import gathered
 from arraystore._format import pack
 from arraystore._format.fork_payload import ChangePayload
 from arraystore._format.layer import Layer
@@ -18,7 +19,6 @@ from arraystore._format.record import Replacement
 from arraystore._format.references import DELETED, References, overlay
 from arraystore._format.transaction import Append
 from arraystore._log.state import replaced_layers
-from arraystore.haul import gathered
 from arraystore.maintenance import fold
 from arraystore.simulation.actors.workload import Workload
 from arraystore.simulation.bucket import Bucket
@@ -149,7 +149,7 @@ MUTATIONS = (
     Mutation(
         "forks in the wrong order",
         "of forks that wrote the same chunk the first one counts, where the last one should",
-        lambda: [(forks, "gathered", _in_other_order)],
+        lambda: [(merge, "gathered", _in_other_order)],
         ("forks",),
     ),
     Mutation(

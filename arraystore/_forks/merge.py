@@ -13,6 +13,8 @@ from arraystore._changes.change_set import ChangeSet
 from arraystore._chunks.chunk_table import ChunkTable
 from arraystore._chunks.reader import ChunkReader
 from arraystore._commit.prepare import final_references
+from arraystore._forks.node_merge import apply_node, check_nodes, check_siblings
+from arraystore._forks.payload_table import PAYLOAD, Haul, Writers, gathered, grids, part_of, sorted_cells
 from arraystore._format.box import Box
 from arraystore._format.fork_payload import ChangePayload, ForkChanges, Part, decode_changes
 from arraystore._format.node import Node, NodeKind, node_key
@@ -21,8 +23,6 @@ from arraystore._format.transaction import Operation
 from arraystore._format.zarr_changes import dimension_of
 from arraystore._format.zarr_metadata import array_info
 from arraystore.errors import FormatError, InvalidInputError, MergeConflictError
-from arraystore.fork_nodes import apply_node, check_nodes, check_siblings
-from arraystore.haul import PAYLOAD, Haul, Writers, gathered, grids, part_of, sorted_cells
 
 __all__ = ["Home", "Merged", "OnOverlap", "apply_payloads", "check_overlap", "collect", "combined", "decode_payload"]
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from arraystore._changes.change_set import ChangeSet
+from arraystore._forks.merge import Merged
+from arraystore._forks.uncommitted import Provisional
 from arraystore._format.fork_payload import ForkChanges
 from arraystore.errors import UnmergedForksWarning
-from arraystore.forks import Merged
-from arraystore.provisional import Provisional
 
 __all__ = ["Handed", "Taken", "warn_of_unmerged"]
 
