@@ -27,10 +27,10 @@ from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip, load_tip, refresh
 from arraystore._log.repository_log import RepositoryLog
 from arraystore._log.state import State
+from arraystore._maintenance.checkpoints import MOST_DETACHED, checkpoint_due, write_checkpoint, write_periodic
+from arraystore._maintenance.fold import fold
 from arraystore._runtime import submit
 from arraystore.errors import ArrayStoreError, RefNotFoundError
-from arraystore.maintenance.checkpoints import MOST_DETACHED, checkpoint_due, write_checkpoint, write_periodic
-from arraystore.maintenance.fold import fold
 from arraystore.storage.protocol import Storage
 
 __all__ = ["Context", "abandon_work"]

@@ -5,6 +5,12 @@ from arraystore._commit.solvers import BasicConflictSolver, ConflictDetector, Co
 from arraystore._config import RepositoryConfig
 from arraystore._conflicts import Conflict, ConflictType, VersionSelection
 from arraystore._log.status import FeatureFlag, RepoAvailability, RepoStatus
+from arraystore._maintenance.collection.summary import GCSummary
+from arraystore._maintenance.compact import CompactionSummary
+from arraystore._maintenance.retention_policy import KeepRule, RetentionPolicy
+from arraystore._maintenance.verification.findings import Finding, Severity, VerifyReport
+from arraystore._maintenance.verification.repair import RepairReport
+from arraystore._maintenance.verification.statistics import RepositoryStatistics
 from arraystore.diff import Diff
 from arraystore.distributed import extract_session, merge_sessions
 from arraystore.errors import (
@@ -36,12 +42,6 @@ from arraystore.errors import (
 )
 from arraystore.fork_session import ForkSession
 from arraystore.history_graph import AncestryGraph
-from arraystore.maintenance.collection.summary import GCSummary
-from arraystore.maintenance.compact import CompactionSummary
-from arraystore.maintenance.retention_policy import KeepRule, RetentionPolicy
-from arraystore.maintenance.verification.findings import Finding, Severity, VerifyReport
-from arraystore.maintenance.verification.repair import RepairReport
-from arraystore.maintenance.verification.statistics import RepositoryStatistics
 from arraystore.operations import Update, UpdateType
 from arraystore.readdressing import DELETE
 from arraystore.repository import Repository, SnapshotInfo

@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 from arraystore._commit.solvers import ConflictDetector
 from arraystore._log.loading import Tip
+from arraystore._maintenance.collection.summary import Progress
+from arraystore._maintenance.compact import Budget, CompactionSummary, compact, fold_all
 from arraystore._runtime import run
 from arraystore.errors import InvalidInputError
-from arraystore.maintenance.collection.summary import Progress
-from arraystore.maintenance.compact import Budget, CompactionSummary, compact, fold_all
 from arraystore.repository_care import CareMixin
 from arraystore.session import Session
 

@@ -8,12 +8,12 @@ from typing import Literal
 
 from arraystore._log.loading import load_checkpoint
 from arraystore._log.state import State
+from arraystore._maintenance.verification.findings import VerifyReport
+from arraystore._maintenance.verification.repair import RepairReport, repair
+from arraystore._maintenance.verification.statistics import RepositoryStatistics, gather_statistics
+from arraystore._maintenance.verification.verify import Progress, Verification, verify
 from arraystore._runtime import run
 from arraystore.errors import InvalidInputError, RefNotFoundError
-from arraystore.maintenance.verification.findings import VerifyReport
-from arraystore.maintenance.verification.repair import RepairReport, repair
-from arraystore.maintenance.verification.statistics import RepositoryStatistics, gather_statistics
-from arraystore.maintenance.verification.verify import Progress, Verification, verify
 from arraystore.repository_base import RepositoryBase
 
 __all__ = ["ChunkStorageStats", "InspectionMixin"]

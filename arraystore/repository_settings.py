@@ -29,11 +29,11 @@ from arraystore._log.status import (
     setting_of,
     status_of_table,
 )
+from arraystore._maintenance.checkpoints import put_hint_of
+from arraystore._maintenance.retention_policy import parse_policy
 from arraystore._runtime import run
 from arraystore.creation import find_repository
 from arraystore.errors import InvalidInputError, RepositoryNotFoundError
-from arraystore.maintenance.checkpoints import put_hint_of
-from arraystore.maintenance.retention_policy import parse_policy
 from arraystore.repository_base import RepositoryBase
 from arraystore.storage.protocol import Storage
 

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
+from arraystore._maintenance.lease import LeaseTakenError, leased
 from arraystore.errors import ArrayStoreError, InvalidInputError, RefNotFoundError
-from arraystore.lease import LeaseTakenError, leased
 
 if TYPE_CHECKING:
     from arraystore.repository import Repository

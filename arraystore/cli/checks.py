@@ -14,8 +14,8 @@ from arraystore.cli.options import DryRun, Json, Url, Yes
 from arraystore.cli.progress import progress_bar
 
 if TYPE_CHECKING:
-    from arraystore.maintenance.verification.findings import VerifyReport
-    from arraystore.maintenance.verification.repair import RepairReport
+    from arraystore._maintenance.verification.findings import VerifyReport
+    from arraystore._maintenance.verification.repair import RepairReport
 
 __all__ = ["repair", "verify"]
 

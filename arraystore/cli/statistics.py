@@ -13,7 +13,7 @@ from arraystore.cli.options import Json, Url
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from arraystore.maintenance.verification.statistics import RepositoryStatistics
+    from arraystore._maintenance.verification.statistics import RepositoryStatistics
 
 __all__ = ["stat"]
 

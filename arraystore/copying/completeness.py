@@ -11,10 +11,10 @@ import numpy.typing as npt
 from arraystore._format.ids import ID_BYTES, id_from_text, id_to_text
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest
+from arraystore._maintenance.collection.live_packs import visible_packs
 from arraystore.copying.budget import for_each
 from arraystore.copying.report import LeftOut
 from arraystore.errors import FormatError, InvalidInputError, NotFoundError, RefNotFoundError
-from arraystore.maintenance.collection.visible import visible_packs
 from arraystore.repository import Repository
 
 __all__ = ["Completeness", "check_complete"]

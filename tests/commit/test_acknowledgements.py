@@ -14,8 +14,8 @@ from arraystore import ConflictError, ReadOnlyError, Repository, SessionStateErr
 from arraystore._environment import Environment
 from arraystore._format.ids import id_to_text
 from arraystore._log.branch_log import AppendUncertainError
+from arraystore._maintenance.fold import fold
 from arraystore.errors import StorageError
-from arraystore.maintenance.fold import fold
 from arraystore.session import Session
 from arraystore.storage import Fault, FaultyStorage
 from arraystore.storage.protocol import BytesLike

@@ -8,7 +8,7 @@ import pytest
 import zarr
 
 from arraystore import ConflictError, Repository, Storage, in_memory_storage
-from arraystore.maintenance.fold import fold
+from arraystore._maintenance.fold import fold
 from arraystore.session import Session
 from tests.commit.support import (
     DistantStorage,

@@ -10,7 +10,7 @@ import pytest
 import zarr
 
 from arraystore import Repository, in_memory_storage
-from arraystore.maintenance.fold import fold
+from arraystore._maintenance.fold import fold
 from arraystore.storage import CountingStorage, Storage
 from tests.commit.support import (
     DistantStorage,

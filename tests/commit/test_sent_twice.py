@@ -25,8 +25,8 @@ from arraystore import (
 )
 from arraystore._commit import prepare
 from arraystore._format.envelope import Kind
+from arraystore._maintenance import rewrite as exchange
 from arraystore.copying.clone import clone_repository
-from arraystore.maintenance import exchange
 from arraystore.storage import Storage
 from arraystore.storage.protocol import BytesLike
 from arraystore.storage.wrapper import WrapperStorage

@@ -22,9 +22,9 @@ from arraystore._format.envelope import Kind
 from arraystore._format.ids import id_to_text
 from arraystore._format.record import Record
 from arraystore._log.branch_log import AppendUncertainError
+from arraystore._maintenance import rewrite
+from arraystore._maintenance.lease import LeaseTakenError, leased
 from arraystore.errors import StorageError
-from arraystore.lease import LeaseTakenError, leased
-from arraystore.maintenance import exchange
 from arraystore.storage import Storage
 from arraystore.storage.protocol import BytesLike, ObjectInfo
 from arraystore.storage.wrapper import WrapperStorage
@@ -49,7 +49,7 @@ def built() -> tuple[list[tuple[str, bytes]], list[str]]:
 @pytest.fixture(autouse=True)
 def manifests_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let manifests be objects of their own, however small, so that there is something to delete."""
-    for module in (exchange, prepare):
+    for module in (rewrite, prepare):
         monkeypatch.setattr(module, "MAX_MANIFEST_IN_BODY", 0)
 
 

@@ -12,7 +12,7 @@ import zarr
 from zarr.core.buffer import cpu
 
 from arraystore import Diff, Repository, in_memory_storage
-from arraystore.maintenance.fold import fold
+from arraystore._maintenance.fold import fold
 from arraystore.session import Session
 from tests.commit.support import run_alone, tip_of
 

@@ -8,7 +8,7 @@ import pytest
 
 from arraystore import InvalidInputError, KeepRule, Repository, RetentionPolicy
 from arraystore._format.history import SnapshotRow
-from arraystore.maintenance.retention_policy import parse_policy, parse_span
+from arraystore._maintenance.retention_policy import parse_policy, parse_span
 from tests.commit.support import commit_number, create_repository
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

@@ -17,8 +17,8 @@ from arraystore import ArrayStoreError, Repository
 from arraystore._environment import ENVIRONMENT, current_environment
 from arraystore._format.ids import ID_BYTES, id_to_text
 from arraystore._format.snapshot import checkpoint_key
+from arraystore._maintenance.verification.verify import Verification
 from arraystore._runtime import run
-from arraystore.maintenance.verification.verify import Verification
 from tests.fuzz.mutate import open_envelope
 from tests.lifecycle.torture_actors import values_at
 from tests.lifecycle.torture_place import DAY, Clock, Place

@@ -11,8 +11,8 @@ from zarr.core.buffer import cpu
 
 from arraystore import ConflictDetector, Repository, in_memory_storage
 from arraystore._format.snapshot import checkpoint_key
+from arraystore._maintenance import full_fold
 from arraystore.errors import InvalidInputError, RefNotFoundError
-from arraystore.maintenance import full_fold
 from arraystore.storage import CountingStorage, Storage
 from tests.commit.support import DistantStorage, keys, objects, rewrites_in
 from tests.maintenance.worlds import (

@@ -13,8 +13,8 @@ from arraystore import Repository
 from arraystore._chunks.pack_writer import pack_key
 from arraystore._format.ids import ID_BYTES
 from arraystore._format.record import Fence, Rewrite
+from arraystore._maintenance import rewrite
 from arraystore.errors import ObjectNotFoundError, StorageError
-from arraystore.maintenance import exchange
 from arraystore.storage import CountingStorage, Fault, FaultyStorage
 from tests.commit.support import entries, keys
 from tests.maintenance.worlds import (
@@ -80,9 +80,9 @@ def test_a_layer_of_the_same_id_that_says_something_else_is_not_replaced() -> No
     node = tip_of(world.storage).state.nodes["a"]
     first, second = node.layers
     moved = type(first)(first.id, first.box.shifted((1, 0)), first.count, first.deletions, shift=(1, 0))
-    item = exchange.Exchange(node.id, (moved,), (second,))
+    item = rewrite.Exchange(node.id, (moved,), (second,))
     assert not item.fits(tip_of(world.storage).state)
-    assert exchange.Exchange(node.id, (first,), (second,)).fits(tip_of(world.storage).state)
+    assert rewrite.Exchange(node.id, (first,), (second,)).fits(tip_of(world.storage).state)
 
 
 @pytest.mark.parametrize(

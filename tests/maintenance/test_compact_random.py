@@ -7,7 +7,7 @@ import pytest
 import zarr
 
 from arraystore._format.references import to_manifests
-from arraystore.maintenance import full_fold, retained, selection
+from arraystore._maintenance import full_fold, retained, selection
 from tests.maintenance.worlds import CHUNK, COLUMNS, LITTLE_PACKS, ROWS, World, array, create, layer_counts, with_rows
 
 

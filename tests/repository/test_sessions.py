@@ -19,7 +19,7 @@ from arraystore import (
     SnapshotNotFoundError,
     in_memory_storage,
 )
-from arraystore.maintenance.fold import fold
+from arraystore._maintenance.fold import fold
 from arraystore.storage import CountingStorage
 from tests.commit.support import (
     commit_number,

@@ -10,10 +10,10 @@ from zarr.codecs import BytesCodec, Crc32cCodec
 
 from arraystore import Repository, in_memory_storage
 from arraystore._config import RepositoryConfig
+from arraystore._maintenance.verification.findings import Finding, VerifyReport
+from arraystore._maintenance.verification.verify import verify
 from arraystore._runtime import run
 from arraystore.errors import ArrayStoreError
-from arraystore.maintenance.verification.findings import Finding, VerifyReport
-from arraystore.maintenance.verification.verify import verify
 from arraystore.session import Session
 from arraystore.storage import MemoryStorage, Storage
 from tests.commit.support import delete, keys, put

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from arraystore import Repository
-from arraystore.maintenance.verification.findings import Severity
+from arraystore._maintenance.verification.findings import Severity
 from tests.commit.support import keys, objects, put
 from tests.keys import record, refs_of
 from tests.verification.support import (
@@ -186,8 +186,8 @@ def test_a_damaged_repository_object_is_found(how: Damage) -> None:
 
 
 def _report_of(repository: Repository):  # type: ignore[no-untyped-def]
+    from arraystore._maintenance.verification.verify import verify
     from arraystore._runtime import run
-    from arraystore.maintenance.verification.verify import verify
 
     context = repository._context
     return run(verify(context.storage, context.repository, context.environment, context.reader))

@@ -11,9 +11,9 @@ import zarr
 from arraystore import Repository, in_memory_storage
 from arraystore._format.digest import DIGEST_BYTES
 from arraystore._format.record import Record, decode_record, encode_record
+from arraystore._maintenance.verification.repair import RepairReport, repair
 from arraystore._runtime import run
 from arraystore.errors import LogHoleError
-from arraystore.maintenance.verification.repair import RepairReport, repair
 from arraystore.storage import MemoryStorage, Storage
 from tests.commit.support import (
     DistantStorage,

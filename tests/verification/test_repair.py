@@ -11,8 +11,8 @@ import pytest
 from arraystore import Repository
 from arraystore._format.history import HistoryPage, decode_history, encode_history
 from arraystore._format.snapshot import decode_checkpoint, encode_checkpoint
+from arraystore._maintenance.verification.repair import RepairReport, repair
 from arraystore._runtime import run
-from arraystore.maintenance.verification.repair import RepairReport, repair
 from arraystore.storage import MemoryStorage
 from tests.commit.support import delete, keys, put
 from tests.keys import history_of

@@ -14,8 +14,8 @@ from arraystore._format.record import Body
 from arraystore._log.branch_log import AppendUncertainError, BranchLog, put_surely, unsettled
 from arraystore._log.committer import append_entry
 from arraystore._log.loading import Tip
-from arraystore.maintenance import exchange
-from arraystore.maintenance.exchange import Exchange, Exchanged
+from arraystore._maintenance import rewrite
+from arraystore._maintenance.rewrite import Exchange, Exchanged
 from arraystore.simulation.actors.workload import Workload
 from arraystore.simulation.mutations.patching import Change, Mutation, everywhere, folded_often
 from arraystore.storage.protocol import Storage
@@ -27,7 +27,7 @@ _WHERE = ("proxied",)
 
 def _folding() -> list[Change]:
     """Fold often, into manifests that are objects of their own, so that there is something to delete."""
-    return [*folded_often(), (exchange, "MAX_MANIFEST_IN_BODY", 0), (prepare, "MAX_MANIFEST_IN_BODY", 0)]
+    return [*folded_often(), (rewrite, "MAX_MANIFEST_IN_BODY", 0), (prepare, "MAX_MANIFEST_IN_BODY", 0)]
 
 
 def _compacting(workload: Workload) -> Workload:
@@ -58,11 +58,11 @@ async def _undone(log: BranchLog, batch: Sequence[Exchange], result: Exchanged) 
     try:
         await _exchange(log, batch, result)
     except AppendUncertainError:
-        await exchange._discard(log.storage, batch)
+        await rewrite._discard(log.storage, batch)
         raise
 
 
-_exchange = exchange._exchange
+_exchange = rewrite._exchange
 
 
 async def _never_sure(log: BranchLog, tip: Tip, body: Body, attachments: tuple[bytes, ...] = (), **_: Any) -> bytes:
@@ -81,7 +81,7 @@ MUTATIONS = (
     Mutation(
         "an exchange believes a refusal",
         "where a record is refused, the manifests that it names are deleted without reading it",
-        lambda: [(exchange, "append_entry", _unread)],
+        lambda: [(rewrite, "append_entry", _unread)],
         _WHERE,
         settings=_folding,
         tuned=_compacting,
@@ -89,7 +89,7 @@ MUTATIONS = (
     Mutation(
         "undone in doubt",
         "manifests of an exchange are deleted when it is unknown whether its record arrived",
-        lambda: [(exchange, "_exchange", _undone), (exchange, "append_entry", _never_sure)],
+        lambda: [(rewrite, "_exchange", _undone), (rewrite, "append_entry", _never_sure)],
         _WHERE,
         settings=_folding,
         tuned=_compacting,

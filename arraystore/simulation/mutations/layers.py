@@ -19,7 +19,7 @@ from arraystore._format.record import Replacement
 from arraystore._format.references import DELETED, References, overlay
 from arraystore._format.transaction import Append
 from arraystore._log.state import replaced_layers
-from arraystore.maintenance import fold
+from arraystore._maintenance import fold
 from arraystore.simulation.actors.workload import Workload
 from arraystore.simulation.bucket import Bucket
 from arraystore.simulation.mutations.patching import Change, Mutation, everywhere, folded_often

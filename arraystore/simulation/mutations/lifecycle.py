@@ -19,14 +19,14 @@ from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip, load_tip, refresh
 from arraystore._log.retained_snapshots import Kept
 from arraystore._log.state import State
+from arraystore._maintenance import expire
+from arraystore._maintenance.collection import collect, fence
+from arraystore._maintenance.collection.sweep import Listing
+from arraystore._maintenance.collection.trace import Trace
+from arraystore._maintenance.rewrite import Exchange
+from arraystore._maintenance.scope import Grounds
 from arraystore.context import Context
 from arraystore.errors import ArrayStoreError
-from arraystore.maintenance import expire
-from arraystore.maintenance.collection import collect, fence
-from arraystore.maintenance.collection.sweep import Listing
-from arraystore.maintenance.collection.trace import Trace
-from arraystore.maintenance.exchange import Exchange
-from arraystore.maintenance.grounds import Grounds
 from arraystore.simulation.actors.workload import Workload
 from arraystore.simulation.mutations.patching import Change, Mutation, all_outside, everywhere
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from arraystore._commit import prepare
-from arraystore.maintenance import checkpoints
+from arraystore._maintenance import checkpoints
 from arraystore.simulation.actors.script import script_of
 from arraystore.simulation.actors.workload import Workload
 from arraystore.simulation.run import Plan, plan_of

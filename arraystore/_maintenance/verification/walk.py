@@ -16,14 +16,14 @@ from arraystore._format.transaction import NodeChange, Operation
 from arraystore._log.branch_log import BranchLog, Resolved
 from arraystore._log.loading import INITIAL_MESSAGE
 from arraystore._log.state import State, StateBuilder, empty_state
+from arraystore._maintenance.verification.checkpoints import Checkpoints, Named
+from arraystore._maintenance.verification.findings import Collector, Use
+from arraystore._maintenance.verification.inventory import Inventory
+from arraystore._maintenance.verification.layers import LayerChecker, LayerUse
+from arraystore._maintenance.verification.nodes import misplaced, wrong_documents
+from arraystore._maintenance.verification.pages import PageDigest, RowDigest, check_directory, compare_page
+from arraystore._maintenance.verification.records import Entry, LogWindows
 from arraystore.errors import FormatError
-from arraystore.maintenance.verification.checkpoints import Checkpoints, Named
-from arraystore.maintenance.verification.findings import Collector, Use
-from arraystore.maintenance.verification.inventory import Inventory
-from arraystore.maintenance.verification.layers import LayerChecker, LayerUse
-from arraystore.maintenance.verification.nodes import misplaced, wrong_documents
-from arraystore.maintenance.verification.pages import PageDigest, RowDigest, check_directory, compare_page
-from arraystore.maintenance.verification.records import Entry, LogWindows
 
 __all__ = ["LogWalk", "Shared", "Start"]
 

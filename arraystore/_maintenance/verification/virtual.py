@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from arraystore._chunks.reader import ChunkReader
 from arraystore._chunks.virtual_source import VirtualSource
 from arraystore._format.locations import Locations
+from arraystore._maintenance.verification.findings import Collector, Use
 from arraystore.errors import NotFoundError, SourceChangedError, StorageError, VirtualReferenceError
-from arraystore.maintenance.verification.findings import Collector, Use
 from arraystore.storage.protocol import ByteRange, BytesLike
 from arraystore.storage.source_urls import all_paths_plain, object_path, url_problem
 

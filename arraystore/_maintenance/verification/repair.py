@@ -20,13 +20,13 @@ from arraystore._format.snapshot import checkpoint_key, encode_checkpoint
 from arraystore._log.ancestry import rows_of_records
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import load_tip
+from arraystore._maintenance.checkpoints import write_periodic
+from arraystore._maintenance.verification.checkpoints import Named
+from arraystore._maintenance.verification.findings import Finding, Severity
+from arraystore._maintenance.verification.pages import cover, digest_page
+from arraystore._maintenance.verification.roots import LogRoot, last_expiry
+from arraystore._maintenance.verification.verify import Progress, Verification
 from arraystore.errors import FormatError, NotFoundError
-from arraystore.maintenance.checkpoints import write_periodic
-from arraystore.maintenance.verification.checkpoints import Named
-from arraystore.maintenance.verification.findings import Finding, Severity
-from arraystore.maintenance.verification.pages import cover, digest_page
-from arraystore.maintenance.verification.roots import LogRoot, last_expiry
-from arraystore.maintenance.verification.verify import Progress, Verification
 from arraystore.storage.protocol import Storage
 
 __all__ = ["RepairAction", "RepairReport", "repair"]

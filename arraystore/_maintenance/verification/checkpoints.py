@@ -10,9 +10,9 @@ from arraystore._format.ids import id_to_text
 from arraystore._format.snapshot import checkpoint_key
 from arraystore._log.loading import load_checkpoint
 from arraystore._log.state import State
+from arraystore._maintenance.verification.findings import Collector, Use
+from arraystore._maintenance.verification.inventory import Inventory
 from arraystore.errors import FormatError, ObjectNotFoundError
-from arraystore.maintenance.verification.findings import Collector, Use
-from arraystore.maintenance.verification.inventory import Inventory
 from arraystore.storage.protocol import Storage
 
 __all__ = ["Checkpoints", "Named", "difference"]

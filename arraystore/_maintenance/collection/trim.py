@@ -13,8 +13,8 @@ from arraystore._format.layer import Layer
 from arraystore._format.record import LONGEST_SKIP, decode_record, read_record_key
 from arraystore._log.branch_log import BranchLog, carriers
 from arraystore._log.loading import Tip
+from arraystore._maintenance.scope import Grounds
 from arraystore.errors import FormatError, ObjectNotFoundError
-from arraystore.maintenance.grounds import Grounds
 from arraystore.storage.protocol import ObjectInfo
 
 __all__ = ["Trimmed", "detach", "trimmed_history", "trimmed_records"]

@@ -23,9 +23,9 @@ from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import load_checkpoint, load_tip
 from arraystore._log.retained_snapshots import Kept, Stretch
 from arraystore._log.state import State
+from arraystore._maintenance.collection.live_packs import visible_packs
+from arraystore._maintenance.scope import Grounds
 from arraystore.errors import FormatError, ObjectNotFoundError
-from arraystore.maintenance.collection.visible import visible_packs
-from arraystore.maintenance.grounds import Grounds
 
 __all__ = ["Found", "Trace"]
 

@@ -22,10 +22,10 @@ from arraystore._format.record import (
 from arraystore._format.record import decode_record as decode
 from arraystore._format.transaction import TransactionLog, decode_transaction, read_log
 from arraystore._log.branch_log import BranchLog, Resolved, transaction_key
+from arraystore._maintenance.verification.findings import Collector
+from arraystore._maintenance.verification.inventory import Inventory
+from arraystore._maintenance.verification.rebuilding import KnownLog, attached_to
 from arraystore.errors import FormatError, ObjectNotFoundError
-from arraystore.maintenance.verification.findings import Collector
-from arraystore.maintenance.verification.inventory import Inventory
-from arraystore.maintenance.verification.rebuilding import KnownLog, attached_to
 
 __all__ = ["Entry", "LogWindows", "Window"]
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from arraystore._concurrency import bounded
 from arraystore._format.history import HistoryPage, SnapshotRow, decode_history, page_span
 from arraystore._format.snapshot import PageRef
+from arraystore._maintenance.verification.findings import Collector
 from arraystore.errors import FormatError, ObjectNotFoundError
-from arraystore.maintenance.verification.findings import Collector
 from arraystore.storage.protocol import Storage
 
 __all__ = [

@@ -22,7 +22,7 @@ from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest
 from arraystore._format.node import Node
 from arraystore._format.references import References, overlay, tile_shape, to_manifests
-from arraystore.maintenance.exchange import LARGEST_EXCHANGE, Exchange, delete_leftovers, placed
+from arraystore._maintenance.rewrite import LARGEST_EXCHANGE, Exchange, delete_leftovers, placed
 
 __all__ = ["FullFold", "fold_fully"]
 

@@ -20,11 +20,11 @@ from arraystore._format.ids import id_to_text
 from arraystore._format.manifest import Manifest
 from arraystore._format.node import NodeKind
 from arraystore._format.references import References, to_manifests
+from arraystore._maintenance.verification.decoding import Decoder, open_decoder
+from arraystore._maintenance.verification.findings import Collector
+from arraystore._maintenance.verification.layers import Loaded
+from arraystore._maintenance.verification.virtual import SourceReader
 from arraystore.errors import ChunkDamagedError, NotFoundError, StorageError
-from arraystore.maintenance.verification.decoding import Decoder, open_decoder
-from arraystore.maintenance.verification.findings import Collector
-from arraystore.maintenance.verification.layers import Loaded
-from arraystore.maintenance.verification.virtual import SourceReader
 from arraystore.storage.protocol import BytesLike
 
 __all__ = ["ChunkChecker"]

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arraystore._format.ids import id_to_text, ids_from_texts
-from arraystore.maintenance.collection.candidates import Candidates
+from arraystore._maintenance.collection.candidates import Candidates
 from arraystore.storage.protocol import DeleteFailure, ObjectInfo, Storage
 
 __all__ = ["Listing", "delete_all"]

@@ -23,7 +23,7 @@ from arraystore._log.ancestry import ancestry
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip, load_tip, passed_between
 from arraystore._log.state import State, StateBuilder
-from arraystore.maintenance.verification.inventory import Inventory, Shelf, list_all, take_inventory
+from arraystore._maintenance.verification.inventory import Inventory, Shelf, list_all, take_inventory
 from arraystore.storage.counting import CountingStorage
 from arraystore.storage.protocol import Storage
 

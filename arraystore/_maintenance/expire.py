@@ -17,8 +17,8 @@ from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip, load_tip
 from arraystore._log.retained_snapshots import Kept
 from arraystore._log.state import State
+from arraystore._maintenance.scope import Grounds
 from arraystore.errors import ArrayStoreError, ObjectNotFoundError, StorageError
-from arraystore.maintenance.grounds import Grounds
 
 __all__ = ["GivenUp", "Keeps", "expire"]
 

@@ -16,11 +16,11 @@ from arraystore._format.manifest import Manifest, decode_manifest
 from arraystore._format.node import Node
 from arraystore._format.record import Record, decode_record, record_key
 from arraystore._format.refs import branch_prefix
+from arraystore._maintenance.collection.live_packs import visible_packs
+from arraystore._maintenance.verification.findings import Collector, Use
+from arraystore._maintenance.verification.inventory import Inventory
+from arraystore._maintenance.verification.virtual import report_bad_locations
 from arraystore.errors import FormatError, NotFoundError, ObjectNotFoundError
-from arraystore.maintenance.collection.visible import visible_packs
-from arraystore.maintenance.verification.findings import Collector, Use
-from arraystore.maintenance.verification.inventory import Inventory
-from arraystore.maintenance.verification.virtual import report_bad_locations
 from arraystore.storage.protocol import BytesLike, Storage
 
 __all__ = ["LayerChecker", "LayerUse", "Loaded"]

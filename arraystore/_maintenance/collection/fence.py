@@ -8,8 +8,8 @@ from arraystore._format.record import Body, Fence
 from arraystore._format.repository_log import RepositoryEntry, RepositoryOperation, RepositoryTable
 from arraystore._log.branch_entries import append_when
 from arraystore._log.loading import Tip
+from arraystore._maintenance.scope import Grounds
 from arraystore.errors import InvalidInputError
-from arraystore.maintenance.grounds import Grounds
 
 __all__ = ["raise_fence", "watermark_at"]
 

@@ -24,8 +24,8 @@ from arraystore._format.node import Node
 from arraystore._format.pack import pack_seed, padded_size, trailer
 from arraystore._format.references import REFERENCES_PER_MANIFEST, References, to_manifests
 from arraystore._log.state import State
-from arraystore.maintenance.exchange import Exchange, placed
-from arraystore.maintenance.live_fraction import PackIds, ids_of, positions
+from arraystore._maintenance.pack_usage import PackIds, ids_of, positions
+from arraystore._maintenance.rewrite import Exchange, placed
 from arraystore.storage.coalescing import merge_ranges
 from arraystore.storage.protocol import BytesLike, Storage
 

@@ -15,13 +15,13 @@ from arraystore._commit.admission import check_open
 from arraystore._format.node import Node
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip, refresh
+from arraystore._maintenance.collection.summary import Progress
+from arraystore._maintenance.full_fold import fold_fully
+from arraystore._maintenance.repacking import Repacker
+from arraystore._maintenance.rewrite import Exchange, Exchanged, delete_leftovers, exchange
+from arraystore._maintenance.scope import Grounds
+from arraystore._maintenance.selection import Selection, select
 from arraystore.errors import ObjectNotFoundError
-from arraystore.maintenance.collection.summary import Progress
-from arraystore.maintenance.exchange import Exchange, Exchanged, delete_leftovers, exchange
-from arraystore.maintenance.full_fold import fold_fully
-from arraystore.maintenance.grounds import Grounds
-from arraystore.maintenance.repacking import Repacker
-from arraystore.maintenance.selection import Selection, select
 
 __all__ = ["Budget", "CompactionSummary", "compact", "fold_all"]
 

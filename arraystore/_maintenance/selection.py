@@ -10,9 +10,9 @@ import numpy.typing as npt
 from arraystore._chunks.pack_writer import PackSettings
 from arraystore._chunks.reader import ChunkReader
 from arraystore._log.state import State
-from arraystore.maintenance.grounds import Grounds
-from arraystore.maintenance.live_fraction import PackIds, pack_sizes, pack_use
-from arraystore.maintenance.retained import retained_bytes
+from arraystore._maintenance.pack_usage import PackIds, pack_sizes, pack_use
+from arraystore._maintenance.retained import retained_bytes
+from arraystore._maintenance.scope import Grounds
 
 __all__ = ["Selection", "select"]
 

@@ -16,7 +16,7 @@ from arraystore._format.record import MAX_BODY
 from arraystore._format.references import REFERENCES_PER_MANIFEST, overlay, to_manifests
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip
-from arraystore.maintenance.exchange import Exchange, exchange, in_batches, placed
+from arraystore._maintenance.rewrite import Exchange, exchange, in_batches, placed
 
 __all__ = ["fold", "foldable"]
 

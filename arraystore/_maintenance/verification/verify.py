@@ -32,14 +32,13 @@ from arraystore._log.ancestry import covered, read_survivors
 from arraystore._log.loading import load_tip
 from arraystore._log.retained_snapshots import Kept
 from arraystore._log.state import State
-from arraystore.errors import FormatError, InvalidInputError, NotFoundError, ObjectNotFoundError
-from arraystore.maintenance.verification.checkpoints import Checkpoints, Named
-from arraystore.maintenance.verification.chunks import ChunkChecker
-from arraystore.maintenance.verification.findings import Collector, Leak, Use, VerifyReport
-from arraystore.maintenance.verification.inventory import Inventory, list_all, take_inventory
-from arraystore.maintenance.verification.layers import LayerChecker, LayerUse
-from arraystore.maintenance.verification.pages import PageDigest, pages_of, read_pages
-from arraystore.maintenance.verification.roots import (
+from arraystore._maintenance.verification.checkpoints import Checkpoints, Named
+from arraystore._maintenance.verification.chunks import ChunkChecker
+from arraystore._maintenance.verification.findings import Collector, Leak, Use, VerifyReport
+from arraystore._maintenance.verification.inventory import Inventory, list_all, take_inventory
+from arraystore._maintenance.verification.layers import LayerChecker, LayerUse
+from arraystore._maintenance.verification.pages import PageDigest, pages_of, read_pages
+from arraystore._maintenance.verification.roots import (
     LogRoot,
     Refs,
     kept_of,
@@ -48,7 +47,8 @@ from arraystore.maintenance.verification.roots import (
     read_repository_log,
     sort_refs,
 )
-from arraystore.maintenance.verification.walk import LogWalk, Shared, Start
+from arraystore._maintenance.verification.walk import LogWalk, Shared, Start
+from arraystore.errors import FormatError, InvalidInputError, NotFoundError, ObjectNotFoundError
 from arraystore.storage.protocol import ObjectInfo, Storage
 
 __all__ = ["Progress", "Verification", "verify"]

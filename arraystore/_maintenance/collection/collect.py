@@ -29,14 +29,14 @@ from arraystore._format.snapshot import checkpoint_key, encode_checkpoint
 from arraystore._log.branch_entries import append_when
 from arraystore._log.loading import Tip, load_checkpoint
 from arraystore._log.retained_snapshots import Kept
+from arraystore._maintenance.collection.candidates import Candidates
+from arraystore._maintenance.collection.fence import raise_fence
+from arraystore._maintenance.collection.summary import GCSummary, Progress
+from arraystore._maintenance.collection.sweep import Listing, delete_all
+from arraystore._maintenance.collection.trace import Trace
+from arraystore._maintenance.collection.trim import Trimmed, detach, trimmed_history, trimmed_records
+from arraystore._maintenance.scope import Grounds
 from arraystore.errors import FormatError, ObjectNotFoundError
-from arraystore.maintenance.collection.candidates import Candidates
-from arraystore.maintenance.collection.fence import raise_fence
-from arraystore.maintenance.collection.summary import GCSummary, Progress
-from arraystore.maintenance.collection.sweep import Listing, delete_all
-from arraystore.maintenance.collection.trace import Trace
-from arraystore.maintenance.collection.trim import Trimmed, detach, trimmed_history, trimmed_records
-from arraystore.maintenance.grounds import Grounds
 from arraystore.storage.protocol import DeleteFailure
 
 __all__ = ["RECORD_GRACE", "collect"]

@@ -24,8 +24,8 @@ from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import load_tip
 from arraystore._log.retained_snapshots import Kept, kept_snapshots
 from arraystore._log.state import State
+from arraystore._maintenance.verification.findings import Collector, Severity
 from arraystore.errors import ArrayStoreError, FormatError, NotFoundError, ObjectNotFoundError
-from arraystore.maintenance.verification.findings import Collector, Severity
 from arraystore.storage.protocol import ObjectInfo, Storage
 
 __all__ = ["LogRoot", "Refs", "kept_of", "last_expiry", "open_logs", "read_repository_log", "sort_refs"]

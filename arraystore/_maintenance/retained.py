@@ -20,9 +20,9 @@ from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import load_checkpoint
 from arraystore._log.retained_snapshots import Stretch
 from arraystore._log.state import State
+from arraystore._maintenance.pack_usage import PackIds, ids_of, manifests_of, positions, visible
+from arraystore._maintenance.scope import Grounds
 from arraystore.errors import ObjectNotFoundError
-from arraystore.maintenance.grounds import Grounds
-from arraystore.maintenance.live_fraction import PackIds, ids_of, manifests_of, positions, visible
 
 __all__ = ["retained_bytes"]
 
