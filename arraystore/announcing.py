@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from arraystore._commit.prepare import upload
+from arraystore._context import Context
 from arraystore._format.ids import id_to_text
 from arraystore._format.lifecycle import Origin, Reset
 from arraystore._format.repository_log import RepositoryTable
@@ -19,7 +20,6 @@ from arraystore._log.branch_entries import settle
 from arraystore._log.loading import Tip
 from arraystore._log.retained_snapshots import kept_snapshots
 from arraystore._log.state import State
-from arraystore.context import Context
 from arraystore.detached import is_detached
 from arraystore.errors import ArrayStoreError, RefNotFoundError, SnapshotExpiredError, StorageError
 

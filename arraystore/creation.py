@@ -10,6 +10,7 @@ from typing import Any
 
 from arraystore._chunks.virtual_containers import VirtualContainers
 from arraystore._config import RepositoryConfig
+from arraystore._context import Context
 from arraystore._environment import current_environment
 from arraystore._format.digest import log_start
 from arraystore._format.record import Birth, Record, encode_body, encode_record, record_key
@@ -23,7 +24,6 @@ from arraystore._format.refs import (
 from arraystore._format.repository_log import FIRST_BRANCH
 from arraystore._log.branch_log import put_surely, read_hint
 from arraystore._log.repository_log import RepositoryLog
-from arraystore.context import Context
 from arraystore.errors import (
     AlreadyExistsError,
     InvalidInputError,

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from arraystore._commit.admission import check_recorded, objection
 from arraystore._commit.prepare import Prepared, upload
+from arraystore._context import Context
 from arraystore._format.envelope import bind_object
 from arraystore._format.ids import id_to_text
 from arraystore._format.snapshot import checkpoint_key, encode_checkpoint
@@ -13,7 +14,6 @@ from arraystore._format.transaction import ChunkChange, TransactionLog
 from arraystore._log.loading import Tip, load_checkpoint
 from arraystore._log.state import CheckpointRef, State
 from arraystore._log.status import check_allowed
-from arraystore.context import Context
 from arraystore.errors import FormatError, ObjectNotFoundError, ReadOnlyError, SessionExpiredError
 
 __all__ = ["is_detached", "read_detached", "write_detached"]

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from arraystore._changes.change_set import ChangeSet
 from arraystore._changes.read_set import ReadSet
+from arraystore._context import Context
 from arraystore._forks.ledger import Taken
 from arraystore._forks.merge import Home, OnOverlap, apply_payloads, check_overlap, collect, decode_payload
 from arraystore._forks.payload_table import PAYLOAD
@@ -17,7 +18,6 @@ from arraystore._forks.uncommitted import Provisional, provisional, with_provisi
 from arraystore._format.fork_payload import encode_changes
 from arraystore._log.loading import Tip
 from arraystore._runtime import run
-from arraystore.context import Context
 from arraystore.errors import InvalidInputError, SessionStateError
 from arraystore.hierarchy import Hierarchy
 from arraystore.session import Session, pack_writer

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from arraystore._changes.change_set import ChangeSet
 from arraystore._commit.rebase_changes import put_references
+from arraystore._context import Context
 from arraystore._format.box import Box
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.references import DELETED, VIRTUAL, References
@@ -22,7 +23,6 @@ from arraystore._format.zarr_metadata import array_info
 from arraystore._log.loading import Tip
 from arraystore._runtime import run
 from arraystore.announcing import announce
-from arraystore.context import Context
 from arraystore.errors import InvalidInputError, NodeNotFoundError, SessionStateError
 from arraystore.hierarchy import Hierarchy
 from arraystore.session_view import SessionView

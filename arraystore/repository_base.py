@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from arraystore._config import RepositoryConfig
+from arraystore._context import Context
 from arraystore._format.history import SnapshotRow
 from arraystore._format.ids import id_from_text, id_to_text
 from arraystore._format.record import decode_note
@@ -16,7 +17,6 @@ from arraystore._format.repository_log import FIRST_BRANCH, Tag
 from arraystore._log.ancestry import Place, find_expired, find_snapshot
 from arraystore._log.loading import Tip, load_checkpoint, load_tip
 from arraystore._log.state import State
-from arraystore.context import Context
 from arraystore.detached import read_detached
 from arraystore.errors import (
     InvalidInputError,

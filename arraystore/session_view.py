@@ -6,11 +6,11 @@ import numpy as np
 import numpy.typing as npt
 
 from arraystore._config import RepositoryConfig
+from arraystore._context import Context
 from arraystore._format.ids import id_to_text
 from arraystore._format.node import Node, NodeKind
 from arraystore._log.loading import Tip
 from arraystore._runtime import run
-from arraystore.context import Context
 from arraystore.errors import NodeNotFoundError, ObjectNotFoundError
 from arraystore.hierarchy import Hierarchy
 from arraystore.listing import present_chunks

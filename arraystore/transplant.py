@@ -19,6 +19,7 @@ from arraystore._chunks.manifest_cache import ManifestCache
 from arraystore._commit.comparing import Comparison, compare
 from arraystore._commit.rebase_changes import put_nodes, put_references
 from arraystore._conflicts import Conflict, ConflictType
+from arraystore._context import Context
 from arraystore._format.box import bounding_box
 from arraystore._format.layer import Layer
 from arraystore._format.node import Documents, Node, NodeKind, node_key
@@ -28,7 +29,6 @@ from arraystore._format.transaction import NodeChange, Operation
 from arraystore._format.zarr_changes import alike, reads_alike
 from arraystore._format.zarr_metadata import array_info
 from arraystore._log.state import State
-from arraystore.context import Context
 from arraystore.transplant_places import misplaced
 
 __all__ = ["Transplant", "transplant"]

@@ -49,10 +49,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from arraystore._config import RepositoryConfig
+from arraystore._context import abandon_work
 from arraystore._environment import ENVIRONMENT, Environment
 from arraystore._format.ids import IdSource
 from arraystore._runtime import run_on
-from arraystore.context import abandon_work
 from arraystore.errors import StorageError
 from arraystore.repository import Repository
 from arraystore.simulation.bucket import Bucket

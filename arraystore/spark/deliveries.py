@@ -19,7 +19,7 @@ from arraystore.errors import FormatError, ObjectNotFoundError, SessionExpiredEr
 from arraystore.fork_session import ForkSession
 
 if TYPE_CHECKING:
-    from arraystore.context import Context
+    from arraystore._context import Context
 
 __all__ = ["MOST_INLINE", "deliver", "is_spilled", "receive"]
 

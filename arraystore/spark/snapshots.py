@@ -19,7 +19,7 @@ from arraystore.storage.sharing import check_shared
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from arraystore.context import Context
+    from arraystore._context import Context
 
     Source: TypeAlias = Repository | Session | str | os.PathLike[str]
 

@@ -9,6 +9,7 @@ from typing import Any
 from arraystore import announcing, repository_refs
 from arraystore._commit import admission, intent_queue, intent_tracking, prepare
 from arraystore._commit.prepare import Prepared, upload
+from arraystore._context import Context
 from arraystore._environment import Environment
 from arraystore._format.lifecycle import NO_FENCE, Origin
 from arraystore._format.record import Birth, Record, encode_body
@@ -25,7 +26,6 @@ from arraystore._maintenance.collection.sweep import Listing
 from arraystore._maintenance.collection.trace import Trace
 from arraystore._maintenance.rewrite import Exchange
 from arraystore._maintenance.scope import Grounds
-from arraystore.context import Context
 from arraystore.errors import ArrayStoreError
 from arraystore.simulation.actors.workload import Workload
 from arraystore.simulation.mutations.patching import Change, Mutation, all_outside, everywhere

@@ -18,7 +18,7 @@ from arraystore.session_pickle import Pin
 from arraystore.spark.jobs import Outcome, unpack_report
 
 if TYPE_CHECKING:
-    from arraystore.context import Context
+    from arraystore._context import Context
 
 __all__ = ["TaskMessage", "home_in", "message_of", "outcomes_of", "query_of"]
 

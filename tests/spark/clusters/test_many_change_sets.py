@@ -12,10 +12,10 @@ import numpy as np
 import zarr
 
 from arraystore import ForkSession, Repository, RepositoryConfig, Session, in_memory_storage
+from arraystore._context import Context
 from arraystore._forks.payload_table import Haul, gathered
 from arraystore._format.box import Box
 from arraystore._format.fork_payload import Part, decode_changes, encode_changes
-from arraystore.context import Context
 from arraystore.spark.deliveries import MOST_INLINE, deliver, is_spilled
 from arraystore.spark.jobs import Outcome, merge_outcomes
 
