@@ -4,6 +4,9 @@ from arraystore._chunks.virtual_checksums import FROM_SOURCE, FromSource
 from arraystore._commit.solvers import BasicConflictSolver, ConflictDetector, ConflictSolver, Solution, Versions
 from arraystore._config import RepositoryConfig
 from arraystore._conflicts import Conflict, ConflictType, VersionSelection
+from arraystore._history.diff import Diff
+from arraystore._history.graph import AncestryGraph
+from arraystore._history.operations_log import Update, UpdateType
 from arraystore._log.status import FeatureFlag, RepoAvailability, RepoStatus
 from arraystore._maintenance.collection.summary import GCSummary
 from arraystore._maintenance.compact import CompactionSummary
@@ -11,7 +14,6 @@ from arraystore._maintenance.retention_policy import KeepRule, RetentionPolicy
 from arraystore._maintenance.verification.findings import Finding, Severity, VerifyReport
 from arraystore._maintenance.verification.repair import RepairReport
 from arraystore._maintenance.verification.statistics import RepositoryStatistics
-from arraystore.diff import Diff
 from arraystore.distributed import extract_session, merge_sessions
 from arraystore.errors import (
     AlreadyExistsError,
@@ -41,8 +43,6 @@ from arraystore.errors import (
     VirtualReferenceError,
 )
 from arraystore.fork_session import ForkSession
-from arraystore.history_graph import AncestryGraph
-from arraystore.operations import Update, UpdateType
 from arraystore.readdressing import DELETE
 from arraystore.repository import Repository, SnapshotInfo
 from arraystore.repository_inspection import ChunkStorageStats

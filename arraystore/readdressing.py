@@ -20,9 +20,9 @@ from arraystore._format.node import Node, NodeKind
 from arraystore._format.references import DELETED, VIRTUAL, References
 from arraystore._format.zarr_changes import dimension_of
 from arraystore._format.zarr_metadata import array_info
+from arraystore._history.pinning import announce
 from arraystore._log.loading import Tip
 from arraystore._runtime import run
-from arraystore.announcing import announce
 from arraystore.errors import InvalidInputError, NodeNotFoundError, SessionStateError
 from arraystore.hierarchy import Hierarchy
 from arraystore.session_view import SessionView

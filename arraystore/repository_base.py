@@ -14,10 +14,11 @@ from arraystore._format.ids import id_from_text, id_to_text
 from arraystore._format.record import decode_note
 from arraystore._format.refs import RepositoryInfo
 from arraystore._format.repository_log import FIRST_BRANCH, Tag
+from arraystore._history.detached_snapshots import read_detached
+from arraystore._history.missing_objects import check_still_kept
 from arraystore._log.ancestry import Place, find_expired, find_snapshot
 from arraystore._log.loading import Tip, load_checkpoint, load_tip
 from arraystore._log.state import State
-from arraystore.detached import read_detached
 from arraystore.errors import (
     InvalidInputError,
     ObjectNotFoundError,
@@ -25,7 +26,6 @@ from arraystore.errors import (
     SnapshotExpiredError,
     SnapshotNotFoundError,
 )
-from arraystore.missing import check_still_kept
 from arraystore.storage.protocol import Storage
 
 __all__ = ["RepositoryBase", "SnapshotInfo", "check_text", "snapshot_info"]

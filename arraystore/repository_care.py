@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from arraystore._format.history import SnapshotRow
 from arraystore._format.ids import id_to_text
 from arraystore._format.repository_log import FIRST_BRANCH, Tag
+from arraystore._history.time_travel import microseconds_of
 from arraystore._log.branch_log import LONGEST_PAUSE, BranchLog
 from arraystore._log.status import check_allowed
 from arraystore._maintenance.collection.collect import RECORD_GRACE, collect
@@ -19,7 +20,6 @@ from arraystore._maintenance.expire import GivenUp, expire
 from arraystore._maintenance.retention_policy import RetentionPolicy, parse_policy
 from arraystore._maintenance.scope import Grounds
 from arraystore._runtime import run
-from arraystore.as_of import microseconds_of
 from arraystore.errors import ConflictError, InvalidInputError, RefNotFoundError
 from arraystore.repository_refs import RefsMixin
 from arraystore.storage.counting import CountingStorage

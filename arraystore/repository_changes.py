@@ -7,9 +7,10 @@ from typing import Any
 from arraystore._commit.solvers import ConflictDetector
 from arraystore._format.ids import id_to_text
 from arraystore._format.record import decode_note
+from arraystore._history.pinning import announce
+from arraystore._history.three_way_merge import transplant
 from arraystore._log.state import State
 from arraystore._runtime import run
-from arraystore.announcing import announce
 from arraystore.errors import (
     InvalidInputError,
     RebaseFailedError,
@@ -19,7 +20,6 @@ from arraystore.errors import (
 )
 from arraystore.repository_base import RepositoryBase
 from arraystore.session import Session
-from arraystore.transplant import transplant
 
 __all__ = ["ChangesMixin"]
 

@@ -6,17 +6,17 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
-from arraystore._commit.comparing import compare
 from arraystore._concurrency import bounded
 from arraystore._format.ids import id_to_text
 from arraystore._format.repository_log import FIRST_BRANCH, Tag
+from arraystore._history.compare import compare
+from arraystore._history.diff import Diff, diff_of
+from arraystore._history.graph import AncestryGraph, History, draw_history, gather_rows
+from arraystore._history.time_travel import microseconds_of, nearer, newest_until
 from arraystore._log.ancestry import ancestry
 from arraystore._log.loading import Tip
 from arraystore._runtime import run
-from arraystore.as_of import microseconds_of, nearer, newest_until
-from arraystore.diff import Diff, diff_of
 from arraystore.errors import InvalidInputError, RefNotFoundError, SnapshotNotFoundError
-from arraystore.history_graph import AncestryGraph, History, draw_history, gather_rows
 from arraystore.repository_history import HistoryMixin
 
 __all__ = ["ComparisonMixin"]

@@ -10,12 +10,12 @@ from arraystore._format.lifecycle import Origin
 from arraystore._format.record import Body, Reset
 from arraystore._format.refs import name_in_key
 from arraystore._format.repository_log import FIRST_BRANCH, RepositoryEntry, RepositoryOperation, RepositoryTable
+from arraystore._history.pinning import OutdatedAnnouncementError, activated
 from arraystore._log.branch_entries import append_when, delete_branch, settle, settle_deletion
 from arraystore._log.loading import Tip
 from arraystore._log.state import State
 from arraystore._log.status import check_allowed
 from arraystore._runtime import run
-from arraystore.announcing import OutdatedAnnouncementError, activated
 from arraystore.errors import (
     AlreadyExistsError,
     ConflictError,

@@ -22,12 +22,12 @@ from arraystore._commit.request import Committed, Outstanding, Request, check
 from arraystore._commit.solvers import ConflictSolver, check_solver
 from arraystore._context import Context
 from arraystore._forks.ledger import Handed, warn_of_unmerged
+from arraystore._history.detached_snapshots import write_detached
+from arraystore._history.diff import Diff, status_of
 from arraystore._log.branch_log import AppendUncertainError
 from arraystore._log.loading import Tip
 from arraystore._runtime import run
 from arraystore.appends import append
-from arraystore.detached import write_detached
-from arraystore.diff import Diff, status_of
 from arraystore.errors import (
     ArrayStoreError,
     ConflictError,

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from arraystore._context import Context
 from arraystore._forks.uncommitted import provisional, with_provisional
 from arraystore._format.refs import Hint
+from arraystore._history.missing_objects import check_still_kept
 from arraystore._log.loading import Tip, load_tip
 from arraystore._log.state import State
 from arraystore._runtime import run
 from arraystore.errors import ObjectNotFoundError, SessionStateError
-from arraystore.missing import check_still_kept
 
 if TYPE_CHECKING:
     from arraystore.session import Session

@@ -9,12 +9,12 @@ from arraystore._config import RepositoryConfig
 from arraystore._context import Context
 from arraystore._format.ids import id_to_text
 from arraystore._format.node import Node, NodeKind
+from arraystore._history.missing_objects import check_not_expired
 from arraystore._log.loading import Tip
 from arraystore._runtime import run
 from arraystore.errors import NodeNotFoundError, ObjectNotFoundError
 from arraystore.hierarchy import Hierarchy
 from arraystore.listing import present_chunks
-from arraystore.missing import check_not_expired
 
 __all__ = ["SessionView"]
 

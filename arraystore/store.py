@@ -21,11 +21,11 @@ from arraystore._chunks.virtual_checksums import FROM_SOURCE, Checksum
 from arraystore._format.box import Box
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.zarr_metadata import array_info
+from arraystore._history.missing_objects import check_not_expired
 from arraystore._runtime import run, submit
 from arraystore.errors import InvalidInputError, ObjectNotFoundError, ReadOnlyError
 from arraystore.hierarchy import check_key, join
 from arraystore.listing import list_dir, list_prefix, prefix_size
-from arraystore.missing import check_not_expired
 from arraystore.virtual_refs import VirtualChunkSpec, checksum_of, write_virtual_references
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from arraystore.cli.options import Json, Limit, Url
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from arraystore.operations import Update
+    from arraystore._history.operations_log import Update
 
 __all__ = ["ops"]
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from arraystore._changes.change_set import ChangeSet
-from arraystore._commit.comparing import Comparison, compare
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.zarr_metadata import array_info
+from arraystore._history.compare import Comparison, compare
 from arraystore._log.state import State, empty_state
 from arraystore.copying.chunks import carry, references_at
 from arraystore.copying.report import Tally

@@ -12,8 +12,8 @@ import zarr
 
 import arraystore as ars
 from arraystore._commit.request import Request
+from arraystore._history.detached_snapshots import write_detached
 from arraystore._log.loading import Tip
-from arraystore.detached import write_detached
 from arraystore.errors import SessionStateError
 from arraystore.session import Session
 from tests.commit.support import reopened

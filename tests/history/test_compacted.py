@@ -10,12 +10,12 @@ import pytest
 import zarr
 
 from arraystore import ConflictDetector, Diff, Repository, in_memory_storage
-from arraystore._commit.comparing import compare
 from arraystore._format.ids import id_to_text
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import encode_manifest
 from arraystore._format.record import Record, Replacement, Rewrite, encode_body
 from arraystore._format.references import to_manifests
+from arraystore._history.compare import compare
 from arraystore._log.branch_log import BranchLog, previous_bodies
 from arraystore._runtime import run
 from tests.commit.support import DistantStorage, put_bytes, run_alone

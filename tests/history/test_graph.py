@@ -11,7 +11,7 @@ import pytest
 from arraystore import InvalidInputError, RefNotFoundError, Repository, in_memory_storage
 from arraystore._format.history import SnapshotRow
 from arraystore._format.record import encode_note
-from arraystore.history_graph import AncestryGraph, draw_history, gather_rows
+from arraystore._history.graph import AncestryGraph, draw_history, gather_rows
 from tests.commit.support import commit_number, create_repository, run_alone
 
 

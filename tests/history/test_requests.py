@@ -10,9 +10,9 @@ import pytest
 import zarr
 
 from arraystore import CountingStorage, Repository, SnapshotInfo, Storage, in_memory_storage
-from arraystore._commit import comparing
 from arraystore._environment import ENVIRONMENT, Environment
 from arraystore._format.ids import IdSource
+from arraystore._history import compare
 from arraystore.session import Session
 from tests.commit.support import (
     DistantStorage,
@@ -105,8 +105,8 @@ def test_chunks_much_younger_than_all_that_two_snapshots_share_are_not_looked_fo
         session = repository.writable_session("main")
         put_bytes(session, row, bytes(1000))
         last = session.commit("young")
-    for most, read in ((comparing._CLOCKS_DIFFER, True), (-3_600_000, False)):
-        monkeypatch.setattr(comparing, "_CLOCKS_DIFFER", most)
+    for most, read in ((compare._CLOCKS_DIFFER, True), (-3_600_000, False)):
+        monkeypatch.setattr(compare, "_CLOCKS_DIFFER", most)
         opened, _, _ = _opened(storage)
         loaded: set[str] = set()
         load = opened.context.manifests.load

@@ -77,7 +77,7 @@ def test_an_array_of_the_same_name_that_is_another_one_is_a_conflict() -> None:
 
 
 def test_what_has_expired_while_it_was_picked_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from arraystore import announcing
+    from arraystore._history import pinning
 
     repository = world()
     repository.create_branch("other", repository.lookup_branch("main"))
@@ -86,7 +86,7 @@ def test_what_has_expired_while_it_was_picked_is_refused(monkeypatch: pytest.Mon
     async def gone(context: Any, state: Any) -> None:
         raise SnapshotExpiredError("gone")
 
-    monkeypatch.setattr(announcing, "check_kept", gone)
+    monkeypatch.setattr(pinning, "check_kept", gone)
     newest = repository.lookup_branch("other")
     with pytest.raises(SnapshotExpiredError):
         repository.cherry_pick(snapshot, branch="other")

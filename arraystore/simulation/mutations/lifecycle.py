@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from arraystore import announcing, repository_refs
+from arraystore import repository_refs
 from arraystore._commit import admission, intent_queue, intent_tracking, prepare
 from arraystore._commit.prepare import Prepared, upload
 from arraystore._context import Context
@@ -15,6 +15,7 @@ from arraystore._format.lifecycle import NO_FENCE, Origin
 from arraystore._format.record import Birth, Record, encode_body
 from arraystore._format.repository_log import BranchRow, RepositoryTable
 from arraystore._format.snapshot import checkpoint_key, encode_checkpoint
+from arraystore._history import pinning
 from arraystore._log import branch_entries
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip, load_tip, refresh
@@ -97,7 +98,7 @@ async def _all_of_it(self: Trace, origin: Origin, kept: dict[str, Kept]) -> None
 
 
 async def _look_first(context: Context, state: State) -> bytes:
-    await announcing.check_kept(context, state)
+    await pinning.check_kept(context, state)
     await context.environment.sleep(5.0 * context.environment.random())  # as a slow process would
     context.environment.after((await context.repository_log.table()).watermark)
     identifier = context.environment.new_id()
@@ -112,7 +113,7 @@ async def _slow(context: Context, state: State) -> bytes:
     return identifier
 
 
-_announce = announcing.announce
+_announce = pinning.announce
 
 
 async def _nothing(*_: Any) -> None:
@@ -217,14 +218,14 @@ MUTATIONS = (
     Mutation(
         "looked at before it is announced",
         "whoever brings a snapshot back looks whether it is kept, and announces it afterwards",
-        lambda: [(announcing, "announce", _look_first)],
+        lambda: [(pinning, "announce", _look_first)],
         _WHERE,
         tuned=_forgetful,
     ),
     Mutation(
         "announced without a look",
         "a snapshot is brought back whether it is still kept or not",
-        lambda: [(announcing, "check_kept", _nothing)],
+        lambda: [(pinning, "check_kept", _nothing)],
         _WHERE,
     ),
     Mutation(
@@ -238,7 +239,7 @@ MUTATIONS = (
         "a collection does not keep what is announced",
         lambda: [(_Run, "_announced", _no_roots)],
         _WHERE,
-        settings=lambda: [(announcing, "announce", _slow)],
+        settings=lambda: [(pinning, "announce", _slow)],
         tuned=_forgetful,
     ),
     Mutation(

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from arraystore._commit.comparing import Comparison, compare
 from arraystore._format.node import Documents, Node, NodeKind
 from arraystore._format.reserved_keys import is_hidden
 from arraystore._format.zarr_metadata import array_info
+from arraystore._history.compare import Comparison, compare
 from arraystore._log.state import State, empty_state
 from arraystore._runtime import run
 from arraystore.repository import Repository

@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from arraystore._changes.change_set import ChangeSet
 from arraystore._chunks.manifest_cache import ManifestCache
-from arraystore._commit.comparing import Comparison, compare
 from arraystore._commit.rebase_changes import put_nodes, put_references
 from arraystore._conflicts import Conflict, ConflictType
 from arraystore._context import Context
@@ -28,8 +27,9 @@ from arraystore._format.reserved_keys import is_hidden, visible
 from arraystore._format.transaction import NodeChange, Operation
 from arraystore._format.zarr_changes import alike, reads_alike
 from arraystore._format.zarr_metadata import array_info
+from arraystore._history.compare import Comparison, compare
+from arraystore._history.node_placement import misplaced
 from arraystore._log.state import State
-from arraystore.transplant_places import misplaced
 
 __all__ = ["Transplant", "transplant"]
 

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from arraystore._changes.change_set import ChangeSet
-from arraystore._commit.comparing import Comparison
 from arraystore._format.node import NodeKind
 from arraystore._format.transaction import Operation
-from arraystore.diff_views import diff_to_dict, diff_to_html, diff_to_markdown, diff_to_rich
+from arraystore._history.compare import Comparison
+from arraystore._history.diff_rendering import diff_to_dict, diff_to_html, diff_to_markdown, diff_to_rich
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -16,11 +16,11 @@ from arraystore._format.ids import id_to_text
 from arraystore._format.lifecycle import Origin, Reset
 from arraystore._format.repository_log import RepositoryTable
 from arraystore._format.snapshot import checkpoint_key, encode_checkpoint
+from arraystore._history.detached_snapshots import is_detached
 from arraystore._log.branch_entries import settle
 from arraystore._log.loading import Tip
 from arraystore._log.retained_snapshots import kept_snapshots
 from arraystore._log.state import State
-from arraystore.detached import is_detached
 from arraystore.errors import ArrayStoreError, RefNotFoundError, SnapshotExpiredError, StorageError
 
 __all__ = ["OutdatedAnnouncementError", "activated", "announce", "check_kept"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from arraystore._changes.change_set import ChangeSet
 from arraystore._context import Context
 from arraystore._format.ids import id_from_text, id_to_text
+from arraystore._history.pinning import check_kept
 from arraystore._log.state import State, empty_state
-from arraystore.announcing import check_kept
 from arraystore.errors import InvalidInputError, ObjectNotFoundError, SessionExpiredError
 
 __all__ = ["check_not_expired", "check_still_kept"]

@@ -15,13 +15,13 @@ import numpy.typing as npt
 
 from arraystore._chunks.cells import Cells, shared
 from arraystore._chunks.manifest_cache import ManifestCache
-from arraystore._commit.touched import LogOf, cells_touched
 from arraystore._format.box import Box, bounding_box
 from arraystore._format.equality import equal_references
 from arraystore._format.ids import id_time
 from arraystore._format.layer import Layer
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.references import DELETED, INLINE, VIRTUAL, References, overlay
+from arraystore._history.touched_chunks import LogOf, cells_touched
 from arraystore._log.state import State, taken_along
 
 __all__ = ["Comparison", "compare"]

@@ -13,7 +13,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from arraystore.diff import Diff
+    from arraystore._history.diff import Diff
 
 __all__ = ["diff_to_dict", "diff_to_html", "diff_to_markdown", "diff_to_rich"]
 

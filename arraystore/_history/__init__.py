@@ -1,0 +1,1 @@
+"""History: differences of snapshots, graphs, times, and what keeps a snapshot reachable."""
