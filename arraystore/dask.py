@@ -18,10 +18,10 @@ import numpy.typing as npt
 import zarr
 from zarr.storage import StorePath
 
+from arraystore._session.fork import ForkSession
+from arraystore._session.session import Session
 from arraystore.distributed import extract_session, merge_sessions
 from arraystore.errors import InvalidInputError, MergeConflictError, SessionStateError
-from arraystore.fork_session import ForkSession
-from arraystore.session import Session
 from arraystore.storage.sharing import check_shared
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from typing import Any
 from arraystore._forks.merge import OnOverlap, check_overlap, combined, decode_payload
 from arraystore._format.fork_payload import encode_changes
 from arraystore._runtime import run
+from arraystore._session.fork import ForkSession, forks_in, payloads_of
+from arraystore._session.session import Session
+from arraystore._session.store import ArrayStore
 from arraystore.errors import InvalidInputError
-from arraystore.fork_session import ForkSession, forks_in, payloads_of
-from arraystore.session import Session
-from arraystore.store import ArrayStore
 
 __all__ = ["extract_session", "merge_sessions", "merge_sessions_async"]
 

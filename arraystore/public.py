@@ -14,6 +14,11 @@ from arraystore._maintenance.retention_policy import KeepRule, RetentionPolicy
 from arraystore._maintenance.verification.findings import Finding, Severity, VerifyReport
 from arraystore._maintenance.verification.repair import RepairReport
 from arraystore._maintenance.verification.statistics import RepositoryStatistics
+from arraystore._session.fork import ForkSession
+from arraystore._session.rearrange import DELETE
+from arraystore._session.session import Session
+from arraystore._session.store import ArrayStore
+from arraystore._session.virtual_references import VirtualChunkSpec
 from arraystore.distributed import extract_session, merge_sessions
 from arraystore.errors import (
     AlreadyExistsError,
@@ -42,11 +47,8 @@ from arraystore.errors import (
     UnsupportedStorageError,
     VirtualReferenceError,
 )
-from arraystore.fork_session import ForkSession
-from arraystore.readdressing import DELETE
 from arraystore.repository import Repository, SnapshotInfo
 from arraystore.repository_inspection import ChunkStorageStats
-from arraystore.session import Session
 from arraystore.storage import (
     ByteRange,
     BytesLike,
@@ -80,9 +82,7 @@ from arraystore.storage import (
     s3_storage,
     storage_from_url,
 )
-from arraystore.store import ArrayStore
 from arraystore.upkeep import MaintenanceReport, UpkeepOptions
-from arraystore.virtual_refs import VirtualChunkSpec
 
 __all__ = [
     "DELETE",

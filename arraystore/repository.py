@@ -12,6 +12,8 @@ from arraystore._commit.prepare import check_note
 from arraystore._commit.solvers import ConflictSolver
 from arraystore._config import RepositoryConfig
 from arraystore._runtime import run
+from arraystore._session.session import Session, isolation_number
+from arraystore._session.store import ArrayStore
 from arraystore.creation import MAIN, create_repository, find_repository, repository_exists
 from arraystore.errors import AlreadyExistsError, RepositoryNotFoundError
 from arraystore.repository_base import SnapshotInfo
@@ -24,9 +26,7 @@ from arraystore.repository_inspection import InspectionMixin
 from arraystore.repository_operations import OperationsMixin
 from arraystore.repository_refs import RefsMixin
 from arraystore.repository_settings import SettingsMixin
-from arraystore.session import Session, isolation_number
 from arraystore.storage.protocol import Storage
-from arraystore.store import ArrayStore
 from arraystore.upkeep import MaintenanceReport, UpkeepOptions, maintain
 
 __all__ = ["MAIN", "Repository", "SnapshotInfo"]

@@ -11,6 +11,7 @@ from arraystore._history.pinning import announce
 from arraystore._history.three_way_merge import transplant
 from arraystore._log.state import State
 from arraystore._runtime import run
+from arraystore._session.session import Session
 from arraystore.errors import (
     InvalidInputError,
     RebaseFailedError,
@@ -19,7 +20,6 @@ from arraystore.errors import (
     StorageError,
 )
 from arraystore.repository_base import RepositoryBase
-from arraystore.session import Session
 
 __all__ = ["ChangesMixin"]
 

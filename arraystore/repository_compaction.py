@@ -9,9 +9,9 @@ from arraystore._log.loading import Tip
 from arraystore._maintenance.collection.summary import Progress
 from arraystore._maintenance.compact import Budget, CompactionSummary, compact, fold_all
 from arraystore._runtime import run
+from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
 from arraystore.repository_care import CareMixin
-from arraystore.session import Session
 
 __all__ = ["CompactionMixin"]
 

@@ -18,10 +18,10 @@ from zarr.core.buffer import cpu
 
 from arraystore._format.node import Node
 from arraystore._format.reserved_keys import HIDDEN
+from arraystore._session.hierarchy import Hierarchy
+from arraystore._session.listing import all_nodes
+from arraystore._session.session import Session
 from arraystore.errors import FormatError, InvalidInputError, StreamRestartedError
-from arraystore.hierarchy import Hierarchy
-from arraystore.listing import all_nodes
-from arraystore.session import Session
 
 __all__ = [
     "STREAMS",

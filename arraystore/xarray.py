@@ -12,9 +12,9 @@ import xarray as xr
 from xarray.backends import ZarrStore
 from xarray.backends.common import ArrayWriter
 
+from arraystore._session.fork import ForkSession
+from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError, SessionStateError
-from arraystore.fork_session import ForkSession
-from arraystore.session import Session
 
 try:
     from xarray.backends.writers import dump_to_store

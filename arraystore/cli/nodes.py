@@ -12,8 +12,8 @@ from arraystore import Session
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.zarr_metadata import array_info
 from arraystore._runtime import run
+from arraystore._session.listing import present_chunks, visible_nodes
 from arraystore.errors import NodeNotFoundError
-from arraystore.listing import present_chunks, visible_nodes
 
 __all__ = ["NodeView", "children", "nodes_below"]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from arraystore._log.state import State
 from arraystore._runtime import run
+from arraystore._session.session import Session
 from arraystore.copying.changes import bring_changes
 from arraystore.copying.errors import CopyDivergedError, CopyTargetError
 from arraystore.copying.lineage import copied_from, with_origin
@@ -16,7 +17,6 @@ from arraystore.copying.report import BranchCopyReport, Progress, Tally
 from arraystore.creation import MAIN
 from arraystore.errors import ConflictError, InvalidInputError, RepositoryNotFoundError, SnapshotNotFoundError
 from arraystore.repository import Repository, SnapshotInfo
-from arraystore.session import Session
 from arraystore.storage.protocol import Storage
 
 __all__ = ["copy_branch", "copy_branch_async", "first_snapshot", "tip_of"]

@@ -11,9 +11,9 @@ from arraystore._format.node import Node, NodeKind
 from arraystore._format.zarr_metadata import array_info
 from arraystore._history.compare import Comparison, compare
 from arraystore._log.state import State, empty_state
+from arraystore._session.session import Session
 from arraystore.copying.chunks import carry, references_at
 from arraystore.copying.report import Tally
-from arraystore.session import Session
 
 __all__ = ["bring_changes"]
 

@@ -12,14 +12,14 @@ from zarr.core.buffer import default_buffer_prototype
 from arraystore._format.box import Box
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.zarr_metadata import array_info
+from arraystore._session.hierarchy import join
+from arraystore._session.listing import present_chunks
+from arraystore._session.session import Session
+from arraystore._session.virtual_references import write_virtual_references
 from arraystore.copying.budget import for_each
 from arraystore.copying.errors import CopyError, CopyIncompleteError
 from arraystore.copying.report import Tally
 from arraystore.errors import VirtualReferenceError
-from arraystore.hierarchy import join
-from arraystore.listing import present_chunks
-from arraystore.session import Session
-from arraystore.virtual_refs import write_virtual_references
 
 if TYPE_CHECKING:
     import icechunk

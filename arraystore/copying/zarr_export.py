@@ -13,16 +13,16 @@ from arraystore._format.node import Node, NodeKind
 from arraystore._format.references import INLINE, VIRTUAL, References
 from arraystore._format.zarr_metadata import DOCUMENT_NAMES, array_info
 from arraystore._runtime import run
+from arraystore._session.hierarchy import join
+from arraystore._session.listing import present_chunks, visible_nodes
+from arraystore._session.session import Session
 from arraystore.copying.budget import MiB, Room, for_each
 from arraystore.copying.chunks import Stretch, read_stretch, stretches
 from arraystore.copying.errors import CopyTargetError
 from arraystore.copying.places import Place, ZarrPlace, open_target
 from arraystore.copying.report import Progress, Tally, TransferReport
 from arraystore.errors import NodeNotFoundError
-from arraystore.hierarchy import join
-from arraystore.listing import present_chunks, visible_nodes
 from arraystore.repository import Repository
-from arraystore.session import Session
 from arraystore.storage.protocol import BytesLike
 
 __all__ = ["MARKER", "export_zarr", "export_zarr_async"]

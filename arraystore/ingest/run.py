@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from arraystore import ConflictDetector, Repository
 from arraystore._runtime import run
+from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
 from arraystore.ingest.model import GroupInfo
 from arraystore.ingest.plan import IngestPlan, plan_ingest
@@ -19,7 +20,6 @@ from arraystore.ingest.source import describe_source
 from arraystore.ingest.target import make_array, normal_group, open_target, read_group, require_group, resize_array
 from arraystore.ingest.transfer import RegionTransfer
 from arraystore.ingest.values import check_values
-from arraystore.session import Session
 from arraystore.spark.cluster import parallelism, start_session
 from arraystore.spark.jobs import merge_outcomes
 from arraystore.spark.report import Progress

@@ -15,8 +15,8 @@ import msgpack
 from arraystore._concurrency import bounded
 from arraystore._format.ids import ID_BYTES, id_to_text
 from arraystore._runtime import run
+from arraystore._session.fork import ForkSession
 from arraystore.errors import FormatError, ObjectNotFoundError, SessionExpiredError
-from arraystore.fork_session import ForkSession
 
 if TYPE_CHECKING:
     from arraystore._context import Context

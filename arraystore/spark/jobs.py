@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 import numpy as np
 
+from arraystore._session.fork import ForkSession
+from arraystore._session.session import Session
 from arraystore.errors import FormatError, MergeConflictError
-from arraystore.fork_session import ForkSession
-from arraystore.session import Session
 from arraystore.spark.deliveries import MOST_INLINE, deliver, receive
 from arraystore.spark.errors import marked
 from arraystore.spark.pipeline import quick_pipeline

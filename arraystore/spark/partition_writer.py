@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack
 
+from arraystore._session.fork import ForkSession
+from arraystore._session.session import Session
 from arraystore.errors import FormatError, InvalidInputError
-from arraystore.fork_session import ForkSession
-from arraystore.session import Session
 from arraystore.spark.jobs import Attempt, Outcome, merge_outcomes, pickled, unpack_report
 
 if TYPE_CHECKING:
-    from arraystore.store import ArrayStore
+    from arraystore._session.store import ArrayStore
 
 __all__ = ["PartitionWriter", "map_partitions_writer"]
 

@@ -6,6 +6,7 @@ import os
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from arraystore._session.session import Session
 from arraystore.errors import (
     InvalidInputError,
     RefNotFoundError,
@@ -13,7 +14,6 @@ from arraystore.errors import (
     SnapshotNotFoundError,
 )
 from arraystore.repository import Repository
-from arraystore.session import Session
 from arraystore.storage.sharing import check_shared
 
 if TYPE_CHECKING:

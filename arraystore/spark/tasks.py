@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from arraystore.fork_session import ForkSession
-from arraystore.session import Session
+from arraystore._session.fork import ForkSession
+from arraystore._session.session import Session
 from arraystore.spark.jobs import Outcome, run_fork_job, task_frame
 from arraystore.spark.report import Progress
 

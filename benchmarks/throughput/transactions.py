@@ -9,7 +9,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.buffer.cpu import Buffer
 
 from arraystore import ConflictDetector, Repository, RepositoryConfig
-from arraystore.session import Session
+from arraystore._session.session import Session
 
 __all__ = ["CONFIG", "SOLVER", "change", "make_arrays"]
 

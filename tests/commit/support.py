@@ -16,7 +16,7 @@ from arraystore import Repository, in_memory_storage
 from arraystore._format.record import Commit, Rewrite
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip, load_tip
-from arraystore.session import Session
+from arraystore._session.session import Session
 from arraystore.storage import CountingStorage, Storage
 from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo
 from arraystore.storage.wrapper import WrapperStorage

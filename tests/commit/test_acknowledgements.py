@@ -15,8 +15,8 @@ from arraystore._environment import Environment
 from arraystore._format.ids import id_to_text
 from arraystore._log.branch_log import AppendUncertainError
 from arraystore._maintenance.fold import fold
+from arraystore._session.session import Session
 from arraystore.errors import StorageError
-from arraystore.session import Session
 from arraystore.storage import Fault, FaultyStorage
 from arraystore.storage.protocol import BytesLike
 from arraystore.storage.wrapper import WrapperStorage

@@ -14,8 +14,8 @@ import arraystore as ars
 from arraystore._commit.request import Request
 from arraystore._history.detached_snapshots import write_detached
 from arraystore._log.loading import Tip
+from arraystore._session.session import Session
 from arraystore.errors import SessionStateError
-from arraystore.session import Session
 from tests.commit.support import reopened
 from tests.forks.support import chunked, counted, fill
 

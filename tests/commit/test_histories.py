@@ -9,7 +9,7 @@ import zarr
 
 from arraystore import ConflictError, Repository, Storage, in_memory_storage
 from arraystore._maintenance.fold import fold
-from arraystore.session import Session
+from arraystore._session.session import Session
 from tests.commit.support import (
     DistantStorage,
     commits_in,

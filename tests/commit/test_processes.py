@@ -15,7 +15,7 @@ import pytest
 
 from arraystore import Repository, Storage, local_filesystem_storage
 from arraystore._format.record import Birth, Commit
-from arraystore.session import Session
+from arraystore._session.session import Session
 from tests.commit.support import create_repository, entries, keys, number, run_alone
 from tests.commit.workers import PACKED, commit_for_ever, commit_rows_of, create, make_ref, value
 from tests.keys import log_of

@@ -6,7 +6,7 @@ import pytest
 import zarr
 
 from arraystore import MergeConflictError, Repository, in_memory_storage
-from arraystore.session import Session
+from arraystore._session.session import Session
 
 
 def _session(*, filled: bool) -> Session:

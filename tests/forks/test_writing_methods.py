@@ -20,9 +20,9 @@ import zarr
 from zarr.core.buffer import default_buffer_prototype
 
 import arraystore as ars
-from arraystore import session_pickle
+from arraystore._session import pickling
+from arraystore._session.store import ArrayStore
 from arraystore.errors import ReadOnlyError, SessionStateError
-from arraystore.store import ArrayStore
 from tests.commit.support import objects
 from tests.forks.support import chunked, fill
 
@@ -187,7 +187,7 @@ def readers() -> dict[str, Callable[[ars.Repository], ars.Session]]:
         session = repo.writable_session("main")
         fill(session, 2, 3)
         sent = pickle.dumps(session)
-        with mock.patch.object(session_pickle, "_live", {}):  # as in another process
+        with mock.patch.object(pickling, "_live", {}):  # as in another process
             copy: ars.Session = pickle.loads(sent)
         assert copy is not session
         return copy

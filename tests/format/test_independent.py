@@ -17,13 +17,13 @@ import arraystore as ars
 from arraystore._format.ids import id_from_text
 from arraystore._format.lifecycle import life_to_wire
 from arraystore._runtime import run
+from arraystore._session.store import ArrayStore
 from arraystore.simulation import checker
 from arraystore.simulation.checker.decoder import Reader
 from arraystore.simulation.checker.decoding import id_text
 from arraystore.simulation.checker.repository import TAG_CREATED, read_repository
 from arraystore.simulation.checker.states import Node, Snapshot
 from arraystore.storage import Storage
-from arraystore.store import ArrayStore
 
 URL = "s3://elsewhere/"
 

@@ -19,8 +19,8 @@ from arraystore import RepoAvailability, Repository, RepositoryConfig, RepoStatu
 from arraystore._environment import Environment
 from arraystore._format.ids import IdSource
 from arraystore._log.state import State
+from arraystore._session.virtual_references import VirtualChunkSpec
 from arraystore.storage import MemoryStorage
-from arraystore.virtual_refs import VirtualChunkSpec
 
 __all__ = ["CONTAINER", "a_repository", "a_state", "repository_of"]
 

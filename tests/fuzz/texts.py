@@ -20,12 +20,12 @@ from arraystore._format.envelope import pack_body
 from arraystore._format.ids import id_from_text, id_to_text
 from arraystore._format.refs import branch_prefix, name_from_key, name_in_key
 from arraystore._format.zarr_metadata import array_info
+from arraystore._session.hierarchy import check_key
+from arraystore._session.virtual_references import VirtualChunkSpec
 from arraystore.errors import ArrayStoreError, InvalidInputError, NotFoundError, StorageError, VirtualReferenceError
-from arraystore.hierarchy import check_key
 from arraystore.ingest.chunks import parse_chunks
 from arraystore.storage import LocalStorage
 from arraystore.storage.keys import check_key as check_object_key
-from arraystore.virtual_refs import VirtualChunkSpec
 from tests.fuzz.states import CONTAINER, a_repository, repository_of
 from tests.fuzz.target import Target
 

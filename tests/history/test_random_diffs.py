@@ -13,7 +13,7 @@ from zarr.core.buffer import cpu
 
 from arraystore import Diff, Repository, in_memory_storage
 from arraystore._maintenance.fold import fold
-from arraystore.session import Session
+from arraystore._session.session import Session
 from tests.commit.support import run_alone, tip_of
 
 NAMES = "abcd"

@@ -13,7 +13,7 @@ from arraystore import CountingStorage, Repository, SnapshotInfo, Storage, in_me
 from arraystore._environment import ENVIRONMENT, Environment
 from arraystore._format.ids import IdSource
 from arraystore._history import compare
-from arraystore.session import Session
+from arraystore._session.session import Session
 from tests.commit.support import (
     DistantStorage,
     commit_number,

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import zarr
 
 from arraystore import CountingStorage, Repository, RepositoryConfig
-from arraystore.session import Session
+from arraystore._session.session import Session
 from arraystore.storage import Storage
 
 __all__ = ["CHUNKS", "CONFIG", "Model", "Values", "now", "read_all"]

@@ -19,8 +19,8 @@ from arraystore import (
     in_memory_storage,
 )
 from arraystore._environment import ENVIRONMENT, Environment
+from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError, StorageError
-from arraystore.session import Session
 from arraystore.storage import Storage
 from arraystore.storage.protocol import BytesLike
 from arraystore.storage.wrapper import WrapperStorage

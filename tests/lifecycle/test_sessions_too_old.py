@@ -23,7 +23,7 @@ from arraystore import (
 )
 from arraystore._environment import ENVIRONMENT, Environment
 from arraystore._format.ids import IdSource
-from arraystore.session import Session
+from arraystore._session.session import Session
 from arraystore.simulation.mutations.patching import all_outside
 from arraystore.storage import Storage
 from tests.commit.support import keys
@@ -271,7 +271,7 @@ def test_whoever_opens_what_was_left_behind_and_collected_is_told_that_it_has_ex
     reader = _left_behind(storage)
     pickled = pickle.dumps(reader)
     Repository.open(storage).garbage_collect(now(), full=True)
-    monkeypatch.setattr("arraystore.session_pickle._states", {})
+    monkeypatch.setattr("arraystore._session.pickling._states", {})
     ways: dict[str, Callable[[], object]] = {
         "by id": lambda: Repository.open(storage).readonly_session(snapshot_id=reader.snapshot_id),
         "pickled": lambda: pickle.loads(pickled),

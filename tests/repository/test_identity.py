@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from arraystore import Repository, in_memory_storage, local_filesystem_storage
+from arraystore._session.session import Session
 from arraystore.errors import (
     AlreadyExistsError,
     ArrayStoreError,
@@ -17,7 +18,6 @@ from arraystore.errors import (
     ObjectNotFoundError,
     RepositoryGoneError,
 )
-from arraystore.session import Session
 from arraystore.storage import Storage
 from tests.commit.support import (
     DistantStorage,

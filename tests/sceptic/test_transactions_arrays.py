@@ -10,7 +10,7 @@ import pytest
 import zarr
 
 from arraystore import ConflictDetector, RebaseFailedError, Repository, in_memory_storage
-from arraystore.session import Session
+from arraystore._session.session import Session
 from tests.transactions.operations import create_array, open_array, put
 
 

@@ -18,8 +18,8 @@ from arraystore import (
     VersionSelection,
     in_memory_storage,
 )
+from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
-from arraystore.session import Session
 from tests.transactions.model import keys_of
 from tests.transactions.operations import create_array, open_array, put, remove
 

@@ -11,8 +11,8 @@ import pytest
 import zarr
 
 from arraystore import Repository, Session, local_filesystem_storage
+from arraystore._session.handoff import SessionHome, home_of
 from arraystore.errors import FormatError, MergeConflictError, RebaseFailedError, StorageError
-from arraystore.session_homes import SessionHome, home_of
 from arraystore.spark.deliveries import deliver
 from arraystore.spark.jobs import pack_report, ticket_of
 from arraystore.spark.source.commit import commit_job, commit_stream_batch, merge_all

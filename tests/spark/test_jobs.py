@@ -14,8 +14,8 @@ import pytest
 import zarr
 
 from arraystore import Repository, Session, in_memory_storage, local_filesystem_storage
+from arraystore._session.fork import ForkSession
 from arraystore.errors import FormatError, InvalidInputError, MergeConflictError, ReadOnlyError
-from arraystore.fork_session import ForkSession
 from arraystore.spark import TaskFailedError, run_tasks, translate_error
 from arraystore.spark.deliveries import is_spilled
 from arraystore.spark.jobs import (

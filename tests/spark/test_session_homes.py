@@ -13,6 +13,7 @@ import pytest
 import zarr
 
 from arraystore import ConflictDetector, Repository, local_filesystem_storage
+from arraystore._session.handoff import home_of
 from arraystore.errors import (
     ConflictError,
     InvalidInputError,
@@ -20,7 +21,6 @@ from arraystore.errors import (
     RepositoryGoneError,
     SessionStateError,
 )
-from arraystore.session_homes import home_of
 from arraystore.spark.jobs import ticket_of
 
 

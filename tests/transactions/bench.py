@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any, Literal
 
 from arraystore import Conflict, ConflictDetector, RebaseFailedError, Repository, in_memory_storage
-from arraystore.session import Session
+from arraystore._session.session import Session
 from tests.transactions.expected import CODES
 from tests.transactions.model import Model, check_valid, contents_of, raw
 from tests.transactions.operations import Operation, base_model, build

@@ -12,7 +12,7 @@ import numpy as np
 import zarr
 from zarr.core.sync import sync
 
-from arraystore.session import Session
+from arraystore._session.session import Session
 
 CHUNK = 2
 """Length of every chunk, in items."""

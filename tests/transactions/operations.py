@@ -15,7 +15,7 @@ import zarr
 from zarr.core.buffer import cpu
 from zarr.core.sync import sync
 
-from arraystore.session import Session
+from arraystore._session.session import Session
 from tests.transactions.model import Model, Thing, array, file, group
 
 ITEMS = 8

@@ -17,7 +17,7 @@ from arraystore import (
     Versions,
     VersionSelection,
 )
-from arraystore.session import Session
+from arraystore._session.session import Session
 from tests.transactions.bench import Bench, codes_of
 from tests.transactions.expected import expected
 from tests.transactions.model import check_valid, raw

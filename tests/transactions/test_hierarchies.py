@@ -10,8 +10,8 @@ import pytest
 from zarr.errors import ZarrUserWarning
 
 from arraystore import ConflictDetector, RebaseFailedError
+from arraystore._session.session import Session
 from arraystore.errors import ArrayStoreError, InvalidInputError
-from arraystore.session import Session
 from tests.transactions.bench import Bench, check
 from tests.transactions.expected import expected
 from tests.transactions.model import Model, raw

@@ -25,8 +25,8 @@ from arraystore._format.node import NodeKind
 from arraystore._format.record import Commit, decode_body, decode_record, encode_note
 from arraystore._format.refs import REPOSITORY_KEY, Hint, branch_prefix, decode_repository, encode_hint
 from arraystore._format.transaction import NodeChange, Operation, TransactionLog
+from arraystore._session.session import Session
 from arraystore.errors import ArrayStoreError, StorageError
-from arraystore.session import Session
 from arraystore.simulation import Faults, Process, World
 
 PREFIX = branch_prefix(bytes(12), "main")

@@ -18,8 +18,8 @@ from arraystore._format.node import NodeKind
 from arraystore._format.record import encode_note
 from arraystore._format.transaction import ChunkChange, NodeChange, Operation, TransactionLog
 from arraystore._log.branch_log import AppendUncertainError
+from arraystore._session.session import Session
 from arraystore.errors import SessionStateError
-from arraystore.session import Session
 from arraystore.simulation import Latencies, Process, World
 from tests.transactions.test_line import (
     BUFFER,

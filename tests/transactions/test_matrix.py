@@ -20,7 +20,7 @@ import pytest
 from zarr.errors import ZarrUserWarning
 
 from arraystore import ConflictDetector, RebaseFailedError
-from arraystore.session import Session
+from arraystore._session.session import Session
 from tests.transactions.bench import Bench, Pair, check, codes_of
 from tests.transactions.expected import ROWS, expected
 from tests.transactions.matrix_page import PAGE, documented, part_of, rendered

@@ -25,7 +25,7 @@ from arraystore._format.record import Commit, Rewrite
 from arraystore._format.refs import decode_hint
 from arraystore._format.snapshot import decode_checkpoint
 from arraystore._log.branch_log import BranchLog
-from arraystore.session import Session
+from arraystore._session.session import Session
 from arraystore.storage import CountingStorage, Storage
 from tests.commit.support import (
     DistantStorage,

@@ -11,8 +11,8 @@ import zarr
 from arraystore import ConflictDetector, ConflictError, Repository, in_memory_storage
 from arraystore._environment import ENVIRONMENT, current_environment
 from arraystore._log.branch_log import AppendUncertainError
+from arraystore._session.session import Session
 from arraystore.errors import SessionStateError, StorageError
-from arraystore.session import Session
 from arraystore.storage import Storage
 from arraystore.storage.protocol import BytesLike
 from arraystore.storage.wrapper import WrapperStorage

@@ -13,8 +13,8 @@ from arraystore._config import RepositoryConfig
 from arraystore._maintenance.verification.findings import Finding, VerifyReport
 from arraystore._maintenance.verification.verify import verify
 from arraystore._runtime import run
+from arraystore._session.session import Session
 from arraystore.errors import ArrayStoreError
-from arraystore.session import Session
 from arraystore.storage import MemoryStorage, Storage
 from tests.commit.support import delete, keys, put
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from arraystore._forks.merge import OnOverlap
+from arraystore._session.fork import rebuild_fork_async
 from arraystore.errors import MergeConflictError, StorageError
-from arraystore.fork_session import rebuild_fork_async
 from arraystore.simulation.actors.hand import Hand
 from arraystore.simulation.actors.losses import LOST
 from arraystore.simulation.actors.scene import Scene, draw

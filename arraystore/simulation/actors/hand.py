@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from zarr.core.buffer import cpu
 
 from arraystore._format.node import NodeKind
-from arraystore.session import Session
+from arraystore._session.session import Session
 from arraystore.simulation.actors.documents import DOCUMENT, Shape, chunk_key, document_key, shape_of
 from arraystore.simulation.actors.scene import Scene
 from arraystore.simulation.observations import (

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from arraystore import rebasing
 from arraystore._changes.read_set import ReadSet
 from arraystore._commit import conflict_detection
 from arraystore._commit.batch import Batch
 from arraystore._commit.conflict_resolution import adapted
 from arraystore._commit.solvers import Solution
 from arraystore._conflicts import Conflict, VersionSelection
-from arraystore.hierarchy import Hierarchy
+from arraystore._session import rebase
+from arraystore._session.hierarchy import Hierarchy
 from arraystore.simulation.actors.workload import Workload
 from arraystore.simulation.mutations.patching import Mutation, everywhere
 
@@ -47,7 +47,7 @@ async def _the_other_way(*arguments: Any) -> list[Solution | None]:
     return [a if a is None or a.selection not in other else Solution(other[a.selection]) for a in answers]
 
 
-_ask = rebasing._ask
+_ask = rebase._ask
 
 
 MUTATIONS = (
@@ -106,7 +106,7 @@ MUTATIONS = (
     Mutation(
         "solver ignored",
         "of two versions the one is taken that the solver did not choose",
-        lambda: [(rebasing, "_ask", _the_other_way)],
+        lambda: [(rebase, "_ask", _the_other_way)],
         ("calm", "busy"),
         explored=("ours",),
     ),

@@ -13,8 +13,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
-from arraystore.session import Session
 from arraystore.spark.reading.decoding import Decoder, Values, decoder_of
 from arraystore.spark.reading.opening import Opened, coordinate_of, open_arrays
 from arraystore.spark.reading.presence import present_numbers

@@ -11,8 +11,8 @@ import numpy as np
 import zarr
 from zarr.errors import NodeTypeValidationError
 
+from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError, NodeNotFoundError
-from arraystore.session import Session
 from arraystore.spark.reading.coordinates import Coordinate
 from arraystore.spark.reading.decoding import decoder_of
 

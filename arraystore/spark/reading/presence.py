@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import zarr
 
-from arraystore.session import Session
+from arraystore._session.session import Session
 from arraystore.spark.reading.opening import Opened, sides_of
 from arraystore.spark.reading.selection import Axis, Int64s
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import pyarrow as pa
 
+from arraystore._session.session import Session
 from arraystore.errors import ArrayStoreError, InvalidInputError
-from arraystore.session import Session
 from arraystore.spark.errors import marked
 from arraystore.spark.reading.blocks import blocks_of_task
 from arraystore.spark.reading.frame_plan import Coords, FramePlan, plan_frame, pruned, task_count

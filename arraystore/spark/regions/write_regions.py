@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 
+from arraystore._session.fork import ForkSession
+from arraystore._session.session import Session
 from arraystore.errors import ArrayStoreError, InvalidInputError, NodeNotFoundError
-from arraystore.fork_session import ForkSession
-from arraystore.session import Session
 from arraystore.spark.cluster import required_session, slots
 from arraystore.spark.deliveries import is_spilled
 from arraystore.spark.jobs import Outcome, merge_outcomes, run_fork_job, task_frame

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from arraystore._commit.solvers import ConflictDetector
 from arraystore._runtime import run
+from arraystore._session.rearrange import DELETE
 from arraystore.distributed import merge_sessions
 from arraystore.errors import ConflictError, MergeConflictError, StorageError
-from arraystore.readdressing import DELETE
 from arraystore.spark.deliveries import receive
 from arraystore.spark.jobs import Outcome, merge_outcomes
 from arraystore.stream_progress import is_written, note_batch
 
 if TYPE_CHECKING:
+    from arraystore._session.session import Session
     from arraystore.repository import Repository
-    from arraystore.session import Session
     from arraystore.spark.source.options import Place
 
 __all__ = ["commit_job", "commit_stream_batch", "merge_all"]

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 from pyspark.sql.datasource import WriterCommitMessage
 
+from arraystore._session.handoff import SessionHome
+from arraystore._session.pickling import Pin
 from arraystore.errors import FormatError
-from arraystore.session_homes import SessionHome
-from arraystore.session_pickle import Pin
 from arraystore.spark.jobs import Outcome, unpack_report
 
 if TYPE_CHECKING:

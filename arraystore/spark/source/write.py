@@ -13,8 +13,8 @@ from uuid import uuid4
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from arraystore._session.handoff import SessionHome, home_of
 from arraystore.errors import InvalidInputError
-from arraystore.session_homes import SessionHome, home_of
 from arraystore.spark.jobs import Attempt, Outcome, ticket_of
 from arraystore.spark.source.commit import commit_job, merge_all
 from arraystore.spark.source.messages import message_of, outcomes_of
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from arraystore.session import Session
+    from arraystore._session.session import Session
 
 __all__ = [
     "BatchWriter",

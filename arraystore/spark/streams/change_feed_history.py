@@ -10,9 +10,9 @@ from arraystore._format.record import decode_note
 from arraystore._log.ancestry import ancestry
 from arraystore._log.branch_log import BranchLog
 from arraystore._runtime import run
+from arraystore._session.session import Session
 from arraystore.errors import SnapshotExpiredError, SnapshotNotFoundError
 from arraystore.repository import Repository
-from arraystore.session import Session
 
 __all__ = ["Step", "newest_step", "slices", "steps_between"]
 

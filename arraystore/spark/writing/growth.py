@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 
-from arraystore.appends import note_unique
+from arraystore._session.append import note_unique
+from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
-from arraystore.session import Session
 from arraystore.spark.clock import clock_of
 from arraystore.spark.running import run_action
 from arraystore.spark.writing.axes import Axis, label_axis, read_coordinate

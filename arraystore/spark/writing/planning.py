@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
-from arraystore.session import Session
 from arraystore.spark.writing.axes import Axis, Tolerance, index_axis, label_axis, read_coordinate
 from arraystore.spark.writing.columns import value_column
 from arraystore.spark.writing.scatter import Policy

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
-from arraystore.session import Session
 from arraystore.spark.cluster import slots
 from arraystore.spark.running import map_in_arrow, run_action
 from arraystore.spark.writing.columns import quoted

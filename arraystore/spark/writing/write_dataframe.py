@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial as partial_function
 from typing import TYPE_CHECKING
 
+from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
-from arraystore.session import Session
 from arraystore.spark.deliveries import is_spilled
 from arraystore.spark.jobs import Outcome, merge_outcomes, run_fork_job
 from arraystore.spark.report import Progress, WriteReport

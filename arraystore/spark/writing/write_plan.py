@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._session.fork import ForkSession
 from arraystore.errors import InvalidInputError
-from arraystore.fork_session import ForkSession
 from arraystore.spark.writing.axes import Axis
 from arraystore.spark.writing.columns import ValueColumn
 from arraystore.spark.writing.grid import MISSING, NOWHERE, Grid, Int64s, flaw

@@ -23,13 +23,13 @@ from arraystore._format.node import Node, NodeKind
 from arraystore._format.zarr_metadata import array_info
 from arraystore._history.missing_objects import check_not_expired
 from arraystore._runtime import run, submit
+from arraystore._session.hierarchy import check_key, join
+from arraystore._session.listing import list_dir, list_prefix, prefix_size
+from arraystore._session.virtual_references import VirtualChunkSpec, checksum_of, write_virtual_references
 from arraystore.errors import InvalidInputError, ObjectNotFoundError, ReadOnlyError
-from arraystore.hierarchy import check_key, join
-from arraystore.listing import list_dir, list_prefix, prefix_size
-from arraystore.virtual_refs import VirtualChunkSpec, checksum_of, write_virtual_references
 
 if TYPE_CHECKING:
-    from arraystore.session import Session
+    from arraystore._session.session import Session
 
 __all__ = ["ArrayStore"]
 

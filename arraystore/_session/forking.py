@@ -9,8 +9,8 @@ from arraystore._forks.merge import OnOverlap
 from arraystore._runtime import run
 
 if TYPE_CHECKING:
-    from arraystore.fork_session import ForkSession
-    from arraystore.session import Session
+    from arraystore._session.fork import ForkSession
+    from arraystore._session.session import Session
 
 __all__ = ["Forking"]
 
@@ -28,7 +28,7 @@ class Forking:
 
     async def fork_async(self) -> ForkSession:
         """Asynchronous twin of `fork`."""
-        from arraystore.fork_session import fork_of  # forks are a kind of session: that module imports this one
+        from arraystore._session.fork import fork_of  # forks are a kind of session: that module imports this one
 
         return await fork_of(_session(self))
 
@@ -73,7 +73,7 @@ class Forking:
         InvalidInputError
             If something else is given.
         """
-        from arraystore.fork_session import forks_in
+        from arraystore._session.fork import forks_in
 
         flat = list(forks_in(forks))  # iterators are the caller's code: they run in the caller's thread
         run(self.merge_async(flat, on_overlap=on_overlap))
@@ -82,7 +82,7 @@ class Forking:
         self, *forks: ForkSession | bytes | Iterable[ForkSession | bytes], on_overlap: OnOverlap = "error"
     ) -> None:
         """Asynchronous twin of `merge`."""
-        from arraystore.fork_session import merge_into
+        from arraystore._session.fork import merge_into
 
         await merge_into(_session(self), forks, on_overlap)
 

@@ -12,9 +12,9 @@ from arraystore._format.node import Node, NodeKind
 from arraystore._history.missing_objects import check_not_expired
 from arraystore._log.loading import Tip
 from arraystore._runtime import run
+from arraystore._session.hierarchy import Hierarchy
+from arraystore._session.listing import present_chunks
 from arraystore.errors import NodeNotFoundError, ObjectNotFoundError
-from arraystore.hierarchy import Hierarchy
-from arraystore.listing import present_chunks
 
 __all__ = ["SessionView"]
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from arraystore._runtime import run
+from arraystore._session.pickling import Pin, forget_live, keep_live
+from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError, SessionStateError
-from arraystore.session import Session
-from arraystore.session_pickle import Pin, forget_live, keep_live
 
 __all__ = ["SessionHome", "home_of"]
 

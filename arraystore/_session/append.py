@@ -13,11 +13,11 @@ import zarr
 from arraystore._changes.node_changes import axis_of
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.zarr_metadata import array_info
+from arraystore._session.rebase import Unique
 from arraystore.errors import InvalidInputError, NodeNotFoundError
-from arraystore.rebasing import Unique
 
 if TYPE_CHECKING:
-    from arraystore.session import Session
+    from arraystore._session.session import Session
 
 __all__ = ["append", "note_unique"]
 

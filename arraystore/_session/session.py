@@ -27,7 +27,14 @@ from arraystore._history.diff import Diff, status_of
 from arraystore._log.branch_log import AppendUncertainError
 from arraystore._log.loading import Tip
 from arraystore._runtime import run
-from arraystore.appends import append
+from arraystore._session.append import append
+from arraystore._session.forking import Forking
+from arraystore._session.hierarchy import Hierarchy
+from arraystore._session.move import check_moves, move_node
+from arraystore._session.pickling import forget_live, keep_live, reduce_session
+from arraystore._session.rearrange import Readdressing
+from arraystore._session.rebase import Unique, get_over
+from arraystore._session.store import ArrayStore
 from arraystore.errors import (
     ArrayStoreError,
     ConflictError,
@@ -36,13 +43,6 @@ from arraystore.errors import (
     RefNotFoundError,
     SessionStateError,
 )
-from arraystore.hierarchy import Hierarchy
-from arraystore.moving import check_moves, move_node
-from arraystore.readdressing import Readdressing
-from arraystore.rebasing import Unique, get_over
-from arraystore.session_forks import Forking
-from arraystore.session_pickle import forget_live, keep_live, reduce_session
-from arraystore.store import ArrayStore
 
 if TYPE_CHECKING:
     pass

@@ -9,8 +9,8 @@ from arraystore._format.node import NodeKind
 from arraystore._format.transaction import NodeChange, Operation
 from arraystore._log.repository_log import RepositoryLog
 from arraystore._log.status import check_allowed
+from arraystore._session.hierarchy import Hierarchy, check_key
 from arraystore.errors import InvalidInputError, NodeNotFoundError
-from arraystore.hierarchy import Hierarchy, check_key
 
 __all__ = ["check_moves", "move_node"]
 

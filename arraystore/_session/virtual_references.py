@@ -20,7 +20,7 @@ from arraystore.errors import InvalidInputError, VirtualReferenceError
 from arraystore.storage.source_urls import all_paths_plain, object_path, url_problem
 
 if TYPE_CHECKING:
-    from arraystore.session import Session
+    from arraystore._session.session import Session
 
 __all__ = ["Checksums", "VirtualChunkSpec", "checksum_of", "write_virtual_references"]
 

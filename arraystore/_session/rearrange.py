@@ -23,9 +23,9 @@ from arraystore._format.zarr_metadata import array_info
 from arraystore._history.pinning import announce
 from arraystore._log.loading import Tip
 from arraystore._runtime import run
+from arraystore._session.base import SessionView
+from arraystore._session.hierarchy import Hierarchy
 from arraystore.errors import InvalidInputError, NodeNotFoundError, SessionStateError
-from arraystore.hierarchy import Hierarchy
-from arraystore.session_view import SessionView
 
 __all__ = ["DELETE", "Deletion", "Readdressing"]
 

@@ -16,7 +16,7 @@ from arraystore._runtime import run
 from arraystore.errors import ObjectNotFoundError, SessionStateError
 
 if TYPE_CHECKING:
-    from arraystore.session import Session
+    from arraystore._session.session import Session
 
 __all__ = ["Pin", "forget_live", "keep_live", "reduce_session"]
 
@@ -126,14 +126,14 @@ async def _sent(session: Session) -> bytes:
 
 def rebuild_reader(pin: Pin) -> Session:
     """Return a session that only reads."""
-    from arraystore.session import Session
+    from arraystore._session.session import Session
 
     return Session(pin.context, pin.load(), None, verify_chunks=pin.verify_chunks)
 
 
 def rebuild_writer(pin: Pin, identifier: bytes, log: bytes) -> Session:
     """In its own process it is the same session; elsewhere a copy that may be read, uncommitted changes included."""
-    from arraystore.session import Session
+    from arraystore._session.session import Session
 
     live = _live.get(identifier)
     if live is not None and live.is_of_this_process:  # a forked child's is as old as the child

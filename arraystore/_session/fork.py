@@ -18,10 +18,10 @@ from arraystore._forks.uncommitted import Provisional, provisional, with_provisi
 from arraystore._format.fork_payload import encode_changes
 from arraystore._log.loading import Tip
 from arraystore._runtime import run
+from arraystore._session.hierarchy import Hierarchy
+from arraystore._session.pickling import Pin
+from arraystore._session.session import Session, pack_writer
 from arraystore.errors import InvalidInputError, SessionStateError
-from arraystore.hierarchy import Hierarchy
-from arraystore.session import Session, pack_writer
-from arraystore.session_pickle import Pin
 
 __all__ = ["ForkSession", "fork_of", "forks_in", "merge_into", "payloads_of", "rebuild_fork_async"]
 

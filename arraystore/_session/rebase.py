@@ -30,11 +30,11 @@ from arraystore._format.node import Documents, NodeKind
 from arraystore._format.reserved_keys import is_hidden
 from arraystore._format.transaction import Operation
 from arraystore._log.state import State
+from arraystore._session.hierarchy import Hierarchy
 from arraystore.errors import InvalidInputError, RebaseFailedError
-from arraystore.hierarchy import Hierarchy
 
 if TYPE_CHECKING:
-    from arraystore.session import Session
+    from arraystore._session.session import Session
 
 __all__ = ["Unique", "get_over", "open_view"]
 
@@ -173,7 +173,7 @@ def _ask_all(
 
 def open_view(session: Session, which: str, obstacle: Obstacle) -> Session:
     """Return a session that only reads: the base, ours with its changes, or theirs."""
-    from arraystore.session import Session
+    from arraystore._session.session import Session
 
     if which == "theirs":
         return Session(session.context, obstacle.tip, None)

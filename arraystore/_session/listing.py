@@ -15,7 +15,7 @@ from arraystore._format.node import DOCUMENT_NAMES, MAX_PATH, Node, NodeKind, an
 from arraystore._format.references import DELETED, References, overlay
 from arraystore._format.reserved_keys import HIDDEN, visible
 from arraystore._format.zarr_metadata import ArrayInfo, array_info
-from arraystore.hierarchy import Hierarchy, join
+from arraystore._session.hierarchy import Hierarchy, join
 
 __all__ = ["all_nodes", "list_dir", "list_prefix", "prefix_size", "present_chunks", "visible_nodes"]
 
