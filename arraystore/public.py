@@ -14,6 +14,9 @@ from arraystore._maintenance.retention_policy import KeepRule, RetentionPolicy
 from arraystore._maintenance.verification.findings import Finding, Severity, VerifyReport
 from arraystore._maintenance.verification.repair import RepairReport
 from arraystore._maintenance.verification.statistics import RepositoryStatistics
+from arraystore._repository.maintenance import MaintenanceReport, UpkeepOptions
+from arraystore._repository.repository import Repository, SnapshotInfo
+from arraystore._repository.verification import ChunkStorageStats
 from arraystore._session.fork import ForkSession
 from arraystore._session.rearrange import DELETE
 from arraystore._session.session import Session
@@ -47,8 +50,6 @@ from arraystore.errors import (
     UnsupportedStorageError,
     VirtualReferenceError,
 )
-from arraystore.repository import Repository, SnapshotInfo
-from arraystore.repository_inspection import ChunkStorageStats
 from arraystore.storage import (
     ByteRange,
     BytesLike,
@@ -82,7 +83,6 @@ from arraystore.storage import (
     s3_storage,
     storage_from_url,
 )
-from arraystore.upkeep import MaintenanceReport, UpkeepOptions
 
 __all__ = [
     "DELETE",

@@ -66,7 +66,7 @@ def maintain(
     Asks nothing: made for cron, and safe at any time, however many run. Exit status: 0 if all is well or another job is
     at it, 1 if a step failed or damage was found.
     """
-    from arraystore.upkeep import UpkeepOptions
+    from arraystore._repository.maintenance import UpkeepOptions
 
     options = UpkeepOptions(
         policy,

@@ -8,15 +8,15 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from arraystore._log.state import State
+from arraystore._repository.creation import MAIN
+from arraystore._repository.repository import Repository, SnapshotInfo
 from arraystore._runtime import run
 from arraystore._session.session import Session
 from arraystore.copying.changes import bring_changes
 from arraystore.copying.errors import CopyDivergedError, CopyTargetError
 from arraystore.copying.lineage import copied_from, with_origin
 from arraystore.copying.report import BranchCopyReport, Progress, Tally
-from arraystore.creation import MAIN
 from arraystore.errors import ConflictError, InvalidInputError, RepositoryNotFoundError, SnapshotNotFoundError
-from arraystore.repository import Repository, SnapshotInfo
 from arraystore.storage.protocol import Storage
 
 __all__ = ["copy_branch", "copy_branch_async", "first_snapshot", "tip_of"]

@@ -18,6 +18,7 @@ from arraystore._format.refs import (
     refs_prefix,
 )
 from arraystore._format.repository_log import repository_log_prefix
+from arraystore._repository.repository import Repository
 from arraystore._runtime import run
 from arraystore.copying.completeness import Completeness, check_complete
 from arraystore.copying.cut import Cut, Ends, fix_cut, list_ends
@@ -33,7 +34,6 @@ from arraystore.errors import (
     RepositoryNotFoundError,
     UnsupportedStorageError,
 )
-from arraystore.repository import Repository
 from arraystore.storage.comparing import holds
 from arraystore.storage.protocol import BytesLike, Storage
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from arraystore._repository.repository import Repository
 from arraystore._runtime import run
 from arraystore.copying.branch import first_snapshot, tip_of
 from arraystore.copying.errors import CopyDivergedError, CopyError, CopyTargetError
@@ -12,7 +13,6 @@ from arraystore.copying.icechunk_snapshot import bring_snapshot, check_same_chun
 from arraystore.copying.lineage import copied_from, with_origin
 from arraystore.copying.report import ImportReport, Progress, Tally
 from arraystore.errors import ConflictError, InvalidInputError
-from arraystore.repository import Repository
 from arraystore.storage.protocol import Storage
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from arraystore._chunks.reader import ChunkReader
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.references import INLINE, VIRTUAL, References
 from arraystore._format.zarr_metadata import DOCUMENT_NAMES, array_info
+from arraystore._repository.repository import Repository
 from arraystore._runtime import run
 from arraystore._session.hierarchy import join
 from arraystore._session.listing import present_chunks, visible_nodes
@@ -22,7 +23,6 @@ from arraystore.copying.errors import CopyTargetError
 from arraystore.copying.places import Place, ZarrPlace, open_target
 from arraystore.copying.report import Progress, Tally, TransferReport
 from arraystore.errors import NodeNotFoundError
-from arraystore.repository import Repository
 from arraystore.storage.protocol import BytesLike
 
 __all__ = ["MARKER", "export_zarr", "export_zarr_async"]

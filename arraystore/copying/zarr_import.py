@@ -11,6 +11,7 @@ from arraystore._commit.solvers import ConflictSolver
 from arraystore._format.node import ancestors
 from arraystore._format.zarr_changes import without_consolidated
 from arraystore._format.zarr_metadata import DOCUMENT_NAMES, array_info, node_type
+from arraystore._repository.repository import Repository
 from arraystore._runtime import run
 from arraystore._session.hierarchy import Hierarchy, join, split_document
 from arraystore._session.listing import visible_nodes
@@ -20,7 +21,6 @@ from arraystore.copying.places import Place, ZarrPlace, open_source
 from arraystore.copying.report import Progress, Tally, TransferReport
 from arraystore.copying.zarr_export import MARKER
 from arraystore.errors import InvalidInputError
-from arraystore.repository import Repository
 
 __all__ = ["import_zarr", "import_zarr_async"]
 

@@ -8,8 +8,8 @@ from typing import Literal
 
 from arraystore._commit.solvers import BasicConflictSolver, ConflictDetector, ConflictSolver
 from arraystore._conflicts import VersionSelection
+from arraystore._repository.repository import MAIN, Repository
 from arraystore.errors import AlreadyExistsError, ConflictError, RebaseFailedError, StorageError
-from arraystore.repository import MAIN, Repository
 from arraystore.simulation.actors.documents import DOCUMENT, Shape, array_document, edited, group_document
 from arraystore.simulation.actors.hand import Hand, session_get
 from arraystore.simulation.actors.scene import Scene

@@ -52,9 +52,9 @@ from arraystore._config import RepositoryConfig
 from arraystore._context import abandon_work
 from arraystore._environment import ENVIRONMENT, Environment
 from arraystore._format.ids import IdSource
+from arraystore._repository.repository import Repository
 from arraystore._runtime import run_on
 from arraystore.errors import StorageError
-from arraystore.repository import Repository
 from arraystore.simulation.bucket import Bucket
 from arraystore.simulation.faults import Faults
 from arraystore.simulation.latency import Latencies

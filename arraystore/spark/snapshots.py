@@ -6,6 +6,7 @@ import os
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from arraystore._repository.repository import Repository
 from arraystore._session.session import Session
 from arraystore.errors import (
     InvalidInputError,
@@ -13,7 +14,6 @@ from arraystore.errors import (
     SnapshotExpiredError,
     SnapshotNotFoundError,
 )
-from arraystore.repository import Repository
 from arraystore.storage.sharing import check_shared
 
 if TYPE_CHECKING:

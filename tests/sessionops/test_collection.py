@@ -107,12 +107,12 @@ def test_what_is_older_than_the_last_collection_can_be_brought_back(change: Call
 def test_a_collection_that_begins_while_a_revert_is_prepared_only_makes_it_begin_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from arraystore import repository_changes
+    from arraystore._repository import revert
 
     repository = world()
     snapshot = commit(repository, put("g/a", 2, 30))
     announced: list[bytes] = []
-    original = repository_changes.announce
+    original = revert.announce
 
     async def overtaken(*arguments: Any) -> bytes:
         announced.append(await original(*arguments))
@@ -121,7 +121,7 @@ def test_a_collection_that_begins_while_a_revert_is_prepared_only_makes_it_begin
             await other.garbage_collect_async(now())
         return announced[-1]
 
-    monkeypatch.setattr(repository_changes, "announce", overtaken)
+    monkeypatch.setattr(revert, "announce", overtaken)
     reverted = repository.revert(snapshot)
     assert len(announced) == 2
     assert id_from_text(id_to_text(announced[1])) > announced[0]

@@ -274,11 +274,11 @@ def test_what_the_branch_has_changed_again_is_a_conflict_and_nothing_is_committe
 
 
 def test_what_others_commit_meanwhile_is_rebased_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    from arraystore import repository_changes
+    from arraystore._repository import revert
 
     repository = world()
     snapshot = commit(repository, put("g/a", 2, 30))
-    original = repository_changes.transplant
+    original = revert.transplant
 
     async def interrupted(*arguments: Any) -> Any:
         session = await Repository.open_async(repository.storage)
@@ -287,7 +287,7 @@ def test_what_others_commit_meanwhile_is_rebased_over(monkeypatch: pytest.Monkey
         await writing.commit_async("meanwhile")
         return await original(*arguments)
 
-    monkeypatch.setattr(repository_changes, "transplant", interrupted)
+    monkeypatch.setattr(revert, "transplant", interrupted)
     repository.revert(snapshot)
     array = zarr.open_array(repository.readonly_session("main").store, path="g/a", mode="r")
     assert array[...].tolist() == [1, 2, 3, 4, 5, 6]

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from arraystore._commit import conflict_detection
+from arraystore._repository.repository import Repository
 from arraystore.errors import StorageError
-from arraystore.repository import Repository
 from arraystore.simulation.__main__ import main
 from arraystore.simulation.actors import reader
 from arraystore.simulation.actors.script import Script, script_of

@@ -16,8 +16,8 @@ import pytest
 
 from arraystore import ConflictDetector
 from arraystore._format.refs import REPOSITORY_KEY, branch_prefix, decode_repository
+from arraystore._repository.repository import Repository
 from arraystore.errors import ArrayStoreError, ObjectNotFoundError, StorageError
-from arraystore.repository import Repository
 from arraystore.simulation import DeadlockError, Faults, HorizonError, Latencies, Process, World
 from arraystore.storage.counting import CountingStorage
 from tests.simulation.scenes import commit_groups, digest_of
@@ -342,7 +342,7 @@ def test_a_program_that_ends_waits_for_nothing_that_was_simulated() -> None:
         "import asyncio\n"
         "from arraystore.simulation import World\n"
         "from arraystore.storage.counting import CountingStorage\n"
-        "from arraystore.repository import Repository\n"
+        "from arraystore._repository.repository import Repository\n"
         "kept = []\n"
         "async def work(process):\n"
         "    repository = await Repository.create_async(CountingStorage(process.storage))\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 
-from arraystore.repository import Repository
+from arraystore._repository.repository import Repository
 from arraystore.simulation.actors.operator import operate_turn
 from arraystore.simulation.actors.reader import read_turn
 from arraystore.simulation.actors.referrer import refer_turn

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Sequence
 
+from arraystore._repository.repository import MAIN, Repository
 from arraystore.errors import ConflictError, StorageError
-from arraystore.repository import MAIN, Repository
 from arraystore.simulation.actors import KINDS
 from arraystore.simulation.actors.documents import array_document, group_document
 from arraystore.simulation.actors.hand import Hand

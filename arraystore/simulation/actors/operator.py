@@ -8,8 +8,8 @@ from collections.abc import Awaitable
 from contextlib import suppress
 
 from arraystore._log.status import RepoAvailability, RepoStatus
+from arraystore._repository.repository import MAIN, Repository
 from arraystore.errors import ConflictError, NotFoundError, RefNotFoundError, StorageError
-from arraystore.repository import MAIN, Repository
 from arraystore.simulation.actors.losses import LOST, REFUSALS
 from arraystore.simulation.actors.referrer import NAMES, create_ref
 from arraystore.simulation.actors.scene import Scene

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 
+from arraystore._repository.repository import MAIN, Repository
 from arraystore._session.session import Session
 from arraystore.errors import RefNotFoundError
-from arraystore.repository import MAIN, Repository
 from arraystore.simulation.actors.hand import session_get, session_list
 from arraystore.simulation.actors.losses import lost_branch, lost_snapshot
 from arraystore.simulation.actors.scene import Scene

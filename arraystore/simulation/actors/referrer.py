@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
+from arraystore._repository.repository import MAIN, Repository
 from arraystore.errors import AlreadyExistsError, NotFoundError, RefNotFoundError, StorageError
-from arraystore.repository import MAIN, Repository
 from arraystore.simulation.actors.losses import REFUSALS
 from arraystore.simulation.actors.scene import Scene
 from arraystore.simulation.actors.script import Turn

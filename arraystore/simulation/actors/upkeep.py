@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from datetime import UTC, datetime, timedelta
 
+from arraystore._repository.repository import MAIN, Repository
 from arraystore.errors import ArrayStoreError, StorageError
-from arraystore.repository import MAIN, Repository
 from arraystore.simulation.actors.losses import REFUSALS
 from arraystore.simulation.actors.scene import Scene
 from arraystore.simulation.actors.script import Turn

@@ -6,8 +6,8 @@ import asyncio
 import random
 from typing import Literal
 
+from arraystore._repository.repository import MAIN, Repository
 from arraystore.errors import ConflictError, InvalidInputError, RebaseFailedError, SessionStateError, StorageError
-from arraystore.repository import MAIN, Repository
 from arraystore.simulation.actors.forking import fork_out
 from arraystore.simulation.actors.hand import Hand
 from arraystore.simulation.actors.losses import LOST, REFUSALS, lost_branch, lost_snapshot

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from arraystore import creation
 from arraystore._commit import group_commit, prepare
 from arraystore._commit.batch import Batch
 from arraystore._environment import Environment
@@ -16,6 +15,7 @@ from arraystore._log.committer import append_entry
 from arraystore._log.loading import Tip
 from arraystore._maintenance import rewrite
 from arraystore._maintenance.rewrite import Exchange, Exchanged
+from arraystore._repository import creation
 from arraystore.simulation.actors.workload import Workload
 from arraystore.simulation.mutations.patching import Change, Mutation, everywhere, folded_often
 from arraystore.storage.protocol import Storage

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from arraystore import repository_refs
 from arraystore._commit import admission, intent_queue, intent_tracking, prepare
 from arraystore._commit.prepare import Prepared, upload
 from arraystore._context import Context
@@ -27,6 +26,7 @@ from arraystore._maintenance.collection.sweep import Listing
 from arraystore._maintenance.collection.trace import Trace
 from arraystore._maintenance.rewrite import Exchange
 from arraystore._maintenance.scope import Grounds
+from arraystore._repository import refs
 from arraystore.errors import ArrayStoreError
 from arraystore.simulation.actors.workload import Workload
 from arraystore.simulation.mutations.patching import Change, Mutation, all_outside, everywhere
@@ -231,7 +231,7 @@ MUTATIONS = (
     Mutation(
         "activated however old",
         "an announcement counts although a collection has begun since",
-        lambda: [(repository_refs, "_check_new", lambda origin, watermark: None)],
+        lambda: [(refs, "_check_new", lambda origin, watermark: None)],
         _WHERE,
     ),
     Mutation(
@@ -245,7 +245,7 @@ MUTATIONS = (
     Mutation(
         "a deletion forgets its condition",
         "a branch that is to be deleted if it stands at a snapshot is deleted wherever it stands",
-        lambda: [(repository_refs, "delete_branch", _unconditionally)],
+        lambda: [(refs, "delete_branch", _unconditionally)],
         _WHERE,
         tuned=lambda workload: replace(workload, operators=3, expirers=1, other_branches=0.7, think=0.3),
     ),

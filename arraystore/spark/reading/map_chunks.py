@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from arraystore._repository.repository import Repository
 from arraystore._session.session import Session
 from arraystore.errors import ArrayStoreError, InvalidInputError
-from arraystore.repository import Repository
 from arraystore.spark.cluster import slots
 from arraystore.spark.errors import marked
 from arraystore.spark.jobs import task_frame

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from arraystore._repository.repository import Repository
 from arraystore._session.session import Session
-from arraystore.repository import Repository
 from arraystore.spark.cluster import slots
 from arraystore.spark.jobs import task_frame
 from arraystore.spark.reading.frame_plan import Coords

@@ -20,8 +20,8 @@ from arraystore.spark.jobs import Outcome, merge_outcomes
 from arraystore.stream_progress import is_written, note_batch
 
 if TYPE_CHECKING:
+    from arraystore._repository.repository import Repository
     from arraystore._session.session import Session
-    from arraystore.repository import Repository
     from arraystore.spark.source.options import Place
 
 __all__ = ["commit_job", "commit_stream_batch", "merge_all"]

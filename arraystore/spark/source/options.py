@@ -25,7 +25,7 @@ from arraystore.spark.source.given import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from arraystore.repository import Repository
+    from arraystore._repository.repository import Repository
 
 __all__ = [
     "ChangesOptions",
@@ -88,7 +88,7 @@ class Place:
         RepositoryNotFoundError
             If there is none.
         """
-        from arraystore.repository import Repository
+        from arraystore._repository.repository import Repository
         from arraystore.storage.urls import storage_from_url
 
         try:

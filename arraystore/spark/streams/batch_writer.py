@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from arraystore._commit.solvers import ConflictDetector, ConflictSolver
+from arraystore._repository.repository import Repository
 from arraystore._session.session import Session
 from arraystore.errors import ArrayStoreError, InvalidInputError
-from arraystore.repository import Repository
 from arraystore.spark.errors import marked
 from arraystore.spark.report import WriteReport
 from arraystore.spark.running import classic_context

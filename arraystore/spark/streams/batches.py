@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from arraystore._commit.solvers import ConflictDetector, ConflictSolver, check_solver
+from arraystore._repository.repository import Repository
 from arraystore._session.session import Session
 from arraystore.errors import ConflictError, SessionExpiredError, SessionStateError, StorageError
-from arraystore.repository import Repository
 from arraystore.spark.snapshots import open_repository
 from arraystore.stream_progress import is_written, note_batch
 

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from arraystore._repository.repository import Repository
 from arraystore.errors import ArrayStoreError, InvalidInputError
-from arraystore.repository import Repository
 from arraystore.spark.cluster import slots
 from arraystore.spark.errors import marked
 from arraystore.spark.jobs import task_frame

@@ -9,10 +9,10 @@ from arraystore._format.ids import id_from_text, id_to_text
 from arraystore._format.record import decode_note
 from arraystore._log.ancestry import ancestry
 from arraystore._log.branch_log import BranchLog
+from arraystore._repository.repository import Repository
 from arraystore._runtime import run
 from arraystore._session.session import Session
 from arraystore.errors import SnapshotExpiredError, SnapshotNotFoundError
-from arraystore.repository import Repository
 
 __all__ = ["Step", "newest_step", "slices", "steps_between"]
 

@@ -16,8 +16,8 @@ from arraystore._format.reserved_keys import is_hidden
 from arraystore._format.zarr_metadata import array_info
 from arraystore._history.compare import Comparison, compare
 from arraystore._log.state import State, empty_state
+from arraystore._repository.repository import Repository
 from arraystore._runtime import run
-from arraystore.repository import Repository
 from arraystore.spark.streams.change_feed_history import Step
 
 __all__ = ["ARROW_SCHEMA", "FEED_SCHEMA", "batches_of", "regions_of"]

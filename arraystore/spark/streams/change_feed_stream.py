@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from arraystore._repository.repository import Repository
 from arraystore.errors import ArrayStoreError, InvalidInputError
-from arraystore.repository import Repository
 from arraystore.spark.errors import marked
 from arraystore.spark.snapshots import open_repository
 from arraystore.spark.streams.change_feed import check_paths

@@ -15,6 +15,7 @@ from arraystore._log.branch_entries import append_when, delete_branch, settle, s
 from arraystore._log.loading import Tip
 from arraystore._log.state import State
 from arraystore._log.status import check_allowed
+from arraystore._repository.base import RepositoryBase, check_text
 from arraystore._runtime import run
 from arraystore.errors import (
     AlreadyExistsError,
@@ -23,7 +24,6 @@ from arraystore.errors import (
     RefNotFoundError,
     SnapshotExpiredError,
 )
-from arraystore.repository_base import RepositoryBase, check_text
 
 __all__ = ["RefsMixin"]
 

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Iterator
 from arraystore._format.history import SnapshotRow
 from arraystore._format.ids import id_from_text
 from arraystore._log.ancestry import ancestry
+from arraystore._repository.base import RepositoryBase, SnapshotInfo, snapshot_info
 from arraystore._runtime import run
 from arraystore.errors import SnapshotNotFoundError
-from arraystore.repository_base import RepositoryBase, SnapshotInfo, snapshot_info
 
 __all__ = ["HistoryMixin"]
 

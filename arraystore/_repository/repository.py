@@ -11,23 +11,23 @@ from arraystore._chunks.virtual_containers import VirtualContainers
 from arraystore._commit.prepare import check_note
 from arraystore._commit.solvers import ConflictSolver
 from arraystore._config import RepositoryConfig
+from arraystore._repository.base import SnapshotInfo
+from arraystore._repository.compaction import CompactionMixin
+from arraystore._repository.comparison import ComparisonMixin
+from arraystore._repository.creation import MAIN, create_repository, find_repository, repository_exists
+from arraystore._repository.expiry import CareMixin
+from arraystore._repository.history import HistoryMixin
+from arraystore._repository.maintenance import MaintenanceReport, UpkeepOptions, maintain
+from arraystore._repository.operations import OperationsMixin
+from arraystore._repository.refs import RefsMixin
+from arraystore._repository.revert import ChangesMixin
+from arraystore._repository.settings import SettingsMixin
+from arraystore._repository.verification import InspectionMixin
 from arraystore._runtime import run
 from arraystore._session.session import Session, isolation_number
 from arraystore._session.store import ArrayStore
-from arraystore.creation import MAIN, create_repository, find_repository, repository_exists
 from arraystore.errors import AlreadyExistsError, RepositoryNotFoundError
-from arraystore.repository_base import SnapshotInfo
-from arraystore.repository_care import CareMixin
-from arraystore.repository_changes import ChangesMixin
-from arraystore.repository_compaction import CompactionMixin
-from arraystore.repository_comparison import ComparisonMixin
-from arraystore.repository_history import HistoryMixin
-from arraystore.repository_inspection import InspectionMixin
-from arraystore.repository_operations import OperationsMixin
-from arraystore.repository_refs import RefsMixin
-from arraystore.repository_settings import SettingsMixin
 from arraystore.storage.protocol import Storage
-from arraystore.upkeep import MaintenanceReport, UpkeepOptions, maintain
 
 __all__ = ["MAIN", "Repository", "SnapshotInfo"]
 

@@ -31,10 +31,10 @@ from arraystore._log.status import (
 )
 from arraystore._maintenance.checkpoints import put_hint_of
 from arraystore._maintenance.retention_policy import parse_policy
+from arraystore._repository.base import RepositoryBase
+from arraystore._repository.creation import find_repository
 from arraystore._runtime import run
-from arraystore.creation import find_repository
 from arraystore.errors import InvalidInputError, RepositoryNotFoundError
-from arraystore.repository_base import RepositoryBase
 from arraystore.storage.protocol import Storage
 
 __all__ = ["SettingsMixin"]

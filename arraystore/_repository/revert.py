@@ -10,6 +10,7 @@ from arraystore._format.record import decode_note
 from arraystore._history.pinning import announce
 from arraystore._history.three_way_merge import transplant
 from arraystore._log.state import State
+from arraystore._repository.base import RepositoryBase
 from arraystore._runtime import run
 from arraystore._session.session import Session
 from arraystore.errors import (
@@ -19,7 +20,6 @@ from arraystore.errors import (
     SnapshotNotFoundError,
     StorageError,
 )
-from arraystore.repository_base import RepositoryBase
 
 __all__ = ["ChangesMixin"]
 

@@ -8,10 +8,10 @@ from arraystore._commit.solvers import ConflictDetector
 from arraystore._log.loading import Tip
 from arraystore._maintenance.collection.summary import Progress
 from arraystore._maintenance.compact import Budget, CompactionSummary, compact, fold_all
+from arraystore._repository.expiry import CareMixin
 from arraystore._runtime import run
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
-from arraystore.repository_care import CareMixin
 
 __all__ = ["CompactionMixin"]
 

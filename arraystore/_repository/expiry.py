@@ -19,9 +19,9 @@ from arraystore._maintenance.collection.summary import GCSummary, Progress
 from arraystore._maintenance.expire import GivenUp, expire
 from arraystore._maintenance.retention_policy import RetentionPolicy, parse_policy
 from arraystore._maintenance.scope import Grounds
+from arraystore._repository.refs import RefsMixin
 from arraystore._runtime import run
 from arraystore.errors import ConflictError, InvalidInputError, RefNotFoundError
-from arraystore.repository_refs import RefsMixin
 from arraystore.storage.counting import CountingStorage
 
 __all__ = ["CareMixin"]

@@ -11,7 +11,7 @@ from arraystore._maintenance.lease import LeaseTakenError, leased
 from arraystore.errors import ArrayStoreError, InvalidInputError, RefNotFoundError
 
 if TYPE_CHECKING:
-    from arraystore.repository import Repository
+    from arraystore._repository.repository import Repository
 
 __all__ = ["MaintenanceReport", "UpkeepOptions", "maintain"]
 

@@ -15,9 +15,9 @@ from arraystore._history.graph import AncestryGraph, History, draw_history, gath
 from arraystore._history.time_travel import microseconds_of, nearer, newest_until
 from arraystore._log.ancestry import ancestry
 from arraystore._log.loading import Tip
+from arraystore._repository.history import HistoryMixin
 from arraystore._runtime import run
 from arraystore.errors import InvalidInputError, RefNotFoundError, SnapshotNotFoundError
-from arraystore.repository_history import HistoryMixin
 
 __all__ = ["ComparisonMixin"]
 

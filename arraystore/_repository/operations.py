@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 
 from arraystore._history.operations_log import Update, merged, updates_of_log, updates_of_repository
+from arraystore._repository.base import RepositoryBase
 from arraystore._runtime import run
-from arraystore.repository_base import RepositoryBase
 
 __all__ = ["OperationsMixin"]
 

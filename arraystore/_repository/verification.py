@@ -12,9 +12,9 @@ from arraystore._maintenance.verification.findings import VerifyReport
 from arraystore._maintenance.verification.repair import RepairReport, repair
 from arraystore._maintenance.verification.statistics import RepositoryStatistics, gather_statistics
 from arraystore._maintenance.verification.verify import Progress, Verification, verify
+from arraystore._repository.base import RepositoryBase
 from arraystore._runtime import run
 from arraystore.errors import InvalidInputError, RefNotFoundError
-from arraystore.repository_base import RepositoryBase
 
 __all__ = ["ChunkStorageStats", "InspectionMixin"]
 

@@ -1,0 +1,1 @@
+"""Repositories: branches, tags, settings, history, verification and maintenance."""
