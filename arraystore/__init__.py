@@ -15,24 +15,24 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from arraystore.public import *  # noqa: F403
+    from arraystore._public import *  # noqa: F403
 else:
     # Everything is imported when the first of it is asked for: what needs nothing of it, such as the help of the
     # command line, starts at once.
 
-    def _public() -> Any:
-        import importlib
-
-        return importlib.import_module("arraystore.public")
+    _MODULES = ("copying", "dask", "distributed", "errors", "ingest", "simulation", "spark", "storage", "xarray")
 
     def __getattr__(name: str) -> Any:
-        if not name.startswith("__") or name == "__all__":
-            public = _public()
-            if name == "__all__" or name in public.__all__:
-                return globals().setdefault(name, getattr(public, name))
+        if not name.startswith("_") or name == "__all__":
+            from arraystore import _public
+
+            if name == "__all__" or name in _public.__all__:
+                return globals().setdefault(name, getattr(_public, name))
             if name in globals():  # a module of the package, imported by now
                 return globals()[name]
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *_public().__all__})
+        from arraystore import _public
+
+        return sorted({*_public.__all__, *_MODULES, "__version__"})

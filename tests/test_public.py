@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import arraystore
-from arraystore import public
+from arraystore import _public
 
 
 def python(program: str) -> str:
@@ -23,10 +23,10 @@ def python(program: str) -> str:
 
 
 def test_everything_public_is_there_and_named() -> None:
-    for name in public.__all__:
-        assert getattr(arraystore, name) is getattr(public, name)
-    assert set(public.__all__) <= set(dir(arraystore))
-    assert arraystore.__all__ == public.__all__
+    for name in _public.__all__:
+        assert getattr(arraystore, name) is getattr(_public, name)
+    assert set(_public.__all__) <= set(dir(arraystore))
+    assert arraystore.__all__ == _public.__all__
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
