@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from arraystore.spark.cluster import active_session, parallelism, start_session
     from arraystore.spark.errors import SparkUnavailableError, TaskFailedError, code_of, translate_error
-    from arraystore.spark.jobs import Outcome, merge_outcomes
+    from arraystore.spark.fork_job import Outcome, merge_outcomes
     from arraystore.spark.partition_writer import PartitionWriter, map_partitions_writer
     from arraystore.spark.reading.map_chunks import map_chunks
     from arraystore.spark.reading.read_dataframe import create_view, read_dataframe

@@ -11,7 +11,7 @@ import msgpack
 from arraystore._session.fork import ForkSession
 from arraystore._session.session import Session
 from arraystore.errors import FormatError, InvalidInputError
-from arraystore.spark.jobs import Attempt, Outcome, merge_outcomes, pickled, unpack_report
+from arraystore.spark.fork_job import Attempt, Outcome, merge_outcomes, pickled, unpack_report
 
 if TYPE_CHECKING:
     from arraystore._session.store import ArrayStore

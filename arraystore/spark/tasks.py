@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from arraystore._session.fork import ForkSession
 from arraystore._session.session import Session
-from arraystore.spark.jobs import Outcome, run_fork_job, task_frame
+from arraystore.spark.fork_job import Outcome, run_fork_job, task_frame
 from arraystore.spark.report import Progress
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from arraystore import (
 )
 from arraystore.cli.nodes import nodes_below
 from arraystore.copying.zarr_export import export_zarr
-from arraystore.stream_progress import (
+from arraystore.spark.streams.progress import (
     StreamProgress,
     forget_stream,
     is_written,

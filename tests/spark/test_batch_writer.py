@@ -24,7 +24,7 @@ from arraystore import (
 )
 from arraystore.spark.errors import translate_error
 from arraystore.spark.streams.batch_writer import BatchWriter, batch_writer
-from arraystore.stream_progress import streams
+from arraystore.spark.streams.progress import streams
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -32,7 +32,7 @@ from arraystore.spark.streams.change_feed import plan_changes
 from arraystore.spark.streams.change_feed_history import Step, newest_step, slices, steps_between
 from arraystore.spark.streams.change_feed_rows import ARROW_SCHEMA, batches_of, regions_of
 from arraystore.spark.streams.change_feed_stream import ChangePartition, ChangeStreamReader
-from arraystore.stream_progress import note_batch
+from arraystore.spark.streams.progress import note_batch
 
 Row = dict[str, Any]
 

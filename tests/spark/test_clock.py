@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arraystore.errors import InvalidInputError
-from arraystore.spark.clock import Clock, clock_of, microseconds_from_datetimes
+from arraystore.spark.cf_time import Clock, clock_of, microseconds_from_datetimes
 
 EPOCHS = [
     "1970-01-01",

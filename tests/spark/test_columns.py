@@ -14,8 +14,8 @@ from zarr.storage import MemoryStore
 
 from arraystore.errors import InvalidInputError
 from arraystore.spark.writing.axes import Axis, index_axis, label_axis, read_coordinate
+from arraystore.spark.writing.chunk_grid import MISSING, NOWHERE
 from arraystore.spark.writing.columns import ValueColumn, value_column
-from arraystore.spark.writing.grid import MISSING, NOWHERE
 
 NOON = datetime(2001, 2, 3, 12, tzinfo=UTC)
 

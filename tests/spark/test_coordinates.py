@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arraystore.errors import InvalidInputError
-from arraystore.spark.clock import clock_of
+from arraystore.spark.cf_time import clock_of
 from arraystore.spark.reading.coordinates import Coordinate
 from arraystore.spark.reading.decoding import Decoder
 

@@ -14,11 +14,11 @@ from arraystore import Repository, Session, local_filesystem_storage
 from arraystore._session.handoff import SessionHome, home_of
 from arraystore.errors import FormatError, MergeConflictError, RebaseFailedError, StorageError
 from arraystore.spark.deliveries import deliver
-from arraystore.spark.jobs import pack_report, ticket_of
+from arraystore.spark.fork_job import pack_report, ticket_of
 from arraystore.spark.source.commit import commit_job, commit_stream_batch, merge_all
 from arraystore.spark.source.messages import TaskMessage, home_in, message_of, outcomes_of, query_of
 from arraystore.spark.source.options import Place
-from arraystore.stream_progress import last_batch
+from arraystore.spark.streams.progress import last_batch
 
 SHAPE = (8, 6)
 BEFORE = np.arange(48, dtype="i4").reshape(SHAPE)

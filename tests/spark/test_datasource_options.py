@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from arraystore.errors import InvalidInputError
-from arraystore.spark.source.given import check_names, is_for_writing
+from arraystore.spark.source.option_parsing import check_names, is_for_writing
 from arraystore.spark.source.options import (
     Place,
     changes_options,

@@ -17,7 +17,7 @@ from arraystore.spark import register, repartition_by_chunk, translate_error
 from arraystore.spark.source.options import given_options, write_options
 from arraystore.spark.source.stream import RowStreamWriter, stream_writer
 from arraystore.spark.source.write import prepare_write
-from arraystore.stream_progress import last_batch, streams
+from arraystore.spark.streams.progress import last_batch, streams
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arraystore.errors import InvalidInputError
-from arraystore.spark.writing.grid import MISSING, NOWHERE, Grid, Owners, flaw
+from arraystore.spark.writing.chunk_grid import MISSING, NOWHERE, Grid, Owners, flaw
 
 
 @st.composite

@@ -18,7 +18,7 @@ from arraystore._session.fork import ForkSession
 from arraystore.errors import FormatError, InvalidInputError, MergeConflictError, ReadOnlyError
 from arraystore.spark import TaskFailedError, run_tasks, translate_error
 from arraystore.spark.deliveries import is_spilled
-from arraystore.spark.jobs import (
+from arraystore.spark.fork_job import (
     Attempt,
     Outcome,
     merge_outcomes,

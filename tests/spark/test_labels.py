@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arraystore.errors import InvalidInputError
-from arraystore.spark.writing.grid import NOWHERE
+from arraystore.spark.writing.chunk_grid import NOWHERE
 from arraystore.spark.writing.labels import Labels
 
 

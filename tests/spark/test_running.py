@@ -13,8 +13,8 @@ import pytest
 from arraystore.errors import SessionStateError
 from arraystore.spark import TaskFailedError
 from arraystore.spark.errors import marked
-from arraystore.spark.jobs import task_frame
-from arraystore.spark.running import map_in_arrow, run_action
+from arraystore.spark.fork_job import task_frame
+from arraystore.spark.spark_action import map_in_arrow, run_action
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,7 +76,7 @@ def test_a_group_that_the_caller_has_stays(spark: SparkSession, properties: Any)
 def test_jobs_that_nobody_waits_for_are_cancelled_when_somebody_interrupts(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    from arraystore.spark import running
+    from arraystore.spark import spark_action
 
     def interrupted(future: Any) -> bool:
         if (tmp_path / "began").exists():
@@ -84,7 +84,7 @@ def test_jobs_that_nobody_waits_for_are_cancelled_when_somebody_interrupts(
         time.sleep(0.05)
         return False
 
-    monkeypatch.setattr(running, "_is_over", interrupted)
+    monkeypatch.setattr(spark_action, "_is_over", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run_action(spark, endless(spark, tmp_path), description="endless", tasks=1)
     assert not (tmp_path / "ended").exists()

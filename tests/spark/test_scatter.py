@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arraystore.spark.writing import scatter as module
-from arraystore.spark.writing.grid import Grid
-from arraystore.spark.writing.scatter import Policy, Scatter
+from arraystore.spark.writing import chunk_assembler as module
+from arraystore.spark.writing.chunk_assembler import Policy, Scatter
+from arraystore.spark.writing.chunk_grid import Grid
 
 
 @dataclass

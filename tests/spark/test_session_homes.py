@@ -21,7 +21,7 @@ from arraystore.errors import (
     RepositoryGoneError,
     SessionStateError,
 )
-from arraystore.spark.jobs import ticket_of
+from arraystore.spark.fork_job import ticket_of
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from arraystore import (
     in_memory_storage,
 )
 from arraystore.spark.streams.batches import exactly_once
-from arraystore.stream_progress import last_batch
+from arraystore.spark.streams.progress import last_batch
 
 
 def new_repo(storage: Any = None) -> Repository:

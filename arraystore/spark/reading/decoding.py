@@ -15,7 +15,7 @@ import numpy.typing as npt
 import zarr
 
 from arraystore.errors import InvalidInputError
-from arraystore.spark.clock import Clock, clock_of, microseconds_from_datetimes
+from arraystore.spark.cf_time import Clock, clock_of, microseconds_from_datetimes
 
 __all__ = ["Decoder", "Values", "decoder_of", "filled"]
 

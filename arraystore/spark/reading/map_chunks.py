@@ -17,13 +17,13 @@ from arraystore._session.session import Session
 from arraystore.errors import ArrayStoreError, InvalidInputError
 from arraystore.spark.cluster import slots
 from arraystore.spark.errors import marked
-from arraystore.spark.jobs import task_frame
+from arraystore.spark.fork_job import task_frame
 from arraystore.spark.reading.arrow_schema import arrow_schema
 from arraystore.spark.reading.blocks import Block, blocks_of_task
 from arraystore.spark.reading.decoding import filled
 from arraystore.spark.reading.frame_plan import FramePlan, plan_frame, task_count
-from arraystore.spark.running import map_in_arrow
 from arraystore.spark.snapshots import check_reachable, pinned_session
+from arraystore.spark.spark_action import map_in_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from arraystore._repository.repository import Repository
 from arraystore._session.session import Session
 from arraystore.spark.cluster import slots
-from arraystore.spark.jobs import task_frame
+from arraystore.spark.fork_job import task_frame
 from arraystore.spark.reading.frame_plan import Coords
 from arraystore.spark.reading.read_plan import Layout, plan_read
 from arraystore.spark.reading.rows import ChunkData
-from arraystore.spark.running import map_in_arrow
 from arraystore.spark.snapshots import check_reachable, pinned_session
+from arraystore.spark.spark_action import map_in_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

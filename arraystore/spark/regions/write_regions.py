@@ -18,7 +18,7 @@ from arraystore._session.session import Session
 from arraystore.errors import ArrayStoreError, InvalidInputError, NodeNotFoundError
 from arraystore.spark.cluster import required_session, slots
 from arraystore.spark.deliveries import is_spilled
-from arraystore.spark.jobs import Outcome, merge_outcomes, run_fork_job, task_frame
+from arraystore.spark.fork_job import Outcome, merge_outcomes, run_fork_job, task_frame
 from arraystore.spark.regions.boxes import (
     Align,
     RegionLike,

@@ -16,8 +16,8 @@ from arraystore._session.rearrange import DELETE
 from arraystore.distributed import merge_sessions
 from arraystore.errors import ConflictError, MergeConflictError, StorageError
 from arraystore.spark.deliveries import receive
-from arraystore.spark.jobs import Outcome, merge_outcomes
-from arraystore.stream_progress import is_written, note_batch
+from arraystore.spark.fork_job import Outcome, merge_outcomes
+from arraystore.spark.streams.progress import is_written, note_batch
 
 if TYPE_CHECKING:
     from arraystore._repository.repository import Repository

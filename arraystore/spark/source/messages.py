@@ -15,7 +15,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from arraystore._session.handoff import SessionHome
 from arraystore._session.pickling import Pin
 from arraystore.errors import FormatError
-from arraystore.spark.jobs import Outcome, unpack_report
+from arraystore.spark.fork_job import Outcome, unpack_report
 
 if TYPE_CHECKING:
     from arraystore._context import Context

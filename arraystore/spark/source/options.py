@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from arraystore.errors import ArrayStoreError, InvalidInputError
 from arraystore.spark.errors import marked
-from arraystore.spark.source.given import (
+from arraystore.spark.source.option_parsing import (
     CHANGES,
     READ,
     STREAM,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource
 
 from arraystore.errors import InvalidInputError
-from arraystore.spark.source.given import is_for_writing
+from arraystore.spark.source.option_parsing import is_for_writing
 from arraystore.spark.source.options import (
     ChangesOptions,
     changes_options,

@@ -20,7 +20,7 @@ from arraystore.spark.source.commit import commit_stream_batch
 from arraystore.spark.source.messages import home_in, outcomes_of, query_of
 from arraystore.spark.source.options import WriteOptions, told
 from arraystore.spark.source.write import PreparedWrite, bring_home, commit_message, note_abort, prepare_write
-from arraystore.stream_progress import is_written
+from arraystore.spark.streams.progress import is_written
 
 if TYPE_CHECKING:
     import pyarrow as pa

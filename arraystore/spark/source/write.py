@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from arraystore._session.handoff import SessionHome, home_of
 from arraystore.errors import InvalidInputError
-from arraystore.spark.jobs import Attempt, Outcome, ticket_of
+from arraystore.spark.fork_job import Attempt, Outcome, ticket_of
 from arraystore.spark.source.commit import commit_job, merge_all
 from arraystore.spark.source.messages import message_of, outcomes_of
 from arraystore.spark.source.options import WriteOptions, told

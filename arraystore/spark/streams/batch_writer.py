@@ -14,10 +14,10 @@ from arraystore._session.session import Session
 from arraystore.errors import ArrayStoreError, InvalidInputError
 from arraystore.spark.errors import marked
 from arraystore.spark.report import WriteReport
-from arraystore.spark.running import classic_context
 from arraystore.spark.snapshots import open_repository
+from arraystore.spark.spark_action import classic_context
 from arraystore.spark.streams.batches import Batch, Committing, OnCommit, exactly_once
-from arraystore.stream_progress import stream_key
+from arraystore.spark.streams.progress import stream_key
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,7 +12,7 @@ from arraystore._repository.repository import Repository
 from arraystore._session.session import Session
 from arraystore.errors import ConflictError, SessionExpiredError, SessionStateError, StorageError
 from arraystore.spark.snapshots import open_repository
-from arraystore.stream_progress import is_written, note_batch
+from arraystore.spark.streams.progress import is_written, note_batch
 
 __all__ = ["Batch", "Committing", "OnCommit", "exactly_once"]
 
@@ -47,7 +47,7 @@ class Batch:
     restarted: bool = False
 
     def is_written(self, session: Session) -> bool:
-        """Tell whether it is in what a session shows; see `arraystore.stream_progress.is_written`."""
+        """Tell whether it is in what a session shows; see `arraystore.spark.streams.progress.is_written`."""
         return is_written(session, self.stream, self.number, run=self.run, restarted=self.restarted)
 
     def note(self, session: Session) -> None:

@@ -10,9 +10,9 @@ from arraystore._repository.repository import Repository
 from arraystore.errors import ArrayStoreError, InvalidInputError
 from arraystore.spark.cluster import slots
 from arraystore.spark.errors import marked
-from arraystore.spark.jobs import task_frame
-from arraystore.spark.running import map_in_arrow
+from arraystore.spark.fork_job import task_frame
 from arraystore.spark.snapshots import check_reachable, open_repository
+from arraystore.spark.spark_action import map_in_arrow
 from arraystore.spark.streams.change_feed_history import Step, newest_step, slices, steps_between
 from arraystore.spark.streams.change_feed_rows import FEED_SCHEMA, batches_of
 

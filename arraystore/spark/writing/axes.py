@@ -12,9 +12,9 @@ import numpy.typing as npt
 import zarr
 
 from arraystore.errors import InvalidInputError
-from arraystore.spark.clock import clock_of, microseconds_from_datetimes
+from arraystore.spark.cf_time import clock_of, microseconds_from_datetimes
+from arraystore.spark.writing.chunk_grid import MISSING, NOWHERE, Int64s
 from arraystore.spark.writing.columns import INTEGERS, TIMES, column_kind, is_packed, microseconds, quoted, raw
-from arraystore.spark.writing.grid import MISSING, NOWHERE, Int64s
 from arraystore.spark.writing.labels import Labels
 
 if TYPE_CHECKING:

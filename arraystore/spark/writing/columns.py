@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arraystore.errors import InvalidInputError
-from arraystore.spark.clock import Clock, clock_of
+from arraystore.spark.cf_time import Clock, clock_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

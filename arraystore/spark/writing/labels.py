@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arraystore.errors import InvalidInputError
-from arraystore.spark.writing.grid import NOWHERE, Int64s
+from arraystore.spark.writing.chunk_grid import NOWHERE, Int64s
 
 __all__ = ["Labels", "Regular"]
 

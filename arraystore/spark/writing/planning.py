@@ -10,9 +10,9 @@ import numpy as np
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
 from arraystore.spark.writing.axes import Axis, Tolerance, index_axis, label_axis, read_coordinate
+from arraystore.spark.writing.chunk_assembler import Policy
 from arraystore.spark.writing.columns import value_column
-from arraystore.spark.writing.scatter import Policy
-from arraystore.spark.writing.targets import Target, find_targets, grid_of
+from arraystore.spark.writing.target_arrays import Target, find_targets, grid_of
 from arraystore.spark.writing.write_plan import OnNull, WritePlan
 
 if TYPE_CHECKING:

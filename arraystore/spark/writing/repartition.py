@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
 from arraystore.spark.cluster import slots
-from arraystore.spark.running import map_in_arrow, run_action
+from arraystore.spark.spark_action import map_in_arrow, run_action
+from arraystore.spark.writing.chunk_grid import Owners
 from arraystore.spark.writing.columns import quoted
-from arraystore.spark.writing.grid import Owners
 from arraystore.spark.writing.planning import Coords, Dims, plan_axes
-from arraystore.spark.writing.problems import EXAMPLES
+from arraystore.spark.writing.rejected_rows import EXAMPLES
 from arraystore.spark.writing.write_plan import WritePlan
 
 if TYPE_CHECKING:

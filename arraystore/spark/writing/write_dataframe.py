@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
 from arraystore.spark.deliveries import is_spilled
-from arraystore.spark.jobs import Outcome, merge_outcomes, run_fork_job
+from arraystore.spark.fork_job import Outcome, merge_outcomes, run_fork_job
 from arraystore.spark.report import Progress, WriteReport
+from arraystore.spark.writing.append_growth import AppendLabels, find_growth, grown
 from arraystore.spark.writing.axes import Tolerance
 from arraystore.spark.writing.columns import quoted
-from arraystore.spark.writing.growth import AppendLabels, find_growth, grown
 from arraystore.spark.writing.planning import Coords, Dims, OnDuplicate, Partial, plan_write
-from arraystore.spark.writing.problems import problems_in
+from arraystore.spark.writing.rejected_rows import problems_in
 from arraystore.spark.writing.repartition import lost_rows, shuffled, task_count
-from arraystore.spark.writing.targets import find_targets
+from arraystore.spark.writing.target_arrays import find_targets
 from arraystore.spark.writing.write_plan import OnNull, WritePlan
 
 if TYPE_CHECKING:

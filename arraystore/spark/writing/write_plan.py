@@ -15,9 +15,10 @@ import numpy.typing as npt
 from arraystore._session.fork import ForkSession
 from arraystore.errors import InvalidInputError
 from arraystore.spark.writing.axes import Axis
+from arraystore.spark.writing.chunk_assembler import Policy, Scatter
+from arraystore.spark.writing.chunk_grid import MISSING, NOWHERE, Grid, Int64s, flaw
 from arraystore.spark.writing.columns import ValueColumn
-from arraystore.spark.writing.grid import MISSING, NOWHERE, Grid, Int64s, flaw
-from arraystore.spark.writing.problems import (
+from arraystore.spark.writing.rejected_rows import (
     DUPLICATE,
     NO_INDEX,
     NO_LABEL,
@@ -27,8 +28,7 @@ from arraystore.spark.writing.problems import (
     Problems,
     problems_in,
 )
-from arraystore.spark.writing.scatter import Policy, Scatter
-from arraystore.spark.writing.targets import ArrayChunks
+from arraystore.spark.writing.target_arrays import ArrayChunks
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from arraystore import Repository, Storage
-from arraystore.stream_progress import last_batch
+from arraystore.spark.streams.progress import last_batch
 from tests.spark.clusters.drivers import STREAM, stream_and_die, stream_files, write_and_die, write_cube
 from tests.spark.clusters.dying import Moment
 from tests.spark.clusters.masters import LOCAL

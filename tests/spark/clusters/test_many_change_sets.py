@@ -17,7 +17,7 @@ from arraystore._forks.payload_table import Haul, gathered
 from arraystore._format.box import Box
 from arraystore._format.fork_payload import Part, decode_changes, encode_changes
 from arraystore.spark.deliveries import MOST_INLINE, deliver, is_spilled
-from arraystore.spark.jobs import Outcome, merge_outcomes
+from arraystore.spark.fork_job import Outcome, merge_outcomes
 
 TASKS, CHUNKS, CELLS = 10_000, 1000, 4
 """Tasks, chunks that each writes, and cells of a chunk."""

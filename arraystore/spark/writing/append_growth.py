@@ -18,13 +18,13 @@ import zarr
 from arraystore._session.append import note_unique
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
-from arraystore.spark.clock import clock_of
-from arraystore.spark.running import run_action
+from arraystore.spark.cf_time import clock_of
+from arraystore.spark.spark_action import run_action
 from arraystore.spark.writing.axes import Axis, label_axis, read_coordinate
+from arraystore.spark.writing.chunk_grid import NOWHERE
 from arraystore.spark.writing.columns import INTEGERS, TIMES, column_kind, microseconds, quoted, raw
-from arraystore.spark.writing.grid import NOWHERE
 from arraystore.spark.writing.planning import Coords, Dims, dimension_columns, for_dimension
-from arraystore.spark.writing.targets import Target, dimensions_of
+from arraystore.spark.writing.target_arrays import Target, dimensions_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from arraystore.spark.writing.grid import Grid, Int64s
+from arraystore.spark.writing.chunk_grid import Grid, Int64s
 
 __all__ = ["Chunks", "Policy", "Scatter"]
 

@@ -24,8 +24,8 @@ from arraystore.spark.deliveries import MOST_INLINE, deliver, receive
 from arraystore.spark.errors import marked
 from arraystore.spark.pipeline import quick_pipeline
 from arraystore.spark.report import Progress
-from arraystore.spark.running import map_in_arrow, run_action
 from arraystore.spark.snapshots import check_reachable
+from arraystore.spark.spark_action import map_in_arrow, run_action
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import zarr
 
 from arraystore.errors import InvalidInputError, NodeNotFoundError
-from arraystore.spark.writing.grid import Grid
+from arraystore.spark.writing.chunk_grid import Grid
 
 __all__ = ["ArrayChunks", "Target", "find_targets", "grid_of"]
 
