@@ -14,7 +14,7 @@ from arraystore._runtime import run
 from arraystore._session.session import Session
 from arraystore.copying.changes import bring_changes
 from arraystore.copying.errors import CopyDivergedError, CopyTargetError
-from arraystore.copying.lineage import copied_from, with_origin
+from arraystore.copying.provenance import copied_from, with_origin
 from arraystore.copying.report import BranchCopyReport, Progress, Tally
 from arraystore.errors import ConflictError, InvalidInputError, RepositoryNotFoundError, SnapshotNotFoundError
 from arraystore.storage.protocol import Storage

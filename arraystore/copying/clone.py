@@ -20,11 +20,11 @@ from arraystore._format.refs import (
 from arraystore._format.repository_log import repository_log_prefix
 from arraystore._repository.repository import Repository
 from arraystore._runtime import run
+from arraystore.copying.clone_view import Preview
 from arraystore.copying.completeness import Completeness, check_complete
-from arraystore.copying.cut import Cut, Ends, fix_cut, list_ends
+from arraystore.copying.consistent_cut import Cut, Ends, fix_cut, list_ends
 from arraystore.copying.errors import CopyDivergedError, CopyIncompleteError, CopyTargetError
 from arraystore.copying.objects import ObjectCopier
-from arraystore.copying.preview import Preview
 from arraystore.copying.report import CopyReport, Progress, Tally
 from arraystore.copying.requests import RequestCounter
 from arraystore.errors import (

@@ -10,7 +10,7 @@ from arraystore._runtime import run
 from arraystore.copying.branch import first_snapshot, tip_of
 from arraystore.copying.errors import CopyDivergedError, CopyError, CopyTargetError
 from arraystore.copying.icechunk_snapshot import bring_snapshot, check_same_chunks
-from arraystore.copying.lineage import copied_from, with_origin
+from arraystore.copying.provenance import copied_from, with_origin
 from arraystore.copying.report import ImportReport, Progress, Tally
 from arraystore.errors import ConflictError, InvalidInputError
 from arraystore.storage.protocol import Storage

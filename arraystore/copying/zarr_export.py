@@ -20,8 +20,8 @@ from arraystore._session.session import Session
 from arraystore.copying.budget import MiB, Room, for_each
 from arraystore.copying.chunks import Stretch, read_stretch, stretches
 from arraystore.copying.errors import CopyTargetError
-from arraystore.copying.places import Place, ZarrPlace, open_target
 from arraystore.copying.report import Progress, Tally, TransferReport
+from arraystore.copying.zarr_locations import Place, ZarrPlace, open_target
 from arraystore.errors import NodeNotFoundError
 from arraystore.storage.protocol import BytesLike
 

@@ -17,9 +17,9 @@ from arraystore._session.hierarchy import Hierarchy, join, split_document
 from arraystore._session.listing import visible_nodes
 from arraystore.copying.budget import MiB, Room, for_each
 from arraystore.copying.errors import CopyIncompleteError, CopyTargetError
-from arraystore.copying.places import Place, ZarrPlace, open_source
 from arraystore.copying.report import Progress, Tally, TransferReport
 from arraystore.copying.zarr_export import MARKER
+from arraystore.copying.zarr_locations import Place, ZarrPlace, open_source
 from arraystore.errors import InvalidInputError
 
 __all__ = ["import_zarr", "import_zarr_async"]

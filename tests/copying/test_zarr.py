@@ -12,7 +12,7 @@ from zarr.storage import LocalStore, MemoryStore, ZipStore
 
 from arraystore import ConflictDetector, ConflictError, MemoryStorage, Repository
 from arraystore.copying import CopyIncompleteError, CopyTargetError, export_zarr, import_zarr
-from arraystore.copying import places as copying_places
+from arraystore.copying import zarr_locations as copying_places
 from arraystore.errors import InvalidInputError, NodeNotFoundError, RefNotFoundError, StorageError
 from arraystore.storage import CountingStorage, Fault, FaultyStorage, local_filesystem_storage
 from tests.copying.support import FarMemory, contents, new_repository, objects, random_history, reopened

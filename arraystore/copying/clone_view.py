@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from arraystore._format.record import read_record_key
 from arraystore._format.refs import REPOSITORY_KEY, branches_prefix, name_from_key
 from arraystore._format.repository_log import repository_log_prefix
-from arraystore.copying.cut import HINTS_PREFIX, Cut
+from arraystore.copying.consistent_cut import HINTS_PREFIX, Cut
 from arraystore.errors import ObjectNotFoundError, ReadOnlyError
 from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage
 from arraystore.storage.wrapper import WrapperStorage
