@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import dask.array
 import dask.base
 import numpy as np
-import numpy.typing as npt
 import zarr
 from zarr.storage import StorePath
 
+from arraystore._format.types import Int64s
 from arraystore._session.fork import ForkSession
 from arraystore._session.session import Session
 from arraystore.distributed import extract_session, merge_sessions
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["check_scheduler", "store_dask"]
 
-Int64s = npt.NDArray[np.int64]
 Region = tuple[slice, ...]
 _SHOWN = 100
 _dask: Any = dask.base  # its functions have no types

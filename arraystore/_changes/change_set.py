@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from arraystore._changes.node_changes import AppendMark, append_mark, node_changes
 from arraystore._chunks.chunk_table import ChunkTable, Entry
@@ -22,6 +21,7 @@ from arraystore._format.node import Node, NodeKind, ancestors, node_key
 from arraystore._format.references import DELETED, INLINE, VIRTUAL, References
 from arraystore._format.reserved_keys import has_visible_files, is_hidden
 from arraystore._format.transaction import NodeChange
+from arraystore._format.types import Int64s
 from arraystore._format.zarr_metadata import array_info
 from arraystore._log.state import State
 from arraystore.errors import SessionStateError
@@ -29,7 +29,6 @@ from arraystore.storage.forking import renew_locks_after_fork
 
 __all__ = ["ArrayChanges", "ChangeSet"]
 
-Int64s = npt.NDArray[np.int64]
 
 _UNCUT = 1 << 62
 """Bound of a grid that holds every chunk."""

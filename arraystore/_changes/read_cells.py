@@ -12,11 +12,11 @@ from arraystore._chunks.cells import Cells, shared
 from arraystore._format.box import MAX_VOLUME, Box, bounding_box
 from arraystore._format.envelope import read_tuple
 from arraystore._format.manifest import decode_presence, encode_presence
+from arraystore._format.types import Int64s
 from arraystore.errors import FormatError
 
 __all__ = ["MAX_BOXES", "MAX_CELLS", "ReadCells"]
 
-Int64s = npt.NDArray[np.int64]
 
 MAX_CELLS = 1 << 16
 """Most blocks of one array; where there were more, blocks twice as long along each axis take their place."""

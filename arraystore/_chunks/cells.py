@@ -12,11 +12,11 @@ import numpy.typing as npt
 from arraystore._format.box import MAX_VOLUME, Box, bounding_box
 from arraystore._format.manifest import decode_manifest, decode_presence
 from arraystore._format.transaction import ChunkChange
+from arraystore._format.types import Int64s
 from arraystore.errors import FormatError
 
 __all__ = ["Cells", "any_shared", "cells_of", "shared"]
 
-Int64s = npt.NDArray[np.int64]
 
 _PAIRS_AT_ONCE = 1 << 22
 """Most pairs of boxes that are compared in one step; it bounds the memory of the comparison."""

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arraystore._format.box import MAX_VOLUME, Box
+from arraystore._format.types import Int64s
 from arraystore.errors import InvalidInputError
 
 __all__ = ["ChunkTable", "Entry"]
@@ -25,7 +26,6 @@ _HEADROOM_LIMIT = 1 << 60
 Entry = tuple[int, int, int]
 """Source, offset, length; see `arraystore._format.references`."""
 
-Int64s = npt.NDArray[np.int64]
 Values = npt.NDArray[np.signedinteger[Any]]
 """Source, offset and length as int64; what derives from the table may keep something else."""
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from arraystore._chunks.cells import Cells, shared
 from arraystore._chunks.pack_writer import PackSettings, PackWriter
@@ -26,6 +25,7 @@ from arraystore._format.manifest import Manifest, decode_manifest
 from arraystore._format.node import Documents, Node, NodeKind, ancestors, node_key
 from arraystore._format.references import DELETED, INLINE, References, to_manifests
 from arraystore._format.transaction import ChunkChange, NodeChange, Operation
+from arraystore._format.types import Int64s
 from arraystore._format.zarr_changes import reads_alike, same_shape, with_length
 from arraystore._format.zarr_metadata import array_info, node_type
 from arraystore._log.state import State, taken_along
@@ -33,7 +33,6 @@ from arraystore._log.state import State, taken_along
 __all__ = ["Workshop", "adapted", "resolve", "saved_by_others"]
 
 T = ConflictType
-Int64s = npt.NDArray[np.int64]
 _METADATA = (T.ZarrMetadataDoubleUpdate, T.ZarrMetadataUpdateOfUpdatedChunks)
 _OF_DELETED = (
     T.ZarrMetadataUpdateOfDeletedArray,

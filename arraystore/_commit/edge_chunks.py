@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from arraystore._chunks.reader import ChunkReader, whole_chunk
 from arraystore._commit.prepare import Prepared
@@ -23,6 +22,7 @@ from arraystore._format.layer import Layer
 from arraystore._format.manifest import decode_manifest
 from arraystore._format.node import Documents, NodeKind
 from arraystore._format.transaction import Operation
+from arraystore._format.types import Int64s
 from arraystore._format.zarr_changes import dimension_of, with_length
 from arraystore._format.zarr_metadata import array_info
 from arraystore._log.state import State
@@ -30,7 +30,6 @@ from arraystore.storage.protocol import BytesLike
 
 __all__ = ["RefusedError", "longer", "only_chunk", "open_in_memory", "shape_of_ours", "with_edges"]
 
-Int64s = npt.NDArray[np.int64]
 Shape = tuple[int, ...]
 
 

@@ -20,15 +20,13 @@ from arraystore._format.fork_payload import ChangePayload, ForkChanges, Part, de
 from arraystore._format.node import Node, NodeKind, node_key
 from arraystore._format.references import DELETED, INLINE, VIRTUAL, References
 from arraystore._format.transaction import Operation
+from arraystore._format.types import Bools, Int32s, Int64s
 from arraystore._format.zarr_changes import dimension_of
 from arraystore._format.zarr_metadata import array_info
 from arraystore.errors import FormatError, InvalidInputError, MergeConflictError
 
 __all__ = ["Home", "Merged", "OnOverlap", "apply_payloads", "check_overlap", "collect", "combined", "decode_payload"]
 
-Int64s = npt.NDArray[np.int64]
-Int32s = npt.NDArray[np.int32]
-Bools = npt.NDArray[np.bool_]
 
 OnOverlap = Literal["error", "last"]
 """What happens where two wrote the same chunk."""

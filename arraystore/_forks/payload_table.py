@@ -16,12 +16,11 @@ from arraystore._format.ids import ID_BYTES
 from arraystore._format.locations import concat_locations
 from arraystore._format.manifest import Manifest
 from arraystore._format.references import DELETED, INLINE, VIRTUAL, References, to_manifests
+from arraystore._format.types import Bools, Int64s
 from arraystore.errors import FormatError
 
 __all__ = ["PAYLOAD", "Haul", "Writers", "gathered", "sorted_cells"]
 
-Int64s = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 PAYLOAD = "change payload of a fork"
 

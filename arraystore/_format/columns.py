@@ -18,14 +18,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._format.types import Int64s
 from arraystore.errors import FormatError
 
 __all__ = ["decode_column", "encode_column", "narrow"]
 
 _CONST, _PLAIN, _DELTA = 0, 1, 2
 _DTYPES: dict[int, np.dtype[Any]] = {1: np.dtype("<u1"), 2: np.dtype("<u2"), 4: np.dtype("<u4"), 8: np.dtype("<u8")}
-
-Int64s = npt.NDArray[np.int64]
 
 
 def _width(largest: int) -> int:

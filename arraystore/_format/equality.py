@@ -7,11 +7,10 @@ import numpy.typing as npt
 
 from arraystore._format.locations import Locations
 from arraystore._format.references import DELETED, INLINE, VIRTUAL, References
+from arraystore._format.types import Bools, Int64s
 
 __all__ = ["equal_references"]
 
-Int64s = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 _BATCH = 1 << 21
 """Bytes of text that are compared at a time: each takes some 20 bytes of memory meanwhile."""

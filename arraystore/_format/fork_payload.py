@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from arraystore._format.box import Box
 from arraystore._format.columns import decode_column, encode_column
@@ -26,11 +25,10 @@ from arraystore._format.manifest import (
 )
 from arraystore._format.node import NodeKind, check_path
 from arraystore._format.transaction import NodeChange
+from arraystore._format.types import Int64s
 from arraystore.errors import FormatError
 
 __all__ = ["ChangePayload", "ForkChanges", "Part", "decode_changes", "encode_changes"]
-
-Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

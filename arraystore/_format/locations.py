@@ -11,12 +11,12 @@ import numpy.typing as npt
 
 from arraystore._format.columns import decode_column, encode_column
 from arraystore._format.envelope import read_tuple
+from arraystore._format.types import Int64s
 from arraystore.errors import FormatError
 
 __all__ = ["NO_LOCATIONS", "Locations", "common_directory", "concat_locations", "locations_from_urls"]
 
 MAX_LOCATIONS = 1 << 20
-Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

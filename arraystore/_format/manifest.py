@@ -20,6 +20,7 @@ from arraystore._format.envelope import Kind, encode_object, pack_body, read_obj
 from arraystore._format.ids import ID_BYTES, id_to_text
 from arraystore._format.locations import NO_LOCATIONS, Locations
 from arraystore._format.pack import pack_seed, padded_size
+from arraystore._format.types import Int64s
 from arraystore.errors import FormatError
 
 __all__ = [
@@ -45,7 +46,6 @@ MAX_REACH = 1 << 62
 
 _DENSE, _BITMAP, _INDEX = 0, 1, 2
 
-Int64s = npt.NDArray[np.int64]
 Column = npt.NDArray[Any]
 
 

@@ -17,6 +17,7 @@ from arraystore._format.columns import narrow
 from arraystore._format.ids import ID_BYTES
 from arraystore._format.locations import NO_LOCATIONS, Locations, concat_locations
 from arraystore._format.manifest import Manifest
+from arraystore._format.types import Int64s
 
 __all__ = [
     "DELETED",
@@ -38,8 +39,6 @@ _INLINE_PER_MANIFEST = 16 << 20
 
 REFERENCES_PER_MANIFEST = 1 << 16
 """Manifests are cut at this many references: some 200 kB to fetch for the first chunk that is read."""
-
-Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

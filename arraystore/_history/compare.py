@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from arraystore._chunks.cells import Cells, shared
 from arraystore._chunks.manifest_cache import ManifestCache
@@ -21,13 +20,12 @@ from arraystore._format.ids import id_time
 from arraystore._format.layer import Layer
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.references import DELETED, INLINE, VIRTUAL, References, overlay
+from arraystore._format.types import Bools, Int64s
 from arraystore._history.touched_chunks import LogOf, cells_touched
 from arraystore._log.state import State, taken_along
 
 __all__ = ["Comparison", "compare"]
 
-Int64s = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 _REQUESTS = 32
 """Manifests that are read at a time."""

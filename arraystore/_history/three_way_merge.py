@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from arraystore._changes.change_set import ChangeSet
 from arraystore._chunks.manifest_cache import ManifestCache
@@ -25,6 +24,7 @@ from arraystore._format.node import Documents, Node, NodeKind, node_key
 from arraystore._format.references import DELETED, VIRTUAL, References, overlay
 from arraystore._format.reserved_keys import is_hidden, visible
 from arraystore._format.transaction import NodeChange, Operation
+from arraystore._format.types import Bools, Int64s
 from arraystore._format.zarr_changes import alike, reads_alike
 from arraystore._format.zarr_metadata import array_info
 from arraystore._history.compare import Comparison, compare
@@ -33,8 +33,6 @@ from arraystore._log.state import State
 
 __all__ = ["Transplant", "transplant"]
 
-Int64s = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 _REQUESTS = 32
 """Manifests that are read at a time."""

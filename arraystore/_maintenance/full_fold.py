@@ -22,6 +22,7 @@ from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest
 from arraystore._format.node import Node
 from arraystore._format.references import References, overlay, tile_shape, to_manifests
+from arraystore._format.types import Int64s
 from arraystore._maintenance.rewrite import LARGEST_EXCHANGE, Exchange, delete_leftovers, placed
 
 __all__ = ["FullFold", "fold_fully"]
@@ -36,8 +37,6 @@ _UPLOAD_AT = 32 << 20
 
 _HEADER = 128
 """Bytes of a replacement besides the layers that it adds."""
-
-Int64s = npt.NDArray[np.int64]
 
 
 @dataclass

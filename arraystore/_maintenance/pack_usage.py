@@ -20,6 +20,7 @@ from arraystore._format.ids import ID_BYTES
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest
 from arraystore._format.pack import padded_size
+from arraystore._format.types import Int64s
 from arraystore._log.state import State
 from arraystore.errors import ObjectNotFoundError
 from arraystore.storage.protocol import Storage
@@ -29,7 +30,6 @@ __all__ = ["PackIds", "PackUse", "id_at", "ids_of", "manifests_of", "pack_sizes"
 PackIds = npt.NDArray[np.bytes_]
 """Ids, twelve bytes each; numpy leaves zeros at the end out of what it gives back, see `id_at`."""
 
-Int64s = npt.NDArray[np.int64]
 
 _ID = np.dtype(f"S{ID_BYTES}")
 _AT_ONCE = 16

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from arraystore._chunks.checksums import CHECKSUM_BYTES, checked
 from arraystore._chunks.pack_writer import PackSettings, pack_key
@@ -23,6 +22,7 @@ from arraystore._format.manifest import Manifest
 from arraystore._format.node import Node
 from arraystore._format.pack import pack_seed, padded_size, trailer
 from arraystore._format.references import REFERENCES_PER_MANIFEST, References, to_manifests
+from arraystore._format.types import Int64s
 from arraystore._log.state import State
 from arraystore._maintenance.pack_usage import PackIds, ids_of, positions
 from arraystore._maintenance.rewrite import Exchange, placed
@@ -39,8 +39,6 @@ _GAP = 64 * 1024
 _REQUESTS_AT_ONCE = 16
 _MANIFESTS_AT_ONCE = 64
 _LARGEST_BATCH = 32 * MiB
-
-Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(eq=False)

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from arraystore._chunks.reader import ChunkReader
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest
 from arraystore._format.pack import padded_size
 from arraystore._format.record import Birth, Commit, Reset, Rewrite
+from arraystore._format.types import Int64s
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import load_checkpoint
 from arraystore._log.retained_snapshots import Stretch
@@ -29,8 +29,6 @@ __all__ = ["retained_bytes"]
 _RECORDS_AT_ONCE = 4096
 _ROWS_AT_ONCE = 1 << 20
 _TRIES = 3
-
-Int64s = npt.NDArray[np.int64]
 
 
 async def retained_bytes(grounds: Grounds, reader: ChunkReader, wanted: PackIds) -> Int64s:

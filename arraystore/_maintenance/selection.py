@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from arraystore._chunks.pack_writer import PackSettings
 from arraystore._chunks.reader import ChunkReader
+from arraystore._format.types import Int64s
 from arraystore._log.state import State
 from arraystore._maintenance.pack_usage import PackIds, pack_sizes, pack_use
 from arraystore._maintenance.retained import retained_bytes
@@ -21,8 +22,6 @@ _SMALL = 4
 
 _FEWEST = 4
 """Fewer small packs than this are not worth a rewrite."""
-
-Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

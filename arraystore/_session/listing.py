@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import numpy.typing as npt
 
 from arraystore._changes.read_set import ReadSet
 from arraystore._changes.read_tracking import moved_below, places_beneath
@@ -14,12 +13,11 @@ from arraystore._commit.prepare import final_references
 from arraystore._format.node import DOCUMENT_NAMES, MAX_PATH, Node, NodeKind, ancestors
 from arraystore._format.references import DELETED, References, overlay
 from arraystore._format.reserved_keys import HIDDEN, visible
+from arraystore._format.types import Int64s
 from arraystore._format.zarr_metadata import ArrayInfo, array_info
 from arraystore._session.hierarchy import Hierarchy, join
 
 __all__ = ["all_nodes", "list_dir", "list_prefix", "prefix_size", "present_chunks", "visible_nodes"]
-
-Int64s = npt.NDArray[np.int64]
 
 
 def all_nodes(hierarchy: Hierarchy) -> Iterator[Node]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from arraystore._changes.change_set import ChangeSet
 from arraystore._commit.rebase_changes import put_references
@@ -18,6 +17,7 @@ from arraystore._context import Context
 from arraystore._format.box import Box
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.references import DELETED, VIRTUAL, References
+from arraystore._format.types import Bools, Int64s
 from arraystore._format.zarr_changes import dimension_of
 from arraystore._format.zarr_metadata import array_info
 from arraystore._history.pinning import announce
@@ -29,8 +29,6 @@ from arraystore.errors import InvalidInputError, NodeNotFoundError, SessionState
 
 __all__ = ["DELETE", "Deletion", "Readdressing"]
 
-Int64s = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 Mapping = Callable[[Any], Any]
 
 _PLACE, _STAYS, _GOES = 0, 1, 2

@@ -15,6 +15,7 @@ from arraystore._chunks.virtual_containers import VirtualContainers
 from arraystore._format.box import Box, bounding_box
 from arraystore._format.locations import Locations, common_directory, locations_from_urls
 from arraystore._format.node import Node
+from arraystore._format.types import Int64s
 from arraystore._format.zarr_metadata import array_info
 from arraystore.errors import InvalidInputError, VirtualReferenceError
 from arraystore.storage.source_urls import all_paths_plain, object_path, url_problem
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Checksums", "VirtualChunkSpec", "checksum_of", "write_virtual_references"]
 
-Int64s = npt.NDArray[np.int64]
 Row = TypeVar("Row", bound=Hashable)
 
 _States: TypeAlias = State | list[State | None] | None

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from arraystore._changes.change_set import ChangeSet
 from arraystore._chunks.checksums import CHECKSUM_BYTES, checked
@@ -17,6 +16,7 @@ from arraystore._format.layer import Layer
 from arraystore._format.node import Node
 from arraystore._format.pack import pack_seed
 from arraystore._format.references import DELETED, INLINE, VIRTUAL, References, overlay
+from arraystore._format.types import Bools, Int64s
 from arraystore.copying.budget import MiB
 from arraystore.copying.report import Tally
 from arraystore.errors import ChunkDamagedError
@@ -24,8 +24,6 @@ from arraystore.storage.protocol import BytesLike, Storage
 
 __all__ = ["Stretch", "carry", "read_stretch", "references_at", "stretches"]
 
-Int64s = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 _STRETCH = 4 * MiB
 """Bytes of one pack that are read at a time."""

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 from zarr.core.buffer import default_buffer_prototype
 
 from arraystore._format.box import Box
 from arraystore._format.node import Node, NodeKind
+from arraystore._format.types import Int64s
 from arraystore._format.zarr_metadata import array_info
 from arraystore._session.hierarchy import join
 from arraystore._session.listing import present_chunks
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["bring_snapshot", "check_same_chunks"]
 
-Int64s = npt.NDArray[np.int64]
 
 _DOCUMENT = "zarr.json"
 _AT_A_TIME = 16

@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._format.types import Bools, Int64s
 from arraystore.errors import InvalidInputError
 
 __all__ = ["GREGORIAN_START", "Clock", "Int64s", "clock_of", "is_time", "microseconds_from_datetimes"]
 
-Int64s = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 _MICROSECONDS = {
     "microsecond": 1,
@@ -107,7 +106,7 @@ class Clock:
     epoch: int
     mixed: bool = False
 
-    def to_microseconds(self, values: npt.NDArray[Any]) -> tuple[Int64s, Mask | None]:
+    def to_microseconds(self, values: npt.NDArray[Any]) -> tuple[Int64s, Bools | None]:
         """Return the instants that numbers mean.
 
         Parameters
@@ -166,7 +165,7 @@ class Clock:
         whole = np.floor(exact)
         return whole.astype(np.int64) * self.unit + np.rint((exact - whole) * self.unit).astype(np.int64) + self.epoch
 
-    def from_microseconds(self, instants: Int64s, dtype: npt.DTypeLike) -> tuple[npt.NDArray[Any], Mask]:
+    def from_microseconds(self, instants: Int64s, dtype: npt.DTypeLike) -> tuple[npt.NDArray[Any], Bools]:
         """Return instants as the numbers of this clock.
 
         Parameters
@@ -198,7 +197,7 @@ class Clock:
         return np.where(told, whole, 0).astype(kind), told
 
 
-def microseconds_from_datetimes(what: str, values: npt.NDArray[Any]) -> tuple[Int64s, Mask | None]:
+def microseconds_from_datetimes(what: str, values: npt.NDArray[Any]) -> tuple[Int64s, Bools | None]:
     """Return datetime64 or timedelta64 values in microseconds.
 
     Parameters

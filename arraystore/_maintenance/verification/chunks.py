@@ -20,6 +20,7 @@ from arraystore._format.ids import id_to_text
 from arraystore._format.manifest import Manifest
 from arraystore._format.node import NodeKind
 from arraystore._format.references import References, to_manifests
+from arraystore._format.types import Int64s
 from arraystore._maintenance.verification.decoding import Decoder, open_decoder
 from arraystore._maintenance.verification.findings import Collector
 from arraystore._maintenance.verification.layers import Loaded
@@ -29,7 +30,6 @@ from arraystore.storage.protocol import BytesLike
 
 __all__ = ["ChunkChecker"]
 
-Int64s = npt.NDArray[np.int64]
 
 _BATCH_BYTES = 16 << 20
 _BATCH_CHUNKS = 256

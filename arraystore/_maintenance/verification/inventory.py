@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from arraystore._format.ids import ID_BYTES, ids_from_texts
+from arraystore._format.types import Int64s
 from arraystore.storage.protocol import ObjectInfo, Storage
 
 __all__ = ["Inventory", "Shelf", "list_all", "take_inventory"]
 
-Int64s = npt.NDArray[np.int64]
 Ids = npt.NDArray[np.bytes_]
 
 _NAMED = frozenset({"repo"})

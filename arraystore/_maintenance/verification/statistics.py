@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from arraystore._chunks.reader import ChunkReader
 from arraystore._format.history import SnapshotRow
@@ -19,6 +18,7 @@ from arraystore._format.pack import padded_size
 from arraystore._format.record import Rewrite, Transaction
 from arraystore._format.references import DELETED, INLINE, VIRTUAL
 from arraystore._format.refs import Hint
+from arraystore._format.types import Int64s
 from arraystore._log.ancestry import ancestry
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip, load_tip, passed_between
@@ -37,7 +37,6 @@ __all__ = [
     "gather_statistics",
 ]
 
-Int64s = npt.NDArray[np.int64]
 
 _DAY_US = 86_400_000_000
 _HOUR_US = 3_600_000_000

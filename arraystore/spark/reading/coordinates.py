@@ -10,15 +10,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from arraystore._format.types import Bools
 from arraystore.errors import InvalidInputError
 from arraystore.spark.reading.decoding import Decoder, Values, filled
 from arraystore.spark.reading.selection import Positions, compact
 
 __all__ = ["Coordinate"]
 
-Mask = npt.NDArray[np.bool_]
 
 _SHOWN = 5
 _INSTANT = np.dtype("M8[us]")
@@ -49,7 +48,7 @@ class Coordinate:
     shown: Decoder
     meant: Decoder
 
-    def column(self, positions: Positions) -> tuple[Values, Mask | None]:
+    def column(self, positions: Positions) -> tuple[Values, Bools | None]:
         """Return the labels at some positions, and where there is none."""
         if isinstance(positions, range):
             return self.shown.decode(self.stored[positions.start : positions.stop])

@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 
+from arraystore._format.types import Bools
 from arraystore.errors import InvalidInputError
 from arraystore.spark.cf_time import Clock, clock_of, microseconds_from_datetimes
 
 __all__ = ["Decoder", "Values", "decoder_of", "filled"]
 
 Values = npt.NDArray[Any]
-Mask = npt.NDArray[np.bool_]
 
 _INSTANT = np.dtype("M8[us]")
 
@@ -70,7 +70,7 @@ class Decoder:
         kind = self.view or self.stored
         return kind if kind.kind == "T" else kind.newbyteorder("=")
 
-    def decode(self, stored: Values) -> tuple[Values, Mask | None]:
+    def decode(self, stored: Values) -> tuple[Values, Bools | None]:
         """Return the values of a column, and where there is none.
 
         Parameters
@@ -105,7 +105,7 @@ class Decoder:
                 values += self.offset
         return values.astype(self.dtype, copy=False), mask
 
-    def _instants(self, values: Values, mask: Mask | None) -> tuple[Values, Mask | None]:
+    def _instants(self, values: Values, mask: Bools | None) -> tuple[Values, Bools | None]:
         assert self.clock is not None
         if mask is not None:
             values = np.where(mask, np.zeros((), values.dtype), values)
@@ -121,21 +121,21 @@ class Decoder:
             numbers, absent = found, missing
         return numbers.view(_INSTANT), absent
 
-    def _missing(self, values: Values) -> Mask | None:
-        mask: Mask | None = None
+    def _missing(self, values: Values) -> Bools | None:
+        mask: Bools | None = None
         for fill in self.fills:
             is_nan = isinstance(fill, float) and math.isnan(fill)
             mask = _either(mask, np.isnan(values) if is_nan else np.asarray(values == fill, dtype=bool))
         return mask if mask is not None and mask.any() else None
 
 
-def _either(first: Mask | None, second: Mask | None) -> Mask | None:
+def _either(first: Bools | None, second: Bools | None) -> Bools | None:
     if first is None or second is None:
         return second if first is None else first
     return first | second
 
 
-def filled(values: Values, mask: Mask | None) -> Values:
+def filled(values: Values, mask: Bools | None) -> Values:
     """Return values with what marks a missing one in an ndarray: NaN or not-a-time.
 
     Integers and truth values become float64 where one is missing, strings become objects with None.

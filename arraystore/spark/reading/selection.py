@@ -13,13 +13,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from arraystore._format.types import Int64s
 from arraystore.errors import InvalidInputError
 
 __all__ = ["Axis", "Boxes", "ChunkRuns", "Int64s", "Positions", "boxes_of", "check_names", "compact", "index_positions"]
 
-Int64s = npt.NDArray[np.int64]
 Positions = range | Int64s
 """Positions along a dimension, rising: a range without gaps, or an array."""
 

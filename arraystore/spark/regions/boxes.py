@@ -15,8 +15,8 @@ from types import EllipsisType
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from arraystore._format.types import Int64s
 from arraystore.errors import InvalidInputError
 
 __all__ = [
@@ -34,7 +34,6 @@ __all__ = [
     "unpack_bounds",
 ]
 
-Int64s = npt.NDArray[np.int64]
 Align = Literal["own", "error"]
 RegionLike = Sequence[slice | int | EllipsisType] | Mapping[str, slice | int] | slice | int | EllipsisType
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 
+from arraystore._format.types import Int64s
 from arraystore._session.fork import ForkSession
 from arraystore._session.session import Session
 from arraystore.errors import ArrayStoreError, InvalidInputError, NodeNotFoundError
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 
 __all__ = ["RegionWriteError", "chunk_regions", "write_regions"]
 
-Int64s = npt.NDArray[np.int64]
 Region = tuple[slice, ...]
 
 TASKS_PER_SLOT = 3

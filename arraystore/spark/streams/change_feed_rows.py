@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from arraystore._format.node import Documents, Node, NodeKind
 from arraystore._format.reserved_keys import is_hidden
+from arraystore._format.types import Int64s
 from arraystore._format.zarr_metadata import array_info
 from arraystore._history.compare import Comparison, compare
 from arraystore._log.state import State, empty_state
@@ -22,7 +22,6 @@ from arraystore.spark.streams.change_feed_history import Step
 
 __all__ = ["ARROW_SCHEMA", "FEED_SCHEMA", "batches_of", "regions_of"]
 
-Int64s = npt.NDArray[np.int64]
 
 FEED_SCHEMA = (
     "snapshot_id string, parent_id string, sequence bigint, committed_at timestamp, message string, path string, "

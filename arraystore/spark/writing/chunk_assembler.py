@@ -14,12 +14,12 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._format.types import Bools
 from arraystore.spark.writing.chunk_grid import Grid, Int64s
 
 __all__ = ["Chunks", "Policy", "Scatter"]
 
 Array = npt.NDArray[Any]
-Mask = npt.NDArray[np.bool_]
 
 _MOST_ROWS = 65_535
 """Rows of a batch that are handled at once: each has a mark of 16 bits."""
@@ -101,7 +101,7 @@ class Scatter:
         # Not touched, and therefore no memory, until it is used.
         self._slabs = [np.empty(self.slots * grid.cells, dtype) for dtype in dtypes]
         self._marks = np.zeros(self.slots * grid.cells, np.uint16)
-        self._skipped: list[Mask | None] = [None] * len(dtypes)
+        self._skipped: list[Bools | None] = [None] * len(dtypes)
         self._open = np.full(self.slots, -1, np.int64)  # number of the chunk in each slot
         self._loaded = np.zeros(self.slots, np.bool_)
         self._used = np.zeros(self.slots, np.int64)
@@ -110,7 +110,7 @@ class Scatter:
         self._closed: dict[int, Array | None] = {}
         self._passed: dict[tuple[int, int], Array] = {}  # cells that were skipped, by array and closed chunk
 
-    def add(self, positions: Int64s, values: Sequence[Array], absent: Sequence[Mask | None]) -> None:
+    def add(self, positions: Int64s, values: Sequence[Array], absent: Sequence[Bools | None]) -> None:
         """Put the values of rows where they belong.
 
         Parameters
@@ -126,7 +126,7 @@ class Scatter:
             part = slice(start, start + _MOST_ROWS)
             self._add(positions[part], [v[part] for v in values], [None if a is None else a[part] for a in absent])
 
-    def _add(self, positions: Int64s, values: Sequence[Array], absent: Sequence[Mask | None]) -> None:
+    def _add(self, positions: Int64s, values: Sequence[Array], absent: Sequence[Bools | None]) -> None:
         numbers, places = np.divmod(positions, self.grid.cells)
         slots = self._directory.find(numbers)
         if slots.min(initial=0) < 0:
@@ -158,7 +158,7 @@ class Scatter:
             self.dry = True
             self._refuse(positions[differs])
 
-    def _mark(self, flat: Int64s) -> tuple[Mask | None, Mask | None]:
+    def _mark(self, flat: Int64s) -> tuple[Bools | None, Bools | None]:
         """Mark cells as taken; return which were before, and which rows of this batch another one comes after."""
         seen = self._marks[flat] != 0
         ordinals = np.arange(1, len(flat) + 1, dtype=np.uint16)
@@ -166,7 +166,7 @@ class Scatter:
         extra = self._marks[flat] != ordinals
         return seen if seen.any() else None, extra if extra.any() else None
 
-    def _put(self, flat: Int64s, values: Sequence[Array], absent: Sequence[Mask | None], seen: Mask | None) -> None:
+    def _put(self, flat: Int64s, values: Sequence[Array], absent: Sequence[Bools | None], seen: Bools | None) -> None:
         for array, (slab, given, missing) in enumerate(zip(self._slabs, values, absent, strict=True)):
             skipped = self._skipped[array]
             if missing is not None:
@@ -180,7 +180,7 @@ class Scatter:
             if skipped is not None:
                 skipped[flat] = False
 
-    def _differing(self, flat: Int64s, values: Sequence[Array], absent: Sequence[Mask | None], rows: Mask) -> Mask:
+    def _differing(self, flat: Int64s, values: Sequence[Array], absent: Sequence[Bools | None], rows: Bools) -> Bools:
         """Return which of some rows say something else than what stands in their cell."""
         found = np.zeros(len(flat), np.bool_)
         if not self._policy.same:
@@ -271,7 +271,7 @@ class Scatter:
             if skipped is not None and skipped[self._place(slot)].any():
                 self._passed[array, number] = np.packbits(skipped[self._place(slot)])
 
-    def _write(self, array: int, slot: int, taken: Mask | None) -> None:
+    def _write(self, array: int, slot: int, taken: Bools | None) -> None:
         number, block = int(self._open[slot]), self._block(array, slot)
         skipped = self._skipped[array]
         have = taken

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
+from arraystore._format.types import Int64s
 from arraystore.errors import InvalidInputError
 
 __all__ = ["MISSING", "NOWHERE", "Grid", "Int64s", "Owners", "flaw"]
 
-Int64s = npt.NDArray[np.int64]
 
 NOWHERE = -1
 """In place of an index: the row names a place outside of the array, or a label that the array does not have."""

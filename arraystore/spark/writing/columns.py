@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._format.types import Bools
 from arraystore.errors import InvalidInputError
 from arraystore.spark.cf_time import Clock, clock_of
 
@@ -34,7 +35,6 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
-Mask = npt.NDArray[np.bool_]
 
 INTEGERS = {"byte": "i1", "short": "i2", "integer": "i4", "long": "i8"}
 _NUMBERS = {**INTEGERS, "float": "f4", "double": "f8", "boolean": "?"}
@@ -84,8 +84,8 @@ class Read:
     """
 
     values: Array
-    absent: Mask | None
-    unfit: Mask | None
+    absent: Bools | None
+    unfit: Bools | None
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class ValueColumn:
             unfit &= ~absent
         return Read(found, absent, unfit if unfit is not None and unfit.any() else None)
 
-    def _times(self, instants: npt.NDArray[np.int64]) -> tuple[Array, Mask | None]:
+    def _times(self, instants: npt.NDArray[np.int64]) -> tuple[Array, Bools | None]:
         if self.clock is not None:
             found, told = self.clock.from_microseconds(instants, self.dtype)
             return found, ~told
@@ -132,7 +132,7 @@ class ValueColumn:
         found = given.astype(self.dtype)
         return found, far | (found.astype("M8[us]") != given)
 
-    def _texts(self, array: pa.Array, values: Array) -> tuple[Array, Mask | None]:
+    def _texts(self, array: pa.Array, values: Array) -> tuple[Array, Bools | None]:
         import pyarrow.compute as pc
 
         if self.dtype.kind not in "US":
@@ -151,14 +151,14 @@ def _reach(dtype: np.dtype[Any]) -> tuple[int, int]:
     return -most, most
 
 
-def raw(array: pa.Array, kind: str) -> tuple[Array, Mask | None]:
+def raw(array: pa.Array, kind: str) -> tuple[Array, Bools | None]:
     """Return the values of an Arrow array as they are, and where there are none.
 
     Numbers are not copied; instants come as their numbers, texts as Python strings.
     """
     import pyarrow as pa
 
-    absent: Mask | None = None
+    absent: Bools | None = None
     if array.null_count:
         absent = array.is_null().to_numpy(zero_copy_only=False)
     if kind in TIMES:
@@ -175,7 +175,7 @@ def microseconds(values: Array, kind: str) -> npt.NDArray[np.int64]:
     return values.astype(np.int64) * _DAY if kind == "date" else values.astype(np.int64, copy=False)
 
 
-def _numbers(values: Array, dtype: np.dtype[Any]) -> tuple[Array, Mask | None]:
+def _numbers(values: Array, dtype: np.dtype[Any]) -> tuple[Array, Bools | None]:
     if values.dtype == dtype:
         return values, None
     if dtype.kind in "iu" and values.dtype.kind == "i" and not np.can_cast(values.dtype, dtype, "safe"):
