@@ -1,19 +1,22 @@
-"""Doing many things at the same time, within bounds."""
+"""Many things at a time, with bounds on how many and on the bytes that they hold."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
-__all__ = ["bounded"]
+__all__ = ["ByteBudget", "MiB", "bounded", "for_each"]
+
+MiB = 1 << 20
 
 A = TypeVar("A")
 T = TypeVar("T")
 
 
 async def bounded(do: Callable[[A], Awaitable[T]], items: Iterable[A], most: int = 16) -> list[T]:
-    """Do something with many items, so many of them at the same time; returns what came of each, in their order."""
+    """Apply a function to all items, at most so many at a time; returns the results in the order of the items."""
     gate = asyncio.Semaphore(most)
 
     async def one(item: A) -> T:
@@ -21,3 +24,59 @@ async def bounded(do: Callable[[A], Awaitable[T]], items: Iterable[A], most: int
             return await do(item)
 
     return list(await asyncio.gather(*map(one, items)))
+
+
+async def for_each(items: Iterable[A] | AsyncIterator[A], work: Callable[[A], Awaitable[None]], at_a_time: int) -> None:
+    """Apply a function to each item, some at a time: items are drawn as there is room, and the first error ends it."""
+    running: set[asyncio.Future[None]] = set()
+
+    async def start(item: A) -> None:
+        if len(running) >= at_a_time:
+            done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            running.difference_update(done)
+            for result in await asyncio.gather(*done, return_exceptions=True):
+                if isinstance(result, BaseException):
+                    raise result
+        running.add(asyncio.ensure_future(work(item)))
+
+    try:
+        if isinstance(items, AsyncIterator):
+            async for item in items:
+                await start(item)
+        else:
+            for item in items:
+                await start(item)
+        for each in list(running):
+            await each
+    finally:
+        for each in running:
+            each.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+class ByteBudget:
+    """A bound on bytes in memory; what is larger than the whole budget comes alone.
+
+    Parameters
+    ----------
+    size
+        How many.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._used = 0
+        self._changed = asyncio.Condition()
+
+    @asynccontextmanager
+    async def take(self, size: int) -> AsyncIterator[None]:
+        """Wait for room for some bytes, and give it back in the end."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: not self._used or self._used + size <= self._size)
+            self._used += size
+        try:
+            yield
+        finally:
+            async with self._changed:
+                self._used -= size
+                self._changed.notify_all()

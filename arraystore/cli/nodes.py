@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 from dataclasses import dataclass, replace
 from typing import Any
 
 from arraystore import Session
+from arraystore._concurrency import bounded
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.zarr_metadata import array_info
 from arraystore._runtime import run
@@ -84,16 +84,13 @@ def nodes_below(session: Session, path: str, *, count: bool) -> list[NodeView]:
 
 
 async def _counted(session: Session, nodes: list[Node], views: list[NodeView]) -> list[NodeView]:
-    gate = asyncio.Semaphore(_AT_ONCE)
-
     async def counted(node: Node) -> int:
         if not node.layers or (len(node.layers) == 1 and not node.layers[0].deletions):
             return sum(layer.count for layer in node.layers)
-        async with gate:
-            return len(await present_chunks(session.hierarchy, node))
+        return len(await present_chunks(session.hierarchy, node))
 
     arrays = [node for node in nodes if node.kind == NodeKind.ARRAY]
-    counts = await asyncio.gather(*map(counted, arrays))
+    counts = await bounded(counted, arrays, _AT_ONCE)
     known = {f"/{node.path}": count for node, count in zip(arrays, counts, strict=True)}
     return [replace(view, initialised=known.get(view.path)) if view.kind == "array" else view for view in views]
 

@@ -12,12 +12,12 @@ from arraystore._changes.change_set import ChangeSet
 from arraystore._chunks.checksums import CHECKSUM_BYTES, checked
 from arraystore._chunks.pack_writer import pack_key
 from arraystore._chunks.reader import ChunkReader
+from arraystore._concurrency import MiB
 from arraystore._format.layer import Layer
 from arraystore._format.node import Node
 from arraystore._format.pack import pack_seed
 from arraystore._format.references import DELETED, INLINE, VIRTUAL, References, overlay
 from arraystore._format.types import Bools, Int64s
-from arraystore.copying.budget import MiB
 from arraystore.copying.report import Tally
 from arraystore.errors import ChunkDamagedError
 from arraystore.storage.protocol import BytesLike, Storage

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._concurrency import for_each
 from arraystore._format.ids import ID_BYTES, id_from_text, id_to_text
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest
 from arraystore._maintenance.collection.live_packs import visible_packs
 from arraystore._repository.repository import Repository
-from arraystore.copying.budget import for_each
 from arraystore.copying.report import LeftOut
 from arraystore.errors import FormatError, InvalidInputError, NotFoundError, RefNotFoundError
 

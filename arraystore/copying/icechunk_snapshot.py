@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from zarr.core.buffer import default_buffer_prototype
 
+from arraystore._concurrency import for_each
 from arraystore._format.box import Box
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.types import Int64s
@@ -16,7 +17,6 @@ from arraystore._session.hierarchy import join
 from arraystore._session.listing import present_chunks
 from arraystore._session.session import Session
 from arraystore._session.virtual_references import write_virtual_references
-from arraystore.copying.budget import for_each
 from arraystore.copying.errors import CopyError, CopyIncompleteError
 from arraystore.copying.report import Tally
 from arraystore.errors import VirtualReferenceError

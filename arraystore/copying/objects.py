@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 
+from arraystore._concurrency import ByteBudget, MiB, for_each
 from arraystore._format.envelope import Kind, decode_object
-from arraystore.copying.budget import MiB, Room, for_each
 from arraystore.copying.report import Tally
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.storage.comparing import holds
@@ -50,7 +50,7 @@ class ObjectCopier:
         self._source = source
         self._target = target
         self._tally = tally
-        self._room = Room(_ROOM)
+        self._room = ByteBudget(_ROOM)
 
     async def copy_prefix(
         self,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from arraystore._chunks.reader import ChunkReader
+from arraystore._concurrency import ByteBudget, MiB, for_each
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.references import INLINE, VIRTUAL, References
 from arraystore._format.zarr_metadata import DOCUMENT_NAMES, array_info
@@ -17,7 +18,6 @@ from arraystore._runtime import run
 from arraystore._session.hierarchy import join
 from arraystore._session.listing import present_chunks, visible_nodes
 from arraystore._session.session import Session
-from arraystore.copying.budget import MiB, Room, for_each
 from arraystore.copying.chunks import Stretch, read_stretch, stretches
 from arraystore.copying.errors import CopyTargetError
 from arraystore.copying.report import Progress, Tally, TransferReport
@@ -163,7 +163,7 @@ class _Export:
         self._resumed = await self._make_room(overwrite=overwrite)
         self._tally.enter("chunks")
         chunks = files = 0
-        room = Room(_ROOM)
+        room = ByteBudget(_ROOM)
 
         async def write(values: _Values) -> None:
             async with room.take(values.size):

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from arraystore._commit.solvers import ConflictSolver
+from arraystore._concurrency import ByteBudget, MiB, for_each
 from arraystore._format.node import ancestors
 from arraystore._format.zarr_changes import without_consolidated
 from arraystore._format.zarr_metadata import DOCUMENT_NAMES, array_info, node_type
@@ -15,7 +16,6 @@ from arraystore._repository.repository import Repository
 from arraystore._runtime import run
 from arraystore._session.hierarchy import Hierarchy, join, split_document
 from arraystore._session.listing import visible_nodes
-from arraystore.copying.budget import MiB, Room, for_each
 from arraystore.copying.errors import CopyIncompleteError, CopyTargetError
 from arraystore.copying.report import Progress, Tally, TransferReport
 from arraystore.copying.zarr_export import MARKER
@@ -161,7 +161,7 @@ class _Import:
             self._hierarchy.set_sync(join(self._path, key), memoryview(data))
             self.tally.copied(len(data))
         self.tally.enter("chunks")
-        room = Room(_ROOM)
+        room = ByteBudget(_ROOM)
 
         async def take_over(item: tuple[str, int]) -> None:
             async with room.take(item[1]):

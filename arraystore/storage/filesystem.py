@@ -16,6 +16,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, NoReturn
 from urllib.parse import parse_qs
 
+from arraystore._concurrency import bounded
 from arraystore.errors import ObjectNotFoundError, StorageError, UnsupportedStorageError
 from arraystore.storage.coalescing import merge_ranges
 from arraystore.storage.forking import bury, renew_locks_after_fork
@@ -363,18 +364,16 @@ class FsspecStorage(Storage):
         """Delete files, one by one."""
         for key in keys:
             check_key(key)
-        turns = asyncio.Semaphore(_DELETES)
-        results = await asyncio.gather(*[self._delete_one(key, turns) for key in keys])
+        results = await bounded(self._delete_one, keys, _DELETES)
         return [failure for failure in results if failure is not None]
 
-    async def _delete_one(self, key: str, turns: asyncio.Semaphore) -> DeleteFailure | None:
-        async with turns:
-            try:
-                await self._call_async("rm_file", self._path(key))
-            except _MISSING:
-                return None
-            except Exception as error:  # noqa: BLE001 - whatever it is, the caller learns of it
-                return DeleteFailure(key, f"{type(error).__name__}: {str(error).partition('?')[0]}")
+    async def _delete_one(self, key: str) -> DeleteFailure | None:
+        try:
+            await self._call_async("rm_file", self._path(key))
+        except _MISSING:
+            return None
+        except Exception as error:  # noqa: BLE001 - whatever it is, the caller learns of it
+            return DeleteFailure(key, f"{type(error).__name__}: {str(error).partition('?')[0]}")
         return None
 
     async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[list[ObjectInfo]]:

@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
+from arraystore._concurrency import bounded
 from arraystore.errors import ObjectNotFoundError, StorageError, UnsupportedStorageError
 from arraystore.storage import obstore_module as native
 from arraystore.storage.coalescing import merge_ranges
@@ -306,19 +307,17 @@ class ObstoreStorage(Storage):
             return []
         except Exception:  # noqa: BLE001 - each key is tried again, and its error told
             # The batch does not say which of them failed, nor whether one was merely missing: each by itself tells.
-            turns = asyncio.Semaphore(_SINGLE_DELETES)
-            results = await asyncio.gather(*[self._delete_one(key, turns) for key in keys])
+            results = await bounded(self._delete_one, keys, _SINGLE_DELETES)
             return [failure for failure in results if failure is not None]
 
-    async def _delete_one(self, key: str, turns: asyncio.Semaphore) -> DeleteFailure | None:
+    async def _delete_one(self, key: str) -> DeleteFailure | None:
         path = self._prefix + key
-        async with turns:
-            try:
-                await self._attempt("delete", key, lambda client: client.module.delete_async(client.store, path))
-            except ObjectNotFoundError:
-                return None
-            except StorageError as error:
-                return DeleteFailure(key, error.message)
+        try:
+            await self._attempt("delete", key, lambda client: client.module.delete_async(client.store, path))
+        except ObjectNotFoundError:
+            return None
+        except StorageError as error:
+            return DeleteFailure(key, error.message)
         return None
 
     # Listing

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._concurrency import bounded
 from arraystore._format.ids import id_to_text, ids_from_texts
 from arraystore._maintenance.collection.candidates import Candidates
 from arraystore.storage.protocol import DeleteFailure, ObjectInfo, Storage
@@ -83,12 +83,11 @@ def _just_before(identifier: bytes) -> str:
 async def delete_all(storage: Storage, keys: Sequence[str], *, in_order: bool = False) -> list[DeleteFailure]:
     """Delete objects in batches, several at a time unless the order matters; returns what could not be deleted."""
     failures: list[DeleteFailure] = []
-    gate = asyncio.Semaphore(1 if in_order else _BATCHES_AT_ONCE)
 
     async def delete(batch: Sequence[str]) -> None:
-        async with gate:
-            if len(failures) < _MOST_FAILURES:
-                failures.extend(await storage.delete(batch))
+        if len(failures) < _MOST_FAILURES:
+            failures.extend(await storage.delete(batch))
 
-    await asyncio.gather(*(delete(keys[at : at + _BATCH]) for at in range(0, len(keys), _BATCH)))
+    batches = (keys[at : at + _BATCH] for at in range(0, len(keys), _BATCH))
+    await bounded(delete, batches, 1 if in_order else _BATCHES_AT_ONCE)
     return failures
