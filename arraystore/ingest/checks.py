@@ -9,7 +9,8 @@ import numpy as np
 
 from arraystore.ingest.errors import AlignmentError, VariableMismatchError
 from arraystore.ingest.model import Recode, SourceInfo, Variable
-from arraystore.ingest.times import is_time, recode_between, same_clock
+from arraystore.ingest.times import recode_between, same_clock
+from arraystore.spark.cf_time import is_time
 
 __all__ = ["check_alignment", "check_fits", "check_same_names", "clock_recodes", "same_attribute"]
 

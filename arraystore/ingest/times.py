@@ -5,7 +5,6 @@ The arithmetic is exact, in integers, so a time either arrives as the same insta
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from datetime import timedelta
 from fractions import Fraction
@@ -15,29 +14,12 @@ import numpy as np
 
 from arraystore.ingest.errors import VariableMismatchError
 from arraystore.ingest.model import Recode
+from arraystore.spark.cf_time import split_units, unit_length
 
-__all__ = ["is_time", "recode_between", "recoded", "same_clock"]
+__all__ = ["recode_between", "recoded", "same_clock"]
 
-_MICROSECONDS = {
-    "microsecond": 1,
-    "millisecond": 1_000,
-    "second": 1_000_000,
-    "minute": 60_000_000,
-    "hour": 3_600_000_000,
-    "day": 86_400_000_000,
-}
-_SHORT = {
-    "us": "microsecond", "usec": "microsecond", "microsec": "microsecond",
-    "ms": "millisecond", "msec": "millisecond", "millisec": "millisecond",
-    "s": "second", "sec": "second", "min": "minute", "h": "hour", "hr": "hour", "d": "day",
-}  # fmt: skip
 _CALENDARS = {"gregorian": "standard", "365_day": "noleap", "366_day": "all_leap"}
 _TOLERANCE_US = 1_000
-
-
-def is_time(attrs: Mapping[str, Any]) -> bool:
-    """Whether the attributes describe an instant: a unit since an epoch."""
-    return isinstance(attrs.get("units"), str) and " since " in attrs["units"]
 
 
 def _calendar(attrs: Mapping[str, Any]) -> str:
@@ -78,16 +60,14 @@ def recode_between(what: str, source: Mapping[str, Any], target: Mapping[str, An
 
 
 def _unit(what: str, attrs: Mapping[str, Any]) -> tuple[int, str]:
-    unit, epoch = re.split(r"\s+since\s+", attrs["units"].strip(), maxsplit=1)
-    name = unit.lower()
-    name = _SHORT.get(name, name)
-    name = name if name in _MICROSECONDS else _SHORT.get(name.rstrip("s"), name.rstrip("s"))
-    if name not in _MICROSECONDS:
+    unit, epoch = split_units(attrs["units"])
+    length = unit_length(unit)
+    if length is None:
         raise VariableMismatchError(
             f"{what} counts time in {unit!r}, whose length is not fixed or not known; convert the source to "
             "the array's units first"
         )
-    return _MICROSECONDS[name], epoch
+    return length, epoch
 
 
 def _epoch_gap(what: str, start: str, end: str, calendar: str) -> int:

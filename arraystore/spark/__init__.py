@@ -9,9 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from arraystore.spark.cluster import active_session, parallelism, start_session
-    from arraystore.spark.errors import SparkUnavailableError, TaskFailedError, code_of, translate_error
-    from arraystore.spark.fork_job import Outcome, merge_outcomes
+    from arraystore.spark.cluster import start_session
+    from arraystore.spark.errors import SparkUnavailableError, TaskFailedError, translate_error
     from arraystore.spark.partition_writer import PartitionWriter, map_partitions_writer
     from arraystore.spark.reading.map_chunks import map_chunks
     from arraystore.spark.reading.read_dataframe import create_view, read_dataframe
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from arraystore.spark.source.registration import register
     from arraystore.spark.streams.batch_writer import batch_writer, exactly_once
     from arraystore.spark.streams.change_feed import read_changes
-    from arraystore.spark.tasks import run_tasks
     from arraystore.spark.writing.repartition import repartition_by_chunk
     from arraystore.spark.writing.write_dataframe import write_dataframe
 
@@ -30,22 +28,16 @@ _WHERE = {
     "SparkUnavailableError": "errors",
     "TaskFailedError": "errors",
     "WriteReport": "report",
-    "active_session": "cluster",
     "batch_writer": "streams.batch_writer",
     "chunk_regions": "regions.write_regions",
-    "code_of": "errors",
     "create_view": "reading.read_dataframe",
     "exactly_once": "streams.batch_writer",
-    "Outcome": "jobs",
     "map_chunks": "reading.map_chunks",
     "map_partitions_writer": "partition_writer",
-    "merge_outcomes": "jobs",
-    "parallelism": "cluster",
     "read_changes": "streams.change_feed",
     "read_dataframe": "reading.read_dataframe",
     "register": "source.registration",
     "repartition_by_chunk": "writing.repartition",
-    "run_tasks": "tasks",
     "start_session": "cluster",
     "translate_error": "errors",
     "write_dataframe": "writing.write_dataframe",
@@ -53,27 +45,21 @@ _WHERE = {
 }
 
 __all__ = [
-    "Outcome",
     "PartitionWriter",
     "Progress",
     "SparkUnavailableError",
     "TaskFailedError",
     "WriteReport",
-    "active_session",
     "batch_writer",
     "chunk_regions",
-    "code_of",
     "create_view",
     "exactly_once",
     "map_chunks",
     "map_partitions_writer",
-    "merge_outcomes",
-    "parallelism",
     "read_changes",
     "read_dataframe",
     "register",
     "repartition_by_chunk",
-    "run_tasks",
     "start_session",
     "translate_error",
     "write_dataframe",

@@ -18,7 +18,15 @@ import numpy.typing as npt
 from arraystore._format.types import Bools, Int64s
 from arraystore.errors import InvalidInputError
 
-__all__ = ["GREGORIAN_START", "Clock", "Int64s", "clock_of", "is_time", "microseconds_from_datetimes"]
+__all__ = [
+    "GREGORIAN_START",
+    "CFTimeCodec",
+    "cf_time_codec",
+    "is_time",
+    "microseconds_from_datetimes",
+    "split_units",
+    "unit_length",
+]
 
 
 _MICROSECONDS = {
@@ -53,11 +61,11 @@ _FURTHEST = 2.0**63
 
 
 def is_time(attrs: Mapping[str, Any]) -> bool:
-    """Whether attributes describe an instant: a unit since an epoch."""
+    """Tell whether attributes describe instants: a unit since an epoch."""
     return isinstance(attrs.get("units"), str) and " since " in attrs["units"]
 
 
-def clock_of(what: str, attrs: Mapping[str, Any]) -> Clock | None:
+def cf_time_codec(what: str, attrs: Mapping[str, Any]) -> CFTimeCodec | None:
     """Return how an array counts time, None where it does not.
 
     Parameters
@@ -81,12 +89,12 @@ def clock_of(what: str, attrs: Mapping[str, Any]) -> Clock | None:
             f"{what} counts time in the calendar {calendar!r}, which has days that no timestamp has; use its numbers "
             "as they are (decode=False)"
         )
-    unit, epoch = re.split(r"\s+since\s+", units.strip(), maxsplit=1)
-    return Clock(what, _unit(what, unit), _epoch(what, epoch, calendar in _MIXED), calendar in _MIXED)
+    unit, epoch = split_units(units)
+    return CFTimeCodec(what, _unit(what, unit), _epoch(what, epoch, calendar in _MIXED), calendar in _MIXED)
 
 
 @dataclass(frozen=True)
-class Clock:
+class CFTimeCodec:
     """How an array counts time.
 
     Parameters
@@ -166,7 +174,7 @@ class Clock:
         return whole.astype(np.int64) * self.unit + np.rint((exact - whole) * self.unit).astype(np.int64) + self.epoch
 
     def from_microseconds(self, instants: Int64s, dtype: npt.DTypeLike) -> tuple[npt.NDArray[Any], Bools]:
-        """Return instants as the numbers of this clock.
+        """Return instants as the numbers of this codec.
 
         Parameters
         ----------
@@ -237,16 +245,28 @@ def microseconds_from_datetimes(what: str, values: npt.NDArray[Any]) -> tuple[In
     return numbers, found
 
 
-def _unit(what: str, unit: str) -> int:
+def split_units(units: str) -> tuple[str, str]:
+    """Split CF units of time into their unit and their epoch."""
+    unit, epoch = re.split(r"\s+since\s+", units.strip(), maxsplit=1)
+    return unit, epoch
+
+
+def unit_length(unit: str) -> int | None:
+    """Return the length of a unit of time in microseconds, None if it is not fixed or not known."""
     name = unit.lower()
     name = _SHORT.get(name, name)
     name = name if name in _MICROSECONDS else _SHORT.get(name.rstrip("s"), name.rstrip("s"))
-    if name not in _MICROSECONDS:
+    return _MICROSECONDS.get(name)
+
+
+def _unit(what: str, unit: str) -> int:
+    length = unit_length(unit)
+    if length is None:
         raise InvalidInputError(
             f"{what} counts time in {unit!r}, whose length is not fixed or not known; use its numbers as they are "
             "(decode=False)"
         )
-    return _MICROSECONDS[name]
+    return length
 
 
 def _epoch(what: str, text: str, mixed: bool) -> int:

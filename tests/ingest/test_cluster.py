@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from arraystore.spark import SparkUnavailableError, parallelism
-from arraystore.spark.cluster import check_java
+from arraystore.spark import SparkUnavailableError
+from arraystore.spark.cluster import check_java, parallelism
 
 
 def fake_java(path: Path, says: str) -> None:

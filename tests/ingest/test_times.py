@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arraystore.ingest import VariableMismatchError
-from arraystore.ingest.times import is_time, recode_between, recoded, same_clock
+from arraystore.ingest.times import recode_between, recoded, same_clock
+from arraystore.spark.cf_time import is_time
 
 
 def clock(units: str, calendar: str = "standard") -> dict[str, str]:
@@ -73,6 +74,11 @@ def test_missing_values_stay_missing() -> None:
     recode = recode_between("time", clock("days since 1970-01-01"), clock("hours since 1970-01-01"))
     assert recoded("time", np.array([1, -1]), recode, -1).tolist() == [24, -1]
     assert np.isnan(recoded("time", np.array([1.0, np.nan]), recode, None)).tolist() == [False, True]
+
+
+def test_weeks_are_a_unit_of_seven_days_as_they_are_for_spark() -> None:
+    recode = recode_between("time", clock("weeks since 2000-01-01"), clock("days since 2000-01-01"))
+    assert recoded("time", np.array([1, 3]), recode, None).tolist() == [7, 21]
 
 
 @pytest.mark.parametrize("units", ["months since 2000-01-01", "years since 2000-01-01", "fortnights since 2000-01-01"])

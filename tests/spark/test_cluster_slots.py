@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from arraystore.spark import SparkUnavailableError, active_session, parallelism, start_session
-from arraystore.spark.cluster import check_java, required_session, slots
+from arraystore.spark import SparkUnavailableError, start_session
+from arraystore.spark.cluster import active_session, check_java, parallelism, required_session, slots
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

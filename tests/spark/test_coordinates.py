@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arraystore.errors import InvalidInputError
-from arraystore.spark.cf_time import clock_of
+from arraystore.spark.cf_time import cf_time_codec
 from arraystore.spark.reading.coordinates import Coordinate
 from arraystore.spark.reading.decoding import Decoder
 
@@ -24,7 +24,7 @@ def coordinate(
 ) -> Coordinate:
     stored = np.asarray(values)
     plain = Decoder("array 'x'", stored.dtype)
-    meant = Decoder("array 'x'", stored.dtype, fills, clock=clock_of("array 'x'", {"units": units}))
+    meant = Decoder("array 'x'", stored.dtype, fills, time_codec=cf_time_codec("array 'x'", {"units": units}))
     return Coordinate("x", stored, meant if decode else plain, meant)
 
 

@@ -16,7 +16,7 @@ import zarr
 from arraystore import Repository, Session, in_memory_storage, local_filesystem_storage
 from arraystore._session.fork import ForkSession
 from arraystore.errors import FormatError, InvalidInputError, MergeConflictError, ReadOnlyError
-from arraystore.spark import TaskFailedError, run_tasks, translate_error
+from arraystore.spark import TaskFailedError, translate_error
 from arraystore.spark.deliveries import is_spilled
 from arraystore.spark.fork_job import (
     Attempt,
@@ -28,6 +28,7 @@ from arraystore.spark.fork_job import (
     ticket_of,
     unpack_report,
 )
+from arraystore.spark.tasks import run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,7 +16,7 @@ import zarr
 
 from arraystore._format.types import Bools
 from arraystore.errors import InvalidInputError
-from arraystore.spark.cf_time import Clock, clock_of, microseconds_from_datetimes
+from arraystore.spark.cf_time import CFTimeCodec, cf_time_codec, microseconds_from_datetimes
 
 __all__ = ["Decoder", "Values", "decoder_of", "filled"]
 
@@ -39,7 +39,7 @@ class Decoder:
         Stored values that mean that there is none.
     scale, offset
         What stored values are multiplied with, and what is added then.
-    clock
+    time_codec
         How they count time.
     view
         Type that the bytes of stored integers are to be taken for.
@@ -52,14 +52,14 @@ class Decoder:
     fills: tuple[Any, ...] = ()
     scale: float | None = None
     offset: float | None = None
-    clock: Clock | None = None
+    time_codec: CFTimeCodec | None = None
     view: np.dtype[Any] | None = None
     truth: bool = False
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Type of the values that `decode` returns, in native byte order."""
-        if self.clock is not None or self.stored.kind == "M":
+        if self.time_codec is not None or self.stored.kind == "M":
             return _INSTANT
         if self.stored.kind == "m":
             return np.dtype("m8[us]")
@@ -92,7 +92,7 @@ class Decoder:
         """
         values = stored if self.view is None else stored.view(self.view.newbyteorder(stored.dtype.byteorder))
         mask = self._missing(values)
-        if self.clock is not None:
+        if self.time_codec is not None:
             return self._instants(values, mask)
         if values.dtype.kind in "Mm":
             numbers, absent = microseconds_from_datetimes(self.what, values)
@@ -106,13 +106,13 @@ class Decoder:
         return values.astype(self.dtype, copy=False), mask
 
     def _instants(self, values: Values, mask: Bools | None) -> tuple[Values, Bools | None]:
-        assert self.clock is not None
+        assert self.time_codec is not None
         if mask is not None:
             values = np.where(mask, np.zeros((), values.dtype), values)
         if self.scale is not None or self.offset is not None:
             values = values.astype(np.float64) * (self.scale if self.scale is not None else 1.0) + (self.offset or 0.0)
         # A stand-in for what is missing need not be an instant that the calendar can tell.
-        numbers, absent = self.clock.to_microseconds(values if mask is None else values[~mask])
+        numbers, absent = self.time_codec.to_microseconds(values if mask is None else values[~mask])
         if mask is not None:
             found, missing = np.zeros(values.shape, np.int64), mask.copy()
             found[~mask] = numbers
@@ -180,7 +180,7 @@ def decoder_of(array: zarr.Array[Any], *, decode: bool) -> Decoder:
         _fills(what, array, attrs, view),
         _number(what, attrs, "scale_factor") if numbers else None,
         _number(what, attrs, "add_offset") if numbers else None,
-        clock_of(what, attrs) if numbers else None,
+        cf_time_codec(what, attrs) if numbers else None,
         view,
         truth=attrs.get("dtype") == "bool" and stored.kind in "iu",
     )

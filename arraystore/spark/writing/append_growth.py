@@ -18,7 +18,7 @@ import zarr
 from arraystore._session.append import note_unique
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
-from arraystore.spark.cf_time import clock_of
+from arraystore.spark.cf_time import cf_time_codec
 from arraystore.spark.spark_action import run_action
 from arraystore.spark.writing.axes import Axis, label_axis, read_coordinate
 from arraystore.spark.writing.chunk_grid import NOWHERE
@@ -226,9 +226,9 @@ def _stored(axis: Axis, labels: Array, values: Array, attrs: Any) -> Array:
         found = instants.astype(dtype)
         kept = found.astype("M8[us]") == instants
     else:
-        clock = clock_of(f"coordinate {axis.column!r}", attrs)
-        assert clock is not None
-        found, kept = clock.from_microseconds(microseconds(labels, axis.kind), dtype)
+        time_codec = cf_time_codec(f"coordinate {axis.column!r}", attrs)
+        assert time_codec is not None
+        found, kept = time_codec.from_microseconds(microseconds(labels, axis.kind), dtype)
     if not np.all(kept):
         bad = labels[np.flatnonzero(~np.asarray(kept))[0]]
         shown = np.datetime64(int(microseconds(np.asarray(bad), axis.kind)), "us") if axis.kind in TIMES else bad

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import zarr
 
 from arraystore.errors import InvalidInputError
-from arraystore.spark.cf_time import clock_of, microseconds_from_datetimes
+from arraystore.spark.cf_time import cf_time_codec, microseconds_from_datetimes
 from arraystore.spark.writing.chunk_grid import MISSING, NOWHERE, Int64s
 from arraystore.spark.writing.columns import INTEGERS, TIMES, column_kind, is_packed, microseconds, quoted, raw
 from arraystore.spark.writing.labels import Labels
@@ -219,11 +219,11 @@ def _plain_tolerance(name: str, tolerance: Tolerance | None) -> float:
 
 def _instants(name: str, values: Array, attrs: Mapping[str, Any], tolerance: Tolerance | None) -> Labels:
     """Return labels that are instants, in microseconds since 1970."""
-    clock = clock_of(f"coordinate {name!r}", attrs) if values.dtype.kind in "iuf" else None
+    time_codec = cf_time_codec(f"coordinate {name!r}", attrs) if values.dtype.kind in "iuf" else None
     if values.dtype.kind == "M":
         found, missing = microseconds_from_datetimes(f"coordinate {name!r}", values)
-    elif clock is not None:
-        found, missing = clock.to_microseconds(values)
+    elif time_codec is not None:
+        found, missing = time_codec.to_microseconds(values)
     else:
         raise InvalidInputError(
             f"the column of dimension {name!r} holds instants, and its coordinate holds {values.dtype} without a unit "
@@ -240,9 +240,9 @@ def _instants(name: str, values: Array, attrs: Mapping[str, Any], tolerance: Tol
         return Labels(name, found, 0 if exact else _FLOAT_TIMES_US)
     if isinstance(tolerance, timedelta | np.timedelta64):
         return Labels(name, found, int(np.timedelta64(tolerance, "us").astype(np.int64)))
-    if clock is None:
+    if time_codec is None:
         raise InvalidInputError(f"the tolerance for {name!r} must be a timedelta: its labels are instants")
-    return Labels(name, found, int(tolerance * clock.unit))
+    return Labels(name, found, int(tolerance * time_codec.unit))
 
 
 def _without_noise(instants: Int64s) -> Int64s:

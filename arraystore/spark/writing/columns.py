@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from arraystore._format.types import Bools
 from arraystore.errors import InvalidInputError
-from arraystore.spark.cf_time import Clock, clock_of
+from arraystore.spark.cf_time import CFTimeCodec, cf_time_codec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -100,14 +100,14 @@ class ValueColumn:
         Name of its type in Spark.
     dtype
         Type of the array, as text where NumPy can read it again.
-    clock
+    time_codec
         How the array counts time, if the column holds instants and the array numbers.
     """
 
     column: str
     kind: str
     dtype: np.dtype[Any]
-    clock: Clock | None = None
+    time_codec: CFTimeCodec | None = None
 
     def read(self, array: pa.Array) -> Read:
         """Return the values of a column of a batch."""
@@ -123,8 +123,8 @@ class ValueColumn:
         return Read(found, absent, unfit if unfit is not None and unfit.any() else None)
 
     def _times(self, instants: npt.NDArray[np.int64]) -> tuple[Array, Bools | None]:
-        if self.clock is not None:
-            found, told = self.clock.from_microseconds(instants, self.dtype)
+        if self.time_codec is not None:
+            found, told = self.time_codec.from_microseconds(instants, self.dtype)
             return found, ~told
         limits = _reach(self.dtype)
         far = (instants < limits[0]) | (instants > limits[1])
@@ -214,15 +214,15 @@ def value_column(
         f"{what} holds {dtype}, and column {column!r} is of type {kind}: {_remedy(kind, dtype)}"
     )
     if kind in TIMES:
-        clock = clock_of(what, attrs) if dtype.kind in "iuf" else None
-        if clock is None and dtype.kind != "M":
+        time_codec = cf_time_codec(what, attrs) if dtype.kind in "iuf" else None
+        if time_codec is None and dtype.kind != "M":
             raise refused
-        if clock is not None and is_packed(attrs):
+        if time_codec is not None and is_packed(attrs):
             raise InvalidInputError(
                 f"{what} counts time in packed numbers (scale_factor, add_offset or _Unsigned), which are not written "
                 "from instants: pack them yourself, in a column of numbers"
             )
-        return ValueColumn(column, kind, dtype, clock)
+        return ValueColumn(column, kind, dtype, time_codec)
     if kind in _NUMBERS:
         given = np.dtype(_NUMBERS[kind])
         # Spark has no unsigned numbers: signed ones stand for them, and each is checked.

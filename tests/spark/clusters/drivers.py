@@ -16,6 +16,7 @@ import zarr
 import arraystore.spark as asp
 from arraystore import ConflictDetector, Repository, Storage, storage_from_url
 from arraystore.errors import ArrayStoreError
+from arraystore.spark.errors import code_of
 from tests.spark.clusters.dying import DiesAtCommit, Moment
 from tests.spark.clusters.model import HALF, ROWS, Region, Values, X, Y, regions, storage_at, values
 from tests.spark.clusters.work import Constant, Fails, KillsExecutorAt, WaitsForCopyAt
@@ -172,7 +173,7 @@ def _error_of(action: Callable[[], Any], kind: type[Exception]) -> list[str]:
         action()
     found = asp.translate_error(caught.value)
     assert isinstance(found, ArrayStoreError), found
-    return [type(found).__name__, asp.code_of(type(found)), str(found)]
+    return [type(found).__name__, code_of(type(found)), str(found)]
 
 
 # -- a bucket ---------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arraystore.errors import InvalidInputError
-from arraystore.spark.cf_time import Clock, clock_of, microseconds_from_datetimes
+from arraystore.spark.cf_time import CFTimeCodec, cf_time_codec, microseconds_from_datetimes
 
 EPOCHS = [
     "1970-01-01",
@@ -27,8 +27,8 @@ EPOCHS = [
 ]
 
 
-def clock(units: str, calendar: str = "standard") -> Clock:
-    found = clock_of("array 'time'", {"units": units, "calendar": calendar})
+def clock(units: str, calendar: str = "standard") -> CFTimeCodec:
+    found = cf_time_codec("array 'time'", {"units": units, "calendar": calendar})
     assert found is not None
     return found
 
@@ -106,8 +106,8 @@ def test_numbers_beyond_all_timestamps_are_refused() -> None:
 
 
 def test_other_units_are_no_clock() -> None:
-    assert clock_of("x", {"units": "m s-1"}) is None
-    assert clock_of("x", {}) is None
+    assert cf_time_codec("x", {"units": "m s-1"}) is None
+    assert cf_time_codec("x", {}) is None
 
 
 def test_datetimes_become_microseconds_only_if_they_are_whole_ones() -> None:
