@@ -8,11 +8,49 @@ import time
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Any
 
 from arraystore._format.ids import IdSource
-from arraystore._memo import Memo
 
-__all__ = ["ENVIRONMENT", "Environment", "current_environment"]
+__all__ = ["ENVIRONMENT", "Environment", "LogMemo", "Memo", "current_environment"]
+
+
+@dataclass(eq=False)
+class LogMemo:
+    """The part of a memo about one branch; everything by number of the record.
+
+    Parameters
+    ----------
+    records
+        Encoded and decoded records.
+    bodies
+        Encoded and decoded bodies.
+    resolved
+        Transactions of commits, with logs and notes.
+    states
+        Encoded bodies, the snapshots that they follow, and the states that they make.
+    """
+
+    records: dict[int, tuple[bytes, Any]] = field(default_factory=dict[int, tuple[bytes, Any]])
+    bodies: dict[int, tuple[bytes, Any]] = field(default_factory=dict[int, tuple[bytes, Any]])
+    resolved: dict[int, list[Any]] = field(default_factory=dict[int, list[Any]])
+    states: dict[int, tuple[bytes, bytes, Any]] = field(default_factory=dict[int, tuple[bytes, bytes, Any]])
+
+
+@dataclass(eq=False)
+class Memo:
+    """Values worked out from the immutable bytes of branches' logs, shared by the clients of one program.
+
+    A client of its own works these out for itself.  A simulation of thousands of clients, each with its own caches,
+    would spend its time on decoding the same records over and over, so it gives all of them one memo.  Every value is
+    a function of what is in the bucket and of nothing else: what clients ask for and decide stays the same.
+    """
+
+    logs: dict[tuple[str, str], LogMemo] = field(default_factory=dict[tuple[str, str], LogMemo])
+
+    def log(self, location: str, branch: str) -> LogMemo:
+        """Return what is shared of one branch."""
+        return self.logs.setdefault((location, branch), LogMemo())
 
 
 def _now_us() -> int:

@@ -73,7 +73,7 @@ FLOORS = (
         "virtual_checksums",
         "virtual_refs",
     },
-    {"_changes", "_chunks", "_commit", "_environment", "_log", "_maintenance", "_memo", "commit", "maintenance"},
+    {"_changes", "_chunks", "_commit", "_environment", "_log", "_maintenance", "commit", "maintenance"},
     {"_format", "format"},
     {"storage"},
     {"_concurrency", "_conflicts", "_runtime", "concurrency", "conflicts", "errors", "runtime"},

@@ -16,8 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from arraystore import ConflictError, Repository
-from arraystore._environment import ENVIRONMENT
-from arraystore._memo import Memo
+from arraystore._environment import ENVIRONMENT, Memo
 from arraystore.simulation import Delay, Latencies, Process, World
 from benchmarks.throughput.latencies import Provider, Timing
 from benchmarks.throughput.outcomes import Outcome
