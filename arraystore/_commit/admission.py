@@ -9,16 +9,15 @@ from arraystore._format.ids import id_to_text
 from arraystore._format.record import Birth, Body, Commit, Deleted, Reset
 from arraystore._log.loading import Passed
 from arraystore._log.state import State, follows
+from arraystore._log.status import branch_deleted_error, check_open
 from arraystore.errors import (
     ArrayStoreError,
     ConflictError,
-    ReadOnlyError,
-    RefNotFoundError,
     SessionExpiredError,
     SessionStateError,
 )
 
-__all__ = ["check_open", "check_recorded", "crosses", "crossing_error", "objection", "stranger"]
+__all__ = ["check_recorded", "crosses", "crossing_error", "objection", "stranger"]
 
 
 def crosses(entry: Body) -> bool:
@@ -29,7 +28,7 @@ def crosses(entry: Body) -> bool:
 def crossing_error(base: State, tip: State) -> ArrayStoreError:
     """Return the error of a transaction whose base is not in the history of its branch any more."""
     if tip.life.deleted:
-        return _deleted(tip.branch)
+        return branch_deleted_error(tip.branch)
     error = ConflictError(id_to_text(base.snapshot), id_to_text(tip.snapshot), tip.branch)
     text = (
         f"branch {tip.branch!r} was reset to another snapshot since this session was opened on "
@@ -38,22 +37,6 @@ def crossing_error(base: State, tip: State) -> ArrayStoreError:
     )
     error.args = (text,)
     return error
-
-
-def _deleted(branch: str) -> RefNotFoundError:
-    return RefNotFoundError(f"branch {branch!r} was deleted; nothing was committed")
-
-
-def check_open(state: State) -> ArrayStoreError | None:
-    """Return why a branch takes nothing; None if it does."""
-    if state.life.deleted:
-        return _deleted(state.branch)
-    if state.life.read_only:
-        return ReadOnlyError(
-            f"the repository is read-only, so nothing can be committed to branch {state.branch!r}; get_status tells "
-            "why, set_status opens it again"
-        )
-    return None
 
 
 def objection(prepared: Prepared, state: State) -> ArrayStoreError | None:

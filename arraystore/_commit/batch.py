@@ -6,8 +6,8 @@ from arraystore._commit.conflict_resolution import adapted
 from arraystore._commit.request import Wanted, collisions
 from arraystore._format.record import MAX_ATTACHED, MAX_BODY, Commit, Transaction, encode_body
 from arraystore._format.transaction import TransactionLog
+from arraystore._log.branch_entries import append_entry
 from arraystore._log.branch_log import BranchLog, Resolved
-from arraystore._log.committer import append_entry
 from arraystore._log.footprint import Footprint
 from arraystore._log.loading import Passed, Step, Tip
 from arraystore._log.state import StateBuilder

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from arraystore._commit.admission import check_open, check_recorded, crosses, crossing_error, objection, stranger
+from arraystore._commit.admission import check_recorded, crosses, crossing_error, objection, stranger
 from arraystore._commit.batch import Batch
 from arraystore._commit.intent_queue import Line
 from arraystore._commit.intent_tracking import still_wanted
@@ -30,6 +30,7 @@ from arraystore._log.branch_log import AppendUncertainError, BranchLog
 from arraystore._log.footprint import Footprint, footprint_of
 from arraystore._log.loading import Passed, Tip, advance, follow, load_tip, passed_between
 from arraystore._log.state import State
+from arraystore._log.status import check_open
 from arraystore.errors import (
     ArrayStoreError,
     ConflictError,

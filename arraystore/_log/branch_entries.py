@@ -1,21 +1,23 @@
-"""Branches in two logs: a creation is decided in that of the repository, a deletion in that of the branch."""
+"""Entries of a branch's log: appending them, and what they say of its creation and deletion.
+
+A creation is decided in the log of the repository, a deletion in that of the branch.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from arraystore._commit.admission import check_open
-from arraystore._format.record import Birth, Body, Deleted, Record, Reset, encode_body
+from arraystore._format.record import Birth, Body, Deleted, Record, Reset, encode_body, first_carried
 from arraystore._format.repository_log import BranchRow, RepositoryEntry, RepositoryOperation, RepositoryTable
 from arraystore._log.backoff import Backoff
-from arraystore._log.branch_log import BranchLog
-from arraystore._log.committer import append_entry
+from arraystore._log.branch_log import BranchLog, previous_bodies
 from arraystore._log.loading import Tip, advance, load_tip, refresh
 from arraystore._log.repository_log import RepositoryLog
 from arraystore._log.state import State
+from arraystore._log.status import check_open
 from arraystore.errors import RefNotFoundError, StorageError
 
-__all__ = ["append_when", "delete_branch", "deleted_error", "settle", "settle_deletion"]
+__all__ = ["append_entry", "append_when", "delete_branch", "deleted_error", "settle", "settle_deletion"]
 
 _TRIES = 500
 
@@ -23,6 +25,38 @@ _TRIES = 500
 def deleted_error(branch: str) -> RefNotFoundError:
     """Return the error for a branch that does not exist any more."""
     return RefNotFoundError(f"there is no branch {branch!r}: it was deleted")
+
+
+async def append_entry(
+    log: BranchLog, tip: Tip, body: Body, attachments: tuple[bytes, ...] = (), *, settle: bool = True
+) -> bytes | None:
+    """Try to append an entry right after a tip: one request, and one more after a refusal.
+
+    The record that is read then is the one with which a caller catches up; so it costs nothing.
+
+    Parameters
+    ----------
+    log, tip
+        Where.
+    body, attachments
+        What.
+    settle
+        Whether to settle a refusal; without, None says only that there is a record, which may be this one.
+
+    Returns
+    -------
+    bytes or None
+        The encoded body if the entry is in the log now, None if another one took its place.
+    """
+    sequence = tip.sequence + 1
+    encoded = encode_body(sequence, body, log.branch)
+    previous = previous_bodies(sequence, tip.bodies)
+    if previous is None:
+        span = await log.span(first_carried(sequence), sequence - 1)
+        previous = previous_bodies(sequence, span.bodies)
+        assert previous is not None
+    record = Record(log.branch, sequence, encoded, attachments, previous)
+    return encoded if await log.append(record, settle=settle) else None
 
 
 async def append_when(log: BranchLog, tip: Tip, decide: Callable[[Tip], Body | None]) -> Tip:

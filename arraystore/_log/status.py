@@ -8,14 +8,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 from arraystore._format.repository_log import RepositoryTable
-from arraystore.errors import FormatError, InvalidInputError, ReadOnlyError
+from arraystore._log.state import State
+from arraystore.errors import ArrayStoreError, FormatError, InvalidInputError, ReadOnlyError, RefNotFoundError
 
 __all__ = [
     "FLAGS",
     "FeatureFlag",
     "RepoAvailability",
     "RepoStatus",
+    "branch_deleted_error",
     "check_allowed",
+    "check_open",
     "flags_of",
     "setting_of",
     "status_of_table",
@@ -121,3 +124,20 @@ def check_allowed(table: RepositoryTable, operation: str) -> None:
         raise InvalidInputError(
             f"{operation} is switched off in this repository; set_feature_flag({operation!r}, True) allows it"
         )
+
+
+def branch_deleted_error(branch: str) -> RefNotFoundError:
+    """Return the error of a commit to a branch that was deleted."""
+    return RefNotFoundError(f"branch {branch!r} was deleted; nothing was committed")
+
+
+def check_open(state: State) -> ArrayStoreError | None:
+    """Return why a branch takes nothing; None if it does."""
+    if state.life.deleted:
+        return branch_deleted_error(state.branch)
+    if state.life.read_only:
+        return ReadOnlyError(
+            f"the repository is read-only, so nothing can be committed to branch {state.branch!r}; get_status tells "
+            "why, set_status opens it again"
+        )
+    return None

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 
 from arraystore._chunks.pack_writer import PackSettings, pack_key
 from arraystore._chunks.reader import ChunkReader
-from arraystore._commit.admission import check_open
 from arraystore._format.node import Node
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip, refresh
+from arraystore._log.status import check_open
 from arraystore._maintenance.collection.summary import Progress
 from arraystore._maintenance.full_fold import fold_fully
 from arraystore._maintenance.repacking import Repacker

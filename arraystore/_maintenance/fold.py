@@ -8,7 +8,6 @@ rewritten O(log n) times.
 from __future__ import annotations
 
 from arraystore._chunks.reader import ChunkReader
-from arraystore._commit.admission import check_open
 from arraystore._commit.prepare import upload
 from arraystore._format.layer import Layer
 from arraystore._format.node import Node
@@ -16,6 +15,7 @@ from arraystore._format.record import MAX_BODY
 from arraystore._format.references import REFERENCES_PER_MANIFEST, overlay, to_manifests
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip
+from arraystore._log.status import check_open
 from arraystore._maintenance.rewrite import Exchange, exchange, in_batches, placed
 
 __all__ = ["fold", "foldable"]

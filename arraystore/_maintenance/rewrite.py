@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from arraystore._commit.admission import check_open
 from arraystore._environment import Environment
 from arraystore._format.envelope import bind_object, pack_body
 from arraystore._format.layer import Layer
@@ -24,10 +23,11 @@ from arraystore._format.record import (
     Replacement,
     Rewrite,
 )
+from arraystore._log.branch_entries import append_entry
 from arraystore._log.branch_log import BranchLog
-from arraystore._log.committer import append_entry
 from arraystore._log.loading import Tip, refresh
 from arraystore._log.state import State
+from arraystore._log.status import check_open
 from arraystore.storage.protocol import Storage
 
 __all__ = ["LARGEST_EXCHANGE", "Exchange", "Exchanged", "delete_leftovers", "exchange", "in_batches", "placed"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from arraystore._commit.admission import check_open
 from arraystore._format.ids import id_from_text, id_to_text
 from arraystore._format.lifecycle import Origin
 from arraystore._format.record import Body, Reset
@@ -14,7 +13,7 @@ from arraystore._history.pinning import OutdatedAnnouncementError, activated
 from arraystore._log.branch_entries import append_when, delete_branch, settle, settle_deletion
 from arraystore._log.loading import Tip
 from arraystore._log.state import State
-from arraystore._log.status import check_allowed
+from arraystore._log.status import check_allowed, check_open
 from arraystore._repository.base import RepositoryBase, check_text
 from arraystore._runtime import run
 from arraystore.errors import (

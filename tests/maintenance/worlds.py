@@ -16,7 +16,7 @@ from arraystore import Repository, RepositoryConfig, in_memory_storage
 from arraystore._commit.prepare import upload
 from arraystore._format.record import Body, Expiry, Rewrite
 from arraystore._format.snapshot import checkpoint_key, encode_checkpoint
-from arraystore._log.committer import append_entry
+from arraystore._log.branch_entries import append_entry
 from arraystore._log.loading import Tip, load_tip
 from arraystore.storage import Storage
 from arraystore.storage.protocol import BytesLike

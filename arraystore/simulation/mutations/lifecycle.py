@@ -15,7 +15,7 @@ from arraystore._format.record import Birth, Record, encode_body
 from arraystore._format.repository_log import BranchRow, RepositoryTable
 from arraystore._format.snapshot import checkpoint_key, encode_checkpoint
 from arraystore._history import pinning
-from arraystore._log import branch_entries
+from arraystore._log import branch_entries, status
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip, load_tip, refresh
 from arraystore._log.retained_snapshots import Kept
@@ -37,7 +37,7 @@ _WHERE = ("lifecycle",)
 
 
 def _if_open(prepared: Prepared, state: State) -> ArrayStoreError | None:
-    return admission.check_open(state)
+    return status.check_open(state)
 
 
 def _crowded(workload: Workload) -> Workload:
@@ -273,7 +273,7 @@ MUTATIONS = (
     Mutation(
         "closed is open",
         "commits are taken while the repository is read-only, or the branch deleted",
-        lambda: everywhere(admission.check_open, lambda state: None),
+        lambda: everywhere(status.check_open, lambda state: None),
         _WHERE,
     ),
 )
