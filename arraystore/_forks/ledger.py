@@ -1,4 +1,4 @@
-"""Which forks a session has handed out, and which of them have come home."""
+"""The forks that a session has issued, and which of them were merged."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Protocol
 
 from arraystore._changes.change_set import ChangeSet
 from arraystore._forks.merge import Merged
-from arraystore._forks.uncommitted import Provisional
+from arraystore._forks.uncommitted import UncommittedView
 from arraystore._format.fork_payload import ForkChanges
 from arraystore.errors import UnmergedForksWarning
 
-__all__ = ["Handed", "Taken", "warn_of_unmerged"]
+__all__ = ["ForkLedger", "IssuedFork", "warn_of_unmerged"]
 
-_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 class Fork(Protocol):
@@ -31,8 +31,8 @@ class Fork(Protocol):
 
 
 @dataclass(eq=False)
-class Taken:
-    """What a session knows of a fork that it has handed out.
+class IssuedFork:
+    """What a session knows of a fork that it has issued.
 
     Parameters
     ----------
@@ -53,43 +53,48 @@ class Taken:
 
 
 @dataclass(eq=False)
-class Handed:
-    """The forks that a session has handed out.
+class ForkLedger:
+    """The forks that a session has issued.
 
     Parameters
     ----------
     merged
-        What has come home.
-    taken
-        Forks that have not, by epoch.
-    below
+        What was merged.
+    issued
+        Forks that were not merged yet, by epoch.
+    view
         What forks see below their own changes, with the change set and its version that it shows.
     reported
-        Forks of which it was said that they have not come home, by epoch.
+        Epochs of forks that a warning has named.
     """
 
     merged: Merged = field(default_factory=Merged)
-    taken: dict[int, Taken] = field(default_factory=dict)
-    below: tuple[ChangeSet, int, Provisional] | None = None
+    issued: dict[int, IssuedFork] = field(default_factory=dict)
+    view: tuple[ChangeSet, int, UncommittedView] | None = None
     reported: set[int] = field(default_factory=set)
+
+    def issue(self, epoch: int) -> IssuedFork:
+        """Note a fork that is issued now."""
+        self.issued[epoch] = IssuedFork()
+        return self.issued[epoch]
 
     def abandon(self, fork: Fork) -> None:
         """Note that nobody wants what was written through a fork."""
-        for epoch, taken in list(self.taken.items()):
-            if taken.fork is not None and taken.fork() is fork:
-                del self.taken[epoch]
+        for epoch, issued in list(self.issued.items()):
+            if issued.fork is not None and issued.fork() is fork:
+                del self.issued[epoch]
 
-    def came_home(self, forks: Iterable[ForkChanges]) -> None:
+    def settle(self, forks: Iterable[ForkChanges]) -> None:
         """Note forks that were merged."""
         for fork in forks:
-            self.taken.pop(fork.epoch, None)
+            self.issued.pop(fork.epoch, None)
 
 
-def warn_of_unmerged(handed: Handed) -> None:
-    """Warn if forks that may have written something have not come home; of each fork once."""
-    missed = {epoch for epoch, taken in list(handed.taken.items()) if taken.missed} - handed.reported
+def warn_of_unmerged(ledger: ForkLedger) -> None:
+    """Warn if forks that may have written something were not merged; of each fork once."""
+    missed = {epoch for epoch, issued in list(ledger.issued.items()) if issued.missed} - ledger.reported
     if missed:
-        handed.reported |= missed
+        ledger.reported |= missed
         what = "fork of this session was" if len(missed) == 1 else "forks of this session were"
         warnings.warn(
             f"{len(missed)} {what} sent away or written to, and not merged: what was written there will not be part of "

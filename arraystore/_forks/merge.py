@@ -1,4 +1,4 @@
-"""Forks: gathering what one changed, and bringing the changes of many home in one pass."""
+"""Forks: gathering what one changed, and merging the changes of many in one pass."""
 
 from __future__ import annotations
 
@@ -14,7 +14,15 @@ from arraystore._chunks.chunk_table import ChunkTable
 from arraystore._chunks.reader import ChunkReader
 from arraystore._commit.prepare import final_references
 from arraystore._forks.node_merge import apply_node, check_nodes, check_siblings
-from arraystore._forks.payload_table import PAYLOAD, Haul, Writers, gathered, grids, part_of, sorted_cells
+from arraystore._forks.payload_table import (
+    PAYLOAD,
+    PayloadTable,
+    Writers,
+    gather_payloads,
+    grids,
+    part_of,
+    sorted_cells,
+)
 from arraystore._format.box import Box
 from arraystore._format.fork_payload import ChangePayload, ForkChanges, Part, decode_changes
 from arraystore._format.node import Node, NodeKind, node_key
@@ -25,7 +33,16 @@ from arraystore._format.zarr_changes import dimension_of
 from arraystore._format.zarr_metadata import array_info
 from arraystore.errors import FormatError, InvalidInputError, MergeConflictError
 
-__all__ = ["Home", "Merged", "OnOverlap", "apply_payloads", "check_overlap", "collect", "combined", "decode_payload"]
+__all__ = [
+    "Merged",
+    "OnOverlap",
+    "PayloadOrigin",
+    "apply_payloads",
+    "check_overlap",
+    "collect",
+    "combined",
+    "decode_payload",
+]
 
 
 OnOverlap = Literal["error", "last"]
@@ -43,7 +60,7 @@ _THE_SESSION = 0
 
 
 @dataclass(frozen=True)
-class Home:
+class PayloadOrigin:
     """Where a payload comes from; see `ForkChanges`."""
 
     session: bytes
@@ -88,7 +105,7 @@ class Merged:
     nodes
         Id of the fork that changed a node, by the key of the node.
     numbers
-        The newest state of each fork that came home.
+        The newest state of each fork that came origin.
     owners
         A number for each fork.
     """
@@ -112,10 +129,10 @@ def _grid(node: Node) -> tuple[int, ...]:
     return () if node.kind == NodeKind.FILE else array_info(node.documents).grid
 
 
-# -- leaving home -----------------------------------------------------------------------------------------------
+# -- collecting -----------------------------------------------------------------------------------------------
 
 
-async def collect(changes: ChangeSet, reader: ChunkReader, home: Home, reads: bytes = b"") -> ChangePayload:
+async def collect(changes: ChangeSet, reader: ChunkReader, origin: PayloadOrigin, reads: bytes = b"") -> ChangePayload:
     """Make the packs of a fork durable and return what it changed."""
     await changes.packs.flush()
     await changes.packs.storage.sync()
@@ -129,8 +146,8 @@ async def collect(changes: ChangeSet, reader: ChunkReader, home: Home, reads: by
                 parts.append(part_of(0, len(arrays), references.coords))
                 arrays.append((node.id, node.path))
                 found.append(references)
-    fork = ForkChanges(home.fork, home.epoch, home.number, tuple(changes.node_changes()), reads)
-    return Haul((fork,), tuple(arrays), tuple(parts), _in_a_row(found)).payload(home.session)
+    fork = ForkChanges(origin.fork, origin.epoch, origin.number, tuple(changes.node_changes()), reads)
+    return PayloadTable((fork,), tuple(arrays), tuple(parts), _in_a_row(found)).payload(origin.session)
 
 
 def _in_a_row(sets: Sequence[References]) -> References:
@@ -206,42 +223,42 @@ def combined(payloads: Sequence[ChangePayload], on_overlap: OnOverlap) -> Change
     session = payloads[0].session
     if any(payload.session != session for payload in payloads):
         raise MergeConflictError("these changes come from forks of different sessions; merge each with its own")
-    haul = gathered(payloads)
-    check_siblings(haul.forks)
-    writers = _writers(haul)
-    for fork in haul.forks:
+    table = gather_payloads(payloads)
+    check_siblings(table.forks)
+    writers = _writers(table)
+    for fork in table.forks:
         for change in fork.nodes:
             if change.operation == Operation.DELETED and writers.get(change.id, set()) - {fork.fork}:
                 raise MergeConflictError(
                     f"a fork deleted {change.path!r}, of which others wrote chunks meanwhile", change.path
                 )
-    boxes = [Box((0,) * len(grid), grid) for grid in grids(haul)]
-    order, _, again = sorted_cells(haul, haul.numbers([box.strides for box in boxes]))
+    boxes = [Box((0,) * len(grid), grid) for grid in grids(table)]
+    order, _, again = sorted_cells(table, table.numbers([box.strides for box in boxes]))
     if again.any():
         if on_overlap == "error":
-            array = int(haul.of_cells([part.array for part in haul.parts])[order[again][0]])
-            _refuse(haul.arrays[array][1], _coords(haul, order[again], array))
-        _check_not_resized(haul, writers, order[again])
+            array = int(table.of_cells([part.array for part in table.parts])[order[again][0]])
+            _refuse(table.arrays[array][1], _coords(table, order[again], array))
+        _check_not_resized(table, writers, order[again])
         keep = np.ones(len(order), dtype=bool)
         keep[order[again]] = False
-        haul = haul.take(keep)
-    return haul.payload(session)
+        table = table.take(keep)
+    return table.payload(session)
 
 
-def _check_not_resized(haul: Haul, writers: dict[bytes, set[bytes]], cells: Int64s) -> None:
+def _check_not_resized(table: PayloadTable, writers: dict[bytes, set[bytes]], cells: Int64s) -> None:
     """Check that of chunks that two forks wrote none is of an array to which only one of them gave its metadata.
 
     Where that one let the array grow into a chunk, the other one has padding in the place of what was appended.
     """
     resized: dict[bytes, set[bytes]] = {}
-    for fork in haul.forks:
+    for fork in table.forks:
         for change in fork.nodes:
             resized.setdefault(change.id, set()).add(fork.fork)
-    arrays = haul.of_cells([part.array for part in haul.parts])[cells]
+    arrays = table.of_cells([part.array for part in table.parts])[cells]
     for array in np.unique(arrays).tolist():
-        identifier, path = haul.arrays[array]
+        identifier, path = table.arrays[array]
         if identifier in resized and writers[identifier] - resized[identifier]:
-            _refuse_edges(path, _coords(haul, cells[arrays == array], array))
+            _refuse_edges(path, _coords(table, cells[arrays == array], array))
 
 
 def _refuse_edges(path: str, coords: Int64s) -> None:
@@ -275,20 +292,20 @@ def _edges(changes: ChangeSet, node: Node, coords: Int64s) -> Int64s:
     return coords[(end > np.array(before, dtype=np.int64)).any(axis=1)]
 
 
-def _writers(haul: Haul) -> dict[bytes, set[bytes]]:
+def _writers(table: PayloadTable) -> dict[bytes, set[bytes]]:
     """Return the forks that wrote chunks of each array."""
     found: dict[bytes, set[bytes]] = {}
-    for part in haul.parts:
-        found.setdefault(haul.arrays[part.array][0], set()).add(haul.forks[part.fork].fork)
+    for part in table.parts:
+        found.setdefault(table.arrays[part.array][0], set()).add(table.forks[part.fork].fork)
     return found
 
 
-def _coords(haul: Haul, cells: Int64s, array: int) -> Int64s:
+def _coords(table: PayloadTable, cells: Int64s, array: int) -> Int64s:
     """Return the coordinates of those cells that are of one array."""
     found: list[Int64s] = []
     wanted = np.sort(cells)
     end = 0
-    for part in haul.parts:
+    for part in table.parts:
         start, end = end, end + part.count
         low, high = wanted.searchsorted([start, end])
         if part.array == array and low < high:
@@ -306,7 +323,7 @@ def _refuse(path: str, coords: Int64s) -> None:
     )
 
 
-# -- coming home ------------------------------------------------------------------------------------------------
+# -- merging ------------------------------------------------------------------------------------------------
 
 
 def apply_payloads(
@@ -315,12 +332,12 @@ def apply_payloads(
     """Bring the changes of forks into a session: all of them, or none.
 
     Of several payloads of one fork the newest counts, since it holds what the others do.  The list is empty
-    afterwards: payloads are let go of when their references are gathered.
+    afterwards: payloads are let go of when their references are gather_payloads.
 
     Returns
     -------
     tuple
-        The forks that came home.
+        The forks that came origin.
 
     Raises
     ------
@@ -330,33 +347,33 @@ def apply_payloads(
     for payload in payloads:
         if any(fork.number <= merged.numbers.get(fork.fork, 0) for fork in payload.forks):
             raise MergeConflictError("these changes of a fork have been merged already, or newer ones of the same fork")
-    haul = gathered(payloads)
+    table = gather_payloads(payloads)
     payloads.clear()
     with changes.lock:
         changes.check_open()
         _note_own(changes, merged)
-        known = _known(changes, haul, merged)
-        nodes = [_written(known, array) for array in haul.arrays]
-        haul = _within(haul, nodes)
+        known = _known(changes, table, merged)
+        nodes = [_written(known, array) for array in table.arrays]
+        table = _within(table, nodes)
         logs = [merged.log(node) for node in nodes]
-        order, numbers, again = sorted_cells(haul, haul.numbers([log.strides for log in logs]))
-        writers, spans = haul.writers(), haul.spans()
-        resized = _changed_meanwhile(changes, haul.forks)
+        order, numbers, again = sorted_cells(table, table.numbers([log.strides for log in logs]))
+        writers, spans = table.writers(), table.spans()
+        resized = _changed_meanwhile(changes, table.forks)
         for node, log, span in zip(nodes, logs, spans, strict=True):
             if (on_overlap == "error" or node.id in resized) and (again[span].any() or log):
-                shared = _shared(haul.forks, writers, order[span], numbers[span], again[span], log, merged)
+                shared = _shared(table.forks, writers, order[span], numbers[span], again[span], log, merged)
                 coords = np.unique(log.coords(shared), axis=0)
                 if len(coords) and on_overlap == "error":
                     _refuse(node.path, coords)
                 if len(coords) and len(edges := _edges(changes, node, coords)):
                     _refuse_edges(node.path, edges)
         del again
-        for fork in haul.forks:
+        for fork in table.forks:
             for change in fork.nodes:
                 apply_node(changes, change)
                 merged.nodes[node_key(change.path, change.kind)] = fork.fork
-        references, came = _taken_over(changes, haul.references), haul.forks
-        del haul  # with the sources as they were
+        references, came = _taken_over(changes, table.references), table.forks
+        del table  # with the sources as they were
         earlier = [merged.owners[fork.fork] for fork in came if fork.fork in merged.owners]
         owners = np.array([merged.owners.setdefault(fork.fork, len(merged.owners) + 1) for fork in came])
         if earlier:
@@ -426,10 +443,10 @@ def _note_own(changes: ChangeSet, merged: Merged) -> None:
             log.note(log.numbers(coords), noted)
 
 
-def _known(changes: ChangeSet, haul: Haul, merged: Merged) -> dict[bytes, Node]:
+def _known(changes: ChangeSet, table: PayloadTable, merged: Merged) -> dict[bytes, Node]:
     """Return the nodes that are written to as they will be, by id."""
-    if any(fork.nodes for fork in haul.forks):
-        writers = _writers(haul)
+    if any(fork.nodes for fork in table.forks):
+        writers = _writers(table)
 
         def others_wrote(node: Node, fork: ForkChanges) -> bool:
             log = merged.cells.get(node.id)
@@ -439,9 +456,9 @@ def _known(changes: ChangeSet, haul: Haul, merged: Merged) -> dict[bytes, Node]:
                     return True
             return bool(writers.get(node.id, set()) - {fork.fork})
 
-        return check_nodes(changes, haul.forks, merged.nodes, others_wrote)
+        return check_nodes(changes, table.forks, merged.nodes, others_wrote)
     known = {node.id: node for node in changes.nodes.values() if node is not None}
-    for identifier, _ in haul.arrays:
+    for identifier, _ in table.arrays:
         key = changes.base.keys.get(identifier)
         if key is not None and key not in changes.nodes:
             known[identifier] = changes.base.nodes[key]
@@ -457,12 +474,12 @@ def _written(known: dict[bytes, Node], array: tuple[bytes, str]) -> Node:
     return node
 
 
-def _within(haul: Haul, nodes: Sequence[Node]) -> Haul:
+def _within(table: PayloadTable, nodes: Sequence[Node]) -> PayloadTable:
     """Check that chunks are within the grids of their arrays, and leave out those that are deleted beyond them."""
     sides = [_grid(node) for node in nodes]
     keep: npt.NDArray[np.bool_] | None = None
     end = 0
-    for part in haul.parts:
+    for part in table.parts:
         start, end = end, end + part.count
         node, grid = nodes[part.array], sides[part.array]
         if len(part.box.high) != len(grid):
@@ -470,16 +487,16 @@ def _within(haul: Haul, nodes: Sequence[Node]) -> Haul:
         if any(high > side for high, side in zip(part.box.high, grid, strict=True)):
             coords = part.box.coords(part.numbers())
             outside = (coords >= np.array(grid, dtype=np.int64)).any(axis=1)
-            lost = outside & (haul.references.source[start:end] != DELETED)
+            lost = outside & (table.references.source[start:end] != DELETED)
             if bool(lost.any()):
                 raise MergeConflictError(
                     f"a fork wrote chunks of {node.path!r} outside of its grid, which is {grid} by now",
                     node.path,
                     tuple(tuple(row) for row in coords[lost][:_SHOWN].tolist()),
                 )
-            keep = np.ones(len(haul.references), dtype=bool) if keep is None else keep
+            keep = np.ones(len(table.references), dtype=bool) if keep is None else keep
             keep[start:end] = ~outside
-    return haul if keep is None else haul.take(keep)
+    return table if keep is None else table.take(keep)
 
 
 def _late(
@@ -494,7 +511,7 @@ def _late(
 
 
 def _take_out(changes: ChangeSet, merged: Merged, owners: Sequence[int]) -> None:
-    """Take out what came home with earlier states of forks: they may have taken it back since."""
+    """Take out what earlier states of forks brought: they may have taken it back since."""
     for identifier, log in merged.cells.items():
         written = changes.arrays.get(identifier)
         if written is not None:

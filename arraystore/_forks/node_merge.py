@@ -1,4 +1,4 @@
-"""Whether changes of nodes that forks bring home fit each other, and their session."""
+"""Checks that changes of nodes of forks fit each other, and their session."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def check_nodes(
     changes
         Of the session.
     forks
-        What comes home.
+        Forks to be merged.
     merged
-        By key of each node that came home changed before: the fork.
+        Fork by the key of each node that a merged fork changed.
     others_wrote
         Tells whether anybody else wrote chunks of an array that a fork deletes.
 

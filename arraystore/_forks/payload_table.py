@@ -19,7 +19,7 @@ from arraystore._format.references import DELETED, INLINE, VIRTUAL, References, 
 from arraystore._format.types import Bools, Int64s
 from arraystore.errors import FormatError
 
-__all__ = ["PAYLOAD", "Haul", "Writers", "gathered", "sorted_cells"]
+__all__ = ["PAYLOAD", "PayloadTable", "Writers", "gather_payloads", "sorted_cells"]
 
 
 PAYLOAD = "change payload of a fork"
@@ -46,7 +46,7 @@ class Writers:
 
 
 @dataclass(frozen=True, eq=False)
-class Haul:
+class PayloadTable:
     """Changes of many forks; the cells of all parts are numbered from 0, one part after the other.
 
     Parameters
@@ -109,7 +109,7 @@ class Haul:
         ends = list(accumulate(counts))
         return [slice(end - count, end) for end, count in zip(ends, counts, strict=True)]
 
-    def take(self, keep: Bools) -> Haul:
+    def take(self, keep: Bools) -> PayloadTable:
         """Return only some of the cells."""
         parts: list[Part] = []
         end = 0
@@ -148,7 +148,7 @@ def _block(shape: tuple[int, ...], strides: tuple[int, ...]) -> Int64s:
     return total.reshape(-1)
 
 
-def gathered(payloads: Sequence[ChangePayload]) -> Haul:
+def gather_payloads(payloads: Sequence[ChangePayload]) -> PayloadTable:
     """Return what payloads bring together; of several states of one fork, the newest counts, at its place."""
     newest: dict[bytes, tuple[int, int]] = {}
     for at, payload in enumerate(payloads):
@@ -171,8 +171,8 @@ def gathered(payloads: Sequence[ChangePayload]) -> Haul:
             if ids[node] == len(arrays):
                 arrays[node, path] = ids[node]
         parts += [Part(places[part.fork], names[part.array], part.box, part.index) for part in payload.parts]
-    haul = Haul(tuple(forks), tuple(arrays), tuple(parts), _references(payloads))
-    return haul.take(haul.of_cells([part.fork for part in parts]) >= 0) if any(p.fork < 0 for p in parts) else haul
+    table = PayloadTable(tuple(forks), tuple(arrays), tuple(parts), _references(payloads))
+    return table.take(table.of_cells([part.fork for part in parts]) >= 0) if any(p.fork < 0 for p in parts) else table
 
 
 def _references(payloads: Sequence[ChangePayload]) -> References:
@@ -237,25 +237,25 @@ def _cells(payloads: Sequence[ChangePayload]) -> Int64s | None:
     return np.concatenate(orders)
 
 
-def sorted_cells(haul: Haul, numbers: Int64s) -> tuple[Int64s, Int64s, Bools]:
+def sorted_cells(table: PayloadTable, numbers: Int64s) -> tuple[Int64s, Int64s, Bools]:
     """Return the cells sorted by array and number, their numbers, and for each whether the next one is the same chunk.
 
     Of cells that are the same chunk, the one that was given last comes last.
     """
-    if len(haul.arrays) > 1:
-        order = np.lexsort((numbers, haul.of_cells([part.array for part in haul.parts])))
+    if len(table.arrays) > 1:
+        order = np.lexsort((numbers, table.of_cells([part.array for part in table.parts])))
     else:
         order = np.argsort(numbers, kind="stable")
     ordered = numbers[order]
     again = np.zeros(len(order), dtype=bool)
     np.equal(ordered[1:], ordered[:-1], out=again[:-1])
-    for span in haul.spans():
+    for span in table.spans():
         if span.stop > span.start:
             again[span.stop - 1] = False  # the next one is a chunk of another array
     return order, ordered, again
 
 
-def grids(haul: Haul) -> list[tuple[int, ...]]:
+def grids(table: PayloadTable) -> list[tuple[int, ...]]:
     """Return for each array a grid that holds all its cells.
 
     Raises
@@ -264,12 +264,12 @@ def grids(haul: Haul) -> list[tuple[int, ...]]:
         If there is none.
     """
     found: dict[int, tuple[int, ...]] = {}
-    for part in haul.parts:
+    for part in table.parts:
         known = found.setdefault(part.array, part.box.high)
         if len(known) != len(part.box.high):
-            raise FormatError(PAYLOAD, f"chunks of {haul.arrays[part.array][1]!r} differ in dimensions")
+            raise FormatError(PAYLOAD, f"chunks of {table.arrays[part.array][1]!r} differ in dimensions")
         found[part.array] = tuple(map(max, known, part.box.high))
     for array, grid in found.items():
         if math.prod(grid) > MAX_VOLUME:
-            raise FormatError(PAYLOAD, f"chunks of {haul.arrays[array][1]!r} are further apart than can be numbered")
-    return [found.get(array, ()) for array in range(len(haul.arrays))]
+            raise FormatError(PAYLOAD, f"chunks of {table.arrays[array][1]!r} are further apart than can be numbered")
+    return [found.get(array, ()) for array in range(len(table.arrays))]

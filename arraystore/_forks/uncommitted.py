@@ -27,15 +27,15 @@ from arraystore._log.state import State
 from arraystore.errors import FormatError, SessionStateError
 from arraystore.storage.protocol import BytesLike
 
-__all__ = ["Provisional", "UnsentReader", "provisional", "with_provisional"]
+__all__ = ["UncommittedView", "UnsentReader", "uncommitted_view", "with_uncommitted"]
 
-_NAME = "provisional changes"
+_NAME = "uncommitted changes"
 _MOST_CUT = 1 << 22
 """Cells that are said to be cut off without looking which of them have a chunk."""
 
 
 @dataclass(eq=False)
-class Provisional:
+class UncommittedView:
     """Uncommitted changes of a session at one time.
 
     Parameters
@@ -68,7 +68,7 @@ class Provisional:
         return UnsentReader(reader, self.packs, self.unsent) if self.unsent else reader
 
     async def send(self) -> bytes:
-        """Make durable what the changes refer to, and return them encoded, for `with_provisional`.
+        """Make durable what the changes refer to, and return them encoded, for `with_uncommitted`.
 
         Raises
         ------
@@ -108,7 +108,7 @@ class UnsentReader(ChunkReader):
     reader
         Whose caches it shares.
     packs, unsent
-        As of `Provisional`.
+        As of `UncommittedView`.
     """
 
     def __init__(self, reader: ChunkReader, packs: PackWriter, unsent: dict[str, int]) -> None:
@@ -134,7 +134,7 @@ class UnsentReader(ChunkReader):
         return await super()._native(manifest, source, offset, length, start, stop) if data is None else data
 
 
-async def provisional(changes: ChangeSet, reader: ChunkReader) -> Provisional:
+async def uncommitted_view(changes: ChangeSet, reader: ChunkReader) -> UncommittedView:
     """Return the uncommitted changes of a session as they are now, without a request where that is possible at all."""
     with changes.lock:
         unsent = changes.packs.settle()
@@ -155,7 +155,7 @@ async def provisional(changes: ChangeSet, reader: ChunkReader) -> Provisional:
     unsent |= changes.packs.settle()  # packs opened since, where other threads are writing
     gone = tuple(key for key, node in overlay.items() if node is None and key in base.nodes)
     state = replace(base, nodes=nodes, keys=keys, recorded=False)
-    return Provisional(state, gone, tuple(touched.values()), base, changes.packs, unsent)
+    return UncommittedView(state, gone, tuple(touched.values()), base, changes.packs, unsent)
 
 
 def _find(identifier: bytes, touched: dict[str, Node], base: State, overlay: dict[str, Node | None]) -> Node | None:
@@ -222,8 +222,8 @@ def _deleted(box: Box) -> Manifest:
     return Manifest(box, None, nothing + np.uint8(1), nothing, nothing)
 
 
-def with_provisional(base: State, data: bytes) -> State:
-    """Return a state with the changes that `Provisional.send` gave; raises `FormatError`."""
+def with_uncommitted(base: State, data: bytes) -> State:
+    """Return a state with the changes that `UncommittedView.send` gave; raises `FormatError`."""
     gone, changed = read_tuple(_NAME, unpack_body(_NAME, data, stored=len(data)), tuple, tuple)
     if not all(type(key) is str for key in gone):
         raise FormatError(_NAME, "the key of a node that is gone is no text")

@@ -11,15 +11,15 @@ from typing import Any, Literal
 from arraystore._changes.change_set import ChangeSet
 from arraystore._changes.read_set import ReadSet
 from arraystore._context import Context
-from arraystore._forks.ledger import Taken
-from arraystore._forks.merge import Home, OnOverlap, apply_payloads, check_overlap, collect, decode_payload
+from arraystore._forks.ledger import IssuedFork
+from arraystore._forks.merge import OnOverlap, PayloadOrigin, apply_payloads, check_overlap, collect, decode_payload
 from arraystore._forks.payload_table import PAYLOAD
-from arraystore._forks.uncommitted import Provisional, provisional, with_provisional
+from arraystore._forks.uncommitted import UncommittedView, uncommitted_view, with_uncommitted
 from arraystore._format.fork_payload import encode_changes
 from arraystore._log.loading import Tip
 from arraystore._runtime import run
 from arraystore._session.hierarchy import Hierarchy
-from arraystore._session.pickling import Pin
+from arraystore._session.pickling import SnapshotLocator
 from arraystore._session.session import Session, pack_writer
 from arraystore.errors import InvalidInputError, SessionStateError
 
@@ -46,24 +46,24 @@ class ForkSession(Session):
         tip: Tip,
         session: bytes,
         epoch: int,
-        below: Provisional | bytes | None,
+        below: UncommittedView | bytes | None,
         isolation: Isolation,
-        taken: Taken | None = None,
+        issued: IssuedFork | None = None,
         verify_chunks: bool | None = None,
     ) -> None:
         if below is None:
             state = tip.state
         else:
-            state = with_provisional(tip.state, below) if isinstance(below, bytes) else below.state
+            state = with_uncommitted(tip.state, below) if isinstance(below, bytes) else below.state
         super().__init__(context, Tip(state, {}), tip.state.branch, isolation, verify_chunks)
         self._origin = tip
         self._session = session
         self._epoch = epoch
         self._sent = 0
         self._below = below
-        self._taken = Taken() if taken is None else taken
-        self._taken.fork = weakref.ref(self)
-        if isinstance(below, Provisional):
+        self._issued = IssuedFork() if issued is None else issued
+        self._issued.fork = weakref.ref(self)
+        if isinstance(below, UncommittedView):
             self._reader = below.reader(self._reader)
         self._begin(ReadSet() if self._isolation else None)
 
@@ -107,10 +107,10 @@ class ForkSession(Session):
         """Asynchronous twin of `changes`."""
         self.check_writable()
         assert self._changes is not None
-        self._taken.sent = True
+        self._issued.sent = True
         self._sent += 1
-        home = Home(self._session, self._id, self._epoch, self._sent)
-        return encode_changes(await collect(self._changes, self._reader, home, self._noted()))
+        origin = PayloadOrigin(self._session, self._id, self._epoch, self._sent)
+        return encode_changes(await collect(self._changes, self._reader, origin, self._noted()))
 
     def _noted(self) -> bytes:
         """Return what this fork has read, as it travels; nothing where its session does not want to know."""
@@ -155,22 +155,22 @@ class ForkSession(Session):
 
     def __reduce__(self) -> tuple[Any, ...]:
         self._check_unwritten()
-        below = run(self._below.send()) if isinstance(self._below, Provisional) else self._below
+        below = run(self._below.send()) if isinstance(self._below, UncommittedView) else self._below
         return rebuild_fork, self._parts(below)
 
     async def parts_async(self) -> tuple[Any, ...]:
         """Return what it is pickled as: the arguments of `rebuild_fork_async`."""
         self._check_unwritten()
-        return self._parts(await self._below.send() if isinstance(self._below, Provisional) else self._below)
+        return self._parts(await self._below.send() if isinstance(self._below, UncommittedView) else self._below)
 
     def _check_unwritten(self) -> None:
         if self.has_uncommitted_changes:
-            raise SessionStateError("this fork has been written to: send home what changes() returns, not the fork")
+            raise SessionStateError("this fork has been written to: send what changes() returns, not the fork")
 
     def _parts(self, below: bytes | None) -> tuple[Any, ...]:
-        self._taken.sent = True
-        pin = Pin.of(self.context, self._origin.state, self.verify_chunks)
-        return pin, self._session, self._epoch, below, self.isolation, self._noted()
+        self._issued.sent = True
+        locator = SnapshotLocator.of(self.context, self._origin.state, self.verify_chunks)
+        return locator, self._session, self._epoch, below, self.isolation, self._noted()
 
 
 def _only_in_session(what: str) -> SessionStateError:
@@ -178,23 +178,29 @@ def _only_in_session(what: str) -> SessionStateError:
 
 
 def rebuild_fork(
-    pin: Pin, session: bytes, epoch: int, below: bytes | None, isolation: Isolation, noted: bytes
+    locator: SnapshotLocator, session: bytes, epoch: int, below: bytes | None, isolation: Isolation, noted: bytes
 ) -> ForkSession:
     """Return a fork of its own from what was pickled."""
-    return _rebuilt(pin, pin.load(), session, epoch, below, isolation, noted)
+    return _rebuilt(locator, locator.load(), session, epoch, below, isolation, noted)
 
 
 async def rebuild_fork_async(
-    pin: Pin, session: bytes, epoch: int, below: bytes | None, isolation: Isolation, noted: bytes
+    locator: SnapshotLocator, session: bytes, epoch: int, below: bytes | None, isolation: Isolation, noted: bytes
 ) -> ForkSession:
     """Asynchronous twin of `rebuild_fork`."""
-    return _rebuilt(pin, await pin.load_async(), session, epoch, below, isolation, noted)
+    return _rebuilt(locator, await locator.load_async(), session, epoch, below, isolation, noted)
 
 
 def _rebuilt(
-    pin: Pin, tip: Tip, session: bytes, epoch: int, below: bytes | None, isolation: Isolation, noted: bytes
+    locator: SnapshotLocator,
+    tip: Tip,
+    session: bytes,
+    epoch: int,
+    below: bytes | None,
+    isolation: Isolation,
+    noted: bytes,
 ) -> ForkSession:
-    fork = ForkSession(pin.context, tip, session, epoch, below, isolation, verify_chunks=pin.verify_chunks)
+    fork = ForkSession(locator.context, tip, session, epoch, below, isolation, verify_chunks=locator.verify_chunks)
     if noted and fork.hierarchy.reads is not None:
         fork.hierarchy.reads.update(ReadSet.decode("reads of a pickled fork", noted))
     return fork
@@ -203,28 +209,28 @@ def _rebuilt(
 async def fork_of(session: Session) -> ForkSession:
     """Return a fork of a session; see `Session.fork`."""
     session.check_writable()
-    changes, handed = session._changes, session._handed
+    changes, ledger = session._changes, session._ledger
     assert changes is not None
     with changes.lock:
         changes.epoch = max(changes.epoch, session._rebased_epoch)
         epoch = changes.next_epoch()
         changes.packs.settle()  # what the session overwrites from now on goes elsewhere, and is noted
     below = await _below(session, changes)
-    taken = handed.taken[epoch] = Taken()
+    issued = ledger.issue(epoch)
     isolation: Isolation = "serializable" if session._isolation else "snapshot"
     verify = session.verify_chunks
-    return ForkSession(session.context, session._tip, session._id, epoch, below, isolation, taken, verify)
+    return ForkSession(session.context, session._tip, session._id, epoch, below, isolation, issued, verify)
 
 
-async def _below(session: Session, changes: ChangeSet) -> Provisional | None:
+async def _below(session: Session, changes: ChangeSet) -> UncommittedView | None:
     """Return what is uncommitted, as forks see it: the same for all that are taken while nothing changes."""
-    known, version = session._handed.below, changes.version
+    known, version = session._ledger.view, changes.version
     if known is not None and known[0] is changes and known[1] == version:
         return known[2]
     if changes.empty:
         return None
-    found = await provisional(changes, session.context.reader)
-    session._handed.below = changes, version, found
+    found = await uncommitted_view(changes, session.context.reader)
+    session._ledger.view = changes, version, found
     return found
 
 
@@ -240,13 +246,13 @@ async def merge_into(session: Session, forks: Iterable[Any], on_overlap: str) ->
 
 
 def _bring_home(session: Session, payloads: Sequence[bytes], on_overlap: OnOverlap) -> None:
-    changes, handed, reads = session._changes, session._handed, session.hierarchy.reads
+    changes, ledger, reads = session._changes, session._ledger, session.hierarchy.reads
     assert changes is not None
     decoded = [decode_payload(data, session._id, session._rebased_epoch) for data in payloads]
     noted: list[ReadSet] = []
     if reads is not None:
         noted = [ReadSet.decode(PAYLOAD, fork.reads) for payload in decoded for fork in payload.forks if fork.reads]
-    handed.came_home(apply_payloads(changes, decoded, handed.merged, on_overlap))
+    ledger.settle(apply_payloads(changes, decoded, ledger.merged, on_overlap))
     for found in noted:
         assert reads is not None
         reads.update(found)

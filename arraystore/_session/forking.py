@@ -35,7 +35,7 @@ class Forking:
     @property
     def has_forks(self) -> bool:
         """Whether forks of this session are somewhere that have not come home."""
-        return bool(_session(self)._handed.taken)
+        return bool(_session(self)._ledger.issued)
 
     def abandon(self, fork: ForkSession) -> None:
         """Give up what was written through a fork, and through what was unpickled from it: no commit warns of it.
@@ -46,7 +46,7 @@ class Forking:
             A fork of this session.
         """
         session = _session(self)
-        session._handed.abandon(fork)
+        session._ledger.abandon(fork)
 
     def merge(
         self, *forks: ForkSession | bytes | Iterable[ForkSession | bytes], on_overlap: OnOverlap = "error"

@@ -1,8 +1,8 @@
-"""The same writable session in another process: a home to which forks come that were taken elsewhere.
+"""A writable session handed off to another process, in which the forks of the first are merged.
 
 Spark commits the writes of a data source in another process than the one that planned them.  What is pickled of a
-writable session is a copy to read; a home is opened anew from the place and the id of the session, so that the forks
-of the first can be merged into it.  Only one of them may be committed.
+writable session is a copy to read; a handoff opens the session anew from its place and its id, so that the forks of the
+first can be merged into it.  Only one of the two may be committed.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from typing import Literal
 
 from arraystore._runtime import run
-from arraystore._session.pickling import Pin, forget_live, keep_live
+from arraystore._session.pickling import SnapshotLocator, forget_live, keep_live
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError, SessionStateError
 
-__all__ = ["SessionHome", "home_of"]
+__all__ = ["SessionHandoff", "hand_off"]
 
 
 @dataclass(frozen=True)
-class SessionHome:
-    """Where forks of a session can be merged.
+class SessionHandoff:
+    """The place and the id of a writable session.
 
     Parameters
     ----------
-    pin
+    locator
         The snapshot that the session is based on.
     branch
         Branch to commit to.
@@ -34,7 +34,7 @@ class SessionHome:
         As in `Repository.writable_session`.
     """
 
-    pin: Pin
+    locator: SnapshotLocator
     branch: str
     identifier: bytes
     isolation: Literal["snapshot", "serializable"] = "snapshot"
@@ -49,17 +49,17 @@ class SessionHome:
         SnapshotExpiredError, SessionStateError
             If the snapshot is not there any more.
         """
-        tip = run(self.pin.record_async())
-        self.pin.context.seen(tip)
-        session = Session(self.pin.context, tip, self.branch, self.isolation)
+        tip = run(self.locator.record_async())
+        self.locator.context.seen(tip)
+        session = Session(self.locator.context, tip, self.branch, self.isolation)
         forget_live(session._id)
         session._id = self.identifier
         keep_live(self.identifier, session)
         return session
 
 
-def home_of(session: Session) -> SessionHome:
-    """Return where forks of a writable session can be merged in another process.
+def hand_off(session: Session) -> SessionHandoff:
+    """Return what opens a writable session in another process, for its forks to be merged there.
 
     Raises
     ------
@@ -69,8 +69,12 @@ def home_of(session: Session) -> SessionHome:
         If something has been merged into it already: that would be missing.
     """
     if session.branch is None or session.read_only:
-        raise InvalidInputError(f"{session!r} is no writable session of a branch: nothing is merged into it")
-    if session._handed.merged.numbers:
+        raise InvalidInputError(
+            f"{session!r} is not a writable session of a branch: only such a session can be handed off"
+        )
+    if session._ledger.merged.numbers:
         raise SessionStateError("forks have been merged into this session already: they would be missing elsewhere")
     isolation: Literal["snapshot", "serializable"] = "serializable" if session.isolation != "snapshot" else "snapshot"
-    return SessionHome(Pin.of(session.context, session.base_tip.state), session.branch, session._id, isolation)
+    return SessionHandoff(
+        SnapshotLocator.of(session.context, session.base_tip.state), session.branch, session._id, isolation
+    )

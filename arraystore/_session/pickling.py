@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from arraystore._context import Context
-from arraystore._forks.uncommitted import provisional, with_provisional
+from arraystore._forks.uncommitted import uncommitted_view, with_uncommitted
 from arraystore._format.refs import Hint
 from arraystore._history.missing_objects import check_still_kept
 from arraystore._log.loading import Tip, load_tip
@@ -18,7 +18,7 @@ from arraystore.errors import ObjectNotFoundError, SessionStateError
 if TYPE_CHECKING:
     from arraystore._session.session import Session
 
-__all__ = ["Pin", "forget_live", "keep_live", "reduce_session"]
+__all__ = ["SnapshotLocator", "forget_live", "keep_live", "reduce_session"]
 
 _live: weakref.WeakValueDictionary[bytes, Session] = weakref.WeakValueDictionary()
 _states: dict[tuple[str, str, int, bytes], State] = {}
@@ -36,7 +36,7 @@ def forget_live(identifier: bytes) -> None:
 
 
 @dataclass(frozen=True)
-class Pin:
+class SnapshotLocator:
     """The place of a snapshot.
 
     Parameters
@@ -61,7 +61,7 @@ class Pin:
     verify_chunks: bool | None = None
 
     @classmethod
-    def of(cls, context: Context, state: State, verify_chunks: bool | None = None) -> Pin:
+    def of(cls, context: Context, state: State, verify_chunks: bool | None = None) -> SnapshotLocator:
         """Return the place of a state."""
         hint = None if state.checkpoint is None else (state.checkpoint.sequence, state.checkpoint.id)
         return cls(context, state.branch, state.sequence, hint, state.snapshot, verify_chunks)
@@ -105,17 +105,17 @@ class Pin:
 
 def reduce_session(session: Session) -> tuple[Any, ...]:
     """Return what a session is pickled as; uncommitted chunks are made durable first."""
-    pin = Pin.of(session.context, session._tip.state, session.verify_chunks)
+    locator = SnapshotLocator.of(session.context, session._tip.state, session.verify_chunks)
     if session.uncommitted is not None:
-        return rebuild_writer, (pin, *session.uncommitted)
+        return rebuild_writer, (locator, *session.uncommitted)
     if session._changes is None:
-        return rebuild_reader, (pin,)
-    return rebuild_writer, (pin, session._id, run(_sent(session)))
+        return rebuild_reader, (locator,)
+    return rebuild_writer, (locator, session._id, run(_sent(session)))
 
 
 async def _sent(session: Session) -> bytes:
     assert session._changes is not None
-    found = await provisional(session._changes, session._reader)
+    found = await uncommitted_view(session._changes, session._reader)
     if found.unsent and not session.is_of_this_process:
         raise SessionStateError(
             "chunks of this session wait for upload in the process that wrote them, which this one is a forked child "
@@ -124,21 +124,21 @@ async def _sent(session: Session) -> bytes:
     return await found.send()
 
 
-def rebuild_reader(pin: Pin) -> Session:
+def rebuild_reader(locator: SnapshotLocator) -> Session:
     """Return a session that only reads."""
     from arraystore._session.session import Session
 
-    return Session(pin.context, pin.load(), None, verify_chunks=pin.verify_chunks)
+    return Session(locator.context, locator.load(), None, verify_chunks=locator.verify_chunks)
 
 
-def rebuild_writer(pin: Pin, identifier: bytes, log: bytes) -> Session:
+def rebuild_writer(locator: SnapshotLocator, identifier: bytes, log: bytes) -> Session:
     """In its own process it is the same session; elsewhere a copy that may be read, uncommitted changes included."""
     from arraystore._session.session import Session
 
     live = _live.get(identifier)
     if live is not None and live.is_of_this_process:  # a forked child's is as old as the child
         return live
-    tip = Tip(with_provisional(pin.load().state, log), {})
-    copy = Session(pin.context, tip, None, verify_chunks=pin.verify_chunks)
+    tip = Tip(with_uncommitted(locator.load().state, log), {})
+    copy = Session(locator.context, tip, None, verify_chunks=locator.verify_chunks)
     copy.uncommitted = identifier, log
     return copy

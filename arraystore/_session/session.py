@@ -21,7 +21,7 @@ from arraystore._commit.rebase_changes import reseated
 from arraystore._commit.request import Committed, Outstanding, Request, check
 from arraystore._commit.solvers import ConflictSolver, check_solver
 from arraystore._context import Context
-from arraystore._forks.ledger import Handed, warn_of_unmerged
+from arraystore._forks.ledger import ForkLedger, warn_of_unmerged
 from arraystore._history.detached_snapshots import write_detached
 from arraystore._history.diff import Diff, status_of
 from arraystore._log.branch_log import AppendUncertainError
@@ -106,7 +106,7 @@ class Session(Forking, Readdressing):
         self._uncertain = False
         self._outstanding: Outstanding | None = None
         self._busy = False
-        self._handed = Handed()
+        self._ledger = ForkLedger()
         self._rebased_epoch = 0
         self.default_metadata: dict[str, Any] = {}
         self.uncommitted: tuple[bytes, bytes] | None = None
@@ -211,7 +211,7 @@ class Session(Forking, Readdressing):
         self._id = self.context.environment.new_id()  # forks of what is discarded have no home any more
         keep_live(self._id, self)
         self._changes = ChangeSet(self._tip.state, pack_writer(self.context))
-        self._handed = Handed()
+        self._ledger = ForkLedger()
         self._prepared = None
         self.uniques = []
         noted = self.hierarchy.reads  # what was read stays read: what comes next may be decided by it
@@ -590,7 +590,7 @@ class Session(Forking, Readdressing):
 
     def _warn_of_unmerged_forks(self) -> None:
         """Warn, where this package was called, if forks that may have written something have not been merged."""
-        warn_of_unmerged(self._handed)
+        warn_of_unmerged(self._ledger)
 
 
 def pack_writer(context: Context) -> PackWriter:

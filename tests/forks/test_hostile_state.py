@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from arraystore._forks.uncommitted import with_provisional
+from arraystore._forks.uncommitted import with_uncommitted
 from arraystore._format.box import Box
 from arraystore._format.envelope import pack_body
 from arraystore._format.layer import Layer
@@ -25,10 +25,10 @@ def wire(gone: tuple[Any, ...] = (), *changed: tuple[Any, ...]) -> bytes:
 
 
 def test_changes_are_put_on_top_of_the_base() -> None:
-    state = with_provisional(BASE, wire((), NEW, (ARRAY.id, "a", 1, None, 1, (LAYER.to_wire(),))))
+    state = with_uncommitted(BASE, wire((), NEW, (ARRAY.id, "a", 1, None, 1, (LAYER.to_wire(),))))
     assert state.nodes["a"].layers == (LAYER, LAYER)
     assert state.nodes["new"].layers == (LAYER,)
-    assert with_provisional(BASE, wire(("a",))).nodes == {}
+    assert with_uncommitted(BASE, wire(("a",))).nodes == {}
 
 
 @pytest.mark.parametrize(
@@ -48,5 +48,5 @@ def test_changes_are_put_on_top_of_the_base() -> None:
     ],
 )
 def test_changes_that_cannot_be_are_refused(data: bytes, reason: str) -> None:
-    with pytest.raises(FormatError, match=f"provisional changes: .*{reason}"):
-        with_provisional(BASE, data)
+    with pytest.raises(FormatError, match=f"uncommitted changes: .*{reason}"):
+        with_uncommitted(BASE, data)

@@ -58,7 +58,7 @@ NAMES = (
         "part-column",
         "part-presence",
         "part-reads",
-        "part-provisional",
+        "part-uncommitted",
     ),
     *(
         "repository",

@@ -13,7 +13,7 @@ from arraystore._changes.read_set import ReadSet
 from arraystore._chunks.cells import Cells
 from arraystore._commit.conflict_detection import Ours
 from arraystore._commit.intent_payload import read_proposal
-from arraystore._forks.uncommitted import Provisional, with_provisional
+from arraystore._forks.uncommitted import UncommittedView, with_uncommitted
 from arraystore._format.box import Box
 from arraystore._format.collection import Collection
 from arraystore._format.columns import decode_column, encode_column
@@ -136,7 +136,7 @@ def part_targets() -> Iterator[Target]:
     yield _column()
     yield _presence()
     yield _reads()
-    yield _provisional()
+    yield _uncommitted()
 
 
 def change_value(rng: Random, data: bytes, target: Target) -> bytes:
@@ -284,16 +284,16 @@ def _use_reads(reads: ReadSet) -> None:
         array.hits([Cells(Box((0,) * dimensions, (3,) * dimensions), None)])
 
 
-def _provisional() -> Target:
+def _uncommitted() -> Target:
     base = a_state()
 
     def decode(data: bytes) -> State:
-        return with_provisional(base, data)
+        return with_uncommitted(base, data)
 
     def encode(state: State) -> bytes:
         gone = tuple(key for key in base.nodes if key not in state.nodes)
         fresh = tuple(node for key, node in state.nodes.items() if base.nodes.get(key) is not node)
-        wire = Provisional(state, gone, fresh, base, None, {})._wire  # type: ignore[arg-type]
+        wire = UncommittedView(state, gone, fresh, base, None, {})._wire  # type: ignore[arg-type]
         return pack_body((gone, tuple(wire(node) for node in fresh)))
 
     def compare(state: State) -> Any:
@@ -303,10 +303,10 @@ def _provisional() -> Target:
         assert {node.id for node in state.nodes.values()} == state.keys.keys()
         assert all(state.nodes[key].id == identifier for identifier, key in state.keys.items())
 
-    return Target("part-provisional", list(_provisional_seeds(base)), decode, encode, compare, check, change_value)
+    return Target("part-uncommitted", list(_uncommitted_seeds(base)), decode, encode, compare, check, change_value)
 
 
-def _provisional_seeds(base: State) -> Iterator[bytes]:
+def _uncommitted_seeds(base: State) -> Iterator[bytes]:
     yield pack_body(((), ()))
     node = next(node for node in base.nodes.values() if node.layers)
     layer = some_layers("other", 1)[2].to_wire()

@@ -152,7 +152,7 @@ def _read_beside(data: bytes) -> Any:
     return found, len(list(repository.ancestry(tag="v1")))
 
 
-# -- what forks send home ----------------------------------------------------------------
+# -- what forks return ----------------------------------------------------------------
 
 
 def _merge() -> Target:

@@ -11,12 +11,12 @@ import pytest
 import zarr
 
 from arraystore import Repository, Session, local_filesystem_storage
-from arraystore._session.handoff import SessionHome, home_of
+from arraystore._session.handoff import SessionHandoff, hand_off
 from arraystore.errors import FormatError, MergeConflictError, RebaseFailedError, StorageError
 from arraystore.spark.deliveries import deliver
 from arraystore.spark.fork_job import pack_report, ticket_of
 from arraystore.spark.source.commit import commit_job, commit_stream_batch, merge_all
-from arraystore.spark.source.messages import TaskMessage, home_in, message_of, outcomes_of, query_of
+from arraystore.spark.source.messages import TaskMessage, handoff_in, message_of, outcomes_of, query_of
 from arraystore.spark.source.options import Place
 from arraystore.spark.streams.progress import last_batch
 
@@ -35,17 +35,17 @@ def repo(tmp_path: Path) -> Repository:
 
 
 class Planned:
-    """What Spark's planner has: a session, of which tasks get forks, and the home of these."""
+    """What Spark's planner has: a session, of which tasks get forks, and the handoff."""
 
     def __init__(self, repo: Repository) -> None:
         self.session = repo.writable_session("main")
         self.ticket = ticket_of(self.session)
-        self.home = home_of(self.session)
+        self.handoff = hand_off(self.session)
 
     def task(self, number: int, region: tuple[slice, ...], value: int) -> TaskMessage:
         fork = pickle.loads(self.ticket)
         zarr.open_array(fork.store, path="a", mode="r+")[region] = value
-        return message_of((number, 0, deliver(fork), pack_report({"rows": 6})), self.home, "query-1")
+        return message_of((number, 0, deliver(fork), pack_report({"rows": 6})), self.handoff, "query-1")
 
 
 def place_of(repo: Repository) -> Place:
@@ -70,8 +70,8 @@ def test_what_tasks_wrote_gets_into_one_commit_through_messages_alone(repo: Repo
     planned = Planned(repo)
     sent = [planned.task(0, np.s_[0:2, :], 100), planned.task(1, np.s_[6:8, 0:3], 200)]
 
-    home = home_in(sent, Repository.open(repo.storage).context, "main")
-    session = home.open()
+    handoff = handoff_in(sent, Repository.open(repo.storage).context, "main")
+    session = handoff.open()
     merge_all(session, outcomes_of(sent), ["a"], overwrite=False)
     commit_job(session, place_of(repo), "job-1", "write", {"spark.rows": 12})
 
@@ -87,7 +87,7 @@ def test_overwriting_keeps_nothing_of_what_the_array_held(repo: Repository):
     planned = Planned(repo)
     sent = [planned.task(0, np.s_[0:2, 0:3], 100), planned.task(1, np.s_[6:8, 0:3], 200)]
 
-    session = planned.home.open()
+    session = planned.handoff.open()
     merge_all(session, outcomes_of(sent), ["a"], overwrite=True)
     commit_job(session, place_of(repo), "job-1", "overwrite", {})
 
@@ -99,7 +99,7 @@ def test_overwriting_keeps_nothing_of_what_the_array_held(repo: Repository):
 
 
 def test_overwriting_with_nothing_leaves_nothing(repo: Repository):
-    session = Planned(repo).home.open()
+    session = Planned(repo).handoff.open()
 
     merge_all(session, [], ["a"], overwrite=True)
     commit_job(session, place_of(repo), "job-1", "overwrite", {})
@@ -111,7 +111,7 @@ def test_overwriting_with_nothing_leaves_nothing(repo: Repository):
 def test_a_chunk_of_two_tasks_is_refused_with_the_remedy(repo: Repository, overwrite: bool):
     planned = Planned(repo)
     sent = [planned.task(0, np.s_[0:1, 0:1], 100), planned.task(1, np.s_[1:2, 0:1], 200)]
-    session = planned.home.open()
+    session = planned.handoff.open()
 
     with pytest.raises(MergeConflictError, match="repartition_by_chunk") as caught:
         merge_all(session, outcomes_of(sent), ["a"], overwrite=overwrite)
@@ -125,7 +125,7 @@ def test_a_commit_that_is_called_again_finds_that_it_is_done(repo: Repository):
     sent = [planned.task(0, np.s_[0:2, :], 100)]
 
     for _ in range(3):
-        session = planned.home.open()
+        session = planned.handoff.open()
         merge_all(session, outcomes_of(sent), ["a"], overwrite=False)
         commit_job(session, place_of(repo), "job-1", "write", {})
 
@@ -139,7 +139,7 @@ def test_a_commit_goes_on_top_of_others_and_is_still_found(repo: Repository):
         zarr.open_array(store, path="a", mode="r+")[4:6] = 7
 
     for _ in range(2):
-        session = planned.home.open()
+        session = planned.handoff.open()
         merge_all(session, outcomes_of(sent), ["a"], overwrite=False)
         commit_job(session, place_of(repo), "job-1", "write", {})
 
@@ -154,7 +154,7 @@ def test_a_collision_with_another_commit_is_a_conflict(repo: Repository):
     sent = [planned.task(0, np.s_[0:2, :], 100)]
     with repo.transaction("main", message="same chunk") as store:
         zarr.open_array(store, path="a", mode="r+")[0:2] = 7
-    session = planned.home.open()
+    session = planned.handoff.open()
     merge_all(session, outcomes_of(sent), ["a"], overwrite=False)
 
     with pytest.raises(RebaseFailedError):
@@ -168,7 +168,7 @@ def test_overwriting_collides_with_whoever_wrote_a_chunk_that_it_drops(repo: Rep
     sent = [planned.task(0, np.s_[6:8, :], 100)]
     with repo.transaction("main", message="elsewhere") as store:
         zarr.open_array(store, path="a", mode="r+")[0:2] = 7
-    session = planned.home.open()
+    session = planned.handoff.open()
     merge_all(session, outcomes_of(sent), ["a"], overwrite=True)
 
     with pytest.raises(RebaseFailedError):
@@ -177,7 +177,7 @@ def test_overwriting_collides_with_whoever_wrote_a_chunk_that_it_drops(repo: Rep
 
 def test_a_commit_whose_answer_gets_lost_is_asked_again(repo: Repository, monkeypatch: pytest.MonkeyPatch):
     planned = Planned(repo)
-    session = planned.home.open()
+    session = planned.handoff.open()
     merge_all(session, outcomes_of([planned.task(0, np.s_[0:2, :], 100)]), ["a"], overwrite=False)
     commit, calls = Session.commit, []
 
@@ -195,7 +195,7 @@ def test_a_commit_whose_answer_gets_lost_is_asked_again(repo: Repository, monkey
 
 
 def stream_batch(repo: Repository, planned: Planned, sent: list[TaskMessage], batch: int) -> None:
-    session = home_in(sent, repo.context, "main").open()
+    session = handoff_in(sent, repo.context, "main").open()
     merge_all(session, outcomes_of(sent), ["a"], overwrite=False)
     commit_stream_batch(session, repo, "s", batch, "query-1", "batch", {"spark.rows": 6}, restarted=False)
 
@@ -275,15 +275,15 @@ def test_messages_that_no_task_wrote_are_refused(message: object):
 )
 def test_tasks_must_agree_on_a_session_of_the_branch(homes: tuple[object, ...], repo: Repository):
     with pytest.raises(FormatError):
-        home_in([damaged(home=home) for home in homes], repo.context, "main")
+        handoff_in([damaged(home=home) for home in homes], repo.context, "main")
 
 
-def test_a_home_gets_through_messages_unchanged(repo: Repository):
+def test_a_handoff_gets_through_messages_unchanged(repo: Repository):
     planned = Planned(repo)
-    found = home_in([planned.task(0, np.s_[0:2, :], 1)], repo.context, "main")
+    found = handoff_in([planned.task(0, np.s_[0:2, :], 1)], repo.context, "main")
 
-    assert isinstance(found, SessionHome)
-    assert found == planned.home
+    assert isinstance(found, SessionHandoff)
+    assert found == planned.handoff
 
 
 @pytest.mark.parametrize("queries", [("q", "r"), ("q", None), (7,), ()])

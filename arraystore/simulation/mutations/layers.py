@@ -10,7 +10,7 @@ from arraystore._changes.change_set import ChangeSet
 from arraystore._chunks.reader import ChunkReader
 from arraystore._commit import prepare
 from arraystore._forks import merge
-from arraystore._forks.payload_table import gathered
+from arraystore._forks.payload_table import gather_payloads
 from arraystore._format import pack
 from arraystore._format.fork_payload import ChangePayload
 from arraystore._format.layer import Layer
@@ -63,7 +63,7 @@ def _not_shifted(append: Append, length: int, dimensions: int) -> tuple[int, ...
 
 
 def _in_other_order(payloads: Sequence[ChangePayload]) -> Any:
-    return gathered(list(reversed(payloads)))
+    return gather_payloads(list(reversed(payloads)))
 
 
 _final_references = prepare.final_references
@@ -149,7 +149,7 @@ MUTATIONS = (
     Mutation(
         "forks in the wrong order",
         "of forks that wrote the same chunk the first one counts, where the last one should",
-        lambda: [(merge, "gathered", _in_other_order)],
+        lambda: [(merge, "gather_payloads", _in_other_order)],
         ("forks",),
     ),
     Mutation(

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 from pyspark.sql.datasource import WriterCommitMessage
 
-from arraystore._session.handoff import SessionHome
-from arraystore._session.pickling import Pin
+from arraystore._session.handoff import SessionHandoff
+from arraystore._session.pickling import SnapshotLocator
 from arraystore.errors import FormatError
 from arraystore.spark.fork_job import Outcome, unpack_report
 
 if TYPE_CHECKING:
     from arraystore._context import Context
 
-__all__ = ["TaskMessage", "home_in", "message_of", "outcomes_of", "query_of"]
+__all__ = ["TaskMessage", "handoff_in", "message_of", "outcomes_of", "query_of"]
 
 _NAME = "message of a task"
 _VERSION = 1
@@ -39,19 +39,19 @@ class TaskMessage(WriterCommitMessage):
     data: bytes
 
 
-def message_of(row: tuple[int, int, bytes, bytes], home: SessionHome, query: str | None) -> TaskMessage:
+def message_of(row: tuple[int, int, bytes, bytes], handoff: SessionHandoff, query: str | None) -> TaskMessage:
     """Return the message of a task.
 
     Parameters
     ----------
     row
         What `Attempt.outcome` returned.
-    home
+    handoff
         Where its changes are to be merged: the commit of a stream sees nothing but messages.
     query
         Id of the streaming query, if it is one.
     """
-    return TaskMessage(_packed(_VERSION, *row, _plain(home), query))
+    return TaskMessage(_packed(_VERSION, *row, _plain(handoff), query))
 
 
 def outcomes_of(messages: Sequence[object]) -> list[Outcome]:
@@ -73,7 +73,7 @@ def outcomes_of(messages: Sequence[object]) -> list[Outcome]:
     return found
 
 
-def home_in(messages: Sequence[object], context: Context, branch: str) -> SessionHome:
+def handoff_in(messages: Sequence[object], context: Context, branch: str) -> SessionHandoff:
     """Return where the tasks say that their changes are to be merged.
 
     Parameters
@@ -95,7 +95,7 @@ def home_in(messages: Sequence[object], context: Context, branch: str) -> Sessio
         case (str() as of, str() as pinned, int() as sequence, hint, bytes() as snapshot, bytes() as identifier) if (
             of == branch and _is_hint(hint)
         ):
-            return SessionHome(Pin(context, pinned, sequence, hint, snapshot), branch, identifier)
+            return SessionHandoff(SnapshotLocator(context, pinned, sequence, hint, snapshot), branch, identifier)
         case _:
             raise FormatError(_NAME, f"it names no session of branch {branch!r}")
 
@@ -115,9 +115,9 @@ def query_of(messages: Sequence[object]) -> str | None:
     return query
 
 
-def _plain(home: SessionHome) -> tuple[Any, ...]:
-    pin = home.pin
-    return home.branch, pin.branch, pin.sequence, pin.hint, pin.snapshot, home.identifier
+def _plain(handoff: SessionHandoff) -> tuple[Any, ...]:
+    locator = handoff.locator
+    return handoff.branch, locator.branch, locator.sequence, locator.hint, locator.snapshot, handoff.identifier
 
 
 def _is_hint(hint: Any) -> bool:
@@ -133,7 +133,7 @@ def _packed(*values: Any) -> bytes:
 
 
 def _fields(message: object) -> tuple[Any, ...]:
-    """Return task, attempt, delivery, report, home and query."""
+    """Return task, attempt, delivery, report, handoff and query."""
     if not isinstance(message, TaskMessage) or not isinstance(message.data, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise FormatError(_NAME, "it is missing, or of another program")
     try:

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 from arraystore.errors import InvalidInputError
 from arraystore.spark.reading.arrow_schema import arrow_schema
 from arraystore.spark.source.commit import commit_stream_batch
-from arraystore.spark.source.messages import home_in, outcomes_of, query_of
+from arraystore.spark.source.messages import handoff_in, outcomes_of, query_of
 from arraystore.spark.source.options import WriteOptions, told
 from arraystore.spark.source.write import PreparedWrite, bring_home, commit_message, note_abort, prepare_write
 from arraystore.spark.streams.progress import is_written
@@ -55,7 +55,7 @@ class StreamWriting:
         prepared, options = self._prepared, self._prepared.options
         repo = options.place.repository()
         stream, query = _stream_of(options, messages)
-        session = home_in(messages, repo.context, options.branch).open()
+        session = handoff_in(messages, repo.context, options.branch).open()
         if is_written(session, stream, batch, run=query, restarted=options.restarted):
             _log.info("batch %d of stream %s is committed already", batch, stream)
             return

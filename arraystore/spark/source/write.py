@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from arraystore._session.handoff import SessionHome, home_of
+from arraystore._session.handoff import SessionHandoff, hand_off
 from arraystore.errors import InvalidInputError
 from arraystore.spark.fork_job import Attempt, Outcome, ticket_of
 from arraystore.spark.source.commit import commit_job, merge_all
@@ -46,10 +46,10 @@ class _Task:
     """What a task does; the same in batch and in a stream."""
 
     attempt: Attempt
-    home: SessionHome
+    handoff: SessionHandoff
 
     def run(self, batches: Iterator[pa.RecordBatch], query: str | None = None) -> WriterCommitMessage:
-        return message_of(self.attempt.outcome(iter(batches)), self.home, query)
+        return message_of(self.attempt.outcome(iter(batches)), self.handoff, query)
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def prepare_write(options: WriteOptions, schema: StructType, overwrite: bool) ->
             )
         arguments["partial"] = "fill"
     plan = plan_write(session, schema, options.path, dims=options.dims, **arguments)
-    return PreparedWrite(options, plan, _Task(Attempt(ticket_of(session), plan.work), home_of(session)), overwrite)
+    return PreparedWrite(options, plan, _Task(Attempt(ticket_of(session), plan.work), hand_off(session)), overwrite)
 
 
 def bring_home(prepared: PreparedWrite, session: Session, outcomes: Sequence[Outcome]) -> dict[str, Any]:
@@ -126,7 +126,7 @@ class BatchWriter(DataSourceArrowWriter):
         """Commit what all tasks wrote, once."""
         with told():
             prepared, outcomes = self._prepared, outcomes_of(messages)
-            session = prepared.task.home.open()
+            session = prepared.task.handoff.open()
             metadata = bring_home(prepared, session, outcomes)
             commit_job(session, prepared.options.place, self._job, commit_message(prepared, metadata), metadata)
 

@@ -13,7 +13,7 @@ import zarr
 
 from arraystore import ForkSession, Repository, RepositoryConfig, Session, in_memory_storage
 from arraystore._context import Context
-from arraystore._forks.payload_table import Haul, gathered
+from arraystore._forks.payload_table import PayloadTable, gather_payloads
 from arraystore._format.box import Box
 from arraystore._format.fork_payload import Part, decode_changes, encode_changes
 from arraystore.spark.deliveries import MOST_INLINE, deliver, is_spilled
@@ -53,13 +53,13 @@ def _written() -> tuple[Repository, Session, bytes]:
 def _outcomes(session: Session, changes: bytes) -> Iterator[Outcome]:
     """What tasks return that write numbers from 1 + task % 7 on, each into chunks of its own."""
     payload = decode_changes("changes", changes)
-    written = gathered([payload])
+    written = gather_payloads([payload])
     for task in range(TASKS):
         low, shift = task * CHUNKS, task % _SHIFTS
         fork = replace(written.forks[0], fork=session.context.environment.new_id())
         part = Part(0, 0, Box((low,), (low + CHUNKS,)), None)
         references = written.references.take(np.arange(shift, shift + CHUNKS))
-        data = encode_changes(Haul((fork,), written.arrays, (part,), references).payload(payload.session))
+        data = encode_changes(PayloadTable((fork,), written.arrays, (part,), references).payload(payload.session))
         forged = cast(ForkSession, cast(Any, _Forged(data, session.context)))
         yield Outcome(task, 0, deliver(forged, 0 if task % _EVERY == 0 else MOST_INLINE), {})
 

@@ -1,4 +1,4 @@
-"""Sessions that are opened again where nothing but their home is known."""
+"""Sessions that are opened again where nothing but their handoff is known."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import zarr
 
 from arraystore import ConflictDetector, Repository, local_filesystem_storage
-from arraystore._session.handoff import home_of
+from arraystore._session.handoff import hand_off
 from arraystore.errors import (
     ConflictError,
     InvalidInputError,
@@ -59,14 +59,14 @@ def in_another_process(tmp_path: Path, sent: object, body: str) -> str:
 
 def test_forks_of_a_session_are_merged_and_committed_in_another_process(repo: Repository, tmp_path: Path):
     session = repo.writable_session("main")
-    ticket, home = ticket_of(session), home_of(session)
-    sent = home, [written(ticket, 0, 1), written(ticket, 4, 3)]
+    ticket, handoff = ticket_of(session), hand_off(session)
+    sent = handoff, [written(ticket, 0, 1), written(ticket, 4, 3)]
     snapshot = in_another_process(
         tmp_path,
         sent,
         """
-        home, payloads = sent
-        session = home.open()
+        handoff, payloads = sent
+        session = handoff.open()
         session.merge(payloads)
         print(session.commit("elsewhere"))
         """,
@@ -76,18 +76,18 @@ def test_forks_of_a_session_are_merged_and_committed_in_another_process(repo: Re
     assert next(iter(repo.ancestry(branch="main"))).id == snapshot
 
 
-def test_a_home_is_small(repo: Repository):
-    data = pickle.dumps(home_of(repo.writable_session("main")))
+def test_a_handoff_is_small(repo: Repository):
+    data = pickle.dumps(hand_off(repo.writable_session("main")))
     assert len(data) < 2000
 
 
-def test_a_home_stays_at_its_snapshot_when_the_branch_moves(repo: Repository):
+def test_a_handoff_stays_at_its_snapshot_when_the_branch_moves(repo: Repository):
     session = repo.writable_session("main")
-    ticket, home = ticket_of(session), pickle.loads(pickle.dumps(home_of(session)))
+    ticket, handoff = ticket_of(session), pickle.loads(pickle.dumps(hand_off(session)))
     payload = written(ticket, 0, 1)
     with repo.transaction("main", message="other") as store:
         zarr.open_array(store, path="a")[6:8] = 9
-    opened = home.open()
+    opened = handoff.open()
     opened.merge(payload)
     with pytest.raises(ConflictError):
         opened.commit("behind")
@@ -96,28 +96,28 @@ def test_a_home_stays_at_its_snapshot_when_the_branch_moves(repo: Repository):
     assert messages(repo) == ["on top", "other", "begin"]
 
 
-def test_forks_that_wrote_the_same_collide_in_a_home_too(repo: Repository):
+def test_forks_that_wrote_the_same_collide_after_a_handoff_too(repo: Repository):
     session = repo.writable_session("main")
-    ticket, home = ticket_of(session), home_of(session)
-    opened = home.open()
+    ticket, handoff = ticket_of(session), hand_off(session)
+    opened = handoff.open()
     with pytest.raises(MergeConflictError, match="a"):
         opened.merge(written(ticket, 0, 1), written(ticket, 0, 2))
     assert not opened.has_uncommitted_changes
 
 
 def test_forks_of_another_session_have_no_place_in_it(repo: Repository):
-    home = home_of(repo.writable_session("main"))
+    handoff = hand_off(repo.writable_session("main"))
     foreign = written(ticket_of(repo.writable_session("main")), 0, 1)
     with pytest.raises(MergeConflictError):
-        home.open().merge(foreign)
+        handoff.open().merge(foreign)
 
 
 def test_what_was_changed_before_forking_is_changed_again(repo: Repository):
-    """The tasks of an overwrite see an array that was cleared; so must the session that they come home to."""
+    """The tasks of an overwrite see an array that was cleared; so must the session that they come handoff to."""
     session = repo.writable_session("main")
     zarr.open_array(session.store, path="a")[:] = 7
-    home, payload = home_of(session), written(ticket_of(session), 0, 1)
-    opened = home.open()
+    handoff, payload = hand_off(session), written(ticket_of(session), 0, 1)
+    opened = handoff.open()
     zarr.open_array(opened.store, path="a")[:] = 7
     opened.merge(payload, on_overlap="last")
     opened.commit("both")
@@ -125,31 +125,31 @@ def test_what_was_changed_before_forking_is_changed_again(repo: Repository):
 
 
 def test_isolation_is_kept(repo: Repository):
-    assert home_of(repo.writable_session("main", isolation="serializable")).open().isolation == "serializable"
-    assert home_of(repo.writable_session("main")).open().isolation == "snapshot"
+    assert hand_off(repo.writable_session("main", isolation="serializable")).open().isolation == "serializable"
+    assert hand_off(repo.writable_session("main")).open().isolation == "snapshot"
 
 
-def test_only_writable_sessions_of_a_branch_have_a_home(repo: Repository):
+def test_only_writable_sessions_of_a_branch_are_handed_off(repo: Repository):
     session = repo.writable_session("main")
     for other in (repo.readonly_session("main"), session.fork()):
-        with pytest.raises(InvalidInputError, match="is no writable session of a branch"):
-            home_of(other)
+        with pytest.raises(InvalidInputError, match="is not a writable session of a branch"):
+            hand_off(other)
 
 
-def test_a_session_into_which_forks_were_merged_has_no_home(repo: Repository):
+def test_a_session_into_which_forks_were_merged_is_not_handed_off(repo: Repository):
     session = repo.writable_session("main")
     session.merge(written(ticket_of(session), 0, 1))
     with pytest.raises(SessionStateError, match="forks have been merged into this session already"):
-        home_of(session)
+        hand_off(session)
 
 
-def test_a_repository_that_was_made_anew_is_no_home(repo: Repository, tmp_path: Path):
+def test_a_repository_that_was_made_anew_takes_no_handoff(repo: Repository, tmp_path: Path):
     import shutil
 
     session = repo.writable_session("main")
-    home = pickle.dumps(home_of(session))
+    handoff = pickle.dumps(hand_off(session))
     shutil.rmtree(tmp_path / "r")
     with Repository.create(local_filesystem_storage(tmp_path / "r", fsync=False)).transaction("main", message="x") as s:
         zarr.create_array(s, name="b", shape=(8,), chunks=(2,), dtype=np.int8)
     with pytest.raises(RepositoryGoneError, match="was created in its place"):
-        pickle.loads(home).open()
+        pickle.loads(handoff).open()
