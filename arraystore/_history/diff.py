@@ -12,7 +12,7 @@ from arraystore._changes.change_set import ChangeSet
 from arraystore._format.node import NodeKind
 from arraystore._format.transaction import Operation
 from arraystore._history.compare import Comparison
-from arraystore._history.diff_rendering import diff_to_dict, diff_to_html, diff_to_markdown, diff_to_rich
+from arraystore._history.diff_rendering import Sections, diff_to_html, diff_to_markdown, diff_to_rich, sections_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -52,8 +52,14 @@ class Diff:
         """Tell whether nothing changed."""
         return not any(vars(self).values())
 
+    def _paths(self) -> dict[str, set[str]]:
+        return {name: value for name, value in vars(self).items() if isinstance(value, set)}
+
+    def _sections(self) -> Sections:
+        return sections_of(self._paths(), self.moved_nodes, self.updated_chunks)
+
     def _rows(self) -> list[tuple[str, list[str]]]:
-        rows = [(name.replace("_", " "), sorted(value)) for name, value in vars(self).items() if isinstance(value, set)]
+        rows = [(name.replace("_", " "), sorted(value)) for name, value in self._paths().items()]
         chunks = [f"{path}: {len(coords)}" for path, coords in sorted(self.updated_chunks.items())]
         moved = [f"{old} -> {new}" for old, new in sorted(self.moved_nodes.items())]
         return [(name, items) for name, items in [*rows, ("updated chunks", chunks), ("moved nodes", moved)] if items]
@@ -75,7 +81,11 @@ class Diff:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as lists, texts and numbers, which JSON can hold."""
-        return diff_to_dict(self)
+        return {
+            **{name: sorted(found) for name, found in self._paths().items()},
+            "updated_chunks": {path: coords.tolist() for path, coords in sorted(self.updated_chunks.items())},
+            "moved_nodes": dict(sorted(self.moved_nodes.items())),
+        }
 
     def to_markdown(self, limit: int | None = 20) -> str:
         """Return a list in Markdown.
@@ -85,13 +95,13 @@ class Diff:
         limit
             Most lines of each kind of change; the rest is counted.  None for all.
         """
-        return diff_to_markdown(self, limit)
+        return diff_to_markdown(self._sections(), limit)
 
     def _repr_html_(self) -> str:
-        return diff_to_html(self)
+        return diff_to_html(self._sections())
 
     def __rich__(self) -> Table:
-        return diff_to_rich(self)
+        return diff_to_rich(self._sections())
 
 
 _NAMES = {

@@ -1,11 +1,11 @@
-"""A diff in the forms that people and programs read: Markdown, HTML, a table of rich, JSON."""
+"""Changes in the forms that people read: Markdown, HTML, a table of rich."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +13,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from arraystore._history.diff import Diff
-
-__all__ = ["diff_to_dict", "diff_to_html", "diff_to_markdown", "diff_to_rich"]
+__all__ = ["Line", "Sections", "diff_to_html", "diff_to_markdown", "diff_to_rich", "sections_of"]
 
 _MOST_LINES = 20
 """Lines of each kind of change that a view shows of its own accord."""
@@ -25,32 +23,25 @@ _MOST_CHUNKS = 4
 
 
 @dataclass(frozen=True)
-class _Line:
+class Line:
     """One change: the paths that it is about, and what else there is to say."""
 
     paths: tuple[str, ...]
     detail: str = ""
 
 
-def _sets(changes: Diff) -> Mapping[str, set[str]]:
-    return {
-        "new_groups": changes.new_groups,
-        "new_arrays": changes.new_arrays,
-        "deleted_groups": changes.deleted_groups,
-        "deleted_arrays": changes.deleted_arrays,
-        "updated_groups": changes.updated_groups,
-        "updated_arrays": changes.updated_arrays,
-        "updated_files": changes.updated_files,
-    }
+Sections = Mapping[str, list[Line]]
+"""What changed, by kind of change; kinds of which nothing changed are left out."""
 
 
-def _sections(changes: Diff) -> list[tuple[str, list[_Line]]]:
-    sections = [
-        (name.replace("_", " "), [_Line((path,)) for path in sorted(found)]) for name, found in _sets(changes).items()
-    ]
-    moved = [_Line((old, new)) for old, new in sorted(changes.moved_nodes.items())]
-    chunks = [_Line((path,), _chunks(coords)) for path, coords in sorted(changes.updated_chunks.items())]
-    return [(name, lines) for name, lines in [*sections, ("moved nodes", moved), ("updated chunks", chunks)] if lines]
+def sections_of(
+    paths: Mapping[str, set[str]], moved: Mapping[str, str], chunks: Mapping[str, npt.NDArray[np.int64]]
+) -> Sections:
+    """Return the changes as lines: paths by kind of change, paths before and after a move, chunks by path."""
+    sections = {name.replace("_", " "): [Line((path,)) for path in sorted(found)] for name, found in paths.items()}
+    sections["moved nodes"] = [Line((old, new)) for old, new in sorted(moved.items())]
+    sections["updated chunks"] = [Line((path,), _chunks(coords)) for path, coords in sorted(chunks.items())]
+    return {name: lines for name, lines in sections.items() if lines}
 
 
 def _chunks(coords: npt.NDArray[np.int64]) -> str:
@@ -67,26 +58,17 @@ def _cell(coords: list[int]) -> str:
     return f"({', '.join(map(str, coords))})"
 
 
-def _cut(lines: list[_Line], limit: int | None) -> tuple[list[_Line], str]:
+def _cut(lines: list[Line], limit: int | None) -> tuple[list[Line], str]:
     """Return the lines to show, and how many more there are."""
     if limit is None or len(lines) <= limit:
         return lines, ""
     return lines[:limit], f"… and {len(lines) - limit:,} more"
 
 
-def diff_to_dict(changes: Diff) -> dict[str, Any]:
-    """Return everything as lists, texts and numbers."""
-    return {
-        **{name: sorted(found) for name, found in _sets(changes).items()},
-        "updated_chunks": {path: coords.tolist() for path, coords in sorted(changes.updated_chunks.items())},
-        "moved_nodes": dict(sorted(changes.moved_nodes.items())),
-    }
-
-
-def diff_to_markdown(changes: Diff, limit: int | None = _MOST_LINES) -> str:
+def diff_to_markdown(sections: Sections, limit: int | None = _MOST_LINES) -> str:
     """Return a list for each kind of change."""
     blocks: list[str] = []
-    for title, lines in _sections(changes):
+    for title, lines in sections.items():
         shown, rest = _cut(lines, limit)
         items = [" → ".join(map(_code, line.paths)) + (f": {line.detail}" if line.detail else "") for line in shown]
         blocks.append(
@@ -108,10 +90,10 @@ def _code(text: str) -> str:
     return f"{fence} {text} {fence}"
 
 
-def diff_to_html(changes: Diff, limit: int | None = _MOST_LINES) -> str:
+def diff_to_html(sections: Sections, limit: int | None = _MOST_LINES) -> str:
     """Return a table."""
     rows: list[str] = []
-    for title, lines in _sections(changes):
+    for title, lines in sections.items():
         shown, rest = _cut(lines, limit)
         items = [
             " → ".join(f"<code>{html.escape(path)}</code>" for path in line.paths)
@@ -127,13 +109,13 @@ def diff_to_html(changes: Diff, limit: int | None = _MOST_LINES) -> str:
 _COLOURS = {"new": "green", "deleted": "red", "updated": "yellow", "moved": "cyan"}
 
 
-def diff_to_rich(changes: Diff, limit: int | None = _MOST_LINES) -> Table:
+def diff_to_rich(sections: Sections, limit: int | None = _MOST_LINES) -> Table:
     """Return a table of rich, which has to be installed."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table(show_header=False, box=None, pad_edge=False)
-    for title, lines in _sections(changes):
+    for title, lines in sections.items():
         shown, rest = _cut(lines, limit)
         colour = _COLOURS[title.split()[0]]
         for at, line in enumerate(shown):
