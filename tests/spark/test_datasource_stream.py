@@ -15,7 +15,8 @@ import zarr
 from arraystore import InvalidInputError, MergeConflictError, Repository, StreamRestartedError, local_filesystem_storage
 from arraystore.spark import register, repartition_by_chunk, translate_error
 from arraystore.spark.source.options import given_options, write_options
-from arraystore.spark.source.stream import RowStreamWriter, stream_writer
+from arraystore.spark.source.source import ArrayStoreDataSource
+from arraystore.spark.source.stream import RowStreamWriter
 from arraystore.spark.source.write import prepare_write
 from arraystore.spark.streams.progress import last_batch, streams
 
@@ -221,13 +222,13 @@ def test_rows_of_older_releases_of_spark_are_written_alike(session: SparkSession
     with repo.transaction("main", message="times") as store:
         zarr.create_array(store, name="times", shape=(4,), chunks=(4,), dtype="M8[us]", dimension_names=["x"])
     schema = _parse_datatype_string("x long, v timestamp")
-    given = given_options({"path": drop.repo, "array": "times", "dims": "x", "value": "v", "stream": "s"})
-    options = write_options(given, stream=True)
+    named = {"path": drop.repo, "array": "times", "dims": "x", "value": "v", "stream": "s"}
+    options = write_options(given_options(named), stream=True)
     moments = [datetime(2026, 1, day, 12) for day in (1, 2, 3)]  # noqa: DTZ001 - as rows of Spark have them
 
     writer = RowStreamWriter(prepare_write(options, schema, overwrite=False), schema)
     message = writer.write(Row("x", "v")(*pair) for pair in enumerate(moments))
-    other = stream_writer(options, schema, overwrite=False)
+    other = ArrayStoreDataSource(named).streamWriter(schema, overwrite=False)
     other.commit([message], 0)
     other.commit([message], 0)
 

@@ -11,12 +11,14 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSource
 
 from arraystore.errors import InvalidInputError
 from arraystore.spark.source.option_parsing import is_for_writing
 from arraystore.spark.source.options import (
     ChangesOptions,
+    WriteOptions,
     changes_options,
     given_options,
     is_of_changes,
@@ -117,9 +119,7 @@ class ArrayStoreDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
         """Return what saves a batch of a stream."""
         with told():
-            from arraystore.spark.source.stream import stream_writer
-
-            return stream_writer(write_options(self._given, stream=True), schema, overwrite)
+            return _stream_writer(write_options(self._given, stream=True), schema, overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return what reads the changes of a branch as they come."""
@@ -132,3 +132,17 @@ class ArrayStoreDataSource(DataSource):
             from arraystore.spark.source.changes import changes_stream
 
             return changes_stream(changes_options(self._given), schema)
+
+
+def _stream_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+    """Plan a batch of a stream, or its commit, with the writer that this release of Spark takes."""
+    from arraystore.spark.source.write import prepare_write
+
+    prepared = prepare_write(options, schema, overwrite)
+    if not hasattr(datasource, "DataSourceStreamArrowWriter"):
+        from arraystore.spark.source.stream import RowStreamWriter
+
+        return RowStreamWriter(prepared, schema)
+    from arraystore.spark.source.arrow_stream import ArrowStreamWriter
+
+    return ArrowStreamWriter(prepared)

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import datasource as api
 from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 
 from arraystore.errors import InvalidInputError
@@ -19,14 +18,14 @@ from arraystore.spark.reading.arrow_schema import arrow_schema
 from arraystore.spark.source.commit import commit_stream_batch
 from arraystore.spark.source.messages import handoff_in, outcomes_of, query_of
 from arraystore.spark.source.options import WriteOptions, told
-from arraystore.spark.source.write import PreparedWrite, bring_home, commit_message, note_abort, prepare_write
+from arraystore.spark.source.write import PreparedWrite, bring_home, commit_message, note_abort
 from arraystore.spark.streams.progress import is_written
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["RowStreamWriter", "StreamWriting", "stream_writer"]
+__all__ = ["RowStreamWriter", "StreamWriting"]
 
 _log = logging.getLogger(__name__)
 
@@ -81,22 +80,6 @@ class RowStreamWriter(StreamWriting, DataSourceStreamWriter):
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Write the rows of one task."""
         return self.write_batches(_batches(iterator, self._schema))
-
-
-def stream_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-    """Plan a batch of a stream, or its commit.
-
-    Raises
-    ------
-    ArrayStoreError
-        If rows of this schema cannot be written there.
-    """
-    prepared = prepare_write(options, schema, overwrite)
-    if not hasattr(api, "DataSourceStreamArrowWriter"):
-        return RowStreamWriter(prepared, schema)
-    from arraystore.spark.source.arrow_stream import ArrowStreamWriter
-
-    return ArrowStreamWriter(prepared)
 
 
 def _stream_of(options: WriteOptions, messages: Sequence[object]) -> tuple[str, str | None]:
