@@ -38,7 +38,6 @@ def test_a_load_with_nothing_but_an_array_reads_the_main_branch_as_read_datafram
     assert options.ref == {"branch": "main"}
     assert options.arrays == ("temp",)
     assert options.arguments == {}
-    assert not options.pushdown
 
 
 def test_all_options_of_a_load_arrive_with_their_types():
@@ -55,12 +54,10 @@ def test_all_options_of_a_load_arrive_with_their_types():
         data="array",
         tasks="4",
         dims="t,y",
-        pushdown="true",
     )
 
     assert options.arrays == ("a/u", "a/v")
     assert options.ref == {"tag": "v1"}
-    assert options.pushdown is True
     assert options.arguments == {
         "sel": {"time": slice("2020-01-01", "2020-02-01"), "lat": 51.5},
         "isel": {"lon": [0, 5], "lev": slice(None, 3, 2)},

@@ -546,37 +546,6 @@ def test_a_chunk_that_is_lost_fails_the_task_with_an_error_that_can_be_told(tmp_
     assert isinstance(translate_error(caught.value), ArrayStoreError)
 
 
-# -- leaving out what a filter does not want ----------------------------------------------------------------
-
-
-def test_bounds_on_dimension_columns_leave_out_what_is_not_between_them(session: Session) -> None:
-    plan = plan_read(session, "v", slots=2).pruned({"t": (2, 3), "x": (None, 1), "v": (0, 0), "q": (1, 1)})
-    assert by_position(plan, ("t", "y", "x"), "v") == expected(VALUES, (range(2, 4), range(6), range(2)))
-    labelled = plan_read(session, "v", coords="label", decode=True, isel={"x": 0})
-    bounds = {"t": (datetime(2000, 1, 7, tzinfo=UTC), None), "y": (-1000, -10.5)}
-    assert set(zip(rows(labelled.pruned(bounds))["t"], rows(labelled.pruned(bounds))["y"], strict=True)) == {
-        (datetime(2000, 1, 7, tzinfo=UTC), -30.0),
-        (datetime(2000, 1, 7, tzinfo=UTC), -50.0),
-    }
-    assert labelled.pruned({"t": ("soon", None)}).tasks == labelled.tasks
-    assert labelled.pruned({"y": (1000, None)}).tasks == 0
-
-
-def test_bounds_leave_missing_labels_and_those_that_are_no_number() -> None:
-    session = new_session()
-    put(session, "v", np.arange(4), (2,), ("x",))
-    put(session, "x", np.array([1.0, np.nan, -5.0, 9.0]), (4,), ("x",), attributes={"_FillValue": -5.0})
-    plan = plan_read(session, "v", coords="label", decode=True)
-    assert rows(plan.pruned({"x": (5, None)}))["v"] == [1, 2, 3]
-
-
-def test_bounds_and_missing_chunks_together() -> None:
-    session = new_session()
-    sparse(session)
-    plan = plan_read(session, "v", skip_missing=True).pruned({"x": (10, 28)})
-    assert rows(plan)["x"] == [10, 11, 28]
-
-
 def test_damaged_chunks_are_an_error_and_no_rows(tmp_path: Path) -> None:
     storage, repo = counted(tmp_path)
     for key in keys(storage, "chunks/"):

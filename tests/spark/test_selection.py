@@ -90,13 +90,6 @@ def test_stretches_overlap_the_touched_chunks_that_they_should(axis: Axis, side:
         assert np.flatnonzero(overlapped).tolist() == list(range(first, beyond))
 
 
-@given(axes(), st.lists(st.integers(0, 30)))
-def test_ordinals_are_places_among_the_touched(axis: Axis, coordinates: list[int]) -> None:
-    touched = [int(one) for one in axis.touched]
-    expected = [touched.index(one) if one in touched else -1 for one in coordinates]
-    assert axis.ordinals_of(np.array(coordinates, dtype=np.int64)).tolist() == expected
-
-
 @given(st.sets(st.integers(0, 60)), st.data())
 def test_runs_tell_the_numbers_that_they_were_made_of(numbers: set[int], data: st.DataObject) -> None:
     rising = np.array(sorted(numbers), dtype=np.int64)

@@ -6,8 +6,7 @@ Made on the driver, pickled once, and the same on every executor.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -18,9 +17,9 @@ from arraystore.errors import InvalidInputError
 from arraystore.spark.reading.decoding import Decoder, Values, decoder_of
 from arraystore.spark.reading.opening import Opened, coordinate_of, open_arrays
 from arraystore.spark.reading.presence import present_numbers
-from arraystore.spark.reading.selection import Axis, ChunkRuns, check_names, compact, index_positions
+from arraystore.spark.reading.selection import Axis, ChunkRuns, check_names, index_positions
 
-__all__ = ["Coords", "FramePlan", "Variable", "plan_frame", "pruned", "task_count"]
+__all__ = ["Coords", "FramePlan", "Variable", "plan_frame", "task_count"]
 
 Coords = Literal["index", "label", "none"]
 
@@ -231,47 +230,3 @@ def task_count(plan: FramePlan, slots: int, chunks_per_task: int | None, tasks: 
     cells = int(np.prod([len(axis.positions) for axis in plan.axes], dtype=object))
     total = min(cells, chunks * plan.chunk_cells) * plan.cell_bytes
     return min(chunks, max(_TASKS_OF_A_SLOT * slots, min(-(-total // _BYTES_OF_A_TASK), _MOST_TASKS)))
-
-
-def pruned(plan: FramePlan, bounds: Mapping[str, tuple[Any, Any]]) -> FramePlan:
-    """Leave out positions whose columns are not between bounds; see `ReadPlan.pruned`."""
-    axes, labels = list(plan.axes), list(plan.labels)
-    for number, axis in enumerate(axes):
-        told = labels[number]
-        if axis.name not in bounds or plan.coords == "none":
-            continue
-        values = np.asarray(axis.positions, dtype=np.int64) if told is None else told.values
-        keep = _between(values, *bounds[axis.name])
-        if told is not None and told.missing is not None:
-            keep |= told.missing
-        axes[number] = replace(axis, positions=compact(np.asarray(axis.positions, dtype=np.int64)[keep]))
-        if told is not None:
-            labels[number] = Labels(values[keep], None if told.missing is None else told.missing[keep])
-    return replace(plan, axes=tuple(axes), labels=tuple(labels), chunks=_kept(plan, axes))
-
-
-def _between(values: Values, low: Any, high: Any) -> npt.NDArray[np.bool_]:
-    """Return which values are not outside of bounds: NaN is not, as Spark takes it for greater than any number."""
-    keep = np.ones(values.shape, bool)
-    for bound, outside in ((low, np.less), (high, np.greater)):
-        if isinstance(bound, datetime) and bound.tzinfo is not None and values.dtype.kind == "M":
-            bound = np.datetime64(bound.astimezone(UTC).replace(tzinfo=None), "us")  # noqa: PLW2901
-        elif isinstance(bound, bool) or not isinstance(bound, int | float) or values.dtype.kind not in "iuf":
-            continue
-        keep &= ~outside(values, bound)
-    return keep
-
-
-def _kept(plan: FramePlan, axes: Sequence[Axis]) -> ChunkRuns:
-    """Return the chunks of a plan that are left when fewer of them are touched."""
-    before, after = ([axis.chunks for axis in some] for some in (plan.axes, axes))
-    total = int(np.prod(after, dtype=object))
-    if len(plan.chunks) == int(np.prod(before, dtype=object)) or not total:
-        return ChunkRuns.up_to(total)
-    places = np.unravel_index(plan.chunks.between(0, len(plan.chunks)), before)
-    kept = [
-        axis.ordinals_of(np.asarray(old.touched, dtype=np.int64)[place])
-        for axis, old, place in zip(axes, plan.axes, places, strict=True)
-    ]
-    left = np.logical_and.reduce([place >= 0 for place in kept])
-    return ChunkRuns.of(np.ravel_multi_index(tuple(place[left] for place in kept), after))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ from arraystore._session.session import Session
 from arraystore.errors import ArrayStoreError, InvalidInputError
 from arraystore.spark.errors import marked
 from arraystore.spark.reading.blocks import blocks_of_task
-from arraystore.spark.reading.frame_plan import Coords, FramePlan, plan_frame, pruned, task_count
+from arraystore.spark.reading.frame_plan import Coords, FramePlan, plan_frame, task_count
 from arraystore.spark.reading.rows import ChunkData, ChunkRows, PositionRows
 
 if TYPE_CHECKING:
@@ -40,25 +40,6 @@ class ReadPlan:
         """Yield what one task reads, timestamps in microseconds and UTC."""
         for block in blocks_of_task(self.rows.plan, task, self.tasks):
             yield from self.rows.batches(block)
-
-    def pruned(self, bounds: Mapping[str, tuple[Any, Any]]) -> ReadPlan:
-        """Leave out rows whose dimension columns are not between bounds.
-
-        Parameters
-        ----------
-        bounds
-            By column: the least and the greatest value, both included, None for no bound.  Other columns than those of
-            dimensions are ignored, and so is what their values cannot be compared with.  Nulls and NaN stay.
-
-        Returns
-        -------
-        ReadPlan
-            With at most as many tasks.
-        """
-        if isinstance(self.rows, ChunkRows):
-            return self
-        plan = pruned(self.rows.plan, bounds)
-        return ReadPlan(replace(self.rows, plan=plan), min(self.tasks, len(plan.chunks)))
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the tasks whose numbers arrive: what executors run.

@@ -146,16 +146,6 @@ class Axis:
         low, high = np.searchsorted(self.positions, [lowest, beyond])
         return int(low), int(high)
 
-    def ordinals_of(self, coordinates: Int64s) -> Int64s:
-        """Return the ordinals of chunks among the touched ones, -1 for others."""
-        if isinstance(self.touched, range):
-            ordinals = coordinates - self.touched.start
-            return np.where((ordinals >= 0) & (ordinals < len(self.touched)), ordinals, -1)
-        if not len(self.touched):
-            return np.full(coordinates.shape, -1)
-        ordinals = np.minimum(np.searchsorted(self.touched, coordinates), len(self.touched) - 1)
-        return np.where(self.touched[ordinals] == coordinates, ordinals, -1)
-
     def spans_of(self, starts: Int64s, stops: Int64s) -> tuple[Int64s, Int64s]:
         """Return the touched chunks that stretches of positions overlap: ordinals of the first, and past the last."""
         if isinstance(self.touched, range):

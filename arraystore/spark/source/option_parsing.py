@@ -59,7 +59,6 @@ _KNOWN: Mapping[str, frozenset[str]] = {
     "skip_missing": _READS,
     "chunks_per_task": _READS,
     "tasks": _READS,
-    "pushdown": _READS,
     # writing
     "group": _WRITES,
     "dims": _ROWS,

@@ -116,15 +116,12 @@ class ReadOptions:
         Paths of the arrays, or by column.
     arguments
         Further arguments of `plan_read`; those that were not given are left out.
-    pushdown
-        Whether filters may prune what is read.
     """
 
     place: Place
     ref: Mapping[str, Any]
     arrays: tuple[str, ...] | dict[str, str]
     arguments: Mapping[str, Any]
-    pushdown: bool
 
 
 @dataclass(frozen=True)
@@ -223,7 +220,7 @@ def read_options(given: Given) -> ReadOptions:
         "chunks_per_task": given.count("chunks_per_task"),
         "tasks": given.count("tasks"),
     }
-    return ReadOptions(place, _ref(given), arrays, _given_only(arguments), given.flag("pushdown"))
+    return ReadOptions(place, _ref(given), arrays, _given_only(arguments))
 
 
 def write_options(given: Given, *, stream: bool) -> WriteOptions:

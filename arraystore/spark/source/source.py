@@ -7,7 +7,6 @@ Nothing here reads or writes arrays: that is for `read_dataframe` and `write_dat
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -39,9 +38,6 @@ if TYPE_CHECKING:
     from arraystore.spark.reading.read_plan import ReadPlan
 
 __all__ = ["ArrayStoreDataSource"]
-
-_PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
-"""Module of the only process that hands filters over; a reader that takes filters is an error anywhere else."""
 
 
 class ArrayStoreDataSource(DataSource):
@@ -103,10 +99,6 @@ class ArrayStoreDataSource(DataSource):
 
             plan = self._plan()
             check_schema(plan, schema)
-            if read_options(self._given).pushdown and _PUSHDOWN_WORKER in sys.modules:
-                from arraystore.spark.source.pushdown import PruningReader
-
-                return PruningReader(plan, schema)
             return ArrayReader(plan, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
