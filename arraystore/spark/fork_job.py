@@ -20,9 +20,9 @@ import numpy as np
 from arraystore._session.fork import ForkSession
 from arraystore._session.session import Session
 from arraystore.errors import FormatError, MergeConflictError
-from arraystore.spark.deliveries import MOST_INLINE, deliver, receive
+from arraystore.spark.change_set_transfer import MOST_INLINE, receive_change_sets, send_change_set
+from arraystore.spark.codec_pipeline import fused_codec_pipeline
 from arraystore.spark.errors import marked
-from arraystore.spark.pipeline import quick_pipeline
 from arraystore.spark.report import Progress
 from arraystore.spark.snapshots import check_reachable
 from arraystore.spark.spark_action import map_in_arrow, run_action
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["Attempt", "Outcome", "Work", "merge_outcomes", "pickled", "run_fork_job", "task_frame", "ticket_of"]
+__all__ = ["Attempt", "Outcome", "Work", "merge_outcomes", "pickled", "pickled_fork", "run_fork_job", "task_frame"]
 
 Work = Callable[[ForkSession, Iterator[Any]], Mapping[str, Any]]
 """Writes through a fork what batches of Arrow say, and returns a report of plain values."""
@@ -43,7 +43,7 @@ def _outcome_schema() -> StructType:
     """Return the schema of what tasks return; as text it would be parsed by the JVM for each job."""
     from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
-    types = {"task": IntegerType(), "attempt": IntegerType(), "delivery": BinaryType(), "report": BinaryType()}
+    types = {"task": IntegerType(), "attempt": IntegerType(), "change_set": BinaryType(), "report": BinaryType()}
     return StructType([StructField(name, kind) for name, kind in types.items()])
 
 
@@ -62,7 +62,7 @@ class Outcome:
         Its number.
     attempt
         0 if it succeeded at once.
-    delivery
+    change_set
         Its change set, or the name of the object that holds it; see `merge_outcomes`.
     report
         What the work returned.
@@ -70,11 +70,11 @@ class Outcome:
 
     task: int
     attempt: int
-    delivery: bytes
+    change_set: bytes
     report: dict[str, Any]
 
 
-def ticket_of(session: Session) -> bytes:
+def pickled_fork(session: Session) -> bytes:
     """Return a fork of a session, pickled: each time that it is unpickled, it is a fork of its own.
 
     Raises
@@ -90,7 +90,7 @@ def ticket_of(session: Session) -> bytes:
 
 
 def pickled(session: Session, fork: ForkSession) -> bytes:
-    """Return a fork as it travels, see `ticket_of`; it is given up where it cannot, so that no commit warns of it."""
+    """Pickle a fork for the executors, or abandon it if that fails, so that no commit warns of it."""
     try:
         check_reachable(session.context)
         return pickle.dumps(fork, pickle.HIGHEST_PROTOCOL)
@@ -111,19 +111,19 @@ class Attempt:
     Parameters
     ----------
     ticket
-        See `ticket_of`.
+        See `pickled_fork`.
     work
         What is to be done.
     most_inline
         Bytes of a change set that travel in the result.
     """
 
-    ticket: bytes
+    fork_bytes: bytes
     work: Work
     most_inline: int = MOST_INLINE
 
     def outcome(self, batches: Iterator[pa.RecordBatch]) -> tuple[int, int, bytes, bytes]:
-        """Do the work and return task, attempt, delivery and report.
+        """Do the work and return task, attempt, change set and report.
 
         Raises
         ------
@@ -135,12 +135,12 @@ class Attempt:
         context = TaskContext.get()
         task, attempt = (0, 0) if context is None else (context.partitionId(), context.attemptNumber())
         try:
-            fork: ForkSession = pickle.loads(self.ticket)  # noqa: S301 - the driver of this very job has made it
-            with quick_pipeline():
+            fork: ForkSession = pickle.loads(self.fork_bytes)  # noqa: S301 - the driver of this very job has made it
+            with fused_codec_pipeline():
                 report = self.work(fork, batches)
             for _ in batches:  # to the end: a worker whose input is left unread is not used again
                 pass
-            return task, attempt, deliver(fork, self.most_inline), pack_report(report)
+            return task, attempt, send_change_set(fork, self.most_inline), pack_report(report)
         except Exception as error:
             raise RuntimeError(marked(error)) from error
 
@@ -221,12 +221,12 @@ def run_fork_job(
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        number, tries, delivery, report = attempt.outcome(iter(batches))
+        number, tries, change_set, report = attempt.outcome(iter(batches))
         columns = [
             pa.array([number], pa.int32()), pa.array([tries], pa.int32()),
-            pa.array([delivery], pa.binary()), pa.array([report], pa.binary()),
+            pa.array([change_set], pa.binary()), pa.array([report], pa.binary()),
         ]  # fmt: skip
-        yield pa.RecordBatch.from_arrays(columns, names=["task", "attempt", "delivery", "report"])
+        yield pa.RecordBatch.from_arrays(columns, names=["task", "attempt", "change_set", "report"])
 
     results = map_in_arrow(frame, task, _outcome_schema())
     try:
@@ -242,9 +242,9 @@ def run_fork_job(
 
 def outcomes_in(table: pa.Table) -> Iterator[Outcome]:
     """Read the rows of a table that tasks returned."""
-    columns = [table.column(name).to_pylist() for name in ("task", "attempt", "delivery", "report")]
-    for task, attempt, delivery, report in zip(*columns, strict=True):
-        yield Outcome(task, attempt, delivery, unpack_report(report))
+    columns = [table.column(name).to_pylist() for name in ("task", "attempt", "change_set", "report")]
+    for task, attempt, change_set, report in zip(*columns, strict=True):
+        yield Outcome(task, attempt, change_set, unpack_report(report))
 
 
 def merge_outcomes(session: Session, outcomes: Iterable[Outcome]) -> None:
@@ -257,9 +257,9 @@ def merge_outcomes(session: Session, outcomes: Iterable[Outcome]) -> None:
     SessionExpiredError
         If a garbage collection has taken a change set away that was spilled.
     """
-    deliveries = [outcome.delivery for outcome in outcomes]
+    sent = [outcome.change_set for outcome in outcomes]
     try:
-        session.merge(*receive(session.context, deliveries))
+        session.merge(*receive_change_sets(session.context, sent))
     except MergeConflictError as error:
         if _SHARED not in error.message:
             raise

@@ -130,7 +130,7 @@ def _read(result: bytes) -> Outcome:
     except Exception as error:
         raise FormatError("result of a partition", f"cannot be read ({type(error).__name__})") from error
     match found:
-        case (int() as task, int() as attempt, bytes() as delivery, bytes() as report):
-            return Outcome(task, attempt, delivery, unpack_report(report))
+        case (int() as task, int() as attempt, bytes() as change_set, bytes() as report):
+            return Outcome(task, attempt, change_set, unpack_report(report))
         case _:
             raise FormatError("result of a partition", "has not the parts of one")

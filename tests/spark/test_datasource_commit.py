@@ -13,11 +13,11 @@ import zarr
 from arraystore import Repository, Session, local_filesystem_storage
 from arraystore._session.handoff import SessionHandoff, hand_off
 from arraystore.errors import FormatError, MergeConflictError, RebaseFailedError, StorageError
-from arraystore.spark.deliveries import deliver
-from arraystore.spark.fork_job import pack_report, ticket_of
+from arraystore.spark.change_set_transfer import send_change_set
+from arraystore.spark.fork_job import pack_report, pickled_fork
 from arraystore.spark.source.commit import commit_job, commit_stream_batch, merge_all
 from arraystore.spark.source.messages import TaskMessage, handoff_in, message_of, outcomes_of, query_of
-from arraystore.spark.source.options import Place
+from arraystore.spark.source.options import RepositoryLocation
 from arraystore.spark.streams.progress import last_batch
 
 SHAPE = (8, 6)
@@ -39,17 +39,17 @@ class Planned:
 
     def __init__(self, repo: Repository) -> None:
         self.session = repo.writable_session("main")
-        self.ticket = ticket_of(self.session)
+        self.fork_bytes = pickled_fork(self.session)
         self.handoff = hand_off(self.session)
 
     def task(self, number: int, region: tuple[slice, ...], value: int) -> TaskMessage:
-        fork = pickle.loads(self.ticket)
+        fork = pickle.loads(self.fork_bytes)
         zarr.open_array(fork.store, path="a", mode="r+")[region] = value
-        return message_of((number, 0, deliver(fork), pack_report({"rows": 6})), self.handoff, "query-1")
+        return message_of((number, 0, send_change_set(fork), pack_report({"rows": 6})), self.handoff, "query-1")
 
 
-def place_of(repo: Repository) -> Place:
-    return Place(repo.storage.location.removeprefix("file://"))
+def location_of(repo: Repository) -> RepositoryLocation:
+    return RepositoryLocation(repo.storage.location.removeprefix("file://"))
 
 
 def values(repo: Repository) -> np.ndarray:
@@ -73,7 +73,7 @@ def test_what_tasks_wrote_gets_into_one_commit_through_messages_alone(repo: Repo
     handoff = handoff_in(sent, Repository.open(repo.storage).context, "main")
     session = handoff.open()
     merge_all(session, outcomes_of(sent), ["a"], overwrite=False)
-    commit_job(session, place_of(repo), "job-1", "write", {"spark.rows": 12})
+    commit_job(session, location_of(repo), "job-1", "write", {"spark.rows": 12})
 
     wanted = expected()
     wanted[0:2], wanted[6:8, 0:3] = 100, 200
@@ -89,7 +89,7 @@ def test_overwriting_keeps_nothing_of_what_the_array_held(repo: Repository):
 
     session = planned.handoff.open()
     merge_all(session, outcomes_of(sent), ["a"], overwrite=True)
-    commit_job(session, place_of(repo), "job-1", "overwrite", {})
+    commit_job(session, location_of(repo), "job-1", "overwrite", {})
 
     wanted = np.full(SHAPE, -1, dtype="i4")
     wanted[0:2, 0:3], wanted[6:8, 0:3] = 100, 200
@@ -102,7 +102,7 @@ def test_overwriting_with_nothing_leaves_nothing(repo: Repository):
     session = Planned(repo).handoff.open()
 
     merge_all(session, [], ["a"], overwrite=True)
-    commit_job(session, place_of(repo), "job-1", "overwrite", {})
+    commit_job(session, location_of(repo), "job-1", "overwrite", {})
 
     assert np.array_equal(values(repo), np.full(SHAPE, -1, dtype="i4"))
 
@@ -127,7 +127,7 @@ def test_a_commit_that_is_called_again_finds_that_it_is_done(repo: Repository):
     for _ in range(3):
         session = planned.handoff.open()
         merge_all(session, outcomes_of(sent), ["a"], overwrite=False)
-        commit_job(session, place_of(repo), "job-1", "write", {})
+        commit_job(session, location_of(repo), "job-1", "write", {})
 
     assert messages(repo)[:2] == ["write", "begin"]
 
@@ -141,7 +141,7 @@ def test_a_commit_goes_on_top_of_others_and_is_still_found(repo: Repository):
     for _ in range(2):
         session = planned.handoff.open()
         merge_all(session, outcomes_of(sent), ["a"], overwrite=False)
-        commit_job(session, place_of(repo), "job-1", "write", {})
+        commit_job(session, location_of(repo), "job-1", "write", {})
 
     wanted = expected()
     wanted[0:2], wanted[4:6] = 100, 7
@@ -158,7 +158,7 @@ def test_a_collision_with_another_commit_is_a_conflict(repo: Repository):
     merge_all(session, outcomes_of(sent), ["a"], overwrite=False)
 
     with pytest.raises(RebaseFailedError):
-        commit_job(session, place_of(repo), "job-1", "write", {})
+        commit_job(session, location_of(repo), "job-1", "write", {})
 
     assert messages(repo)[0] == "same chunk"
 
@@ -172,7 +172,7 @@ def test_overwriting_collides_with_whoever_wrote_a_chunk_that_it_drops(repo: Rep
     merge_all(session, outcomes_of(sent), ["a"], overwrite=True)
 
     with pytest.raises(RebaseFailedError):
-        commit_job(session, place_of(repo), "job-1", "overwrite", {})
+        commit_job(session, location_of(repo), "job-1", "overwrite", {})
 
 
 def test_a_commit_whose_answer_gets_lost_is_asked_again(repo: Repository, monkeypatch: pytest.MonkeyPatch):
@@ -188,7 +188,7 @@ def test_a_commit_whose_answer_gets_lost_is_asked_again(repo: Repository, monkey
         return commit(self, *arguments, **options)
 
     monkeypatch.setattr(Session, "commit", loses_two_answers)
-    commit_job(session, place_of(repo), "job-1", "write", {})
+    commit_job(session, location_of(repo), "job-1", "write", {})
 
     assert len(calls) == 3
     assert messages(repo)[:2] == ["write", "begin"]
@@ -234,7 +234,7 @@ def test_a_batch_that_collides_with_other_data_is_a_conflict(repo: Repository):
 
 def damaged(**changes: object) -> TaskMessage:
     fields: dict[str, object] = {
-        "version": 1, "task": 0, "attempt": 0, "delivery": b"", "report": pack_report({}),
+        "version": 1, "task": 0, "attempt": 0, "change_set": b"", "report": pack_report({}),
         "home": ("main", "main", 1, None, b"s" * 12, b"i" * 12), "query": None,
     }  # fmt: skip
     return TaskMessage(msgpack.packb(list((fields | changes).values())))
@@ -251,7 +251,7 @@ def damaged(**changes: object) -> TaskMessage:
         TaskMessage(msgpack.packb([1, 2])),
         damaged(version=2),
         damaged(task="0"),
-        damaged(delivery="x"),
+        damaged(change_set="x"),
         damaged(report=b"\xc1"),
         damaged(report=None),
     ],

@@ -7,21 +7,21 @@ import pytest
 from arraystore.errors import InvalidInputError
 from arraystore.spark.source.option_parsing import check_names, is_for_writing
 from arraystore.spark.source.options import (
-    Place,
+    RepositoryLocation,
     changes_options,
-    given_options,
     is_of_changes,
+    raw_options,
     read_options,
     write_options,
 )
 
 
 def load(**options: str) -> object:
-    return read_options(given_options({"path": "/data/repo", **options}))
+    return read_options(raw_options({"path": "/data/repo", **options}))
 
 
 def save(of_stream: bool = False, **options: str) -> object:
-    return write_options(given_options({"path": "/data/repo", **options}), stream=of_stream)
+    return write_options(raw_options({"path": "/data/repo", **options}), stream=of_stream)
 
 
 def refusal(make: object, **options: str) -> str:
@@ -32,9 +32,9 @@ def refusal(make: object, **options: str) -> str:
 
 
 def test_a_load_with_nothing_but_an_array_reads_the_main_branch_as_read_dataframe_does():
-    options = read_options(given_options({"path": "/data/repo", "array": "temp"}))
+    options = read_options(raw_options({"path": "/data/repo", "array": "temp"}))
 
-    assert options.place == Place("/data/repo", {})
+    assert options.location == RepositoryLocation("/data/repo", {})
     assert options.ref == {"branch": "main"}
     assert options.arrays == ("temp",)
     assert options.arguments == {}
@@ -131,13 +131,13 @@ def test_a_stream_may_be_named_and_what_spark_adds_to_its_options_is_let_through
 
 
 def test_a_load_of_changes_is_one_that_says_so():
-    given = given_options({"path": "/r", "changes": "true", "from": "A", "to": "B", "arrays": "u,v"})
-    streamed = given_options(
+    given = raw_options({"path": "/r", "changes": "true", "from": "A", "to": "B", "arrays": "u,v"})
+    streamed = raw_options(
         {"path": "/r", "changes": "true", "startingSnapshot": "latest", "maxsnapshotspertrigger": "5"}
     )
 
     assert is_of_changes(given)
-    assert not is_of_changes(given_options({"path": "/r", "array": "t"}))
+    assert not is_of_changes(raw_options({"path": "/r", "array": "t"}))
     assert changes_options(given).start == "A"
     assert changes_options(given).stop == "B"
     assert changes_options(given).paths == ("u", "v")
@@ -220,11 +220,11 @@ def test_secrets_are_refused_and_never_repeated(name: str):
 
 @pytest.mark.parametrize("name", ["sig", "X-Amz-Signature", "x-goog-credential", "token"])
 def test_signed_urls_are_refused_and_never_repeated(name: str):
-    told = refusal(lambda: given_options({"path": f"https://host/repo?sv=1&{name}=hunter2-top-secret", "array": "t"}))
+    told = refusal(lambda: raw_options({"path": f"https://host/repo?sv=1&{name}=hunter2-top-secret", "array": "t"}))
     assert f"{name!r} in its query, which looks like a credential" in told
     assert "hunter2" not in told
-    given_options({"path": "s3://bucket/repo?region=eu-north-1&anonymous=true", "array": "t"})
-    given_options({"path": "/what?token=1", "array": "t"})
+    raw_options({"path": "s3://bucket/repo?region=eu-north-1&anonymous=true", "array": "t"})
+    raw_options({"path": "/what?token=1", "array": "t"})
 
 
 def test_options_of_the_storage_reach_it_with_their_types():
@@ -233,7 +233,7 @@ def test_options_of_the_storage_reach_it_with_their_types():
         "storage.endpoint_url": "http://127.0.0.1:9000", "storage.network_stream_timeout_seconds": "5",
     }  # fmt: skip
 
-    assert load(**options).place.storage == {
+    assert load(**options).location.storage == {
         "region": "eu-west-1",
         "allow_http": True,
         "endpoint_url": "http://127.0.0.1:9000",
@@ -242,10 +242,10 @@ def test_options_of_the_storage_reach_it_with_their_types():
 
 
 def test_an_option_that_the_storage_does_not_know_is_named(tmp_path):
-    place = Place(str(tmp_path), {"region": "eu-west-1"})
+    location = RepositoryLocation(str(tmp_path), {"region": "eu-west-1"})
 
     with pytest.raises(InvalidInputError, match=r"does not take all of storage\.region"):
-        place.repository()
+        location.repository()
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_an_option_that_the_storage_does_not_know_is_named(tmp_path):
 )
 def test_a_place_that_other_processes_cannot_reach_is_refused(path: str | None, told: str):
     with pytest.raises(InvalidInputError, match=told):
-        given_options({"array": "t"} if path is None else {"path": path, "array": "t"})
+        raw_options({"array": "t"} if path is None else {"path": path, "array": "t"})
 
 
 def test_a_save_is_recognised_by_options_that_no_load_has():

@@ -14,7 +14,7 @@ import zarr
 
 from arraystore import InvalidInputError, MergeConflictError, Repository, StreamRestartedError, local_filesystem_storage
 from arraystore.spark import register, repartition_by_chunk, translate_error
-from arraystore.spark.source.options import given_options, write_options
+from arraystore.spark.source.options import raw_options, write_options
 from arraystore.spark.source.source import ArrayStoreDataSource
 from arraystore.spark.source.stream import RowStreamWriter
 from arraystore.spark.source.write import prepare_write
@@ -223,7 +223,7 @@ def test_rows_of_older_releases_of_spark_are_written_alike(session: SparkSession
         zarr.create_array(store, name="times", shape=(4,), chunks=(4,), dtype="M8[us]", dimension_names=["x"])
     schema = _parse_datatype_string("x long, v timestamp")
     named = {"path": drop.repo, "array": "times", "dims": "x", "value": "v", "stream": "s"}
-    options = write_options(given_options(named), stream=True)
+    options = write_options(raw_options(named), stream=True)
     moments = [datetime(2026, 1, day, 12) for day in (1, 2, 3)]  # noqa: DTZ001 - as rows of Spark have them
 
     writer = RowStreamWriter(prepare_write(options, schema, overwrite=False), schema)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from arraystore.errors import InvalidInputError
 from arraystore.spark.writing.chunk_grid import NOWHERE
-from arraystore.spark.writing.labels import Labels
+from arraystore.spark.writing.labels import LabelIndex
 
 
 def naive(values: np.ndarray, labels: np.ndarray, tolerance: float) -> list[set[int]]:
@@ -32,7 +32,7 @@ def naive(values: np.ndarray, labels: np.ndarray, tolerance: float) -> list[set[
 )
 def test_integers_are_found_as_a_naive_search_finds_them(values: list[int], labels: list[int], tolerance: int) -> None:
     known, asked = np.array(values, np.int64), np.array(labels, np.int64)
-    found = Labels("x", known, tolerance).indices(asked)
+    found = LabelIndex("x", known, tolerance).indices(asked)
     assert all(index in right for index, right in zip(found.tolist(), naive(known, asked, tolerance), strict=True))
 
 
@@ -48,7 +48,7 @@ def test_floats_are_found_as_a_naive_search_finds_them(
     known = np.array(values, dtype)
     with np.errstate(over="ignore"):
         asked = np.array([*labels, *values], dtype)
-    found = Labels("x", known, tolerance).indices(asked)
+    found = LabelIndex("x", known, tolerance).indices(asked)
     finite = np.isfinite(asked)
     assert (found[~finite] == NOWHERE).all()
     right = naive(known, asked[finite], tolerance)
@@ -57,7 +57,7 @@ def test_floats_are_found_as_a_naive_search_finds_them(
 
 def test_the_ends_of_integers_do_not_overflow() -> None:
     ends = np.array([-(2**63), 2**63 - 1], np.int64)
-    assert Labels("x", ends, 5).indices(np.array([-(2**63) + 5, 0, 2**63 - 7], np.int64)).tolist() == [
+    assert LabelIndex("x", ends, 5).indices(np.array([-(2**63) + 5, 0, 2**63 - 7], np.int64)).tolist() == [
         0,
         NOWHERE,
         NOWHERE,
@@ -65,7 +65,7 @@ def test_the_ends_of_integers_do_not_overflow() -> None:
 
 
 def test_texts_are_found() -> None:
-    labels = Labels("place", np.array(["b", "a", "ü"], object))
+    labels = LabelIndex("place", np.array(["b", "a", "ü"], object))
     assert labels.indices(np.array(["ü", "c", "b", ""], object)).tolist() == [2, NOWHERE, 0, NOWHERE]
     assert labels.regular is None
 
@@ -74,15 +74,15 @@ def test_texts_are_found() -> None:
 def test_a_label_that_repeats_is_refused(values: list[Any]) -> None:
     kind = object if isinstance(values[0], str) else None
     with pytest.raises(InvalidInputError, match="more than once"):
-        Labels("x", np.array(values, kind))
+        LabelIndex("x", np.array(values, kind))
 
 
 @pytest.mark.parametrize("tolerance", [-1, float("nan"), float("inf")])
 def test_a_tolerance_that_is_none_is_refused(tolerance: float) -> None:
     with pytest.raises(InvalidInputError, match="positive number"):
-        Labels("x", np.array([1.0, 2.0]), tolerance)
+        LabelIndex("x", np.array([1.0, 2.0]), tolerance)
     with pytest.raises(InvalidInputError, match="holds text"):
-        Labels("x", np.array(["a"], object), 1)
+        LabelIndex("x", np.array(["a"], object), 1)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_tolerance_that_is_none_is_refused(tolerance: float) -> None:
 )
 def test_grids_as_people_make_them_are_regular(values: np.ndarray) -> None:
     values = values.astype(np.int64) if values.dtype.kind == "i" else values
-    regular = Labels("x", values).regular
+    regular = LabelIndex("x", values).regular
     assert regular is not None
     there = regular.start + np.arange(regular.count) * regular.step
     assert np.array_equal(there.astype(values.dtype), values)
@@ -126,4 +126,4 @@ def test_grids_as_people_make_them_are_regular(values: np.ndarray) -> None:
     ids=str,
 )
 def test_what_arithmetic_cannot_tell_is_searched_for(values: np.ndarray, tolerance: float) -> None:
-    assert Labels("x", values, tolerance).regular is None
+    assert LabelIndex("x", values, tolerance).regular is None

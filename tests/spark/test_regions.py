@@ -22,11 +22,11 @@ from arraystore.spark.regions.boxes import (
     region_text,
 )
 
-Grid = tuple[tuple[int, ...], tuple[int, ...]]
+ChunkGrid = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 @st.composite
-def grids(draw: st.DrawFn, most_dims: int = 3) -> Grid:
+def grids(draw: st.DrawFn, most_dims: int = 3) -> ChunkGrid:
     """Draw the shape of an array and that of its chunks."""
     ndim = draw(st.integers(0, most_dims))
     shape = tuple(draw(st.integers(1, 9)) for _ in range(ndim))
@@ -229,7 +229,7 @@ def test_a_heavy_region_does_not_keep_others_waiting():
 
 
 @given(grids(), st.integers(1, 16), st.integers(1, 4000))
-def test_an_array_is_cut_into_regions_of_whole_chunks_that_cover_it_once(grid: Grid, itemsize: int, most: int):
+def test_an_array_is_cut_into_regions_of_whole_chunks_that_cover_it_once(grid: ChunkGrid, itemsize: int, most: int):
     shape, unit = grid
     bounds = cut_regions(shape, unit, itemsize, most)
 

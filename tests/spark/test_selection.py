@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arraystore.errors import InvalidInputError
-from arraystore.spark.reading.selection import Axis, ChunkRuns, boxes_of, check_names, index_positions
+from arraystore.spark.reading.selection import AxisSelection, ChunkRuns, boxes_of, check_names, index_positions
 
 
 def positions(size: int, index: Any) -> list[int]:
@@ -55,7 +55,7 @@ def test_an_unknown_dimension_is_refused_with_the_nearest() -> None:
 
 
 @st.composite
-def axes(draw: st.DrawFn) -> Axis:
+def axes(draw: st.DrawFn) -> AxisSelection:
     size = draw(st.integers(1, 30))
     side = draw(st.integers(1, 12))
     index = draw(
@@ -64,11 +64,13 @@ def axes(draw: st.DrawFn) -> Axis:
             st.tuples(st.integers(0, size), st.integers(0, size)).map(lambda ends: slice(min(ends), max(ends))),
         )
     )
-    return Axis("x", size, side, index_positions("x", size, index))
+    return AxisSelection("x", size, side, index_positions("x", size, index))
 
 
 @given(axes(), st.data())
-def test_touched_chunks_hold_the_selected_positions_and_each_at_least_one(axis: Axis, data: st.DataObject) -> None:
+def test_touched_chunks_hold_the_selected_positions_and_each_at_least_one(
+    axis: AxisSelection, data: st.DataObject
+) -> None:
     wanted = np.array([int(one) for one in axis.positions], dtype=np.int64)
     assert [int(one) for one in axis.touched] == np.unique(wanted // axis.side).tolist()
     if axis.chunks:
@@ -80,7 +82,7 @@ def test_touched_chunks_hold_the_selected_positions_and_each_at_least_one(axis: 
 
 
 @given(axes(), st.integers(1, 12))
-def test_stretches_overlap_the_touched_chunks_that_they_should(axis: Axis, side: int) -> None:
+def test_stretches_overlap_the_touched_chunks_that_they_should(axis: AxisSelection, side: int) -> None:
     coordinates = np.arange(-(-axis.size // side))
     starts, stops = coordinates * side, np.minimum((coordinates + 1) * side, axis.size)
     low, high = axis.spans_of(starts, stops)

@@ -21,7 +21,7 @@ from arraystore.errors import (
     RepositoryGoneError,
     SessionStateError,
 )
-from arraystore.spark.fork_job import ticket_of
+from arraystore.spark.fork_job import pickled_fork
 
 
 @pytest.fixture
@@ -40,8 +40,8 @@ def messages(repo: Repository) -> list[str]:
     return [snapshot.message for snapshot in repo.ancestry(branch="main")][:-1]
 
 
-def written(ticket: bytes, at: int, value: int) -> bytes:
-    fork = pickle.loads(ticket)
+def written(fork_bytes: bytes, at: int, value: int) -> bytes:
+    fork = pickle.loads(fork_bytes)
     zarr.open_array(fork.store, path="a", mode="r+")[at : at + 2] = value
     return fork.changes()
 
@@ -59,8 +59,8 @@ def in_another_process(tmp_path: Path, sent: object, body: str) -> str:
 
 def test_forks_of_a_session_are_merged_and_committed_in_another_process(repo: Repository, tmp_path: Path):
     session = repo.writable_session("main")
-    ticket, handoff = ticket_of(session), hand_off(session)
-    sent = handoff, [written(ticket, 0, 1), written(ticket, 4, 3)]
+    fork_bytes, handoff = pickled_fork(session), hand_off(session)
+    sent = handoff, [written(fork_bytes, 0, 1), written(fork_bytes, 4, 3)]
     snapshot = in_another_process(
         tmp_path,
         sent,
@@ -83,8 +83,8 @@ def test_a_handoff_is_small(repo: Repository):
 
 def test_a_handoff_stays_at_its_snapshot_when_the_branch_moves(repo: Repository):
     session = repo.writable_session("main")
-    ticket, handoff = ticket_of(session), pickle.loads(pickle.dumps(hand_off(session)))
-    payload = written(ticket, 0, 1)
+    fork_bytes, handoff = pickled_fork(session), pickle.loads(pickle.dumps(hand_off(session)))
+    payload = written(fork_bytes, 0, 1)
     with repo.transaction("main", message="other") as store:
         zarr.open_array(store, path="a")[6:8] = 9
     opened = handoff.open()
@@ -98,16 +98,16 @@ def test_a_handoff_stays_at_its_snapshot_when_the_branch_moves(repo: Repository)
 
 def test_forks_that_wrote_the_same_collide_after_a_handoff_too(repo: Repository):
     session = repo.writable_session("main")
-    ticket, handoff = ticket_of(session), hand_off(session)
+    fork_bytes, handoff = pickled_fork(session), hand_off(session)
     opened = handoff.open()
     with pytest.raises(MergeConflictError, match="a"):
-        opened.merge(written(ticket, 0, 1), written(ticket, 0, 2))
+        opened.merge(written(fork_bytes, 0, 1), written(fork_bytes, 0, 2))
     assert not opened.has_uncommitted_changes
 
 
 def test_forks_of_another_session_have_no_place_in_it(repo: Repository):
     handoff = hand_off(repo.writable_session("main"))
-    foreign = written(ticket_of(repo.writable_session("main")), 0, 1)
+    foreign = written(pickled_fork(repo.writable_session("main")), 0, 1)
     with pytest.raises(MergeConflictError):
         handoff.open().merge(foreign)
 
@@ -116,7 +116,7 @@ def test_what_was_changed_before_forking_is_changed_again(repo: Repository):
     """The tasks of an overwrite see an array that was cleared; so must the session that they come handoff to."""
     session = repo.writable_session("main")
     zarr.open_array(session.store, path="a")[:] = 7
-    handoff, payload = hand_off(session), written(ticket_of(session), 0, 1)
+    handoff, payload = hand_off(session), written(pickled_fork(session), 0, 1)
     opened = handoff.open()
     zarr.open_array(opened.store, path="a")[:] = 7
     opened.merge(payload, on_overlap="last")
@@ -138,7 +138,7 @@ def test_only_writable_sessions_of_a_branch_are_handed_off(repo: Repository):
 
 def test_a_session_into_which_forks_were_merged_is_not_handed_off(repo: Repository):
     session = repo.writable_session("main")
-    session.merge(written(ticket_of(session), 0, 1))
+    session.merge(written(pickled_fork(session), 0, 1))
     with pytest.raises(SessionStateError, match="forks have been merged into this session already"):
         hand_off(session)
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 
-from arraystore.spark.pipeline import quick_pipeline
+from arraystore.spark.codec_pipeline import fused_codec_pipeline
 from arraystore.spark.reading.decoding import Values
 from arraystore.spark.reading.frame_plan import FramePlan, Variable
 from arraystore.spark.reading.selection import Boxes, boxes_of
@@ -95,7 +95,7 @@ class _Reader:
     def __init__(self, plan: FramePlan) -> None:
         self._plan = plan
         store = plan.session.store
-        with quick_pipeline():
+        with fused_codec_pipeline():
             self._arrays = [zarr.open_array(store, path=variable.path, mode="r") for variable in plan.variables]
         self._last: dict[str, tuple[Any, Column]] = {}
 

@@ -17,7 +17,7 @@ from arraystore.errors import InvalidInputError
 from arraystore.spark.reading.decoding import Decoder, Values, decoder_of
 from arraystore.spark.reading.opening import Opened, coordinate_of, open_arrays
 from arraystore.spark.reading.presence import present_numbers
-from arraystore.spark.reading.selection import Axis, ChunkRuns, check_names, index_positions
+from arraystore.spark.reading.selection import AxisSelection, ChunkRuns, check_names, index_positions
 
 __all__ = ["Coords", "FramePlan", "Variable", "plan_frame", "task_count"]
 
@@ -58,7 +58,7 @@ class Variable:
 
 
 @dataclass(frozen=True)
-class Labels:
+class SelectedLabels:
     """The labels of all selected positions along an axis; `missing` tells where there is none."""
 
     values: Values
@@ -87,8 +87,8 @@ class FramePlan:
 
     session: Session
     variables: tuple[Variable, ...]
-    axes: tuple[Axis, ...]
-    labels: tuple[Labels | None, ...]
+    axes: tuple[AxisSelection, ...]
+    labels: tuple[SelectedLabels | None, ...]
     coords: Coords
     chunks: ChunkRuns
 
@@ -141,12 +141,12 @@ def plan_frame(
     check_names("isel", isel or {}, opened.dims)
     check_names("sel", sel or {}, opened.dims)
     axes = []
-    labels: list[Labels | None] = []
+    labels: list[SelectedLabels | None] = []
     for number, (name, size) in enumerate(zip(opened.dims, lead.array.shape, strict=True)):
         axis = _axis(opened, number, name, size, sel or {}, isel or {}, decode=decode)
         axes.append(axis)
         found = coordinate_of(opened, name, size, decode=decode) if coords == "label" else None
-        labels.append(None if found is None else Labels(*found.column(axis.positions)))
+        labels.append(None if found is None else SelectedLabels(*found.column(axis.positions)))
     variables = tuple(
         Variable(one.column, one.array.path, one.axes_in(opened.dims), decoder_of(one.array, decode=decode))
         for one in opened.arrays
@@ -171,7 +171,7 @@ def _axis(
     isel: Mapping[str, Any],
     *,
     decode: bool,
-) -> Axis:
+) -> AxisSelection:
     """Return what is selected along a dimension."""
     if name in sel and name in isel:
         raise InvalidInputError(f"sel and isel both select along {name!r}: give one of them")
@@ -187,7 +187,7 @@ def _axis(
         positions = coordinate.positions(sel[name])
     else:
         positions = range(size)
-    return Axis(name, size, opened.lead.side(number), positions)
+    return AxisSelection(name, size, opened.lead.side(number), positions)
 
 
 def _check_columns(opened: Opened) -> None:

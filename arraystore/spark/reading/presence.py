@@ -10,12 +10,12 @@ import zarr
 
 from arraystore._session.session import Session
 from arraystore.spark.reading.opening import Opened, sides_of
-from arraystore.spark.reading.selection import Axis, Int64s
+from arraystore.spark.reading.selection import AxisSelection, Int64s
 
 __all__ = ["present_numbers"]
 
 
-def present_numbers(session: Session, opened: Opened, axes: Sequence[Axis]) -> Int64s:
+def present_numbers(session: Session, opened: Opened, axes: Sequence[AxisSelection]) -> Int64s:
     """Return the numbers of chunks of the leading array that an array has data in, rising.
 
     Arrays that lack a dimension do not count: they are there for every position along it.
@@ -28,7 +28,7 @@ def present_numbers(session: Session, opened: Opened, axes: Sequence[Axis]) -> I
     return np.unique(np.concatenate(found))
 
 
-def _overlapped(present: Int64s, array: zarr.Array[Any], dims: Sequence[int], axes: Sequence[Axis]) -> Int64s:
+def _overlapped(present: Int64s, array: zarr.Array[Any], dims: Sequence[int], axes: Sequence[AxisSelection]) -> Int64s:
     """Return the numbers of touched chunks that some chunks of an array, which may have another grid, overlap."""
     numbers = np.zeros(len(present), np.int64)
     owners = np.arange(len(present))

@@ -17,7 +17,17 @@ import numpy as np
 from arraystore._format.types import Int64s
 from arraystore.errors import InvalidInputError
 
-__all__ = ["Axis", "Boxes", "ChunkRuns", "Int64s", "Positions", "boxes_of", "check_names", "compact", "index_positions"]
+__all__ = [
+    "AxisSelection",
+    "Boxes",
+    "ChunkRuns",
+    "Int64s",
+    "Positions",
+    "boxes_of",
+    "check_names",
+    "compact",
+    "index_positions",
+]
 
 Positions = range | Int64s
 """Positions along a dimension, rising: a range without gaps, or an array."""
@@ -105,7 +115,7 @@ def check_names(option: str, selected: Mapping[str, Any], dims: Sequence[str]) -
 
 
 @dataclass(frozen=True)
-class Axis:
+class AxisSelection:
     """What is selected along one dimension, and how chunks cut it.
 
     Parameters

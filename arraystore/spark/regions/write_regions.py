@@ -17,8 +17,8 @@ from arraystore._format.types import Int64s
 from arraystore._session.fork import ForkSession
 from arraystore._session.session import Session
 from arraystore.errors import ArrayStoreError, InvalidInputError, NodeNotFoundError
+from arraystore.spark.change_set_transfer import is_spilled
 from arraystore.spark.cluster import required_session, slots
-from arraystore.spark.deliveries import is_spilled
 from arraystore.spark.fork_job import Outcome, merge_outcomes, run_fork_job, task_frame
 from arraystore.spark.regions.boxes import (
     Align,
@@ -178,7 +178,7 @@ def report_of(
         sum(int(outcome.report["nbytes"]) for outcome in outcomes),
         len(outcomes),
         sum(outcome.attempt for outcome in outcomes),
-        sum(is_spilled(outcome.delivery) for outcome in outcomes),
+        sum(is_spilled(outcome.change_set) for outcome in outcomes),
         time.perf_counter() - began,
     )
 

@@ -51,7 +51,7 @@ def pinned(options: ChangesOptions) -> ChangesOptions:
     """Return the options of a load that ends, whatever is committed later, at what is the newest snapshot now."""
     if options.stop is not None:
         return options
-    return replace(options, stop=newest_step(options.place.repository(), options.branch)[0])
+    return replace(options, stop=newest_step(options.location.repository(), options.branch)[0])
 
 
 def changes_reader(options: ChangesOptions, schema: StructType) -> ChangesReader:
@@ -98,4 +98,4 @@ def _feed(options: ChangesOptions, schema: StructType) -> ChangeStreamReader:
         texts["maxsnapshotspertrigger"] = str(options.most)
     if options.paths is not None:
         texts["paths"] = json.dumps(options.paths)
-    return ChangeStreamReader(options.place.repository(), options.branch, texts)
+    return ChangeStreamReader(options.location.repository(), options.branch, texts)

@@ -15,14 +15,14 @@ from arraystore._runtime import run
 from arraystore._session.rearrange import DELETE
 from arraystore.distributed import merge_sessions
 from arraystore.errors import ConflictError, MergeConflictError, StorageError
-from arraystore.spark.deliveries import receive
+from arraystore.spark.change_set_transfer import receive_change_sets
 from arraystore.spark.fork_job import Outcome, merge_outcomes
 from arraystore.spark.streams.progress import is_written, note_batch
 
 if TYPE_CHECKING:
     from arraystore._repository.repository import Repository
     from arraystore._session.session import Session
-    from arraystore.spark.source.options import Place
+    from arraystore.spark.source.options import RepositoryLocation
 
 __all__ = ["commit_job", "commit_stream_batch", "merge_all"]
 
@@ -51,7 +51,7 @@ def merge_all(session: Session, outcomes: Sequence[Outcome], arrays: Sequence[st
     if not overwrite:
         merge_outcomes(session, outcomes)
         return
-    payloads = receive(session.context, [outcome.delivery for outcome in outcomes])
+    payloads = receive_change_sets(session.context, [outcome.change_set for outcome in outcomes])
     together = None
     if payloads:
         with _remedy():
@@ -71,14 +71,16 @@ def _remedy() -> Iterator[None]:
         raise MergeConflictError(remedy, error.path, error.chunks) from error
 
 
-def commit_job(session: Session, place: Place, job: str, message: str, metadata: dict[str, Any]) -> None:
+def commit_job(
+    session: Session, location: RepositoryLocation, job: str, message: str, metadata: dict[str, Any]
+) -> None:
     """Commit a batch write, unless it is committed already.
 
     Parameters
     ----------
     session
         Into which all was merged.
-    place
+    location
         Its repository.
     job
         Id of the write.
@@ -90,13 +92,13 @@ def commit_job(session: Session, place: Place, job: str, message: str, metadata:
     """
     branch, base = session.branch, session.snapshot_id
     assert branch is not None
-    if not session.has_uncommitted_changes or _is_committed(session, place, branch, base, job):
+    if not session.has_uncommitted_changes or _is_committed(session, location, branch, base, job):
         return
     try:
         _commit(session, message, metadata | {JOB: job})
     except ConflictError:
         # Another call of the same commit may be what it collides with.
-        if not _is_in_history(place.repository(), branch, base, job):
+        if not _is_in_history(location.repository(), branch, base, job):
             raise
 
 
@@ -138,11 +140,11 @@ def commit_stream_batch(
             raise
 
 
-def _is_committed(session: Session, place: Place, branch: str, base: str, job: str) -> bool:
+def _is_committed(session: Session, location: RepositoryLocation, branch: str, base: str, job: str) -> bool:
     tip = run(session.context.tip(branch))
     if tip.state.snapshot == session.base_tip.state.snapshot:
         return False  # nobody has committed anything
-    return _is_in_history(place.repository(), branch, base, job)
+    return _is_in_history(location.repository(), branch, base, job)
 
 
 def _is_in_history(repo: Repository, branch: str, base: str, job: str) -> bool:

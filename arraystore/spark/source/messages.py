@@ -64,12 +64,12 @@ def outcomes_of(messages: Sequence[object]) -> list[Outcome]:
     """
     found = []
     for fields in map(_fields, messages):
-        task, attempt, delivery, report = fields[:4]
-        if type(task) is not int or type(attempt) is not int or not isinstance(delivery, bytes):
+        task, attempt, change_set, report = fields[:4]
+        if type(task) is not int or type(attempt) is not int or not isinstance(change_set, bytes):
             raise FormatError(_NAME, "it tells no task")
         if not isinstance(report, bytes):
             raise FormatError(_NAME, "it has no report")
-        found.append(Outcome(task, attempt, delivery, unpack_report(report)))
+        found.append(Outcome(task, attempt, change_set, unpack_report(report)))
     return found
 
 
@@ -133,7 +133,7 @@ def _packed(*values: Any) -> bytes:
 
 
 def _fields(message: object) -> tuple[Any, ...]:
-    """Return task, attempt, delivery, report, handoff and query."""
+    """Return task, attempt, change set, report, handoff and query."""
     if not isinstance(message, TaskMessage) or not isinstance(message.data, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise FormatError(_NAME, "it is missing, or of another program")
     try:

@@ -23,7 +23,7 @@ __all__ = [
     "READ",
     "STREAM",
     "WRITE",
-    "Given",
+    "RawOptions",
     "check_names",
     "check_url",
     "check_use",
@@ -113,7 +113,7 @@ _BY_BARE_NAME = {_bare(name): name for name in (*_KNOWN, *_ELSEWHERE)} | {"snaps
 
 
 @dataclass(frozen=True)
-class Given:
+class RawOptions:
     """The options of one load or save, under their proper names.
 
     Parameters
@@ -230,7 +230,7 @@ class Given:
             raise InvalidInputError(f"option {name!r} is not JSON ({error}): {_short(text)}") from None
 
 
-def check_names(options: Mapping[str, str]) -> Given:
+def check_names(options: Mapping[str, str]) -> RawOptions:
     """Sort options, and check that all are known.
 
     Raises
@@ -253,7 +253,7 @@ def check_names(options: Mapping[str, str]) -> Given:
             raise InvalidInputError(f"option {proper!r} is given twice, in two spellings: give it once")
         else:
             texts[proper] = value
-    return Given(texts, storage, any(name.lower() in _OF_SPARK for name in options))
+    return RawOptions(texts, storage, any(name.lower() in _OF_SPARK for name in options))
 
 
 def check_url(url: str) -> None:
@@ -273,7 +273,7 @@ def check_url(url: str) -> None:
             )
 
 
-def check_use(given: Given, use: str) -> None:
+def check_use(raw: RawOptions, use: str) -> None:
     """Check that all options are for what they are used for.
 
     Raises
@@ -281,16 +281,16 @@ def check_use(given: Given, use: str) -> None:
     InvalidInputError
         If one is for something else, and would have no effect.
     """
-    for name in given.texts:
+    for name in raw.texts:
         if use not in _KNOWN[name]:
             raise InvalidInputError(
                 f"option {name!r} has no effect in {use}, but in {' and '.join(sorted(_KNOWN[name]))}: leave it out"
             )
 
 
-def is_for_writing(given: Given) -> bool:
+def is_for_writing(raw: RawOptions) -> bool:
     """Tell whether there are options that only a write gets."""
-    return given.of_stream or any(_KNOWN[name] <= _WRITES for name in given.texts)
+    return raw.of_stream or any(_KNOWN[name] <= _WRITES for name in raw.texts)
 
 
 def flag_of(name: str, text: str) -> bool:

@@ -15,7 +15,7 @@ from arraystore.spark.source.option_parsing import (
     READ,
     STREAM,
     WRITE,
-    Given,
+    RawOptions,
     check_names,
     check_url,
     check_use,
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ChangesOptions",
-    "Place",
     "ReadOptions",
+    "RepositoryLocation",
     "WriteOptions",
     "changes_options",
-    "given_options",
     "is_of_changes",
+    "raw_options",
     "read_options",
     "told",
     "write_options",
@@ -64,7 +64,7 @@ def told() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Place:
+class RepositoryLocation:
     """Where a repository is.
 
     Parameters
@@ -108,7 +108,7 @@ class ReadOptions:
 
     Parameters
     ----------
-    place
+    location
         The repository.
     ref
         Arguments that name the snapshot: at most one of branch, tag, snapshot_id and ref, or branch and as_of.
@@ -118,7 +118,7 @@ class ReadOptions:
         Further arguments of `plan_read`; those that were not given are left out.
     """
 
-    place: Place
+    location: RepositoryLocation
     ref: Mapping[str, Any]
     arrays: tuple[str, ...] | dict[str, str]
     arguments: Mapping[str, Any]
@@ -130,7 +130,7 @@ class WriteOptions:
 
     Parameters
     ----------
-    place, branch
+    location, branch
         Where to commit.
     path
         An array, or the group that `values` are in.
@@ -146,7 +146,7 @@ class WriteOptions:
         Whether a stream may begin anew under its id.
     """
 
-    place: Place
+    location: RepositoryLocation
     branch: str
     path: str
     dims: tuple[str, ...] | dict[str, str]
@@ -162,7 +162,7 @@ class ChangesOptions:
 
     Parameters
     ----------
-    place, branch
+    location, branch
         Whose history.
     paths
         Of the arrays to look at; None for all.
@@ -176,7 +176,7 @@ class ChangesOptions:
         Snapshots that one batch of a stream covers; None for any number.
     """
 
-    place: Place
+    location: RepositoryLocation
     branch: str
     paths: tuple[str, ...] | None
     start: str | None
@@ -185,12 +185,12 @@ class ChangesOptions:
     most: int | None
 
 
-def is_of_changes(given: Given) -> bool:
+def is_of_changes(raw: RawOptions) -> bool:
     """Tell whether a load is one of changes."""
-    return given.flag("changes")
+    return raw.flag("changes")
 
 
-def read_options(given: Given) -> ReadOptions:
+def read_options(raw: RawOptions) -> ReadOptions:
     """Return what a load of arrays asks for.
 
     Raises
@@ -198,32 +198,32 @@ def read_options(given: Given) -> ReadOptions:
     InvalidInputError
         If something is missing, unknown, or at odds with something else.
     """
-    check_use(given, READ)
-    place = _place(given)
-    arrays = given.names_or_mapping("arrays") or given.names("array")
+    check_use(raw, READ)
+    location = _location(raw)
+    arrays = raw.names_or_mapping("arrays") or raw.names("array")
     if not arrays:
         raise InvalidInputError(
             "option 'array' is missing: name the array to read, or several with commas in 'arrays' "
             "(or set 'changes' to true to read what commits have changed)"
         )
-    if "arrays" in given and "array" in given:
+    if "arrays" in raw and "array" in raw:
         raise InvalidInputError("options 'array' and 'arrays' are both given: name all arrays in one of them")
     arguments: dict[str, Any] = {
-        "sel": given.selection("sel"),
-        "isel": given.selection("isel"),
-        "coords": given.choice("coords", ("index", "label", "none"), "") or None,
-        "dims": given.names("dims") or None,
-        "decode": given.flag("decode") if "decode" in given else None,
-        "skip_missing": given.flag("skip_missing") if "skip_missing" in given else None,
-        "layout": given.choice("layout", ("rows", "chunks"), "") or None,
-        "data": given.choice("data", ("binary", "array"), "") or None,
-        "chunks_per_task": given.count("chunks_per_task"),
-        "tasks": given.count("tasks"),
+        "sel": raw.selection("sel"),
+        "isel": raw.selection("isel"),
+        "coords": raw.choice("coords", ("index", "label", "none"), "") or None,
+        "dims": raw.names("dims") or None,
+        "decode": raw.flag("decode") if "decode" in raw else None,
+        "skip_missing": raw.flag("skip_missing") if "skip_missing" in raw else None,
+        "layout": raw.choice("layout", ("rows", "chunks"), "") or None,
+        "data": raw.choice("data", ("binary", "array"), "") or None,
+        "chunks_per_task": raw.count("chunks_per_task"),
+        "tasks": raw.count("tasks"),
     }
-    return ReadOptions(place, _ref(given), arrays, _given_only(arguments))
+    return ReadOptions(location, _ref(raw), arrays, _without_none(arguments))
 
 
-def write_options(given: Given, *, stream: bool) -> WriteOptions:
+def write_options(raw: RawOptions, *, stream: bool) -> WriteOptions:
     """Return what a save of rows asks for.
 
     Raises
@@ -231,16 +231,16 @@ def write_options(given: Given, *, stream: bool) -> WriteOptions:
     InvalidInputError
         If something is missing, unknown, or at odds with something else.
     """
-    check_use(given, STREAM if stream else WRITE)
-    place = _place(given)
-    dims = given.names_or_mapping("dims")
+    check_use(raw, STREAM if stream else WRITE)
+    location = _location(raw)
+    dims = raw.names_or_mapping("dims")
     if not dims:
         raise InvalidInputError(
             "option 'dims' is missing: name the columns that say where a value goes, one for each dimension of the "
             "array and in their order, as in dims='time,lat,lon'"
         )
-    values = given.names_or_mapping("values")
-    value = given.text("value")
+    values = raw.names_or_mapping("values")
+    value = raw.text("value")
     if not values and value is None:
         raise InvalidInputError(
             "option 'value' is missing: name the column that goes into the array, or several columns by their arrays "
@@ -249,25 +249,25 @@ def write_options(given: Given, *, stream: bool) -> WriteOptions:
     arguments: dict[str, Any] = {
         "value": value,
         "values": ({name: name for name in values} if isinstance(values, tuple) else values) or None,
-        "coords": _coords(given),
-        "tolerance": given.number_or_mapping("tolerance"),
-        "partial": given.choice("partial", ("merge", "fill"), "") or None,
-        "on_null": given.text("on_null"),
-        "on_duplicate": given.text("on_duplicate"),
+        "coords": _coords(raw),
+        "tolerance": raw.number_or_mapping("tolerance"),
+        "partial": raw.choice("partial", ("merge", "fill"), "") or None,
+        "on_null": raw.text("on_null"),
+        "on_duplicate": raw.text("on_duplicate"),
     }
     return WriteOptions(
-        place,
-        given.text("branch") or "main",
-        _target(given, bool(values)),
+        location,
+        raw.text("branch") or "main",
+        _target(raw, bool(values)),
         dims,
-        _given_only(arguments),
-        given.text("message"),
-        given.text("stream"),
-        given.flag("restarted"),
+        _without_none(arguments),
+        raw.text("message"),
+        raw.text("stream"),
+        raw.flag("restarted"),
     )
 
 
-def changes_options(given: Given) -> ChangesOptions:
+def changes_options(raw: RawOptions) -> ChangesOptions:
     """Return what a load of changes asks for.
 
     Raises
@@ -275,19 +275,19 @@ def changes_options(given: Given) -> ChangesOptions:
     InvalidInputError
         If something is missing, unknown, or at odds with something else.
     """
-    check_use(given, CHANGES)
+    check_use(raw, CHANGES)
     return ChangesOptions(
-        _place(given),
-        given.text("branch") or "main",
-        given.names("arrays") or given.names("array") or None,
-        given.text("from"),
-        given.text("to"),
-        given.text("starting_snapshot"),
-        given.count("max_snapshots_per_trigger"),
+        _location(raw),
+        raw.text("branch") or "main",
+        raw.names("arrays") or raw.names("array") or None,
+        raw.text("from"),
+        raw.text("to"),
+        raw.text("starting_snapshot"),
+        raw.count("max_snapshots_per_trigger"),
     )
 
 
-def given_options(options: Mapping[str, str]) -> Given:
+def raw_options(options: Mapping[str, str]) -> RawOptions:
     """Return checked options; see `check_names`.
 
     Raises
@@ -295,13 +295,13 @@ def given_options(options: Mapping[str, str]) -> Given:
     InvalidInputError
         If one is unknown or secret, or there is no place.
     """
-    given = check_names(options)
-    _place(given)
-    return given
+    raw = check_names(options)
+    _location(raw)
+    return raw
 
 
-def _place(given: Given) -> Place:
-    url = given.text("path")
+def _location(raw: RawOptions) -> RepositoryLocation:
+    url = raw.text("path")
     if url is None:
         raise InvalidInputError(
             "option 'path' is missing: it is the URL or the directory of the repository, as in "
@@ -313,7 +313,7 @@ def _place(given: Given) -> Place:
         raise InvalidInputError(
             "a repository in memory cannot be reached by other processes: use a directory or a bucket"
         )
-    return Place(url, {name: _storage_value(name, text) for name, text in given.storage.items()})
+    return RepositoryLocation(url, {name: _storage_value(name, text) for name, text in raw.storage.items()})
 
 
 def _storage_value(name: str, text: str) -> Any:
@@ -326,13 +326,13 @@ def _storage_value(name: str, text: str) -> Any:
     return text
 
 
-def _ref(given: Given) -> dict[str, Any]:
-    found = {name: given.text(name) for name in ("branch", "tag", "snapshot", "ref") if given.text(name) is not None}
+def _ref(raw: RawOptions) -> dict[str, Any]:
+    found = {name: raw.text(name) for name in ("branch", "tag", "snapshot", "ref") if raw.text(name) is not None}
     if len(found) > 1:
         raise InvalidInputError(
             f"options {' and '.join(map(repr, sorted(found)))} each name a snapshot: give one of them"
         )
-    moment: datetime | None = given.moment("asof")
+    moment: datetime | None = raw.moment("asof")
     if moment is not None and not {"branch"} >= set(found):
         raise InvalidInputError("option 'asof' is a moment in the history of a branch: give it with 'branch', or alone")
     if "snapshot" in found:
@@ -342,10 +342,10 @@ def _ref(given: Given) -> dict[str, Any]:
     return found or {"branch": "main"}
 
 
-def _target(given: Given, several: bool) -> str:
-    array, group = given.text("array"), given.text("group")
+def _target(raw: RawOptions, several: bool) -> str:
+    array, group = raw.text("array"), raw.text("group")
     if several:
-        if array is not None or given.text("value") is not None:
+        if array is not None or raw.text("value") is not None:
             raise InvalidInputError("option 'values' names arrays in a 'group'; 'array' and 'value' are for one alone")
         return group or ""
     if group is not None:
@@ -360,15 +360,15 @@ def _target(given: Given, several: bool) -> str:
     return array
 
 
-def _coords(given: Given) -> str | dict[str, str] | None:
+def _coords(raw: RawOptions) -> str | dict[str, str] | None:
     """Return whether columns of places hold positions or labels: all, or by dimension."""
-    text = given.text("coords")
+    text = raw.text("coords")
     if text is None or not text.startswith("{"):
-        return given.choice("coords", ("index", "label"), "") or None
-    found = given.names_or_mapping("coords")
+        return raw.choice("coords", ("index", "label"), "") or None
+    found = raw.names_or_mapping("coords")
     assert isinstance(found, dict)
     return found
 
 
-def _given_only(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _without_none(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if value is not None}

@@ -18,7 +18,7 @@ from arraystore.spark.source.options import ReadOptions, told
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["ArrayReader", "Share", "check_schema", "columns_of", "load_plan"]
+__all__ = ["ArrayReader", "ReadTask", "check_schema", "columns_of", "load_plan"]
 
 
 def load_plan(options: ReadOptions) -> ReadPlan:
@@ -29,12 +29,12 @@ def load_plan(options: ReadOptions) -> ReadPlan:
     ArrayStoreError
         If there is no such repository, snapshot or array, or the selection does not fit.
     """
-    session = pinned_session(options.place.repository(), **options.ref)
+    session = pinned_session(options.location.repository(), **options.ref)
     return plan_read(session, options.arrays, **options.arguments)
 
 
 @dataclass(frozen=True)
-class Share(InputPartition):
+class ReadTask(InputPartition):
     """What one task reads.
 
     Parameters
@@ -63,13 +63,13 @@ class ArrayReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return what the tasks read."""
-        return [Share(task) for task in range(self._plan.tasks)]
+        return [ReadTask(task) for task in range(self._plan.tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read what one task reads."""
         with told():
             # Spark makes one partition of no partitions, without a number.
-            if isinstance(partition, Share):
+            if isinstance(partition, ReadTask):
                 yield from columns_of(self._plan.batches(partition.task), self._schema)
 
 

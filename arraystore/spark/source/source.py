@@ -19,8 +19,8 @@ from arraystore.spark.source.options import (
     ChangesOptions,
     WriteOptions,
     changes_options,
-    given_options,
     is_of_changes,
+    raw_options,
     read_options,
     told,
     write_options,
@@ -51,7 +51,7 @@ class ArrayStoreDataSource(DataSource):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         with told():
-            self._given = given_options(options)
+            self._raw = raw_options(options)
         self._planned: ReadPlan | None = None
         self._changes: ChangesOptions | None = None
 
@@ -63,14 +63,14 @@ class ArrayStoreDataSource(DataSource):
     def schema(self) -> StructType | str:
         """Return the columns of a load."""
         with told():
-            if is_of_changes(self._given):
+            if is_of_changes(self._raw):
                 return self._schema_of_changes()
             return self._plan().schema
 
     def _schema_of_changes(self) -> str:
         from arraystore.spark.source.changes import FEED_SCHEMA, pinned
 
-        self._changes = pinned(changes_options(self._given))
+        self._changes = pinned(changes_options(self._raw))
         return FEED_SCHEMA
 
     def _plan(self) -> ReadPlan:
@@ -78,12 +78,12 @@ class ArrayStoreDataSource(DataSource):
         if self._planned is None:
             from arraystore.spark.source.read import load_plan
 
-            self._planned = load_plan(read_options(self._given))
+            self._planned = load_plan(read_options(self._raw))
         return self._planned
 
     def __getstate__(self) -> dict[str, Any]:
         # With a schema of the user's nobody asks for ours: this is the last moment to settle on a snapshot.
-        if self._planned is None and not is_of_changes(self._given) and not is_for_writing(self._given):
+        if self._planned is None and not is_of_changes(self._raw) and not is_for_writing(self._raw):
             with told():
                 self._plan()
         return dict(vars(self))
@@ -91,10 +91,10 @@ class ArrayStoreDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what reads a load."""
         with told():
-            if is_of_changes(self._given):
+            if is_of_changes(self._raw):
                 from arraystore.spark.source.changes import changes_reader
 
-                return changes_reader(self._changes or changes_options(self._given), schema)
+                return changes_reader(self._changes or changes_options(self._raw), schema)
             from arraystore.spark.source.read import ArrayReader, check_schema
 
             plan = self._plan()
@@ -104,26 +104,26 @@ class ArrayStoreDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return what saves rows."""
         with told():
-            from arraystore.spark.source.write import batch_writer
+            from arraystore.spark.source.write import arrow_row_writer
 
-            return batch_writer(write_options(self._given, stream=False), schema, overwrite)
+            return arrow_row_writer(write_options(self._raw, stream=False), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
         """Return what saves a batch of a stream."""
         with told():
-            return _stream_writer(write_options(self._given, stream=True), schema, overwrite)
+            return _stream_writer(write_options(self._raw, stream=True), schema, overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return what reads the changes of a branch as they come."""
         with told():
-            if not is_of_changes(self._given):
+            if not is_of_changes(self._raw):
                 raise InvalidInputError(
                     "a stream reads what commits change, not arrays: set option 'changes' to true with readStream, or "
                     "read the arrays with spark.read"
                 )
             from arraystore.spark.source.changes import changes_stream
 
-            return changes_stream(changes_options(self._given), schema)
+            return changes_stream(changes_options(self._raw), schema)
 
 
 def _stream_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:

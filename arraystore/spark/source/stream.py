@@ -18,7 +18,7 @@ from arraystore.spark.reading.arrow_schema import arrow_schema
 from arraystore.spark.source.commit import commit_stream_batch
 from arraystore.spark.source.messages import handoff_in, outcomes_of, query_of
 from arraystore.spark.source.options import WriteOptions, told
-from arraystore.spark.source.write import PreparedWrite, bring_home, commit_message, note_abort
+from arraystore.spark.source.write import PreparedWrite, commit_message, merge_tasks, note_abort
 from arraystore.spark.streams.progress import is_written
 
 if TYPE_CHECKING:
@@ -52,13 +52,13 @@ class StreamWriting:
 
     def _commit(self, messages: list[WriterCommitMessage | None], batch: int) -> None:
         prepared, options = self._prepared, self._prepared.options
-        repo = options.place.repository()
+        repo = options.location.repository()
         stream, query = _stream_of(options, messages)
         session = handoff_in(messages, repo.context, options.branch).open()
         if is_written(session, stream, batch, run=query, restarted=options.restarted):
             _log.info("batch %d of stream %s is committed already", batch, stream)
             return
-        metadata = bring_home(prepared, session, outcomes_of(messages))
+        metadata = merge_tasks(prepared, session, outcomes_of(messages))
         if session.has_uncommitted_changes:
             text = commit_message(prepared, metadata)
             commit_stream_batch(

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from arraystore._session.handoff import SessionHandoff, hand_off
 from arraystore.errors import InvalidInputError
-from arraystore.spark.fork_job import Attempt, Outcome, ticket_of
+from arraystore.spark.fork_job import Attempt, Outcome, pickled_fork
 from arraystore.spark.source.commit import commit_job, merge_all
 from arraystore.spark.source.messages import message_of, outcomes_of
 from arraystore.spark.source.options import WriteOptions, told
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from arraystore._session.session import Session
 
 __all__ = [
-    "BatchWriter",
+    "ArrowRowWriter",
     "PreparedWrite",
-    "batch_writer",
-    "bring_home",
+    "arrow_row_writer",
     "commit_message",
+    "merge_tasks",
     "note_abort",
     "prepare_write",
 ]
@@ -82,7 +82,7 @@ def prepare_write(options: WriteOptions, schema: StructType, overwrite: bool) ->
     ArrayStoreError
         If rows of this schema cannot be written there.
     """
-    session = options.place.repository().writable_session(options.branch)
+    session = options.location.repository().writable_session(options.branch)
     arguments = dict(options.arguments)
     if overwrite:
         if arguments.get("partial") == "merge":
@@ -92,10 +92,10 @@ def prepare_write(options: WriteOptions, schema: StructType, overwrite: bool) ->
             )
         arguments["partial"] = "fill"
     plan = plan_write(session, schema, options.path, dims=options.dims, **arguments)
-    return PreparedWrite(options, plan, _Task(Attempt(ticket_of(session), plan.work), hand_off(session)), overwrite)
+    return PreparedWrite(options, plan, _Task(Attempt(pickled_fork(session), plan.work), hand_off(session)), overwrite)
 
 
-def bring_home(prepared: PreparedWrite, session: Session, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def merge_tasks(prepared: PreparedWrite, session: Session, outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """Merge what tasks did, and return what the commit is to say of it."""
     prepared.plan.check([outcome.report for outcome in outcomes])
     merge_all(session, outcomes, prepared.plan.arrays, overwrite=prepared.overwrite)
@@ -111,7 +111,7 @@ def commit_message(prepared: PreparedWrite, metadata: dict[str, Any]) -> str:
     return f"{'overwrite' if prepared.overwrite else 'write'} {what} with {metadata['spark.rows']:,} rows from Spark"
 
 
-class BatchWriter(DataSourceArrowWriter):
+class ArrowRowWriter(DataSourceArrowWriter):
     """Saves a DataFrame in one commit."""
 
     def __init__(self, prepared: PreparedWrite) -> None:
@@ -127,8 +127,8 @@ class BatchWriter(DataSourceArrowWriter):
         with told():
             prepared, outcomes = self._prepared, outcomes_of(messages)
             session = prepared.task.handoff.open()
-            metadata = bring_home(prepared, session, outcomes)
-            commit_job(session, prepared.options.place, self._job, commit_message(prepared, metadata), metadata)
+            metadata = merge_tasks(prepared, session, outcomes)
+            commit_job(session, prepared.options.location, self._job, commit_message(prepared, metadata), metadata)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Delete nothing.
@@ -139,7 +139,7 @@ class BatchWriter(DataSourceArrowWriter):
         note_abort(len(messages))
 
 
-def batch_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> BatchWriter:
+def arrow_row_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> ArrowRowWriter:
     """Plan a save.
 
     Raises
@@ -147,7 +147,7 @@ def batch_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> 
     ArrayStoreError
         If rows of this schema cannot be written there.
     """
-    return BatchWriter(prepare_write(options, schema, overwrite))
+    return ArrowRowWriter(prepare_write(options, schema, overwrite))
 
 
 def note_abort(tasks: int) -> None:

@@ -15,7 +15,7 @@ from arraystore.errors import InvalidInputError
 from arraystore.spark.cf_time import cf_time_codec, microseconds_from_datetimes
 from arraystore.spark.writing.chunk_grid import MISSING, NOWHERE, Int64s
 from arraystore.spark.writing.columns import INTEGERS, TIMES, column_kind, is_packed, microseconds, quoted, raw
-from arraystore.spark.writing.labels import Labels
+from arraystore.spark.writing.labels import LabelIndex
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,7 +50,7 @@ class Axis:
     column: str
     kind: str
     size: int
-    labels: Labels | None = None
+    labels: LabelIndex | None = None
 
     def indices(self, array: pa.Array) -> Int64s:
         """Return the index for each row of a batch, `NOWHERE`, or `MISSING`."""
@@ -72,7 +72,7 @@ class Axis:
         with np.errstate(over="ignore"):
             return values.astype(self.labels.values.dtype, copy=False)
 
-    def _of_texts(self, labels: Labels, array: pa.Array) -> Int64s:
+    def _of_texts(self, labels: LabelIndex, array: pa.Array) -> Int64s:
         encoded = array.dictionary_encode()
         places = np.append(labels.indices(encoded.dictionary.to_numpy(zero_copy_only=False)), MISSING)
         codes = encoded.indices.fill_null(len(places) - 1).to_numpy(zero_copy_only=False)
@@ -190,7 +190,7 @@ def label_axis(
     if kind in TIMES:
         labels = _instants(dimension, values, attrs, tolerance)
     elif kind in _TEXTS and values.dtype.kind in "TUO":
-        labels = Labels(dimension, values.astype(object), _plain_tolerance(dimension, tolerance))
+        labels = LabelIndex(dimension, values.astype(object), _plain_tolerance(dimension, tolerance))
     elif (kind in INTEGERS or kind in {"float", "double"}) and values.dtype.kind in "iuf":
         labels = _numbers(dimension, kind, values, _plain_tolerance(dimension, tolerance))
     else:
@@ -201,14 +201,14 @@ def label_axis(
     return Axis(column, kind, len(values), labels)
 
 
-def _numbers(name: str, kind: str, values: Array, tolerance: float) -> Labels:
+def _numbers(name: str, kind: str, values: Array, tolerance: float) -> LabelIndex:
     if kind in INTEGERS and values.dtype.kind in "iu":
         if values.dtype.kind == "u" and len(values) and int(values.max()) >= 2**63:
             raise InvalidInputError(f"coordinate {name!r} has labels above those of Spark's integers")
-        return Labels(name, values.astype(np.int64), int(tolerance))
+        return LabelIndex(name, values.astype(np.int64), int(tolerance))
     # A label is what the coordinate would hold if it were written there: 0.1 is found among 32-bit floats.
     single = values.dtype == np.float32 and kind in {"float", "double"} and not tolerance
-    return Labels(name, values.astype(np.float32 if single else np.float64), tolerance)
+    return LabelIndex(name, values.astype(np.float32 if single else np.float64), tolerance)
 
 
 def _plain_tolerance(name: str, tolerance: Tolerance | None) -> float:
@@ -217,7 +217,7 @@ def _plain_tolerance(name: str, tolerance: Tolerance | None) -> float:
     return tolerance or 0
 
 
-def _instants(name: str, values: Array, attrs: Mapping[str, Any], tolerance: Tolerance | None) -> Labels:
+def _instants(name: str, values: Array, attrs: Mapping[str, Any], tolerance: Tolerance | None) -> LabelIndex:
     """Return labels that are instants, in microseconds since 1970."""
     time_codec = cf_time_codec(f"coordinate {name!r}", attrs) if values.dtype.kind in "iuf" else None
     if values.dtype.kind == "M":
@@ -237,12 +237,12 @@ def _instants(name: str, values: Array, attrs: Mapping[str, Any], tolerance: Tol
     if tolerance is None:
         gaps = np.diff(np.sort(found))
         exact = values.dtype.kind != "f" or (len(gaps) > 0 and int(gaps.min()) <= 4 * _FLOAT_TIMES_US)
-        return Labels(name, found, 0 if exact else _FLOAT_TIMES_US)
+        return LabelIndex(name, found, 0 if exact else _FLOAT_TIMES_US)
     if isinstance(tolerance, timedelta | np.timedelta64):
-        return Labels(name, found, int(np.timedelta64(tolerance, "us").astype(np.int64)))
+        return LabelIndex(name, found, int(np.timedelta64(tolerance, "us").astype(np.int64)))
     if time_codec is None:
         raise InvalidInputError(f"the tolerance for {name!r} must be a timedelta: its labels are instants")
-    return Labels(name, found, int(tolerance * time_codec.unit))
+    return LabelIndex(name, found, int(tolerance * time_codec.unit))
 
 
 def _without_noise(instants: Int64s) -> Int64s:

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from arraystore._format.types import Bools
-from arraystore.spark.writing.chunk_grid import Grid, Int64s
+from arraystore.spark.writing.chunk_grid import ChunkGrid, Int64s
 
-__all__ = ["Chunks", "Policy", "Scatter"]
+__all__ = ["ChunkAssembler", "Chunks", "Policy"]
 
 Array = npt.NDArray[Any]
 
@@ -62,7 +62,7 @@ class Policy:
     budget: int = 64 << 20
 
 
-class Scatter:
+class ChunkAssembler:
     """Chunks of arrays of the same geometry, being filled.
 
     Parameters
@@ -81,7 +81,7 @@ class Scatter:
 
     def __init__(
         self,
-        grid: Grid,
+        grid: ChunkGrid,
         dtypes: Sequence[np.dtype[Any]],
         fills: Sequence[Any],
         chunks: Chunks,

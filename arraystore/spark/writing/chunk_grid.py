@@ -18,7 +18,7 @@ import numpy as np
 from arraystore._format.types import Int64s
 from arraystore.errors import InvalidInputError
 
-__all__ = ["MISSING", "NOWHERE", "Grid", "Int64s", "Owners", "flaw"]
+__all__ = ["MISSING", "NOWHERE", "ChunkGrid", "Int64s", "Owners", "flaw"]
 
 
 NOWHERE = -1
@@ -32,7 +32,7 @@ _RUN_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class Grid:
+class ChunkGrid:
     """Shape and chunks of an array.
 
     Parameters
@@ -169,12 +169,12 @@ class Owners:
         So many consecutive chunks along the last dimension have the same owner.
     """
 
-    grid: Grid
+    grid: ChunkGrid
     tasks: int
     run: int = 1
 
     @classmethod
-    def of(cls, grid: Grid, tasks: int, cell_bytes: int) -> Owners:
+    def of(cls, grid: ChunkGrid, tasks: int, cell_bytes: int) -> Owners:
         """Return owners that keep packs few and tasks balanced.
 
         Parameters

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from arraystore.errors import InvalidInputError
 from arraystore.spark.writing.chunk_grid import NOWHERE, Int64s
 
-__all__ = ["Labels", "Regular"]
+__all__ = ["LabelIndex", "Regular"]
 
 Array = npt.NDArray[Any]
 
@@ -59,7 +59,7 @@ class Regular:
         ends = int(self.start), int(self.start + (self.count - 1) * self.step)
         low, high = max(min(ends) - tolerance, -(2**63)), min(max(ends) + tolerance, 2**63 - 1)
         step = abs(self.step)
-        # Within the bounds nothing overflows; Labels of more than half of the range of integers are not regular.
+        # Within the bounds nothing overflows; labels of more than half of the range of integers are not regular.
         since = f"({label} - {_long(int(self.start))})" if self.step > 0 else f"({_long(int(self.start))} - {label})"
         index = since if step == 1 and not tolerance else f"(({since} + {tolerance}L) DIV {step}L)"
         bounds = f"{label} BETWEEN {_long(low)} AND {_long(high)}"
@@ -94,7 +94,7 @@ def _double(value: float) -> str:
 
 
 @dataclass(frozen=True)
-class Labels:
+class LabelIndex:
     """The labels of a dimension, in the type in which they are compared.
 
     Parameters

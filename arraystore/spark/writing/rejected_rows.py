@@ -11,7 +11,17 @@ from typing import Any
 
 from arraystore.errors import FormatError
 
-__all__ = ["DUPLICATE", "EXAMPLES", "NO_INDEX", "NO_LABEL", "NO_PLACE", "NO_VALUE", "UNFIT", "Problems", "problems_in"]
+__all__ = [
+    "DUPLICATE",
+    "EXAMPLES",
+    "NO_INDEX",
+    "NO_LABEL",
+    "NO_PLACE",
+    "NO_VALUE",
+    "UNFIT",
+    "RejectedRows",
+    "rejected_rows_in",
+]
 
 NO_PLACE = "no place"
 NO_INDEX = "no index"
@@ -34,7 +44,7 @@ EXAMPLES = 3
 _LONGEST = 200
 
 
-class Problems:
+class RejectedRows:
     """What is wrong with the rows of one task."""
 
     def __init__(self) -> None:
@@ -84,10 +94,10 @@ class Problems:
         return "; ".join(lines)
 
 
-def problems_in(reports: Sequence[Mapping[str, Any]]) -> Problems:
+def rejected_rows_in(reports: Sequence[Mapping[str, Any]]) -> RejectedRows:
     """Return what tasks have reported; raises `FormatError`."""
-    problems = Problems()
+    rejected = RejectedRows()
     for report in reports:
-        problems.rows += int(report.get("rows", 0))
-        problems.take(report.get("problems", []))
-    return problems
+        rejected.rows += int(report.get("rows", 0))
+        rejected.take(report.get("rejected", []))
+    return rejected

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import zarr
 
 from arraystore.errors import InvalidInputError, NodeNotFoundError
-from arraystore.spark.writing.chunk_grid import Grid
+from arraystore.spark.writing.chunk_grid import ChunkGrid
 
 __all__ = ["ArrayChunks", "Target", "find_targets", "grid_of"]
 
@@ -97,7 +97,7 @@ def _opened(store: Any, path: str, hint: str) -> zarr.Array[Any]:
     return node
 
 
-def grid_of(targets: Sequence[Target]) -> Grid:
+def grid_of(targets: Sequence[Target]) -> ChunkGrid:
     """Return the geometry that arrays share.
 
     Raises
@@ -123,11 +123,11 @@ def grid_of(targets: Sequence[Target]) -> Grid:
     return grid
 
 
-def _grid(target: Target) -> Grid:
+def _grid(target: Target) -> ChunkGrid:
     array = target.array
     if not array.ndim:
         raise InvalidInputError(f"{target.what} has no dimensions: rows name cells by them")
-    return Grid(tuple(array.shape), block_of(target))
+    return ChunkGrid(tuple(array.shape), block_of(target))
 
 
 def block_of(target: Target) -> tuple[int, ...]:
@@ -155,7 +155,7 @@ class ArrayChunks:
         Their geometry.
     """
 
-    def __init__(self, store: Any, paths: Sequence[str], grid: Grid) -> None:
+    def __init__(self, store: Any, paths: Sequence[str], grid: ChunkGrid) -> None:
         self._arrays = [zarr.open_array(store, path=path, mode="r+") for path in paths]
         self._grid = grid
 

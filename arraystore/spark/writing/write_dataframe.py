@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
-from arraystore.spark.deliveries import is_spilled
+from arraystore.spark.change_set_transfer import is_spilled
 from arraystore.spark.fork_job import Outcome, merge_outcomes, run_fork_job
 from arraystore.spark.report import Progress, WriteReport
 from arraystore.spark.writing.append_growth import AppendLabels, find_growth, grown
 from arraystore.spark.writing.axes import Tolerance
 from arraystore.spark.writing.columns import quoted
 from arraystore.spark.writing.planning import Coords, Dims, OnDuplicate, Partial, plan_write
-from arraystore.spark.writing.rejected_rows import problems_in
+from arraystore.spark.writing.rejected_rows import rejected_rows_in
 from arraystore.spark.writing.repartition import lost_rows, shuffled, task_count
 from arraystore.spark.writing.target_arrays import find_targets
 from arraystore.spark.writing.write_plan import OnNull, WritePlan
@@ -151,10 +151,10 @@ def _taking(df: DataFrame, session: Session, plan: WritePlan) -> Callable[[list[
     """Return what merges the outcomes of tasks, unless these have refused rows."""
 
     def take(outcomes: list[Outcome]) -> None:
-        problems = problems_in([outcome.report for outcome in outcomes])
-        for kind, column in problems.lacking() if plan.located else ():
-            problems.add(kind, column, 0, lost_rows(df, plan, plan.lost_position(kind, column)))
-        plan.refuse(problems)
+        rejected = rejected_rows_in([outcome.report for outcome in outcomes])
+        for kind, column in rejected.lacking() if plan.located else ():
+            rejected.add(kind, column, 0, lost_rows(df, plan, plan.lost_position(kind, column)))
+        plan.refuse(rejected)
         merge_outcomes(session, outcomes)
 
     return take
@@ -182,6 +182,6 @@ def _report(plan: WritePlan, outcomes: Sequence[Outcome], seconds: float) -> Wri
         nbytes=sum(outcome.report["nbytes"] for outcome in outcomes),
         tasks=len(outcomes),
         attempts_wasted=sum(outcome.attempt for outcome in outcomes),
-        spilled=sum(is_spilled(outcome.delivery) for outcome in outcomes),
+        spilled=sum(is_spilled(outcome.change_set) for outcome in outcomes),
         seconds=seconds,
     )

@@ -15,8 +15,8 @@ import numpy.typing as npt
 from arraystore._session.fork import ForkSession
 from arraystore.errors import InvalidInputError
 from arraystore.spark.writing.axes import Axis
-from arraystore.spark.writing.chunk_assembler import Policy, Scatter
-from arraystore.spark.writing.chunk_grid import MISSING, NOWHERE, Grid, Int64s, flaw
+from arraystore.spark.writing.chunk_assembler import ChunkAssembler, Policy
+from arraystore.spark.writing.chunk_grid import MISSING, NOWHERE, ChunkGrid, Int64s, flaw
 from arraystore.spark.writing.columns import ValueColumn
 from arraystore.spark.writing.rejected_rows import (
     DUPLICATE,
@@ -25,8 +25,8 @@ from arraystore.spark.writing.rejected_rows import (
     NO_PLACE,
     NO_VALUE,
     UNFIT,
-    Problems,
-    problems_in,
+    RejectedRows,
+    rejected_rows_in,
 )
 from arraystore.spark.writing.target_arrays import ArrayChunks
 
@@ -63,7 +63,7 @@ class WritePlan:
     """
 
     arrays: tuple[str, ...]
-    grid: Grid
+    grid: ChunkGrid
     axes: tuple[Axis, ...]
     values: tuple[ValueColumn, ...]
     fills: tuple[Any, ...]
@@ -112,12 +112,12 @@ class WritePlan:
         InvalidInputError
             With the number of rows that were not, by cause, and examples.
         """
-        self.refuse(problems_in(reports))
+        self.refuse(rejected_rows_in(reports))
 
-    def refuse(self, problems: Problems) -> None:
+    def refuse(self, rejected: RejectedRows) -> None:
         """Raise `InvalidInputError` if there are problems."""
-        if problems:
-            raise InvalidInputError(f"of {problems.rows:,} rows for {self.what} {problems.text()}. Nothing was written")
+        if rejected:
+            raise InvalidInputError(f"of {rejected.rows:,} rows for {self.what} {rejected.text()}. Nothing was written")
 
     def lost_position(self, kind: str, column: str) -> int:
         """Return what rows with a problem have in the place of a position."""
@@ -151,23 +151,23 @@ class _Task:
 
     def __init__(self, plan: WritePlan, fork: ForkSession) -> None:
         self._plan = plan
-        self._problems = Problems()
+        self._rejected = RejectedRows()
         self._rows = 0
         chunks = ArrayChunks(fork.store, plan.arrays, plan.grid)
         dtypes = [value.dtype for value in plan.values]
-        self._scatter = Scatter(plan.grid, dtypes, plan.fills, chunks, plan.policy, self._refuse_duplicates)
+        self._assembler = ChunkAssembler(plan.grid, dtypes, plan.fills, chunks, plan.policy, self._refuse_duplicates)
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Mapping[str, Any]:
         for batch in batches:
             if batch.num_rows:
                 self._rows += batch.num_rows
                 self._take(batch)
-        self._scatter.finish()
+        self._assembler.finish()
         return {
             "rows": self._rows,
-            "chunks": self._scatter.written,
-            "nbytes": self._scatter.nbytes,
-            "problems": self._problems.plain(),
+            "chunks": self._assembler.written,
+            "nbytes": self._assembler.nbytes,
+            "rejected": self._rejected.plain(),
         }
 
     def _take(self, batch: pa.RecordBatch) -> None:
@@ -207,19 +207,19 @@ class _Task:
                 found = np.where(read.absent, np.asarray(fill, found.dtype), found)
             given.append(found)
             absent.append(read.absent if plan.on_null == "skip" else None)
-        self._scatter.add(positions, given, absent)
+        self._assembler.add(positions, given, absent)
 
     @staticmethod
     def _told(value: object) -> str:
         return repr(value)[:60]
 
     def _refuse(self, kind: str, column: str, count: int, examples: Iterator[str]) -> None:
-        self._problems.add(kind, column, count, examples)
-        self._scatter.dry = True
+        self._rejected.add(kind, column, count, examples)
+        self._assembler.dry = True
 
     def _refuse_duplicates(self, positions: Int64s) -> None:
         texts = (self._plan.cell_of(int(position)) for position in positions)
-        self._problems.add(DUPLICATE, "", len(positions), texts)
+        self._rejected.add(DUPLICATE, "", len(positions), texts)
 
     def _refuse_lost(self, batch: pa.RecordBatch, codes: Int64s, rows: npt.NDArray[Any]) -> None:
         for code in np.unique(codes).tolist():

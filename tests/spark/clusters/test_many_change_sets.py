@@ -16,7 +16,7 @@ from arraystore._context import Context
 from arraystore._forks.payload_table import PayloadTable, gather_payloads
 from arraystore._format.box import Box
 from arraystore._format.fork_payload import Part, decode_changes, encode_changes
-from arraystore.spark.deliveries import MOST_INLINE, deliver, is_spilled
+from arraystore.spark.change_set_transfer import MOST_INLINE, is_spilled, send_change_set
 from arraystore.spark.fork_job import Outcome, merge_outcomes
 
 TASKS, CHUNKS, CELLS = 10_000, 1000, 4
@@ -61,7 +61,7 @@ def _outcomes(session: Session, changes: bytes) -> Iterator[Outcome]:
         references = written.references.take(np.arange(shift, shift + CHUNKS))
         data = encode_changes(PayloadTable((fork,), written.arrays, (part,), references).payload(payload.session))
         forged = cast(ForkSession, cast(Any, _Forged(data, session.context)))
-        yield Outcome(task, 0, deliver(forged, 0 if task % _EVERY == 0 else MOST_INLINE), {})
+        yield Outcome(task, 0, send_change_set(forged, 0 if task % _EVERY == 0 else MOST_INLINE), {})
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def _most_memory() -> Iterator[list[int]]:
 def test_the_change_sets_of_ten_thousand_tasks_are_merged_within_bounds_of_memory() -> None:
     repo, session, changes = _written()
     outcomes = list(_outcomes(session, changes))
-    assert sum(is_spilled(outcome.delivery) for outcome in outcomes) == TASKS // _EVERY
+    assert sum(is_spilled(outcome.change_set) for outcome in outcomes) == TASKS // _EVERY
     with _most_memory() as most:
         merge_outcomes(session, outcomes)
     assert most[0] <= MOST_BYTES

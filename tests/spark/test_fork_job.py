@@ -17,18 +17,18 @@ from arraystore import Repository, Session, in_memory_storage, local_filesystem_
 from arraystore._session.fork import ForkSession
 from arraystore.errors import FormatError, InvalidInputError, MergeConflictError, ReadOnlyError
 from arraystore.spark import TaskFailedError, translate_error
-from arraystore.spark.deliveries import is_spilled
+from arraystore.spark.change_set_transfer import is_spilled
 from arraystore.spark.fork_job import (
     Attempt,
     Outcome,
     merge_outcomes,
     pack_report,
+    pickled_fork,
     run_fork_job,
     task_frame,
-    ticket_of,
     unpack_report,
 )
-from arraystore.spark.tasks import run_tasks
+from arraystore.spark.run_tasks import run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,48 +54,50 @@ def writes(at: int, value: int = 1) -> Callable[[ForkSession, Iterator[Any]], Ma
     return work
 
 
-def outcome(ticket: bytes, work: Any, most_inline: int = 1 << 20) -> Outcome:
-    task, attempt, delivery, report = Attempt(ticket, work, most_inline).outcome(iter(()))
-    return Outcome(task, attempt, delivery, unpack_report(report))
+def outcome(fork_bytes: bytes, work: Any, most_inline: int = 1 << 20) -> Outcome:
+    task, attempt, change_set, report = Attempt(fork_bytes, work, most_inline).outcome(iter(()))
+    return Outcome(task, attempt, change_set, unpack_report(report))
 
 
 def test_a_ticket_is_a_fork_of_its_own_each_time(repo: Repository):
     session = repo.writable_session("main")
-    ticket = ticket_of(session)
-    one, other = pickle.loads(ticket), pickle.loads(ticket)
+    fork_bytes = pickled_fork(session)
+    one, other = pickle.loads(fork_bytes), pickle.loads(fork_bytes)
     assert one._id != other._id
-    merge_outcomes(session, [outcome(ticket, writes(0, 1)), outcome(ticket, writes(2, 2), most_inline=10)])
+    merge_outcomes(session, [outcome(fork_bytes, writes(0, 1)), outcome(fork_bytes, writes(2, 2), most_inline=10)])
     assert values(session) == [1, 0, 2, 0, 0, 0, 0, 0]
 
 
 def test_a_ticket_stays_small_whatever_is_uncommitted(repo: Repository):
     """It goes into every task; what is uncommitted of chunks travels as a reference to an object, or compactly."""
     session = repo.writable_session("main")
-    assert len(ticket_of(session)) < 2000
+    assert len(pickled_fork(session)) < 2000
     zarr.create_array(session.store, name="many", shape=(10_000,), chunks=(1,), dtype="f8")[:] = np.arange(10_000) + 0.5
-    assert len(ticket_of(session)) < 100_000
+    assert len(pickled_fork(session)) < 100_000
 
 
 def test_two_tasks_that_wrote_the_same_are_an_error_with_the_remedy(repo: Repository):
     session = repo.writable_session("main")
-    ticket = ticket_of(session)
+    fork_bytes = pickled_fork(session)
     with pytest.raises(MergeConflictError, match=r"let one task own each chunk \(repartition_by_chunk\)") as caught:
-        merge_outcomes(session, [outcome(ticket, writes(0)), outcome(ticket, writes(4)), outcome(ticket, writes(1))])
+        merge_outcomes(
+            session, [outcome(fork_bytes, writes(0)), outcome(fork_bytes, writes(4)), outcome(fork_bytes, writes(1))]
+        )
     assert (caught.value.path.strip("/"), caught.value.chunks) == ("a", ((0,),))
     assert not session.has_uncommitted_changes
 
 
 def test_sessions_that_workers_cannot_write_for_are_refused(repo: Repository):
     with pytest.raises(ReadOnlyError):
-        ticket_of(repo.readonly_session("main"))
+        pickled_fork(repo.readonly_session("main"))
     session = Repository.create(in_memory_storage()).writable_session("main")
     with pytest.raises(InvalidInputError, match=r"memory://\w+ is memory of this process"):
-        ticket_of(session)
+        pickled_fork(session)
 
 
 def test_input_is_read_to_its_end_so_that_spark_can_use_the_worker_again(repo: Repository):
     left = iter(range(5))
-    Attempt(ticket_of(repo.writable_session("main")), writes(0)).outcome(left)  # type: ignore[arg-type]
+    Attempt(pickled_fork(repo.writable_session("main")), writes(0)).outcome(left)  # type: ignore[arg-type]
     assert list(left) == []
 
 
@@ -123,7 +125,7 @@ def test_numbers_of_numpy_come_back_as_plain_ones():
 def test_reports_of_other_things_fail_in_the_task(repo: Repository, value: object):
     session = repo.writable_session("main")
     with pytest.raises(RuntimeError, match="ARRAYSTORE_TASK_FAILED") as caught:
-        outcome(ticket_of(session), lambda fork, batches: {"value": value})
+        outcome(pickled_fork(session), lambda fork, batches: {"value": value})
     assert isinstance(translate_error(caught.value), TaskFailedError)
 
 
@@ -187,7 +189,7 @@ def test_every_partition_gives_one_outcome_in_order_empty_ones_too(spark: SparkS
         (2, 0, {"numbers": []}),
         (3, 0, {"numbers": [3]}),
     ]
-    assert [is_spilled(entry.delivery) for entry in outcomes] == [True, True, False, True]
+    assert [is_spilled(entry.change_set) for entry in outcomes] == [True, True, False, True]
     assert not session.has_uncommitted_changes
     merge_outcomes(session, outcomes)
     assert values(session) == [1, 1, 2, 2, 0, 0, 4, 4]

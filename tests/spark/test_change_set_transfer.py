@@ -13,7 +13,7 @@ import zarr
 from arraystore import Repository, Session, local_filesystem_storage
 from arraystore._format.ids import ID_BYTES, id_from_text
 from arraystore.errors import FormatError, SessionExpiredError
-from arraystore.spark.deliveries import MOST_INLINE, deliver, is_spilled, receive
+from arraystore.spark.change_set_transfer import MOST_INLINE, is_spilled, receive_change_sets, send_change_set
 
 WANTED = np.arange(64, dtype="i4").reshape(8, 8)
 
@@ -29,7 +29,7 @@ def repo(tmp_path: Path) -> Repository:
 def delivered(session: Session, row: int, most: int = MOST_INLINE) -> bytes:
     fork = session.fork()
     zarr.open_array(fork.store, path="a", mode="r+")[row : row + 2] = WANTED[row : row + 2]
-    return deliver(fork, most)
+    return send_change_set(fork, most)
 
 
 def spilled(root: Path) -> set[str]:
@@ -55,8 +55,8 @@ def test_change_sets_of_exactly_as_many_bytes_as_may_travel_do(repo: Repository)
     fork = session.fork()
     zarr.open_array(fork.store, path="a", mode="r+")[0] = 1
     size = len(fork.changes())
-    assert not is_spilled(deliver(fork, size))
-    assert is_spilled(deliver(fork, size - 1))
+    assert not is_spilled(send_change_set(fork, size))
+    assert is_spilled(send_change_set(fork, size - 1))
 
 
 def test_both_kinds_are_merged_in_their_order_and_the_spilled_are_garbage_then(repo: Repository, tmp_path: Path):
@@ -65,7 +65,7 @@ def test_both_kinds_are_merged_in_their_order_and_the_spilled_are_garbage_then(r
     sent = [delivered(session, row, most=10 if row in (0, 4) else MOST_INLINE) for row in (0, 2, 4, 6)]
     named = spilled(tmp_path) - before
     assert len(named) == 2
-    received = receive(session.context, sent)
+    received = receive_change_sets(session.context, sent)
     assert [len(changes) for changes in received[1::2]] == [len(msgpack.unpackb(entry)[0]) for entry in sent[1::2]]
     session.merge(*received)
     session.commit("all")
@@ -83,9 +83,11 @@ def test_many_spilled_change_sets_arrive_in_the_order_of_their_tasks(repo: Repos
     forks = [session.fork() for _ in range(40)]
     for number, fork in enumerate(forks):
         zarr.create_group(fork.store, path=f"g{number}", attributes={"number": number})
-    sent = [deliver(fork, 0) for fork in forks]
-    assert receive(session.context, sent) == [receive(session.context, [entry])[0] for entry in sent]
-    assert receive(session.context, []) == []
+    sent = [send_change_set(fork, 0) for fork in forks]
+    assert receive_change_sets(session.context, sent) == [
+        receive_change_sets(session.context, [entry])[0] for entry in sent
+    ]
+    assert receive_change_sets(session.context, []) == []
 
 
 def test_a_change_set_that_a_collection_took_is_told_from_damage(repo: Repository, tmp_path: Path):
@@ -95,7 +97,7 @@ def test_a_change_set_that_a_collection_took_is_told_from_damage(repo: Repositor
     (name,) = spilled(tmp_path) - before
     (tmp_path / "transactions" / name).unlink()
     with pytest.raises(SessionExpiredError, match=f"transactions/{name}.* is gone: a garbage collection .* again"):
-        receive(session.context, [named])
+        receive_change_sets(session.context, [named])
 
 
 @pytest.mark.parametrize("change", [-1, 1])
@@ -109,7 +111,7 @@ def test_a_change_set_of_another_size_is_damaged(repo: Repository, tmp_path: Pat
     path.unlink()
     path.write_bytes(data[:-1] if change < 0 else data + b"\0")
     with pytest.raises(FormatError, match=f"holds {len(data) + change} bytes where the task has written {len(data)}"):
-        receive(session.context, [named])
+        receive_change_sets(session.context, [named])
 
 
 @pytest.mark.parametrize(
@@ -131,8 +133,8 @@ def test_a_change_set_of_another_size_is_damaged(repo: Repository, tmp_path: Pat
     ],
 )
 def test_what_no_task_delivers_is_refused(repo: Repository, found: object):
-    with pytest.raises(FormatError, match="delivery of a task"):
-        receive(repo.writable_session("main").context, [msgpack.packb(found)])
+    with pytest.raises(FormatError, match="change set of a task"):
+        receive_change_sets(repo.writable_session("main").context, [msgpack.packb(found)])
 
 
 @pytest.mark.parametrize("data", [b"", b"\xc1", b"\x92\xc4", b"\x80\x04N.", b"\xdd\xff\xff\xff\xff"])

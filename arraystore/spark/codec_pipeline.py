@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import zarr
 from zarr.core import codec_pipeline
 
-__all__ = ["quick_pipeline"]
+__all__ = ["fused_codec_pipeline"]
 
 _SETTING = "codec_pipeline.path"
 _USUAL = "zarr.core.codec_pipeline.BatchedCodecPipeline"
@@ -16,7 +16,7 @@ _QUICK = "FusedCodecPipeline"
 
 
 @contextmanager
-def quick_pipeline() -> Iterator[None]:
+def fused_codec_pipeline() -> Iterator[None]:
     """Open arrays with the pipeline that takes least time for each chunk, where zarr has it and nobody chose another.
 
     A task has a process for itself, so nothing is won by putting chunks into an event loop and into threads, which

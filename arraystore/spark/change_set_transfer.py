@@ -21,21 +21,21 @@ from arraystore.errors import FormatError, ObjectNotFoundError, SessionExpiredEr
 if TYPE_CHECKING:
     from arraystore._context import Context
 
-__all__ = ["MOST_INLINE", "deliver", "is_spilled", "receive"]
+__all__ = ["MOST_INLINE", "is_spilled", "receive_change_sets", "send_change_set"]
 
 MOST_INLINE = 1 << 20
 """Bytes of a change set that travel in the result of a task: some 250,000 references."""
 
-_NAME = "delivery of a task"
+_NAME = "change set of a task"
 _AT_ONCE = 16
 
 
-def deliver(fork: ForkSession, most: int = MOST_INLINE) -> bytes:
+def send_change_set(fork: ForkSession, most: int = MOST_INLINE) -> bytes:
     """Make durable what a fork wrote, and return what the driver needs to merge it."""
-    return run(_deliver(fork, most))
+    return run(_send(fork, most))
 
 
-async def _deliver(fork: ForkSession, most: int) -> bytes:
+async def _send(fork: ForkSession, most: int) -> bytes:
     changes = await fork.changes_async()
     if len(changes) <= most:
         return _packed(changes)
@@ -56,10 +56,10 @@ def _packed(*values: Any) -> bytes:
     return found
 
 
-def _read(delivery: bytes) -> bytes | tuple[bytes, int]:
+def _read(change_set: bytes) -> bytes | tuple[bytes, int]:
     """Return the change set, or the id of the object that holds it and its size."""
     try:
-        found = msgpack.unpackb(delivery, use_list=False, raw=False, max_ext_len=0)
+        found = msgpack.unpackb(change_set, use_list=False, raw=False, max_ext_len=0)
     except Exception as error:
         raise FormatError(_NAME, f"cannot be read ({type(error).__name__})") from error
     match found:
@@ -71,12 +71,12 @@ def _read(delivery: bytes) -> bytes | tuple[bytes, int]:
             raise FormatError(_NAME, "it is neither a change set nor the name of one")
 
 
-def is_spilled(delivery: bytes) -> bool:
+def is_spilled(change_set: bytes) -> bool:
     """Tell whether a change set travels through the storage."""
-    return isinstance(_read(delivery), tuple)
+    return isinstance(_read(change_set), tuple)
 
 
-def receive(context: Context, deliveries: Sequence[bytes]) -> list[bytes]:
+def receive_change_sets(context: Context, sent: Sequence[bytes]) -> list[bytes]:
     """Return the change sets of many tasks, in their order; those that were spilled are read, so many at a time.
 
     Raises
@@ -86,11 +86,11 @@ def receive(context: Context, deliveries: Sequence[bytes]) -> list[bytes]:
     FormatError
         If one is damaged.
     """
-    return run(_receive(context, deliveries))
+    return run(_receive(context, sent))
 
 
-async def _receive(context: Context, deliveries: Sequence[bytes]) -> list[bytes]:
-    found = [_read(delivery) for delivery in deliveries]
+async def _receive(context: Context, sent: Sequence[bytes]) -> list[bytes]:
+    found = [_read(change_set) for change_set in sent]
     spilled = [entry for entry in found if isinstance(entry, tuple)]
     fetched = iter(await bounded(lambda entry: _fetched(context, *entry), spilled, _AT_ONCE))
     return [next(fetched) if isinstance(entry, tuple) else entry for entry in found]

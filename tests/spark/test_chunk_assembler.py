@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arraystore.spark.writing import chunk_assembler as module
-from arraystore.spark.writing.chunk_assembler import Policy, Scatter
-from arraystore.spark.writing.chunk_grid import Grid
+from arraystore.spark.writing.chunk_assembler import ChunkAssembler, Policy
+from arraystore.spark.writing.chunk_grid import ChunkGrid
 
 
 @dataclass
 class Memory:
     """Arrays in memory, read and written by chunk."""
 
-    grid: Grid
+    grid: ChunkGrid
     arrays: list[np.ndarray]
     read_from: list[tuple[int, int]] = field(default_factory=list)
     written_to: list[tuple[int, int]] = field(default_factory=list)
@@ -34,7 +34,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Case:
-    grid: Grid
+    grid: ChunkGrid
     cells: list[tuple[int, ...]]
     batch: int
     slots: int
@@ -45,21 +45,21 @@ class Case:
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     shape = tuple(draw(st.lists(st.integers(1, 6), min_size=1, max_size=3)))
-    grid = Grid(shape, tuple(draw(st.integers(1, 4)) for _ in shape))
+    grid = ChunkGrid(shape, tuple(draw(st.integers(1, 4)) for _ in shape))
     every = list(np.ndindex(shape))
     cells = draw(st.lists(st.sampled_from(every), unique=True, max_size=len(every)))
     skipped = draw(st.lists(st.booleans(), min_size=len(cells), max_size=len(cells)))
     return Case(grid, cells, draw(st.integers(1, 9)), draw(st.integers(1, 4)), draw(st.booleans()), skipped)
 
 
-def budget(grid: Grid, slots: int) -> int:
+def budget(grid: ChunkGrid, slots: int) -> int:
     return slots * grid.cells * (4 + 8 + 2)
 
 
-def run(case: Case, memory: Memory, positions: np.ndarray, ordered: bool) -> Scatter:
+def run(case: Case, memory: Memory, positions: np.ndarray, ordered: bool) -> ChunkAssembler:
     refused: list[int] = []
     policy = Policy(fill=case.fill, ordered=ordered, budget=budget(case.grid, case.slots))
-    found = Scatter(
+    found = ChunkAssembler(
         case.grid, [np.dtype("i4"), np.dtype("f8")], [-1, -2.0], memory, policy, lambda p: refused.extend(p.tolist())
     )
     order = np.argsort(positions) if ordered else np.arange(len(positions))
@@ -111,7 +111,7 @@ def test_each_row_beyond_the_first_of_a_cell_is_counted(case: Case, again: list[
     refused: list[int] = []
     memory = Memory(case.grid, [np.zeros(case.grid.shape, "i4")])
     policy = Policy(budget=budget(case.grid, case.slots) // 2)
-    scatter = Scatter(case.grid, [np.dtype("i4")], [0], memory, policy, lambda p: refused.extend(p.tolist()))
+    scatter = ChunkAssembler(case.grid, [np.dtype("i4")], [0], memory, policy, lambda p: refused.extend(p.tolist()))
     for start in range(0, len(rows), case.batch):
         part = rows[start : start + case.batch]
         scatter.add(part, [part.astype("i4")], [None])
@@ -128,7 +128,7 @@ def test_rows_that_repeat_the_same_are_accepted_and_others_are_not(case: Case, s
     memory = Memory(case.grid, [np.zeros(case.grid.shape, "f8")])
     refused: list[int] = []
     policy = Policy(same=True, budget=budget(case.grid, case.slots))
-    scatter = Scatter(case.grid, [np.dtype("f8")], [0], memory, policy, lambda p: refused.extend(p.tolist()))
+    scatter = ChunkAssembler(case.grid, [np.dtype("f8")], [0], memory, policy, lambda p: refused.extend(p.tolist()))
     values = np.where(rows % 3 == 0, np.nan, rows.astype("f8"))
     for start in range(0, len(rows), case.batch):
         part = slice(start, start + case.batch)
@@ -143,11 +143,11 @@ def test_rows_that_repeat_the_same_are_accepted_and_others_are_not(case: Case, s
 @pytest.mark.parametrize("slots", [1, 2])
 @pytest.mark.parametrize("first", [True, False])
 def test_a_row_without_a_value_does_not_differ_from_one_for_the_same_cell(first: bool, slots: int, fill: bool) -> None:
-    grid = Grid((4,), (2,))
+    grid = ChunkGrid((4,), (2,))
     memory = Memory(grid, [np.full(4, 7.0)])
     refused: list[int] = []
     policy = Policy(fill=fill, same=True, budget=slots * grid.cells * (8 + 2))
-    scatter = Scatter(grid, [np.dtype("f8")], [-1.0], memory, policy, lambda p: refused.extend(p.tolist()))
+    scatter = ChunkAssembler(grid, [np.dtype("f8")], [-1.0], memory, policy, lambda p: refused.extend(p.tolist()))
     for cell, value, absent in [(0, 5.0, first), (2, 6.0, False), (0, 5.0, not first)]:
         scatter.add(np.array([cell], np.int64), [np.array([value])], [np.array([absent])])
     scatter.finish()
@@ -157,9 +157,9 @@ def test_a_row_without_a_value_does_not_differ_from_one_for_the_same_cell(first:
 
 
 def test_whole_chunks_are_not_read() -> None:
-    grid = Grid((4, 6), (2, 3))
+    grid = ChunkGrid((4, 6), (2, 3))
     memory = Memory(grid, [np.zeros((4, 6), "i4")])
-    scatter = Scatter(grid, [np.dtype("i4")], [0], memory, Policy(), print)
+    scatter = ChunkAssembler(grid, [np.dtype("i4")], [0], memory, Policy(), print)
     positions = np.arange(24, dtype=np.int64)
     scatter.add(positions, [positions.astype("i4")], [None])
     scatter.finish()
@@ -169,6 +169,6 @@ def test_whole_chunks_are_not_read() -> None:
 
 
 def test_memory_is_bounded_by_the_budget() -> None:
-    grid = Grid((1000, 1000), (10, 10))
-    scatter = Scatter(grid, [np.dtype("f8")], [0], Memory(grid, []), Policy(budget=100_000), print)
+    grid = ChunkGrid((1000, 1000), (10, 10))
+    scatter = ChunkAssembler(grid, [np.dtype("f8")], [0], Memory(grid, []), Policy(budget=100_000), print)
     assert scatter.slots == 100_000 // (100 * 10)
