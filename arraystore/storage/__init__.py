@@ -1,4 +1,4 @@
-"""Where objects live: the storage protocol, its backends, and wrappers for measuring and testing."""
+"""Storage protocol, backends, and wrappers for measuring and testing."""
 
 from __future__ import annotations
 

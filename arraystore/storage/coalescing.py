@@ -1,4 +1,4 @@
-"""Merging byte ranges that lie close together, so that they travel in one request."""
+"""Merging of nearby byte ranges into one request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["merge_ranges"]
 
 
 def merge_ranges(ranges: Sequence[ByteRange], gap: int) -> list[ByteRange]:
-    """Return ascending ranges that cover the given ones; those at most `gap` bytes apart become one."""
+    """Return ascending ranges that cover `ranges`, with those at most `gap` bytes apart merged."""
     merged: list[ByteRange] = []
     for start, stop in sorted(ranges):
         if start == stop:

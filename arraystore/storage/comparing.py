@@ -1,4 +1,4 @@
-"""Comparing the object that is there with one's own bytes: what settles a refused put-if-absent."""
+"""Comparison of a stored object with the caller's own bytes, which resolves a refused put-if-absent."""
 
 from __future__ import annotations
 
@@ -8,14 +8,9 @@ __all__ = ["holds"]
 
 
 async def holds(storage: Storage, key: str, data: BytesLike) -> bool:
-    """Tell whether the object of a key has certain bytes.
+    """Return whether the object of a key has exactly these bytes; raises `ObjectNotFoundError` without an object.
 
-    A refusal says only that there is an object.  It may be the caller's own: what is between it and the storage may
-    have sent its request twice, and given it the answer to the second.
-
-    Raises
-    ------
-    ObjectNotFoundError
-        If there is none.
+    A refused put-if-absent only means that an object exists.  It may be the caller's own: an intermediary may have
+    sent the request twice, and passed on the response to the second.
     """
     return memoryview(await storage.get(key)) == memoryview(data)

@@ -1,4 +1,4 @@
-"""Functions that make a storage, under the names that users of versioned array stores know."""
+"""Functions that create a storage, under the names that users of versioned array stores know."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from arraystore.errors import InvalidInputError
 from arraystore.storage.credentials import (
     AnyCredentials,
     GcsBearerCredential,
-    HeldCredentials,
     S3StaticCredentials,
-    fetch,
+    SecretCredentials,
+    fetch_credentials,
 )
 from arraystore.storage.keys import check_key
 from arraystore.storage.local import LocalStorage
@@ -36,23 +36,23 @@ __all__ = [
 
 
 def in_memory_storage() -> MemoryStorage:
-    """Make a storage in the memory of this process; each call makes another one."""
+    """Create a storage in the memory of this process; each call creates a separate one."""
     return MemoryStorage()
 
 
 def local_filesystem_storage(
     path: str | os.PathLike[str], *, fsync: bool = True, follow_symlinks: bool = False, listing_lag: float = 0.0
 ) -> LocalStorage:
-    """Make a storage in a directory; safe for concurrent commits of many processes.
+    """Create a storage in a directory; safe for concurrent commits by many processes.
 
     Parameters
     ----------
     path
-        The directory; made when the first object is written.
+        Directory, created when the first object is written.
     fsync
-        Whether an acknowledged commit survives a power cut.  False is for scratch data.
+        Whether an acknowledged commit survives a power failure.  False is for scratch data.
     follow_symlinks
-        Of a container of virtual chunks: whether they are read through symbolic links that lead out of the directory.
+        For a container of virtual chunks: whether to read through symbolic links that lead out of the directory.
     listing_lag
         Most seconds for which a listing may miss what was written, as by clients of a network filesystem.
     """
@@ -82,18 +82,18 @@ def s3_storage(
     pickle_credentials: bool = False,
     settings: StorageSettings | None = None,
 ) -> ObstoreStorage:
-    """Make a storage on S3 or on a service that speaks its protocol.
+    """Create a storage on S3 or on an S3-compatible service.
 
     The service must honour ``If-None-Match: *`` on PUT, as S3, MinIO, SeaweedFS, Ceph and R2 do.
 
     Parameters
     ----------
     bucket, prefix
-        Where the repository lives.
+        Location of the repository.
     region
-        Of the bucket; from the environment by default.
+        Region of the bucket; from the environment by default.
     endpoint_url
-        Of a service other than AWS.
+        Endpoint of a service other than AWS.
     allow_http
         Whether the endpoint may be unencrypted.
     access_key_id, secret_access_key, session_token, expires_after
@@ -103,27 +103,27 @@ def s3_storage(
     from_env
         Whether to take credentials from the environment, which is also the default.
     get_credentials
-        Callable without arguments that returns `S3StaticCredentials`, called again before these expire.  It must pickle
-        if the storage is to.
+        Callable without arguments that returns `S3StaticCredentials`, called again before they expire.  It must be
+        picklable if the storage is to be pickled.
     scatter_initial_credentials
-        Whether to call `get_credentials` now and to keep, and pickle, what it returns.
+        Whether to call `get_credentials` now, and to keep and pickle the credentials that it returns.
     force_path_style
-        Whether to put the bucket into the path even with AWS; always so with an `endpoint_url`.
+        Whether to use path-style requests with AWS too; an `endpoint_url` always implies them.
     network_stream_timeout_seconds
-        Longest pause while bytes come in; 0 for none.  In place of ``settings.timeouts.read``.
+        Read timeout: longest pause within a response; 0 for no timeout.  Replaces ``settings.timeouts.read``.
     requester_pays
-        Whether to accept the cost of reading from somebody's bucket.
+        Whether the requester pays for requests to the bucket.
     checksum_algorithm
-        ``"SHA256"`` or ``"CRC64NVME"``: checksums that the service verifies on upload.
+        ``"SHA256"`` or ``"CRC64NVME"``: checksum that the service verifies on upload.
     headers
-        Sent with every request, unsigned; so none that starts with ``x-amz-``.
+        Headers to send with every request; unsigned, so none may start with ``x-amz-``.
     pickle_credentials
         Whether pickles of the storage may contain fixed credentials.
     settings
-        Time limits, retries, concurrency.
+        Timeouts, retries and concurrency.
     """
-    keys = _s3_keys(access_key_id, secret_access_key, session_token, expires_after)
-    _check_sources(keys is not None, anonymous, from_env, get_credentials)
+    keys = _s3_static_credentials(access_key_id, secret_access_key, session_token, expires_after)
+    _check_one_credential_source(keys is not None, anonymous, from_env, get_credentials)
     _check_endpoint(endpoint_url, allow_http)
     options: dict[str, str | bool] = {
         "virtual_hosted_style_request": endpoint_url is None and not force_path_style and "." not in bucket,
@@ -176,23 +176,23 @@ def r2_storage(
     pickle_credentials: bool = False,
     settings: StorageSettings | None = None,
 ) -> ObstoreStorage:
-    """Make a storage on Cloudflare R2.
+    """Create a storage on Cloudflare R2.
 
-    What is not told here is as for `s3_storage`.
+    Parameters that are not listed here are as for `s3_storage`.
 
     Parameters
     ----------
     bucket, prefix
-        Where the repository lives.
+        Location of the repository.
     account_id
-        Of the account that owns the bucket.
+        Account that owns the bucket.
     endpoint_url
-        In place of the one that `account_id` gives.
+        Endpoint to use instead of the one derived from `account_id`.
     region
-        ``"auto"`` by default.
+        Region of the bucket; ``"auto"`` by default.
     """
     if (account_id is None) == (endpoint_url is None):
-        raise InvalidInputError("r2_storage needs either account_id or endpoint_url")
+        raise InvalidInputError("r2_storage needs exactly one of account_id and endpoint_url")
     return s3_storage(
         bucket=bucket,
         prefix=prefix,
@@ -232,41 +232,41 @@ def gcs_storage(
     pickle_credentials: bool = False,
     settings: StorageSettings | None = None,
 ) -> ObstoreStorage:
-    """Make a storage on Google Cloud Storage.
+    """Create a storage on Google Cloud Storage.
 
     Parameters
     ----------
     bucket, prefix
-        Where the repository lives.
+        Location of the repository.
     service_account_file
-        Path of a service account file, which must exist in every process that uses the storage.
+        Path of a service account file; it must exist in every process that uses the storage.
     service_account_key
-        The content of such a file.
+        Content of such a file.
     application_credentials
         Path of an application credentials file.
     bearer_token
-        A token that is valid as long as the storage is used.
+        Bearer token that stays valid for as long as the storage is used.
     anonymous
         Whether to send unsigned requests.
     from_env
         Whether to take credentials from the environment, which is also the default.
     config
-        Further settings of the client, such as ``base_url``; treated as secrets.
+        Further client settings, such as ``base_url``; treated as secrets.
     get_credentials
         Callable without arguments that returns `GcsBearerCredential`, called again before it expires.
     scatter_initial_credentials, headers, pickle_credentials, settings
         As for `s3_storage`.
     allow_http
-        Whether an endpoint of `config` may be unencrypted.
+        Whether an endpoint in `config` may be unencrypted.
     """
     secret_options = dict(config or {})
     if service_account_key is not None:
         secret_options["service_account_key"] = service_account_key
     fixed = [service_account_file, service_account_key, application_credentials, bearer_token]
-    given = sum(value is not None for value in fixed)
-    if given > 1:
+    fixed_count = sum(value is not None for value in fixed)
+    if fixed_count > 1:
         raise InvalidInputError("gcs_storage: give only one kind of credentials")
-    _check_sources(bool(given), anonymous, from_env, get_credentials)
+    _check_one_credential_source(bool(fixed_count), anonymous, from_env, get_credentials)
     options: dict[str, str | bool] = {"skip_signature": True} if anonymous else {}
     if service_account_file is not None:
         options["service_account"] = os.fspath(service_account_file)
@@ -305,31 +305,31 @@ def azure_storage(
     pickle_credentials: bool = False,
     settings: StorageSettings | None = None,
 ) -> ObstoreStorage:
-    """Make a storage on Azure Blob Storage, in an account without a hierarchical namespace.
+    """Create a storage on Azure Blob Storage, in an account without a hierarchical namespace.
 
     Parameters
     ----------
     account, container, prefix
-        Where the repository lives.
+        Location of the repository.
     access_key, sas_token, bearer_token
-        Fixed credentials, one of them.
+        Fixed credentials; at most one of them.
     from_env
         Whether to take credentials from the environment, which is also the default.
     anonymous
         Whether to send unsigned requests.
     config
-        Further settings of the client, such as ``endpoint``; treated as secrets.
+        Further client settings, such as ``endpoint``; treated as secrets.
     headers, pickle_credentials, settings
         As for `s3_storage`.
     allow_http
-        Whether an endpoint of `config` may be unencrypted.
+        Whether an endpoint in `config` may be unencrypted.
     """
     secret_options = dict(config or {})
-    fixed = {"account_key": access_key, "sas_key": sas_token, "token": bearer_token}
-    given = {name: value for name, value in fixed.items() if value is not None}
-    if len(given) > 1:
+    credentials = {"account_key": access_key, "sas_key": sas_token, "token": bearer_token}
+    fixed = {name: value for name, value in credentials.items() if value is not None}
+    if len(fixed) > 1:
         raise InvalidInputError("azure_storage: give only one of access_key, sas_token and bearer_token")
-    _check_sources(bool(given), anonymous, from_env, None)
+    _check_one_credential_source(bool(fixed), anonymous, from_env, None)
     options: dict[str, str | bool] = {"account_name": account}
     if anonymous:
         options["skip_signature"] = True
@@ -339,7 +339,7 @@ def azure_storage(
         prefix,
         f"az://{account}/{container}",
         options=options,
-        secret_options=secret_options | given,
+        secret_options=secret_options | fixed,
         headers=headers,
         allow_http=allow_http,
         pickle_credentials=pickle_credentials,
@@ -365,7 +365,10 @@ def _obstore(
     settings: StorageSettings | None,
 ) -> ObstoreStorage:
     if not bucket or "/" in bucket:
-        raise InvalidInputError(f"{bucket!r} is no name of a bucket; a path below it is given as prefix")
+        raise InvalidInputError(
+            f"{bucket!r} is not a valid bucket name: it must not be empty or contain a slash; pass a path below the "
+            "bucket as prefix"
+        )
     clean = (prefix or "").strip("/")
     if clean:
         check_key(clean)
@@ -375,7 +378,7 @@ def _obstore(
     if scatter_initial_credentials:
         if get_credentials is None:
             raise InvalidInputError("scatter_initial_credentials needs get_credentials")
-        credentials = fetch(get_credentials)
+        credentials = fetch_credentials(get_credentials)
     return ObstoreStorage(
         ObstoreConfig(
             kind=kind,
@@ -384,7 +387,7 @@ def _obstore(
             location=location,
             options=tuple(options.items()),
             secret_options=_secrets(secret_options),
-            credentials=None if credentials is None else HeldCredentials.hold(credentials),
+            credentials=None if credentials is None else SecretCredentials.wrap(credentials),
             get_credentials=get_credentials,
             headers=_secrets(_checked_headers(headers)),
             allow_http=allow_http,
@@ -398,7 +401,7 @@ def _secrets(values: Mapping[str, str] | None) -> tuple[tuple[str, Secret], ...]
     return tuple((name, Secret(value)) for name, value in (values or {}).items())
 
 
-def _s3_keys(
+def _s3_static_credentials(
     access_key_id: str | None, secret_access_key: str | None, session_token: str | None, expires_after: datetime | None
 ) -> S3StaticCredentials | None:
     if access_key_id is None and secret_access_key is None:
@@ -410,19 +413,21 @@ def _s3_keys(
     return S3StaticCredentials(access_key_id, secret_access_key, session_token, expires_after)
 
 
-def _check_sources(fixed: bool, anonymous: bool | None, from_env: bool | None, get_credentials: Any) -> None:
-    given = [
+def _check_one_credential_source(
+    fixed: bool, anonymous: bool | None, from_env: bool | None, get_credentials: Any
+) -> None:
+    sources = [
         name
-        for name, there in {
+        for name, in_use in {
             "fixed credentials": fixed,
             "anonymous": anonymous,
             "from_env": from_env,
             "get_credentials": get_credentials is not None,
         }.items()
-        if there
+        if in_use
     ]
-    if len(given) > 1:
-        raise InvalidInputError(f"credentials have one source, not several: choose between {' and '.join(given)}")
+    if len(sources) > 1:
+        raise InvalidInputError(f"credentials must have one source: choose one of {' and '.join(sources)}")
 
 
 def _check_endpoint(endpoint_url: str | None, allow_http: bool) -> None:
@@ -432,23 +437,23 @@ def _check_endpoint(endpoint_url: str | None, allow_http: bool) -> None:
         parts = urlsplit(endpoint_url)
     except ValueError as error:
         raise InvalidInputError(
-            f"the endpoint_url cannot be understood: {type(error).__name__}; check its brackets"
+            f"the endpoint_url is not a valid URL: {type(error).__name__}; check its brackets"
         ) from None
     if "@" in parts.netloc:
         raise InvalidInputError(
             "the endpoint_url contains credentials: give them as access_key_id and secret_access_key"
         )
     if parts.scheme not in ("http", "https") or not parts.netloc:
-        raise InvalidInputError(f"endpoint_url={endpoint_url!r}: it has to start with https:// or http://")
+        raise InvalidInputError(f"endpoint_url={endpoint_url!r} must start with https:// or http://")
     if parts.scheme == "http" and not allow_http:
-        raise InvalidInputError(f"endpoint_url={endpoint_url!r} is unencrypted: use https, or allow_http=True")
+        raise InvalidInputError(f"endpoint_url={endpoint_url!r} is unencrypted: use https, or pass allow_http=True")
 
 
 def _checked_headers(headers: Mapping[str, str] | None) -> Mapping[str, str] | None:
     for name in headers or {}:
         if name.lower().startswith("x-amz-"):
             raise InvalidInputError(
-                f"the header {name!r} would have to be signed, and extra headers are not: leave it out"
+                f"the header {name!r} must be signed, and extra headers are sent unsigned: leave it out"
             )
     return headers
 
@@ -456,5 +461,5 @@ def _checked_headers(headers: Mapping[str, str] | None) -> Mapping[str, str] | N
 def _with_stream_timeout(settings: StorageSettings | None, seconds: int | None) -> StorageSettings | None:
     if seconds is None:
         return settings
-    given = settings or StorageSettings()
-    return replace(given, timeouts=replace(given.timeouts, read=seconds or None))
+    base = settings or StorageSettings()
+    return replace(base, timeouts=replace(base.timeouts, read=seconds or None))

@@ -1,4 +1,4 @@
-"""Counting requests and bytes: how tests and benchmarks measure without a clock."""
+"""Counting of requests and bytes, so that tests and benchmarks measure without a clock."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["CountingStorage", "Counts"]
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What was asked of a storage; the difference of two is what was asked in between.
+    """Counters of requests and bytes of a storage; subtract two to count the requests in between.
 
     Parameters
     ----------
     requests
         Number of calls by operation: get, get_ranges, put, put_if_absent, head, delete, list (pages), sync.  The
-        synchronous twins count as their operation.
+        synchronous methods count as their operation.
     bytes_read, bytes_written
-        Payload; a conditional write counts whether it won or lost.
+        Payload bytes; a conditional write counts whether or not it succeeded.
     """
 
     requests: Mapping[str, int] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class Counts:
 
     @property
     def total(self) -> int:
-        """All calls but `sync`, which is no request to an object store."""
+        """Number of calls except `sync`, which sends no request to an object store."""
         return sum(count for operation, count in self.requests.items() if operation != "sync")
 
     def __getitem__(self, operation: str) -> int:
@@ -46,14 +46,14 @@ class Counts:
 
 
 class CountingStorage(WrapperStorage):
-    """Counts what passes through and keeps a log of it.
+    """Storage that counts and logs the calls to another storage.
 
-    A call counts when it is made, whether it succeeds or not.  Counts start from zero on the other side of a pickle.
+    A call counts when it is made, whether or not it succeeds.  An unpickled copy starts from zero.
 
     Parameters
     ----------
     inner
-        The storage that does the work.
+        Storage that handles the requests.
     """
 
     def __init__(self, inner: Storage) -> None:
@@ -74,7 +74,7 @@ class CountingStorage(WrapperStorage):
 
     @property
     def counts(self) -> Counts:
-        """What was counted so far; does not change any more."""
+        """Immutable snapshot of the counters."""
         with self._lock:
             return Counts(dict(self._requests), self._read, self._written)
 
@@ -85,7 +85,7 @@ class CountingStorage(WrapperStorage):
             return tuple(self._log)
 
     def reset(self) -> None:
-        """Start again from zero, with an empty log."""
+        """Reset all counters to zero and clear the log."""
         with self._lock:
             self._requests.clear()
             self._log.clear()
@@ -97,7 +97,7 @@ class CountingStorage(WrapperStorage):
             self._written += written
             self._log.extend((operation, key) for key in keys)
 
-    def _counted(self, data: BytesLike) -> BytesLike:
+    def _count_read(self, data: BytesLike) -> BytesLike:
         with self._lock:
             self._read += len(data)
         return data
@@ -105,18 +105,18 @@ class CountingStorage(WrapperStorage):
     async def get(self, key: str) -> BytesLike:
         """Return a whole object."""
         self._count("get", key)
-        return self._counted(await super().get(key))
+        return self._count_read(await super().get(key))
 
     async def get_ranges(self, key: str, ranges: Sequence[ByteRange]) -> list[BytesLike]:
         """Return several byte ranges of one object; one request."""
         self._count("get_ranges", key)
-        return [self._counted(data) for data in await super().get_ranges(key, ranges)]
+        return [self._count_read(data) for data in await super().get_ranges(key, ranges)]
 
     async def get_source_ranges(self, key: str, ranges: Sequence[ByteRange]) -> tuple[list[BytesLike], ObjectInfo]:
         """Return byte ranges of an object, and its state; counts as `get_ranges`, without ranges as `head`."""
         self._count("get_ranges" if ranges else "head", key)
         data, info = await super().get_source_ranges(key, ranges)
-        return [self._counted(part) for part in data], info
+        return [self._count_read(part) for part in data], info
 
     async def put(self, key: str, data: BytesLike) -> None:
         """Write an object."""
@@ -129,7 +129,7 @@ class CountingStorage(WrapperStorage):
         return await super().put_if_absent(key, data)
 
     async def head(self, key: str) -> ObjectInfo:
-        """Tell about one object."""
+        """Return size and state of an object."""
         self._count("head", key)
         return await super().head(key)
 
@@ -144,23 +144,23 @@ class CountingStorage(WrapperStorage):
         await super().sync()
 
     def get_sync(self, key: str) -> BytesLike:
-        """Like `get`."""
+        """Return a whole object, synchronously."""
         self._count("get", key)
-        return self._counted(super().get_sync(key))
+        return self._count_read(super().get_sync(key))
 
     def get_range_sync(self, key: str, start: int, stop: int) -> BytesLike:
-        """One range, like `get_ranges`."""
+        """Return one byte range, synchronously."""
         self._count("get_ranges", key)
-        return self._counted(super().get_range_sync(key, start, stop))
+        return self._count_read(super().get_range_sync(key, start, stop))
 
     def get_source_range_sync(self, key: str, start: int, stop: int) -> tuple[BytesLike, ObjectInfo]:
-        """One range, like `get_source_ranges`."""
+        """Return one byte range and the state of the object, synchronously."""
         self._count("get_ranges", key)
         data, info = super().get_source_range_sync(key, start, stop)
-        return self._counted(data), info
+        return self._count_read(data), info
 
     def put_sync(self, key: str, data: BytesLike) -> None:
-        """Like `put`."""
+        """Write an object, synchronously."""
         self._count("put", key, written=len(data))
         super().put_sync(key, data)
 

@@ -1,4 +1,4 @@
-"""Credentials that a callable hands out and renews, and how they reach the object store client."""
+"""Credentials, fixed or refreshed by a callable, in the form of the object store client."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["AnyCredentials", "CredentialProvider", "GcsBearerCredential", "S3Sta
 
 @dataclass(frozen=True, slots=True)
 class S3StaticCredentials:
-    """Keys for S3, as `get_credentials` returns them.
+    """Access keys for S3, as returned by `get_credentials`.
 
     Parameters
     ----------
     access_key_id, secret_access_key, session_token
-        The keys; none of them shows in the representation.
+        Access keys; none of them is shown by `repr`.
     expires_after
-        When they expire, with a time zone; they are renewed before.  None if they do not.
+        Time of expiry, with a time zone; they are refreshed before it.  None if they do not expire.
     """
 
     access_key_id: str = field(repr=False)
@@ -32,8 +32,8 @@ class S3StaticCredentials:
     session_token: str | None = field(default=None, repr=False)
     expires_after: datetime | None = None
 
-    def as_client_sees_it(self) -> dict[str, Any]:
-        """The form that the client's credential provider returns."""
+    def to_client(self) -> dict[str, Any]:
+        """Return the credentials in the form of the client's credential providers."""
         return {
             "access_key_id": self.access_key_id,
             "secret_access_key": self.secret_access_key,
@@ -44,47 +44,39 @@ class S3StaticCredentials:
 
 @dataclass(frozen=True, slots=True)
 class GcsBearerCredential:
-    """A token for Google Cloud Storage, as `get_credentials` returns it.
+    """Bearer token for Google Cloud Storage, as returned by `get_credentials`.
 
     Parameters
     ----------
     bearer
-        The token; it does not show in the representation.
+        Token; it is not shown by `repr`.
     expires_after
-        When it expires, with a time zone; it is renewed before.  None if it does not.
+        Time of expiry, with a time zone; it is refreshed before it.  None if it does not expire.
     """
 
     bearer: str = field(repr=False)
     expires_after: datetime | None = None
 
-    def as_client_sees_it(self) -> dict[str, Any]:
-        """The form that the client's credential provider returns."""
+    def to_client(self) -> dict[str, Any]:
+        """Return the credentials in the form of the client's credential providers."""
         return {"token": self.bearer, "expires_at": _aware(self.expires_after)}
 
 
 AnyCredentials = S3StaticCredentials | GcsBearerCredential
 
 
-def _aware(moment: datetime | None) -> datetime | None:
-    if moment is not None and moment.tzinfo is None:
+def _aware(time: datetime | None) -> datetime | None:
+    if time is not None and time.tzinfo is None:
         raise InvalidInputError(
-            f"expires_after={moment.isoformat()}: give it a time zone, datetime.timezone.utc for one"
+            f"expires_after={time.isoformat()} must have a time zone, for example datetime.timezone.utc"
         )
-    return moment
+    return time
 
 
 class CredentialProvider:
-    """What the client calls when it needs credentials: the user's callable, or credentials that are fixed.
+    """Credential provider of the client: the initial credentials while they are valid, then the user's callable."""
 
-    Parameters
-    ----------
-    get_credentials
-        Returns credentials; called again when they are about to expire.
-    initial
-        Used as long as they are valid; without a callable, for ever.
-    """
-
-    # A token that runs out while the request is under way is of no use.
+    # A token must not expire while a request is in flight.
     _MARGIN = timedelta(minutes=1)
 
     def __init__(self, get_credentials: Callable[[], Any] | None, initial: AnyCredentials | None) -> None:
@@ -101,13 +93,13 @@ class CredentialProvider:
         return f"CredentialProvider({self._get_credentials!r})"
 
     def __call__(self) -> dict[str, Any]:
-        """Return credentials in the client's form."""
+        """Return valid credentials in the client's form."""
         if self._initial is not None and (self._get_credentials is None or _valid(self._initial, self._MARGIN)):
-            return self._initial.as_client_sees_it()
+            return self._initial.to_client()
         if self._get_credentials is None:
-            raise InvalidInputError("there are neither credentials nor a callable that gets them")
-        with self._lock:  # one renewal at a time
-            return fetch(self._get_credentials).as_client_sees_it()
+            raise InvalidInputError("a credential provider needs credentials or get_credentials")
+        with self._lock:  # one refresh at a time
+            return fetch_credentials(self._get_credentials).to_client()
 
 
 def _valid(credentials: AnyCredentials, margin: timedelta) -> bool:
@@ -115,41 +107,42 @@ def _valid(credentials: AnyCredentials, margin: timedelta) -> bool:
     return expiry is None or datetime.now(UTC) + margin < expiry
 
 
-def fetch(get_credentials: Callable[[], Any]) -> AnyCredentials:
-    """Call the user's callable; what it returns may also be the like-named class of another library."""
-    found = get_credentials()
-    if isinstance(found, S3StaticCredentials | GcsBearerCredential):
-        return found
-    if hasattr(found, "secret_access_key"):
-        token, expiry = getattr(found, "session_token", None), getattr(found, "expires_after", None)
-        return S3StaticCredentials(found.access_key_id, found.secret_access_key, token, expiry)
-    if hasattr(found, "bearer"):
-        return GcsBearerCredential(found.bearer, getattr(found, "expires_after", None))
+def fetch_credentials(get_credentials: Callable[[], Any]) -> AnyCredentials:
+    """Call the user's callable; accepts the classes of the same name of other libraries, too."""
+    credentials = get_credentials()
+    if isinstance(credentials, S3StaticCredentials | GcsBearerCredential):
+        return credentials
+    if hasattr(credentials, "secret_access_key"):
+        token, expiry = getattr(credentials, "session_token", None), getattr(credentials, "expires_after", None)
+        return S3StaticCredentials(credentials.access_key_id, credentials.secret_access_key, token, expiry)
+    if hasattr(credentials, "bearer"):
+        return GcsBearerCredential(credentials.bearer, getattr(credentials, "expires_after", None))
     raise InvalidInputError(
-        f"get_credentials returned {type(found).__name__}: return S3StaticCredentials or GcsBearerCredential"
+        f"get_credentials returned {type(credentials).__name__}: it must return S3StaticCredentials or "
+        "GcsBearerCredential"
     )
 
 
 @dataclass(frozen=True, slots=True)
-class HeldCredentials:
-    """Credentials as a storage holds them: every text a `Secret`."""
+class SecretCredentials:
+    """Credentials with every string wrapped in a `Secret`."""
 
     kind: Callable[..., AnyCredentials]
-    texts: tuple[Secret | None, ...]
+    strings: tuple[Secret | None, ...]
     expires_after: datetime | None
 
     @classmethod
-    def hold(cls, credentials: AnyCredentials) -> HeldCredentials:
-        """Wrap the texts of `credentials`."""
-        texts: tuple[str | None, ...]
+    def wrap(cls, credentials: AnyCredentials) -> SecretCredentials:
+        """Wrap the strings of `credentials`."""
+        strings: tuple[str | None, ...]
         if isinstance(credentials, S3StaticCredentials):
-            texts = (credentials.access_key_id, credentials.secret_access_key, credentials.session_token)
+            strings = (credentials.access_key_id, credentials.secret_access_key, credentials.session_token)
         else:
-            texts = (credentials.bearer,)
-        held = tuple(None if text is None else Secret(text) for text in texts)
-        return cls(type(credentials), held, _aware(credentials.expires_after))
+            strings = (credentials.bearer,)
+        secrets = tuple(None if value is None else Secret(value) for value in strings)
+        return cls(type(credentials), secrets, _aware(credentials.expires_after))
 
     def reveal(self) -> AnyCredentials:
-        """The credentials themselves."""
-        arguments: list[Any] = [None if text is None else text.reveal() for text in self.texts]
+        """Return the credentials in plain form."""
+        arguments: list[Any] = [None if secret is None else secret.reveal() for secret in self.strings]
         return self.kind(*arguments, self.expires_after)

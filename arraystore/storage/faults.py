@@ -1,4 +1,4 @@
-"""Making a storage fail on purpose: before a request takes effect, or after it did but before the answer came."""
+"""Fault injection: requests that fail before they take effect, or whose acknowledgement is lost."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ _OPERATIONS = frozenset({"*", "get", "get_ranges", "put", "put_if_absent", "head
 
 
 class InjectedFaultError(StorageError):
-    """A failure that a `FaultyStorage` made."""
+    """Failure injected by a `FaultyStorage`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Which calls fail, and how.
+    """Rule that makes matching calls fail.
 
     Parameters
     ----------
     operation
-        One of get, get_ranges, put, put_if_absent, head, delete, list, sync, or ``*`` for all; synchronous twins count
-        as their operation.
+        One of get, get_ranges, put, put_if_absent, head, delete, list, sync, or ``*`` for all; synchronous methods
+        count as their operation.
     key
-        Shell-style pattern that the key has to match, for a listing its prefix and for a delete any of its keys.
+        Shell-style pattern that the key must match; for a listing its prefix, for a delete any of its keys.
     when
-        ``before``: nothing happens.  ``after``: the request takes effect and the acknowledgement is lost.
+        ``before``: the request has no effect.  ``after``: it takes effect and the acknowledgement is lost.
     first
-        Number, from 1, of the first matching call that fails.
+        Number of the first matching call that fails, counted from 1.
     times
-        How many matching calls fail from then on; None for all.
+        Number of matching calls that fail from then on; None for all.
     probability
-        Of those, each fails with this probability.
+        Probability with which each of those calls fails.
     """
 
     operation: str = "*"
@@ -53,26 +53,30 @@ class Fault:
 
     def __post_init__(self) -> None:
         if self.operation not in _OPERATIONS:
-            raise InvalidInputError(f"no operation {self.operation!r} can fail: choose from {sorted(_OPERATIONS)}")
+            raise InvalidInputError(
+                f"operation {self.operation!r} is not a valid operation: choose one of {sorted(_OPERATIONS)}"
+            )
         if self.first < 1 or not 0 <= self.probability <= 1 or self.when not in ("before", "after"):
-            raise InvalidInputError(f"{self!r}: first starts from 1, probability is 0 to 1, when is before or after")
+            raise InvalidInputError(
+                f"{self!r}: first must be >= 1, probability between 0 and 1, and when either before or after"
+            )
 
     def matches(self, operation: str, keys: Sequence[str]) -> bool:
-        """Whether this is about such a call."""
+        """Return whether this rule applies to a call."""
         return self.operation in ("*", operation) and any(fnmatch.fnmatchcase(key, self.key) for key in keys)
 
 
 class FaultyStorage(WrapperStorage):
-    """Fails as told; the same seed and the same calls give the same failures.
+    """Storage that injects failures; the same seed and the same calls give the same failures.
 
     Parameters
     ----------
     inner
-        The storage that does the work.
+        Storage that handles the requests.
     faults
-        What fails.  Each counts its matching calls by itself; the first one that applies decides.
+        Rules.  Each counts its own matching calls; the first one that applies decides.
     seed
-        For faults with a probability; each pickled copy starts from it again, with all counts at zero.
+        Seed for faults with a probability; a pickled copy starts from it again, with all counts at zero.
     """
 
     def __init__(self, inner: Storage, faults: Sequence[Fault] = (), *, seed: int = 0) -> None:
@@ -94,13 +98,13 @@ class FaultyStorage(WrapperStorage):
 
     @property
     def injected(self) -> tuple[tuple[str, str, str], ...]:
-        """The failures so far: operation, key, and ``before`` or ``after``."""
+        """Injected failures so far: operation, key, and ``before`` or ``after``."""
         with self._lock:
             return tuple(self._injected)
 
-    def _due(self, operation: str, *keys: str) -> str | None:
-        """When this call fails, if it does; call once per call."""
-        due: str | None = None
+    def _next_failure(self, operation: str, *keys: str) -> str | None:
+        """Return the point at which this call fails, None if it succeeds; advances the counts of all rules."""
+        point: str | None = None
         with self._lock:
             for index, fault in enumerate(self._faults):
                 if not fault.matches(operation, keys):
@@ -108,118 +112,118 @@ class FaultyStorage(WrapperStorage):
                 self._seen[index] += 1
                 turn = self._seen[index] - fault.first
                 in_turn = turn >= 0 and (fault.times is None or turn < fault.times)
-                if in_turn and due is None and (fault.probability >= 1 or self._rng.random() < fault.probability):
-                    due = fault.when
-            if due is not None:
-                self._injected.append((operation, keys[0], due))
-        return due
+                if in_turn and point is None and (fault.probability >= 1 or self._rng.random() < fault.probability):
+                    point = fault.when
+            if point is not None:
+                self._injected.append((operation, keys[0], point))
+        return point
 
-    def _fail_if(self, due: str | None, when: str, operation: str, key: str) -> None:
-        if due == when:
+    def _fail_if(self, point: str | None, when: str, operation: str, key: str) -> None:
+        if point == when:
             effect = "before it took effect" if when == "before" else "after it took effect"
             raise InjectedFaultError(f"{self.location}: {operation} of {key!r} failed on purpose, {effect}")
 
     async def get(self, key: str) -> BytesLike:
         """Return a whole object."""
-        due = self._due("get", key)
-        self._fail_if(due, "before", "get", key)
+        point = self._next_failure("get", key)
+        self._fail_if(point, "before", "get", key)
         data = await super().get(key)
-        self._fail_if(due, "after", "get", key)
+        self._fail_if(point, "after", "get", key)
         return data
 
     async def get_ranges(self, key: str, ranges: Sequence[ByteRange]) -> list[BytesLike]:
         """Return several byte ranges of one object."""
-        due = self._due("get_ranges", key)
-        self._fail_if(due, "before", "get_ranges", key)
+        point = self._next_failure("get_ranges", key)
+        self._fail_if(point, "before", "get_ranges", key)
         data = await super().get_ranges(key, ranges)
-        self._fail_if(due, "after", "get_ranges", key)
+        self._fail_if(point, "after", "get_ranges", key)
         return data
 
     async def get_source_ranges(self, key: str, ranges: Sequence[ByteRange]) -> tuple[list[BytesLike], ObjectInfo]:
         """Return byte ranges of an object, and its state; fails as `get_ranges`, without ranges as `head`."""
         operation = "get_ranges" if ranges else "head"
-        due = self._due(operation, key)
-        self._fail_if(due, "before", operation, key)
-        found = await super().get_source_ranges(key, ranges)
-        self._fail_if(due, "after", operation, key)
-        return found
+        point = self._next_failure(operation, key)
+        self._fail_if(point, "before", operation, key)
+        result = await super().get_source_ranges(key, ranges)
+        self._fail_if(point, "after", operation, key)
+        return result
 
     async def put(self, key: str, data: BytesLike) -> None:
         """Write an object."""
-        due = self._due("put", key)
-        self._fail_if(due, "before", "put", key)
+        point = self._next_failure("put", key)
+        self._fail_if(point, "before", "put", key)
         await super().put(key, data)
-        self._fail_if(due, "after", "put", key)
+        self._fail_if(point, "after", "put", key)
 
     async def put_if_absent(self, key: str, data: BytesLike) -> bool:
         """Write an object unless one of this key exists."""
-        due = self._due("put_if_absent", key)
-        self._fail_if(due, "before", "put_if_absent", key)
+        point = self._next_failure("put_if_absent", key)
+        self._fail_if(point, "before", "put_if_absent", key)
         written = await super().put_if_absent(key, data)
-        self._fail_if(due, "after", "put_if_absent", key)
+        self._fail_if(point, "after", "put_if_absent", key)
         return written
 
     async def head(self, key: str) -> ObjectInfo:
-        """Tell about one object."""
-        due = self._due("head", key)
-        self._fail_if(due, "before", "head", key)
+        """Return size and state of an object."""
+        point = self._next_failure("head", key)
+        self._fail_if(point, "before", "head", key)
         info = await super().head(key)
-        self._fail_if(due, "after", "head", key)
+        self._fail_if(point, "after", "head", key)
         return info
 
     async def delete(self, keys: Sequence[str]) -> list[DeleteFailure]:
         """Delete objects."""
-        due = self._due("delete", *keys)
-        self._fail_if(due, "before", "delete", ", ".join(keys))
+        point = self._next_failure("delete", *keys)
+        self._fail_if(point, "before", "delete", ", ".join(keys))
         failures = await super().delete(keys)
-        self._fail_if(due, "after", "delete", ", ".join(keys))
+        self._fail_if(point, "after", "delete", ", ".join(keys))
         return failures
 
     async def sync(self) -> None:
         """Return once every earlier `put` is durable."""
-        due = self._due("sync", "")
-        self._fail_if(due, "before", "sync", "")
+        point = self._next_failure("sync", "")
+        self._fail_if(point, "before", "sync", "")
         await super().sync()
-        self._fail_if(due, "after", "sync", "")
+        self._fail_if(point, "after", "sync", "")
 
     def get_sync(self, key: str) -> BytesLike:
-        """Like `get`."""
-        due = self._due("get", key)
-        self._fail_if(due, "before", "get", key)
+        """Return a whole object, synchronously."""
+        point = self._next_failure("get", key)
+        self._fail_if(point, "before", "get", key)
         data = super().get_sync(key)
-        self._fail_if(due, "after", "get", key)
+        self._fail_if(point, "after", "get", key)
         return data
 
     def get_range_sync(self, key: str, start: int, stop: int) -> BytesLike:
-        """One range, like `get_ranges`."""
-        due = self._due("get_ranges", key)
-        self._fail_if(due, "before", "get_ranges", key)
+        """Return one byte range, synchronously."""
+        point = self._next_failure("get_ranges", key)
+        self._fail_if(point, "before", "get_ranges", key)
         data = super().get_range_sync(key, start, stop)
-        self._fail_if(due, "after", "get_ranges", key)
+        self._fail_if(point, "after", "get_ranges", key)
         return data
 
     def get_source_range_sync(self, key: str, start: int, stop: int) -> tuple[BytesLike, ObjectInfo]:
-        """One range, like `get_source_ranges`."""
-        due = self._due("get_ranges", key)
-        self._fail_if(due, "before", "get_ranges", key)
-        found = super().get_source_range_sync(key, start, stop)
-        self._fail_if(due, "after", "get_ranges", key)
-        return found
+        """Return one byte range and the state of the object, synchronously."""
+        point = self._next_failure("get_ranges", key)
+        self._fail_if(point, "before", "get_ranges", key)
+        result = super().get_source_range_sync(key, start, stop)
+        self._fail_if(point, "after", "get_ranges", key)
+        return result
 
     def put_sync(self, key: str, data: BytesLike) -> None:
-        """Like `put`."""
-        due = self._due("put", key)
-        self._fail_if(due, "before", "put", key)
+        """Write an object, synchronously."""
+        point = self._next_failure("put", key)
+        self._fail_if(point, "before", "put", key)
         super().put_sync(key, data)
-        self._fail_if(due, "after", "put", key)
+        self._fail_if(point, "after", "put", key)
 
     async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[list[ObjectInfo]]:
-        """List objects; ``after`` fails when the first page has been given."""
-        due = self._due("list", prefix)
-        self._fail_if(due, "before", "list", prefix)
+        """List objects; ``after`` fails once the first page was returned."""
+        point = self._next_failure("list", prefix)
+        self._fail_if(point, "before", "list", prefix)
         async for page in self._inner.list(prefix, start_after):
             yield page
-            self._fail_if(due, "after", "list", prefix)
+            self._fail_if(point, "after", "list", prefix)
 
 
 def _faulty_storage(inner: Storage, faults: Sequence[Fault], seed: int) -> FaultyStorage:

@@ -1,4 +1,4 @@
-"""A storage on any filesystem that fsspec knows."""
+"""Storage on any filesystem that fsspec supports."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from urllib.parse import parse_qs
 from arraystore._concurrency import bounded
 from arraystore.errors import ObjectNotFoundError, StorageError, UnsupportedStorageError
 from arraystore.storage.coalescing import merge_ranges
-from arraystore.storage.forking import bury, renew_locks_after_fork
+from arraystore.storage.forking import leak, renew_locks_after_fork
 from arraystore.storage.keys import check_key, check_range
-from arraystore.storage.object_state import made_etag
+from arraystore.storage.object_state import synthetic_etag
 from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage
 from arraystore.storage.settings import StorageRetriesSettings, check_listing_lag
 
@@ -32,8 +32,8 @@ _PAGE = 1000
 _GAP = 512 * 1024
 _DELETES = 16
 _MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
-# Two writers met, or the service asks for patience.
-_PASSING = frozenset({errno.EBUSY, errno.EAGAIN, errno.ETIMEDOUT})
+# Two writers collided, or the service asks to retry.
+_TRANSIENT = frozenset({errno.EBUSY, errno.EAGAIN, errno.ETIMEDOUT})
 _SECRET_NAMES = ("secret", "password", "passwd", "token", "key", "credential", "sas", "connection_string", "auth")
 _NOT_SECRET = frozenset({"keyfile", "key_filename", "known_hosts", "anon", "default_block_size"})
 
@@ -51,7 +51,7 @@ _random = random.Random()
 
 
 def holds_credentials(options: Mapping[str, Any]) -> bool:
-    """Whether options for a filesystem contain what looks like a secret."""
+    """Return whether options for a filesystem contain anything that looks like a secret."""
     for name, value in options.items():
         if isinstance(value, Mapping):
             if holds_credentials(value):
@@ -66,7 +66,7 @@ def holds_credentials(options: Mapping[str, Any]) -> bool:
 
 
 def is_signed(url: str) -> bool:
-    """Whether the query of a URL contains what looks like a secret: a signature, a token."""
+    """Return whether the query of a URL contains anything that looks like a secret, such as a signature."""
     names = parse_qs(url.partition("?")[2], keep_blank_values=True)
     return holds_credentials(dict.fromkeys(names, "")) or any("sig" in name.lower() for name in names)
 
@@ -74,25 +74,25 @@ def is_signed(url: str) -> bool:
 class FsspecStorage(Storage):
     """Objects as files of an fsspec filesystem, below a path.
 
-    Every filesystem can be read.  Commits need an atomic put-if-absent, which only some offer: s3fs, gcsfs, adlfs and
-    fsspec's memory filesystem; elsewhere `put_if_absent` is an `UnsupportedStorageError`.
+    Any filesystem can be read.  Commits need an atomic put-if-absent, offered by s3fs, gcsfs, adlfs and fsspec's
+    memory filesystem only; elsewhere `put_if_absent` raises `UnsupportedStorageError`.
 
     Parameters
     ----------
     protocol
         fsspec's name of the filesystem.
     path
-        Below this, in the filesystem's own form.
+        Root of all keys, in the filesystem's own form.
     options
-        For the filesystem's constructor.
+        Arguments of the filesystem's constructor.
     location
         URL without secrets.
     pickle_credentials
         Whether pickles may contain options that look like secrets.
     retries
-        For conditional writes that meet another; all other requests are repeated as the filesystem does it.
+        Retries of conditional writes that collide; all other requests are retried by the filesystem itself.
     listing_lag
-        Most seconds for which a listing may miss what was written.
+        Maximum time in seconds for which a listing may miss new objects.
     """
 
     def __init__(
@@ -114,16 +114,16 @@ class FsspecStorage(Storage):
         self._location = location
         self._pickle_credentials = pickle_credentials
         self._retries = retries or StorageRetriesSettings()
-        self._made: tuple[int, Any] | None = None
+        self._instance: tuple[int, Any] | None = None
         self._lock = threading.Lock()
         renew_locks_after_fork(self)
 
     def renew_locks(self) -> None:
-        """Replace the lock, and part with the parent's filesystem, in a forked child."""
+        """Replace the lock and drop the parent's filesystem, in a forked child."""
         self._lock = threading.Lock()
-        if self._made is not None:
-            bury(self._made)
-            self._made = None
+        if self._instance is not None:
+            leak(self._instance)
+            self._instance = None
 
     @property
     def location(self) -> str:
@@ -136,21 +136,21 @@ class FsspecStorage(Storage):
     def __reduce__(self) -> tuple[Any, ...]:
         if not self._pickle_credentials and (holds_credentials(self._options) or is_signed(self._root)):
             raise StorageError(
-                f"{self._location}: this storage holds credentials, and they are not pickled unasked; configure the "
-                "filesystem through the environment, so that each process finds its own, or create the storage with "
-                "pickle_credentials=True to send them along"
+                f"{self._location}: this storage holds credentials, and these are not pickled by default; configure "
+                "the filesystem through the environment of each process, or create the storage with "
+                "pickle_credentials=True to include them"
             )
         state = (self._protocol, self._root, self._options, self._location, self._pickle_credentials, self._retries)
         return (_fsspec_storage, state, {"listing_lag": self.listing_lag})
 
     @property
     def _fs(self) -> Any:
-        """The filesystem, made anew in a forked child: its event loop does not survive a fork."""
-        made, pid = self._made, os.getpid()
-        if made is not None and made[0] == pid:
-            return made[1]
+        """Filesystem instance of this process; a forked child creates its own, as event loops do not survive a fork."""
+        instance, pid = self._instance, os.getpid()
+        if instance is not None and instance[0] == pid:
+            return instance[1]
         with self._lock:
-            if self._made is None or self._made[0] != pid:
+            if self._instance is None or self._instance[0] != pid:
                 try:
                     import fsspec
 
@@ -159,14 +159,14 @@ class FsspecStorage(Storage):
                     fs = fsspec.filesystem(self._protocol, **options)
                 except (ImportError, ValueError, TypeError) as error:
                     raise StorageError(
-                        f"{self._location}: the filesystem {self._protocol!r} cannot be used: {error}; install the "
-                        "package that brings it, and check the options"
+                        f"{self._location}: the filesystem {self._protocol!r} cannot be created: {error}; install "
+                        "the package that provides it, and check the options"
                     ) from error
-                self._made = (pid, fs)
-            return self._made[1]
+                self._instance = (pid, fs)
+            return self._instance[1]
 
     def _call(self, name: str, *arguments: Any, **options: Any) -> Any:
-        """Call a method of the filesystem and wait."""
+        """Call a method of the filesystem and wait for its result."""
         fs = self._fs
         if not fs.async_impl:
             return getattr(fs, name)(*arguments, **options)
@@ -174,7 +174,7 @@ class FsspecStorage(Storage):
         return asyncio.run_coroutine_threadsafe(call, fs.loop).result()
 
     async def _call_async(self, name: str, *arguments: Any, **options: Any) -> Any:
-        """The same from any event loop; an asynchronous filesystem has a loop, and a thread, of its own."""
+        """Call a method of the filesystem from any event loop; asynchronous filesystems run on a loop of their own."""
         fs = self._fs
         if not fs.async_impl:
             return await asyncio.to_thread(getattr(fs, name), *arguments, **options)
@@ -205,7 +205,7 @@ class FsspecStorage(Storage):
             self._fail("read", key, error)
 
     def get_sync(self, key: str) -> BytesLike:
-        """Like `get`."""
+        """Return a whole object, synchronously."""
         path = self._path(key)
         try:
             return _bytes(self._call("cat_file", path))
@@ -225,16 +225,16 @@ class FsspecStorage(Storage):
         except Exception as error:  # noqa: BLE001 - filesystems raise what they like
             self._fail("read", key, error)
         starts = [start for start, _ in merged]
-        found: list[BytesLike] = []
+        views: list[BytesLike] = []
         for start, stop in ranges:
             index = bisect_right(starts, start) - 1
             if start < stop:
                 self._check_partial(key, merged[index], parts[index])
-            found.append(self._cut(key, start, stop, parts[index], starts[index]) if start < stop else b"")
-        return found
+            views.append(self._cut(key, start, stop, parts[index], starts[index]) if start < stop else b"")
+        return views
 
     def get_range_sync(self, key: str, start: int, stop: int) -> BytesLike:
-        """One range, like `get_ranges`."""
+        """Return one byte range, synchronously."""
         path = self._path(key)
         check_range(key, start, stop)
         if start == stop:
@@ -247,24 +247,25 @@ class FsspecStorage(Storage):
         return self._cut(key, start, stop, part, start)
 
     def _check_partial(self, key: str, wanted: ByteRange, part: Any) -> None:
-        """Refuse more bytes than were asked for: nobody knows which of them are the ones."""
+        """Refuse a response with more bytes than the range has."""
         if len(part) > wanted[1] - wanted[0]:
             raise StorageError(
-                f"{self._location}: bytes {wanted[0]}..{wanted[1]} of {key!r} were asked for, and {len(part)} bytes "
-                "came: the server does not honour ranges; use one that does, or a copy of the object"
+                f"{self._location}: the response to a request for bytes {wanted[0]}..{wanted[1]} of {key!r} has "
+                f"{len(part)} bytes: the server does not support range requests; use one that does, or a copy of the "
+                "object"
             )
 
     def _cut(self, key: str, start: int, stop: int, part: Any, offset: int) -> BytesLike:
         view = memoryview(part)[start - offset : stop - offset]
         if len(view) != stop - start:
             raise StorageError(
-                f"{self._location}: bytes {start}..{stop} of {key!r} were asked for, but the object ends at "
-                f"{offset + len(part)}: it is not the object that the reference was made for"
+                f"{self._location}: bytes {start}..{stop} of {key!r} are out of range, the object ends at "
+                f"{offset + len(part)}: it is not the object that the reference was written for"
             )
         return view
 
     async def head(self, key: str) -> ObjectInfo:
-        """Tell about one object."""
+        """Return size and state of an object."""
         path = self._path(key)
         try:
             info = await self._call_async("info", path)
@@ -272,17 +273,17 @@ class FsspecStorage(Storage):
             self._fail("look up", key, error)
         if info["type"] != "file":
             raise ObjectNotFoundError(key, self._location)
-        size = int(info.get("size") or 0)  # a web server need not tell it
+        size = int(info.get("size") or 0)  # optional in HTTP
         modified = _modified(info)
         etag = next((str(info[name]) for name in ("ETag", "etag") if info.get(name)), None)
         if etag is None and modified is not None:
-            etag = made_etag(round(modified * 1_000_000) * 1000, size)
+            etag = synthetic_etag(round(modified * 1_000_000) * 1000, size)
         return ObjectInfo(key, size, modified, etag)
 
     # Writing
 
     async def put(self, key: str, data: BytesLike) -> None:
-        """Write an object; as atomic and as durable as the filesystem makes it."""
+        """Write an object; atomicity and durability are those of the filesystem."""
         path = self._path(key)
         try:
             await self._call_async("pipe_file", path, bytes(data))
@@ -290,7 +291,7 @@ class FsspecStorage(Storage):
             self._fail("write", key, error)
 
     def put_sync(self, key: str, data: BytesLike) -> None:
-        """Like `put`."""
+        """Write an object, synchronously."""
         path = self._path(key)
         try:
             self._call("pipe_file", path, bytes(data))
@@ -303,7 +304,7 @@ class FsspecStorage(Storage):
         Raises
         ------
         UnsupportedStorageError
-            If the filesystem has no atomic way to do this.
+            If the filesystem has no atomic put-if-absent.
         """
         path = self._path(key)
         payload = bytes(data)
@@ -315,17 +316,17 @@ class FsspecStorage(Storage):
             try:
                 await self._call_async("pipe_file", path, payload, **option)
                 return True
-            except Exception as error:  # noqa: BLE001 - each filesystem has its own for "exists"; what is there decides
-                found = await self._found(key)
-                if found is not None:
-                    return found == payload
+            except Exception as error:  # noqa: BLE001 - each filesystem has its own for "exists"; the object decides
+                existing = await self._get_or_none(key)
+                if existing is not None:
+                    return existing == payload
                 failures += 1
                 delay = self._retries.pause(failures, time.monotonic() - started, _random)
-                if delay is None or not _passing(error):
+                if delay is None or not _is_transient(error):
                     self._fail("write", key, error)
             await asyncio.sleep(delay)
 
-    async def _found(self, key: str) -> BytesLike | None:
+    async def _get_or_none(self, key: str) -> BytesLike | None:
         try:
             return await self.get(key)
         except ObjectNotFoundError:
@@ -335,19 +336,19 @@ class FsspecStorage(Storage):
         fs = self._fs
         with _memory_lock:
             try:
-                found = fs.cat_file(path)
+                existing = fs.cat_file(path)
             except FileNotFoundError:
                 fs.pipe_file(path, payload)
                 return True
-        return bool(found == payload)
+        return bool(existing == payload)
 
     def _packages(self) -> set[str]:
-        """Modules of the filesystem's classes, fsspec's general ones apart."""
+        """Return the modules of the filesystem's classes, without fsspec's base classes."""
         general = ("fsspec.spec", "fsspec.asyn", "builtins")
         return {cls.__module__ for cls in type(self._fs).__mro__ if cls.__module__ not in general}
 
     def _exclusive_option(self) -> dict[str, Any]:
-        """What makes the filesystem's `pipe_file` a conditional request, decided by the service."""
+        """Return the option that makes `pipe_file` a conditional request, decided by the service."""
         fs = self._fs
         packages = {module.partition(".")[0] for module in self._packages()}
         if packages & {"s3fs", "gcsfs"} and "mode" in inspect.signature(fs._pipe_file).parameters:
@@ -372,7 +373,7 @@ class FsspecStorage(Storage):
             await self._call_async("rm_file", self._path(key))
         except _MISSING:
             return None
-        except Exception as error:  # noqa: BLE001 - whatever it is, the caller learns of it
+        except Exception as error:  # noqa: BLE001 - returned to the caller
             return DeleteFailure(key, f"{type(error).__name__}: {str(error).partition('?')[0]}")
         return None
 
@@ -381,18 +382,18 @@ class FsspecStorage(Storage):
         directory = prefix.rpartition("/")[0]
         path = f"{self._root}/{directory}" if directory else self._root
         try:
-            found = await self._call_async("find", path, detail=True)
+            entries = await self._call_async("find", path, detail=True)
         except FileNotFoundError:
             return
         except Exception as error:  # noqa: BLE001 - filesystems raise what they like
             self._fail("list", prefix, error)
         cut = len(self._fs._strip_protocol(self._root).rstrip("/")) + 1
-        found_at = {
+        infos_by_key = {
             name[cut:]: ObjectInfo(name[cut:], int(info["size"]), _modified(info))
-            for name, info in found.items()
+            for name, info in entries.items()
             if info["type"] == "file" and name.startswith(prefix, cut) and name[cut:] > start_after
         }
-        infos = [found_at[key] for key in sorted(found_at)]
+        infos = [infos_by_key[key] for key in sorted(infos_by_key)]
         for position in range(0, len(infos), _PAGE):
             yield infos[position : position + _PAGE]
 
@@ -408,10 +409,10 @@ def _fsspec_storage(
     return FsspecStorage(protocol, path, options, location, pickle_credentials=pickle_credentials, retries=retries)
 
 
-def _passing(error: Exception) -> bool:
+def _is_transient(error: Exception) -> bool:
     if isinstance(error, FileExistsError | TimeoutError | ConnectionError):
         return True
-    return type(error).__name__ == "ResourceExistsError" or getattr(error, "errno", None) in _PASSING
+    return type(error).__name__ == "ResourceExistsError" or getattr(error, "errno", None) in _TRANSIENT
 
 
 def _bytes(data: Any) -> BytesLike:
@@ -426,7 +427,7 @@ def _http_time(text: str) -> datetime | None:
 
 
 def _modified(info: dict[str, Any]) -> float | None:
-    """Return when an object was written, as its filesystem tells it."""
+    """Return the time of modification that a filesystem reports, None if it reports none."""
     for name in ("LastModified", "last_modified", "Last-Modified", "mtime", "updated", "created"):
         value = info.get(name)
         if isinstance(value, str) and name == "Last-Modified":  # of a web server

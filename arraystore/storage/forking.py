@@ -1,4 +1,4 @@
-"""Locks that survive a fork: another thread of the parent may have held one, and no such thread exists in the child."""
+"""Locks across a fork: one that another thread of the parent held would stay locked in the child for ever."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ import os
 import weakref
 from typing import Any, Protocol
 
-__all__ = ["HasLocks", "bury", "renew_locks_after_fork"]
+__all__ = ["HasLocks", "leak", "renew_locks_after_fork"]
 
 
 class HasLocks(Protocol):
-    """An object that can replace its locks by fresh ones."""
+    """Object that can replace its locks."""
 
     def renew_locks(self) -> None:
         """Replace every lock of this object; called in a forked child before anything else runs there."""
 
 
-_buried: list[Any] = []
+_leaked: list[Any] = []
 
 
-def bury(inherited: Any) -> None:
-    """Keep something of the parent's from ever being dropped in this forked child.
+def leak(inherited: Any) -> None:
+    """Leak an object inherited from the parent, so that this forked child never finalizes it.
 
-    A client that closes its connections in the child would take them from the event loop of the parent, whose epoll
-    instance the two share, and the parent would wait for an answer for ever; other destructors wait for threads that
-    a fork does not copy.
+    A client that closes its connections in the child would remove them from the epoll instance that it shares with
+    the parent, which would then wait for a response for ever; other destructors wait for threads that a fork does not
+    copy.
     """
-    _buried.append(inherited)
+    _leaked.append(inherited)
 
 
 _holders: weakref.WeakSet[HasLocks] = weakref.WeakSet()
 
 
 def renew_locks_after_fork(holder: HasLocks) -> None:
-    """See to it that `holder` gets fresh locks in every forked child."""
+    """Register `holder` to get fresh locks in every forked child."""
     _holders.add(holder)
 
 

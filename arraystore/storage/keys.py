@@ -1,4 +1,4 @@
-"""Which keys a storage takes: the same ones on every backend, so that a repository can move between them."""
+"""Validation of object keys: the same rules on every backend, so that a repository can move between them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from arraystore.errors import InvalidInputError, InvalidKeyError
 __all__ = ["MAX_KEY_BYTES", "check_key", "check_range"]
 
 MAX_KEY_BYTES = 1024
-"""What S3, GCS and Azure take at most, the storage's own prefix included."""
+"""Limit of S3, GCS and Azure, the storage's own prefix included."""
 
 # A part that is empty, '.' or '..', a control character, or a backslash (a separator to some backends).
 _UNSAFE = re.compile(r"(?:\A|/)\.{0,2}(?:/|\Z)|[\x00-\x1f\x7f\\]")
@@ -26,8 +26,8 @@ def check_key(key: str) -> None:
     """
     if _UNSAFE.search(key):
         raise InvalidKeyError(
-            f"the object key {key!r} cannot be used: no part between slashes may be empty, '.' or '..', "
-            "and no backslash or control character is allowed"
+            f"the object key {key!r} is not a valid key: no part between slashes may be empty, '.' or '..', "
+            "and it must not contain a backslash or a control character"
         )
     if not key.isascii() or len(key) > MAX_KEY_BYTES:
         _check_encoding(key)
@@ -37,16 +37,16 @@ def _check_encoding(key: str) -> None:
     try:
         size = len(key.encode())
     except UnicodeEncodeError:
-        raise InvalidKeyError(f"the object key {key!r} cannot be used: it is not valid Unicode") from None
+        raise InvalidKeyError(f"the object key {key!r} is not a valid key: it is not valid Unicode") from None
     if size > MAX_KEY_BYTES:
         raise InvalidKeyError(
-            f"the object key {key[:64]!r}… cannot be used: it has {size} bytes, and {MAX_KEY_BYTES} is the most that "
-            "object stores take; use shorter names"
+            f"the object key {key[:64]!r}… is not a valid key: it has {size} bytes, and must have <= {MAX_KEY_BYTES}; "
+            "use shorter names"
         )
 
 
 def check_range(key: str, start: int, stop: int) -> None:
-    """Refuse a range that is not half open and ascending.
+    """Refuse a range that is not ascending.
 
     Raises
     ------
@@ -54,4 +54,4 @@ def check_range(key: str, start: int, stop: int) -> None:
         If `start` is negative or greater than `stop`.
     """
     if not 0 <= start <= stop:
-        raise InvalidInputError(f"bytes {start}..{stop} of {key!r}: a range needs 0 <= start <= stop")
+        raise InvalidInputError(f"bytes {start}..{stop} of {key!r} are not a valid range: 0 <= start <= stop must hold")

@@ -1,4 +1,4 @@
-"""Slowing a storage down, to see on one machine what a distant object store would do to a program."""
+"""Injected latency, to simulate a remote object store on one machine."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = ["Latency", "LatencyStorage"]
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """How long a request takes: lognormal, as measured of object stores.
+    """Lognormal distribution of the duration of a request, as measured with object stores.
 
     Parameters
     ----------
     median
-        Seconds.
+        Median in seconds.
     sigma
         Standard deviation of the logarithm; 0 makes every request take `median`.
     """
@@ -36,28 +36,28 @@ class Latency:
 
     def __post_init__(self) -> None:
         if not (self.median >= 0 and self.sigma >= 0):
-            raise InvalidInputError(f"latency of median {self.median} and sigma {self.sigma}: neither may be negative")
+            raise InvalidInputError(f"latency median={self.median}, sigma={self.sigma}: both must be >= 0")
 
     def draw(self, rng: random.Random) -> float:
-        """Seconds for one request."""
+        """Draw the duration of one request, in seconds."""
         return self.median * math.exp(rng.gauss(0.0, self.sigma)) if self.sigma else self.median
 
 
 class LatencyStorage(WrapperStorage):
-    """Waits before each request; half of the time of a write before its effect and half after.
+    """Storage that delays each request; a write waits half of its latency before its effect and half after.
 
-    Asynchronous requests wait on the running event loop, so under a loop with a virtual clock they take virtual time.
+    Asynchronous requests wait on the running event loop, and therefore in virtual time under a virtual clock.
 
     Parameters
     ----------
     inner
-        The storage that does the work.
+        Storage that handles the requests.
     get_latency
-        Of get, get_ranges, head and each page of a listing: a `Latency`, or seconds.
+        Latency of get, get_ranges, head and each page of a listing: a `Latency`, or seconds.
     put_latency
-        Of put, put_if_absent and delete.
+        Latency of put, put_if_absent and delete.
     seed
-        Of the random numbers; each pickled copy starts from it again.
+        Seed of the random numbers; a pickled copy starts from it again.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class LatencyStorage(WrapperStorage):
         return written
 
     async def head(self, key: str) -> ObjectInfo:
-        """Tell about one object."""
+        """Return size and state of an object."""
         await asyncio.sleep(self._draw(self._get))
         return await super().head(key)
 
@@ -127,29 +127,29 @@ class LatencyStorage(WrapperStorage):
         return failures
 
     def get_sync(self, key: str) -> BytesLike:
-        """Like `get`."""
+        """Return a whole object, synchronously."""
         time.sleep(self._draw(self._get))
         return super().get_sync(key)
 
     def get_range_sync(self, key: str, start: int, stop: int) -> BytesLike:
-        """One range, like `get_ranges`."""
+        """Return one byte range, synchronously."""
         time.sleep(self._draw(self._get))
         return super().get_range_sync(key, start, stop)
 
     def get_source_range_sync(self, key: str, start: int, stop: int) -> tuple[BytesLike, ObjectInfo]:
-        """One range, like `get_source_ranges`."""
+        """Return one byte range and the state of the object, synchronously."""
         time.sleep(self._draw(self._get))
         return super().get_source_range_sync(key, start, stop)
 
     def put_sync(self, key: str, data: BytesLike) -> None:
-        """Like `put`."""
+        """Write an object, synchronously."""
         half = self._draw(self._put) / 2
         time.sleep(half)
         super().put_sync(key, data)
         time.sleep(half)
 
     async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[list[ObjectInfo]]:
-        """List objects; each page takes its time, and so does an empty listing."""
+        """List objects; every page is delayed, an empty one too."""
         await asyncio.sleep(self._draw(self._get))
         first = True
         async for page in self._inner.list(prefix, start_after):

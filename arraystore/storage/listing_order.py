@@ -1,7 +1,7 @@
-"""Bringing the listings of object stores into one order: ascending code points of whole keys.
+"""Ordering of listings of object stores by code points of whole keys.
 
 Most stores list that way.  Those that keep directories inside (SeaweedFS, hierarchical namespaces of Azure) list part
-by part: all of ``a/…`` before ``a-b``, although ``-`` is less than ``/``.  What is here works with both.
+by part: all of ``a/…`` before ``a-b``, although ``-`` is less than ``/``.  This module supports both orders.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ __all__ = ["Reorder", "beyond", "safe_offset"]
 
 
 def safe_offset(prefix: str, start_after: str) -> str:
-    """Return a key to start after in a listing of the prefix's directory; empty to start at its beginning.
+    """Return a key to start a listing of the prefix's directory after; empty to start at its beginning.
 
-    Nothing that starts with `prefix` and is greater than `start_after` comes before it, in either order; of the rest,
-    most does.
+    In either order no key with the prefix that is greater than `start_after` precedes it, and most other keys do.
     """
     directory = prefix[: prefix.rfind("/") + 1]
     wanted = max(start_after, prefix)
     if not wanted.startswith(directory):
         return ""
     for position in range(len(directory), len(wanted)):
-        # Where a name goes on with less than a slash, the two orders part.
+        # The two orders differ where a name continues with a character below the slash.
         if wanted[position] < "/":
             wanted = wanted[:position]
             break
@@ -32,30 +31,25 @@ def safe_offset(prefix: str, start_after: str) -> str:
 
 
 def _just_before(key: str, fixed: int) -> str:
-    """A key a little less than `key`, and not a directory that it is in; empty if there is no simple one."""
+    """Return a key just below `key` that is not one of its directories; empty if there is no simple one."""
     if len(key) <= fixed:
         return ""
     if key[-1] == "0":
-        return f"{key[:-1]}.~"  # the slash comes between
+        return f"{key[:-1]}.~"  # the slash sorts in between
     before = chr(ord(key[-1]) - 1)
     return f"{key[:-1]}{before}~" if "0" <= before <= "}" and before != "\\" else ""
 
 
 def beyond(key: str, prefix: str) -> bool:
-    """Whether neither `key` nor anything that is listed after it starts with `prefix`."""
+    """Return whether neither `key` nor any key listed after it starts with `prefix`."""
     return key > prefix and not key.startswith(prefix)
 
 
 class Reorder:
-    """Takes objects as they are listed and gives them back in order of their keys.
+    """Buffer that takes objects in the order of a backend and returns them in order of their keys.
 
-    Held back is only what something that is still to come could precede: the content of a directory ``a`` as long as
-    names that start with ``a`` come in.
-
-    Parameters
-    ----------
-    directory
-        What is listed: empty, or ending at a slash.
+    It holds back only objects that a later one could precede: the content of a directory ``a`` while names that start
+    with ``a`` arrive.  `directory` is the listed directory: empty, or ending with a slash.
     """
 
     def __init__(self, directory: str) -> None:
@@ -65,13 +59,7 @@ class Reorder:
         self._last = ""
 
     def add(self, info: ObjectInfo) -> Iterator[ObjectInfo]:
-        """Take the next object; give back those whose turn it is.
-
-        Raises
-        ------
-        ValueError
-            If the listing is in neither order.
-        """
+        """Add the next object and yield those that are complete; raises `ValueError` in neither order."""
         name, slash, _ = info.key[self._skip :].partition("/")
         if self._held and not name.startswith(self._held_name):
             yield from self.rest()
@@ -82,7 +70,7 @@ class Reorder:
             yield self._in_order(info)
 
     def rest(self) -> Iterator[ObjectInfo]:
-        """Give back what is held."""
+        """Yield the objects that are held back."""
         held = sorted(self._held, key=lambda info: info.key)
         self._held = []
         for info in held:

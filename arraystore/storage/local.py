@@ -1,4 +1,4 @@
-"""A storage in a directory of a local or network filesystem, safe for concurrent commits of many processes."""
+"""Storage in a directory of a local or network filesystem, safe for concurrent commits by many processes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OPEN_FILES = 64
 # Up to here a read or a write that is not fsynced takes less time than a hop to a thread and back.
 _INLINE_BYTES = 256 * 1024
 _SYNC_THREADS = 8
-# What fsync answers when data did not reach the disk.
+# Errors of fsync when data did not reach the disk.
 _WRITE_BACK_ERRORS = frozenset({errno.EIO, errno.ENOSPC, errno.EDQUOT})
 _MISSING = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
@@ -45,29 +45,29 @@ _REMEDIES = {
     errno.ENFILE: "raise the system's limit of open files",
     errno.ENAMETOOLONG: "use shorter names",
     errno.EXDEV: "keep the whole directory on one filesystem",
-    errno.ENOTDIR: "a file stands where a directory is needed: use another name or another directory",
-    errno.EISDIR: "a directory stands where a file is needed: use another name or another directory",
+    errno.ENOTDIR: "a file exists where a directory is needed: use another name or another directory",
+    errno.EISDIR: "a directory exists where a file is needed: use another name or another directory",
 }
 
 
 class LocalStorage(Storage):
-    """Each object a file below a directory, its key the relative path.
+    """Objects as files below a directory, the key being the relative path.
 
-    Files appear whole, by a rename or, in `put_if_absent`, by a hard link, which fails if the name is taken.
-    Temporary files live in ``.tmp`` below the directory and are never listed.
+    Files appear atomically, by a rename or, in `put_if_absent`, by a hard link, which fails if the name exists.
+    Temporary files are in ``.tmp`` below the directory and are never listed.
 
     Parameters
     ----------
     path
-        The directory; made when the first object is written.
+        Directory, created when the first object is written.
     fsync
-        Whether `put_if_absent` and `sync` wait until the data has reached the disk.  False keeps everything atomic,
-        but a power cut can then undo, or cut short, what was acknowledged.
+        Whether `put_if_absent` and `sync` wait until the data has reached the disk.  With False everything is still
+        atomic, but a power failure can undo or truncate acknowledged writes.
     follow_symlinks
-        Whether virtual chunks are read through symbolic links that lead out of the directory.  A repository's own
-        objects are, either way.
+        Whether to read virtual chunks through symbolic links that lead out of the directory.  The repository's own
+        objects are read through them in any case.
     listing_lag
-        Most seconds for which a listing may miss what was written, as by clients of a network filesystem.
+        Maximum time in seconds for which a listing may miss new objects, as on clients of a network filesystem.
     """
 
     cheap_probes = True
@@ -85,11 +85,11 @@ class LocalStorage(Storage):
             raise UnsupportedStorageError("local storage needs a POSIX system; use an object store on this one")
         try:
             os.fsencode(path)
-            # The real path, so that equal locations are the same directory.
+            # The real path, so that the same directory has the same location.
             self._root = os.path.realpath(os.fspath(path))
             self._location = Path(self._root).as_uri()
         except ValueError as error:
-            raise InvalidInputError(f"{os.fspath(path)!r} is no path of a directory: {error}") from None
+            raise InvalidInputError(f"{os.fspath(path)!r} is not a valid path of a directory: {error}") from None
         self._fsync = fsync
         self._follow_symlinks = follow_symlinks
         self._temporary = f"{self._root}/{_TEMPORARY}"
@@ -130,15 +130,15 @@ class LocalStorage(Storage):
     # Reading
 
     def get_sync(self, key: str) -> BytesLike:
-        """Like `get`."""
+        """Return a whole object, synchronously."""
         handle, size = self._open(key)
         return self._read(handle, key, 0, size)
 
     def get_range_sync(self, key: str, start: int, stop: int) -> BytesLike:
-        """One range, like `get_ranges`."""
+        """Return one byte range, synchronously."""
         handle = self._handle(key)
         try:
-            # A file without a name is one that was deleted or replaced, perhaps by another process.
+            # A file without a link was deleted or replaced, perhaps by another process.
             if handle is None or not os.fstat(handle.fd).st_nlink:
                 handle = self._open_to_keep(key)
             handle.used = True
@@ -172,7 +172,7 @@ class LocalStorage(Storage):
     def _open(self, key: str) -> tuple[Handle, int]:
         check_key(key)
         try:
-            # a pipe in the place of a file is not waited for
+            # without blocking on a named pipe
             flags = os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0)
             handle = Handle(os.open(f"{self._root}/{key}", flags))
             status = os.fstat(handle.fd)
@@ -191,7 +191,7 @@ class LocalStorage(Storage):
         return handle
 
     def _read(self, handle: Handle, key: str, start: int, stop: int) -> BytesLike:
-        """Exactly these bytes; one system call returns 2 GiB at most."""
+        """Read exactly these bytes; one system call returns 2 GiB at most."""
         parts: list[bytes] = []
         position = start
         while position < stop:
@@ -201,20 +201,20 @@ class LocalStorage(Storage):
                 self._fail("read", key, error)
             if not part:
                 raise StorageError(
-                    f"{self.location}: bytes {start}..{stop} of {key!r} were asked for, but the object has {position} "
-                    "bytes: it is not the object that the reference was made for, or it was cut short"
+                    f"{self.location}: bytes {start}..{stop} of {key!r} are out of range, the object has {position} "
+                    "bytes: it is not the object that the reference was written for, or it was truncated"
                     if position > start
-                    else f"{self.location}: bytes {start}..{stop} of {key!r} lie beyond the end of the object: "
-                    "it is not the object that the reference was made for, or it was cut short"
+                    else f"{self.location}: bytes {start}..{stop} of {key!r} are beyond the end of the object: "
+                    "it is not the object that the reference was written for, or it was truncated"
                 )
             parts.append(part)
             position += len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    # Reading what others may change
+    # Reading objects that others may change
 
     def get_source_range_sync(self, key: str, start: int, stop: int) -> tuple[BytesLike, ObjectInfo]:
-        """One range, like `get_source_ranges`."""
+        """Return one byte range and the state of the object, synchronously."""
         data, info = self._source_ranges(key, [(start, stop)])
         return data[0], info
 
@@ -232,7 +232,7 @@ class LocalStorage(Storage):
         return data, file_info(key, os.fstat(handle.fd))
 
     def _source(self, key: str) -> Handle:
-        """Return the file that a path leads to now, if that is one that may be read."""
+        """Return the file that a path currently leads to; raises unless it may be read."""
         path = f"{self._root}/{key}"
         handle = self._handle(key)
         if handle is None or not is_same_file(handle.fd, path):
@@ -246,17 +246,17 @@ class LocalStorage(Storage):
     # Writing
 
     def put_sync(self, key: str, data: BytesLike) -> None:
-        """Like `put`."""
+        """Write an object, synchronously."""
         self.put_parts_sync(key, (data,))
 
     def put_parts_sync(self, key: str, parts: Sequence[BytesLike]) -> None:
-        """Like `put_parts`."""
+        """Write an object of several parts, synchronously."""
         self._check_writable(key)
         path = f"{self._root}/{key}"
         try:
             temporary = self._write(parts, fsync=False)
             try:
-                self._into_place(os.rename, temporary, path)
+                self._move_into_place(os.rename, temporary, path)
             except BaseException:
                 os.unlink(temporary)
                 raise
@@ -291,11 +291,11 @@ class LocalStorage(Storage):
         try:
             written = self._link(path, data)
             while not written:
-                found = self._found(key, path)
-                if found is not None:
-                    written = found == data
+                existing = self._read_existing(key, path)
+                if existing is not None:
+                    written = existing == data
                     break
-                written = self._link(path, data)  # what was there has been deleted since
+                written = self._link(path, data)  # the existing object was deleted meanwhile
             if self._fsync:
                 self._make_entry_durable(path)
         except OSError as error:
@@ -307,14 +307,14 @@ class LocalStorage(Storage):
             return False
         temporary = self._write((data,), fsync=self._fsync)
         try:
-            self._into_place(link_exclusively, temporary, path)
+            self._move_into_place(link_exclusively, temporary, path)
             return True
         except FileExistsError:
             return False
         finally:
             _unlink_if_there(temporary)
 
-    def _found(self, key: str, path: str) -> BytesLike | None:
+    def _read_existing(self, key: str, path: str) -> BytesLike | None:
         try:
             return self.get_sync(key)
         except ObjectNotFoundError:
@@ -328,7 +328,7 @@ class LocalStorage(Storage):
             remove_leftovers(self._temporary)
         return write_file(self._temporary, parts, fsync=fsync)
 
-    def _into_place(self, move: Callable[[str, str], None], temporary: str, path: str) -> None:
+    def _move_into_place(self, move: Callable[[str, str], None], temporary: str, path: str) -> None:
         try:
             move(temporary, path)
         except FileNotFoundError:
@@ -348,38 +348,38 @@ class LocalStorage(Storage):
             await asyncio.to_thread(self._sync)
 
     def _sync(self) -> None:
-        with self._sync_lock:  # also waits for what another sync has taken on
+        with self._sync_lock:  # also waits for a sync in progress
             with self._lock:
                 paths = list(self._unsynced)
                 self._unsynced = {}
             try:
-                _each(self._sync_file, paths)
-                _each(self._make_entry_durable, _one_per_directory(paths))
+                _for_each(self._sync_file, paths)
+                _for_each(self._make_entry_durable, _one_per_directory(paths))
             except OSError as error:
-                self._not_synced(paths, error)
+                self._keep_unsynced(paths, error)
                 self._fail("sync", str(error.filename or ""), error)
             if self._lost:
                 lost = os.path.relpath(min(self._lost), self._root)
                 raise StorageError(
-                    f"{self.location}: {len(self._lost)} objects, {lost!r} among them, could not be made durable by an "
+                    f"{self.location}: {len(self._lost)} objects, {lost!r} among them, were not made durable by an "
                     "earlier sync; check the disk and write them again"
                 )
 
-    def _not_synced(self, paths: Sequence[str], error: OSError) -> None:
-        """Remember for later syncs that these are not durable."""
+    def _keep_unsynced(self, paths: Sequence[str], error: OSError) -> None:
+        """Record for later syncs that these files are not durable."""
         with self._lock:
             if error.errno in _WRITE_BACK_ERRORS:
-                # The kernel reports a failed write-back once; a file lost then must not pass for durable later.
+                # The kernel reports a failed write-back once, so a lost file must not count as durable later.
                 self._lost.update(paths)
             else:
                 self._unsynced.update(dict.fromkeys(paths))
 
     def _sync_file(self, path: str) -> None:
-        with contextlib.suppress(FileNotFoundError):  # deleted since: nothing is left to be made durable
+        with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
             fsync_path(path)
 
     def _make_entry_durable(self, path: str) -> None:
-        """Fsync the directory of a file, and once per directory those above it: they may be new, too."""
+        """Fsync the directory of a file, and once per directory its parents, which may be new too."""
         directory = os.path.dirname(path)
         fsync_entries(directory, ancestors=directory not in self._durable_directories)
         self._durable_directories.add(directory)
@@ -387,7 +387,7 @@ class LocalStorage(Storage):
     # Listing and deleting
 
     async def head(self, key: str) -> ObjectInfo:
-        """Tell about one object."""
+        """Return size and state of an object."""
         _, size = self._open(key)
         return ObjectInfo(key, size)
 
@@ -409,16 +409,16 @@ class LocalStorage(Storage):
                 failures.append(DeleteFailure(key, str(error)))
         return failures
 
-    def _next_page(self, found: Iterator[ObjectInfo], prefix: str) -> list[ObjectInfo]:
+    def _next_page(self, infos: Iterator[ObjectInfo], prefix: str) -> list[ObjectInfo]:
         try:
-            return list(itertools.islice(found, _PAGE))
+            return list(itertools.islice(infos, _PAGE))
         except OSError as error:
             self._fail("list", prefix, error)
 
     async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[list[ObjectInfo]]:
         """List objects in order of their keys."""
-        found = walk(self._root, prefix, start_after, _TEMPORARY)
-        while page := await asyncio.to_thread(self._next_page, found, prefix):
+        infos = walk(self._root, prefix, start_after, _TEMPORARY)
+        while page := await asyncio.to_thread(self._next_page, infos, prefix):
             yield page
 
     def _fail(self, action: str, key: str, error: OSError) -> NoReturn:
@@ -439,8 +439,8 @@ def _one_per_directory(paths: Sequence[str]) -> list[str]:
     return list({os.path.dirname(path): path for path in paths}.values())
 
 
-def _each(action: Callable[[str], None], paths: Sequence[str]) -> None:
-    """Call `action` for all paths, several at once: a journal commits them together."""
+def _for_each(action: Callable[[str], None], paths: Sequence[str]) -> None:
+    """Call `action` for all paths concurrently, so that the journal commits them together."""
     if len(paths) < 2:
         for path in paths:
             action(path)

@@ -1,4 +1,4 @@
-"""Writing files so that they appear whole, at most once where asked, and survive a power cut once synced."""
+"""Atomic, exclusive and durable writing of files."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from arraystore.errors import UnsupportedStorageError
 __all__ = ["fsync_entries", "fsync_path", "link_exclusively", "remove_leftovers", "write_file"]
 
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
-# What filesystems without hard links answer to link(2).
+# Errors of link(2) on filesystems without hard links.
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL})
 _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
-# A writer that is alive needs minutes for one file, not days.
+# A live writer takes minutes for a file, not days.
 _LEFTOVER_SECONDS = 2 * 24 * 3600
 
 
 def write_file(directory: str, parts: Sequence[bytes | bytearray | memoryview], *, fsync: bool) -> str:
-    """Write a new file of a random name in `directory`, one part after the other, and return its path."""
+    """Write the parts to a new file with a random name in `directory`, and return its path."""
     path = f"{directory}/{secrets.token_hex(12)}"
     try:
         fd = os.open(path, _FLAGS, 0o666)
@@ -65,7 +65,7 @@ def fsync_path(path: str) -> None:
 
 
 def fsync_entries(directory: str, *, ancestors: bool) -> None:
-    """Make a directory's entries durable and, if asked, those of the directories above it up to the mount point."""
+    """Make a directory's entries durable and, with `ancestors`, those of its parents up to the mount point."""
     _fsync_directory(directory)
     above = directory
     if not ancestors:
@@ -73,7 +73,7 @@ def fsync_entries(directory: str, *, ancestors: bool) -> None:
     while not os.path.ismount(above):
         above = os.path.dirname(above)
         if not os.access(above, os.R_OK):
-            return  # not ours: it was there before
+            return  # not ours, so it existed before
         _fsync_directory(above)
 
 
@@ -81,20 +81,15 @@ def _fsync_directory(path: str) -> None:
     try:
         fsync_path(path)
     except OSError as error:
-        # Some network filesystems know no fsync of directories: there, entries are durable or nothing helps.
+        # Some network filesystems have no fsync of directories.
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):
             raise
 
 
 def link_exclusively(temporary: str, final: str) -> None:
-    """Give a file its final name, in one step and only if the name is free; `temporary` may remain.
+    """Give a file its final name atomically, or raise `FileExistsError`; `temporary` may remain.
 
-    Raises
-    ------
-    FileExistsError
-        If the name is taken.
-    UnsupportedStorageError
-        If the filesystem can neither link nor rename without replacing.
+    Raises `UnsupportedStorageError` if the filesystem can neither link nor rename without replacing.
     """
     try:
         os.link(temporary, final)
@@ -107,17 +102,17 @@ def link_exclusively(temporary: str, final: str) -> None:
 def _rename_exclusively(temporary: str, final: str) -> None:
     rename = _renameat2()
     if rename is None:
-        raise _not_exclusive(final)
+        raise _exclusive_unsupported(final)
     code = rename(os.fsencode(temporary), os.fsencode(final))
     if code in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
-        raise _not_exclusive(final)
+        raise _exclusive_unsupported(final)
     if code:
         raise OSError(code, os.strerror(code), temporary, None, final)
 
 
 @cache
 def _renameat2() -> Callable[[bytes, bytes], int] | None:
-    """The system call as a function that returns an error number, where the C library has it."""
+    """Return renameat2 as a function that returns an error number, None where the C library lacks it."""
     if not sys.platform.startswith("linux"):
         return None
     function = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
@@ -132,15 +127,15 @@ def _renameat2() -> Callable[[bytes, bytes], int] | None:
     return rename
 
 
-def _not_exclusive(path: str) -> UnsupportedStorageError:
+def _exclusive_unsupported(path: str) -> UnsupportedStorageError:
     return UnsupportedStorageError(
-        f"the filesystem of {path!r} has neither hard links nor a rename that does not replace, so concurrent commits "
+        f"the filesystem of {path!r} has neither hard links nor a rename without replacement, so concurrent commits "
         "would not be safe on it; put the repository on another filesystem or an object store"
     )
 
 
 def remove_leftovers(directory: str) -> None:
-    """Remove temporary files that crashed writers left behind days ago."""
+    """Remove temporary files of writers that crashed days ago."""
     try:
         entries = list(os.scandir(directory))
     except FileNotFoundError:

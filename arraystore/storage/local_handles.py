@@ -1,4 +1,4 @@
-"""Open files of a local storage, kept for the next read of the same object."""
+"""Cache of the open files of a local storage."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Handle", "HandleCache"]
 
 
 class Handle:
-    """An open file; closed when nobody refers to it any more, so never under a read of another thread."""
+    """Open file; closed when unreferenced, so never during a read by another thread."""
 
     __slots__ = ("below", "fd", "used")
 
@@ -18,16 +18,16 @@ class Handle:
         self.fd = fd
         self.used = False
         self.below = False
-        """Whether the file was seen to lie below the directory of the storage, links included."""
+        """Whether the file is known to be below the directory of the storage, symbolic links resolved."""
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         close(self.fd)
 
 
 class HandleCache:
-    """Handles by key, bounded; the ones not used of late go first (second chance).
+    """Bounded cache of handles by key, evicted by second chance (CLOCK).
 
-    Look-ups take no lock: a reader marks the handle as used, and eviction passes over it once.
+    Look-ups take no lock: a reader marks the handle as used, and eviction skips it once.
     """
 
     def __init__(self, limit: int) -> None:
@@ -44,7 +44,7 @@ class HandleCache:
         return len(self._handles)
 
     def add(self, key: str, handle: Handle) -> None:
-        """Keep a handle, in place of an older one of this key."""
+        """Add a handle, replacing an older one of this key."""
         with self._lock:
             self._handles.pop(key, None)
             while len(self._handles) >= self._limit:
@@ -61,7 +61,7 @@ class HandleCache:
             self._handles[key] = handle
 
     def drop(self, key: str) -> None:
-        """Forget the handle of a key that was replaced or deleted."""
+        """Drop the handle of a key that was replaced or deleted."""
         if key in self._handles:
             with self._lock:
                 self._handles.pop(key, None)

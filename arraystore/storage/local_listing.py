@@ -1,4 +1,4 @@
-"""Walking a directory tree in the order of the keys that it holds."""
+"""Walk of a directory tree in key order."""
 
 from __future__ import annotations
 
@@ -11,16 +11,9 @@ __all__ = ["walk"]
 
 
 def walk(root: str, prefix: str, start_after: str, hidden: str) -> Iterator[ObjectInfo]:
-    """Yield what is below `root` in ascending order of keys; directories that cannot match are not read.
+    """Yield the files below `root` as `Storage.list` does, except for its directory `hidden`.
 
-    Parameters
-    ----------
-    root
-        Directory that keys are relative to.
-    prefix, start_after
-        As for `Storage.list`.
-    hidden
-        Name of a directory in the root that is not listed.
+    Directories that cannot match are not read.
     """
     parent, slash, start_of_name = prefix.rpartition("/")
     if parent.partition("/")[0] != hidden:
@@ -28,18 +21,18 @@ def walk(root: str, prefix: str, start_after: str, hidden: str) -> Iterator[Obje
 
 
 def _walk(root: str, directory: str, start_of_name: str, start_after: str, hidden: str) -> Iterator[ObjectInfo]:
-    """`directory` is empty, or a key prefix that ends at a slash."""
+    """Yield the files below a directory, which is empty or a key prefix that ends with a slash."""
     try:
-        with os.scandir(f"{root}/{directory}") as entries:
-            # A directory sorts as its name with the slash that its keys go on with: 'a-b' < 'a.b' < 'a/b' < 'a0'.
-            found = sorted(
+        with os.scandir(f"{root}/{directory}") as scan:
+            # A directory sorts as its name with a slash, as its keys do: 'a-b' < 'a.b' < 'a/b' < 'a0'.
+            entries = sorted(
                 (entry.name + "/" if entry.is_dir() else entry.name, entry)
-                for entry in entries
+                for entry in scan
                 if entry.name.startswith(start_of_name) and (directory or entry.name != hidden)
             )
     except (FileNotFoundError, NotADirectoryError):
         return
-    for name, entry in found:
+    for name, entry in entries:
         key = directory + name
         if name[-1] == "/":
             if key > start_after or start_after.startswith(key):
@@ -48,5 +41,5 @@ def _walk(root: str, directory: str, start_of_name: str, start_after: str, hidde
             try:
                 status = entry.stat()
             except FileNotFoundError:
-                continue  # deleted since the directory was read
+                continue  # deleted meanwhile
             yield ObjectInfo(key, status.st_size, status.st_mtime)

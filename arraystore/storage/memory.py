@@ -1,4 +1,4 @@
-"""A storage in the memory of this process, for tests and for scratch data."""
+"""Storage in the memory of this process, for tests and scratch data."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _alive: weakref.WeakValueDictionary[str, MemoryStorage] = weakref.WeakValueDicti
 
 
 class MemoryStorage(Storage):
-    """Objects in a dictionary; gone with the last reference to the storage.
+    """Objects in a dictionary, lost with the last reference to the storage.
 
-    Two instances share nothing.  Pickling gives back the same storage within one process; in another process, a
-    forked one included, unpickling is an error, since what is written there could never be seen here.
+    Instances share nothing.  Unpickling in the same process returns the same storage; in any other process, a forked
+    one included, it is an error, since writes there would not be visible here.
 
     Parameters
     ----------
     name
-        Shows in `location`; a random one by default.
+        Name shown in `location`; random by default.
     """
 
     cheap_probes = True
@@ -46,9 +46,9 @@ class MemoryStorage(Storage):
         self._name = name if name is not None else self._id
         self._objects: dict[str, bytes] = {}
         self._written: dict[str, float] = {}
-        # When it was written, by the wall clock, and once asked for a digest: states of what virtual chunks refer to.
+        # Time of modification and, once requested, the digest, for virtual chunks.
         self._states: dict[str, tuple[float, str | None]] = {}
-        # Keys in order, plus those that came since: sorting two runs together is linear.  After a delete: nothing.
+        # Sorted keys, plus those added since: sorting two runs together is linear.  None after a delete.
         self._ordered: list[str] | None = []
         self._unordered: list[str] = []
         self._lock = threading.Lock()
@@ -61,7 +61,7 @@ class MemoryStorage(Storage):
 
     @property
     def location(self) -> str:
-        """``memory://`` and the name; the process is part of where this is, yet cannot be told in a URL."""
+        """``memory://`` and the name; only valid within this process."""
         return f"memory://{self._name}"
 
     def __repr__(self) -> str:
@@ -78,42 +78,42 @@ class MemoryStorage(Storage):
         return data
 
     def get_sync(self, key: str) -> BytesLike:
-        """Like `get`."""
+        """Return a whole object, synchronously."""
         return self._object(key)
 
     def get_range_sync(self, key: str, start: int, stop: int) -> BytesLike:
-        """One range, like `get_ranges`."""
+        """Return one byte range, synchronously."""
         data = self._object(key)
         check_range(key, start, stop)
         if stop > len(data):
             raise StorageError(
-                f"{self.location}: bytes {start}..{stop} of {key!r} were asked for, but the object has {len(data)} "
-                "bytes: it is not the object that the reference was made for"
+                f"{self.location}: bytes {start}..{stop} of {key!r} are out of range, the object has {len(data)} "
+                "bytes: it is not the object that the reference was written for"
             )
         return data[start:stop] if stop - start < _VIEW_FROM else memoryview(data)[start:stop]
 
     def put_sync(self, key: str, data: BytesLike) -> None:
-        """Like `put`."""
+        """Write an object, synchronously."""
         check_key(key)
         copy = bytes(data)
         with self._lock:
             if key not in self._objects:
                 self._unordered.append(key)
             self._objects[key] = copy
-            self._note_write(key)
+            self._record_write(key)
 
-    def _note_write(self, key: str) -> None:
+    def _record_write(self, key: str) -> None:
         self._written[key] = time.monotonic()
         self._states[key] = time.time(), None
 
     def get_source_range_sync(self, key: str, start: int, stop: int) -> tuple[BytesLike, ObjectInfo]:
-        """One range, like `get_source_ranges`."""
+        """Return one byte range and the state of the object, synchronously."""
         with self._lock:
             data = self.get_range_sync(key, start, stop)
             return data, self._source_info(key)
 
     async def get_source_ranges(self, key: str, ranges: Sequence[ByteRange]) -> tuple[list[BytesLike], ObjectInfo]:
-        """Return byte ranges of an object, and its state: the entity tag is a digest of the content."""
+        """Return byte ranges of an object and its state, with a digest of the content as entity tag."""
         with self._lock:
             data = [self.get_range_sync(key, start, stop) for start, stop in ranges]
             return data, self._source_info(key)
@@ -143,15 +143,15 @@ class MemoryStorage(Storage):
         check_key(key)
         copy = bytes(data)
         with self._lock:
-            found = self._objects.get(key)
-            if found is None:
+            existing = self._objects.get(key)
+            if existing is None:
                 self._objects[key] = copy
-                self._note_write(key)
+                self._record_write(key)
                 self._unordered.append(key)
-        return found is None or found == copy
+        return existing is None or existing == copy
 
     async def head(self, key: str) -> ObjectInfo:
-        """Tell about one object."""
+        """Return size and state of an object."""
         return ObjectInfo(key, len(self._object(key)))
 
     async def delete(self, keys: Sequence[str]) -> list[DeleteFailure]:
@@ -166,7 +166,7 @@ class MemoryStorage(Storage):
         return []
 
     def _keys(self) -> list[str]:
-        """All keys in order; never changed in place, so it may be read without the lock."""
+        """Return all keys in order; the list is never changed in place, so it can be read without the lock."""
         with self._lock:
             ordered = self._ordered
             if ordered is None:
@@ -200,7 +200,7 @@ _named: dict[str, MemoryStorage] = {}
 
 
 def named_memory_storage(name: str) -> MemoryStorage:
-    """Return the storage of this name, which lives as long as the process."""
+    """Return the storage of a name, which lives as long as the process."""
     storage = _named.get(name)
     return storage if storage is not None else _named.setdefault(name, MemoryStorage(name))
 
@@ -209,7 +209,7 @@ def _same_storage(storage_id: str, pid: int, location: str) -> MemoryStorage:
     storage = _alive.get(storage_id) if os.getpid() == pid else None
     if storage is None:
         raise StorageError(
-            f"{location} lives in the memory of another process, or is gone, and cannot be reached from here; "
-            "use local_filesystem_storage or an object store for work in several processes"
+            f"{location} is in the memory of another process, or no longer exists; use local_filesystem_storage or an "
+            "object store for work in several processes"
         )
     return storage

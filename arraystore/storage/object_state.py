@@ -1,4 +1,4 @@
-"""States of objects that others may change: entity tags and times of modification, and how they compare."""
+"""State of objects that others may change: entity tag and time of modification."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from datetime import UTC, datetime, timedelta
 
 from arraystore.storage.protocol import ObjectInfo
 
-__all__ = ["describe_expected", "describe_info", "is_unchanged", "made_etag", "modified_us", "time_text"]
+__all__ = ["describe_expected", "describe_info", "is_unchanged", "modified_us", "synthetic_etag", "time_text"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def made_etag(modified_ns: int, size: int) -> str:
-    """Return the entity tag of an object in a storage that has none: time of modification and size.
+def synthetic_etag(modified_ns: int, size: int) -> str:
+    """Derive an entity tag from time of modification and size, for storages without entity tags.
 
-    No inode is in it, so that a copy that keeps the times, on another disk or machine, counts as the same object.
+    It contains no inode, so that a copy with the same times, on another disk or machine, counts as the same object.
     """
     return f"{modified_ns:x}-{size:x}"
 
@@ -25,33 +25,33 @@ def modified_us(info: ObjectInfo) -> int | None:
 
 
 def is_unchanged(info: ObjectInfo, etag: str | None, modified: int | None) -> bool:
-    """Tell whether an object has an entity tag, and was not modified after a time in microseconds; None is any.
+    """Return whether an object has this entity tag and was not modified after a time in microseconds; None is any.
 
-    A time that is a whole second stands for all of it: that is how exact HTTP is.
+    A time without a fraction of a second covers the whole second, the resolution of HTTP.
     """
     if etag is not None and (info.etag is None or _bare(info.etag) != _bare(etag)):
         return False
     if modified is None:
         return True
-    found = modified_us(info)
+    actual = modified_us(info)
     last = modified + 999_999 if modified % 1_000_000 == 0 else modified
-    return found is not None and found <= last
+    return actual is not None and actual <= last
 
 
 def _bare(etag: str) -> str:
-    """Return an entity tag without quotes and mark of weakness, which clients and users leave out or not."""
+    """Return an entity tag without quotes and weak prefix, which clients may omit."""
     return etag.removeprefix("W/").strip('"')
 
 
 def describe_expected(etag: str | None, modified: int | None) -> str:
-    """Return a state that a reference is for, as text."""
+    """Format the state that a reference expects."""
     tag = [] if etag is None else [f"ETag {etag}"]
     time = [] if modified is None else [f"not modified after {time_text(modified)}"]
-    return ", ".join(tag + time) or "an object that exists"
+    return ", ".join(tag + time) or "an existing object"
 
 
 def describe_info(info: ObjectInfo) -> str:
-    """Return the state of an object as text."""
+    """Format the state of an object."""
     modified = modified_us(info)
     tag = "no ETag" if info.etag is None else f"ETag {info.etag}"
     time = "modified at an unknown time" if modified is None else f"modified {time_text(modified)}"
@@ -59,7 +59,7 @@ def describe_info(info: ObjectInfo) -> str:
 
 
 def time_text(us: int) -> str:
-    """Return microseconds since 1970 as text, whatever they are."""
+    """Format microseconds since 1970, out-of-range values included."""
     try:
         return (_EPOCH + timedelta(microseconds=us)).isoformat()
     except OverflowError:

@@ -1,4 +1,4 @@
-"""A storage on S3, Google Cloud Storage or Azure, through obstore."""
+"""Storage on S3, Google Cloud Storage or Azure, through obstore."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from arraystore._concurrency import bounded
 from arraystore.errors import ObjectNotFoundError, StorageError, UnsupportedStorageError
 from arraystore.storage import obstore_module as native
 from arraystore.storage.coalescing import merge_ranges
-from arraystore.storage.forking import bury, renew_locks_after_fork
+from arraystore.storage.forking import leak, renew_locks_after_fork
 from arraystore.storage.keys import check_key, check_range
 from arraystore.storage.listing_order import Reorder, beyond, safe_offset
-from arraystore.storage.object_state import made_etag
+from arraystore.storage.object_state import synthetic_etag
 from arraystore.storage.obstore_config import Client, ObstoreConfig, build_client
-from arraystore.storage.obstore_errors import Verdict, first_line, judge, refused_at_once, remedy
+from arraystore.storage.obstore_errors import ErrorKind, classify_error, first_line, refused_at_once, remedy
 from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage
 
 __all__ = ["ObstoreStorage"]
@@ -40,13 +40,13 @@ _random = random.Random()
 class ObstoreStorage(Storage):
     """Objects in a bucket, below a prefix.
 
-    The client is built at the first request, and anew in a forked child.  Requests that fail for a passing reason are
-    repeated as the settings say.
+    The client is created at the first request, and again in a forked child.  Transient failures are retried according
+    to the settings.
 
     Parameters
     ----------
     config
-        Where and how; the constructor functions such as `s3_storage` make one.
+        Configuration, as built by constructor functions such as `s3_storage`.
     """
 
     def __init__(self, config: ObstoreConfig) -> None:
@@ -62,20 +62,20 @@ class ObstoreStorage(Storage):
         renew_locks_after_fork(self)
 
     def renew_locks(self) -> None:
-        """Replace the lock, and part with the parent's client, in a forked child."""
+        """Replace the lock and drop the parent's client, in a forked child."""
         self._lock = threading.Lock()
         if self._built is not None:
-            bury(self._built)
+            leak(self._built)
             self._built = None
 
     @property
     def location(self) -> str:
-        """URL of bucket and prefix, with the endpoint where that is not the provider's own."""
+        """URL of bucket and prefix, with the endpoint unless it is the provider's own."""
         return self._config.location
 
     @property
     def config(self) -> ObstoreConfig:
-        """The configuration."""
+        """Configuration of the storage."""
         return self._config
 
     def __repr__(self) -> str:
@@ -97,25 +97,25 @@ class ObstoreStorage(Storage):
     # Attempts
 
     async def _attempt(self, action: str, key: str, request: Callable[[Client], Awaitable[T]]) -> T:
-        """Make a request, again where that can help, and turn errors into those of this package."""
+        """Send a request, retry transient failures, and translate errors into those of this package."""
         client = self._client()
-        patience = _Patience(self, client)
+        retry = _RetryState(self, client)
         while True:
             try:
                 async with self._slot():
                     return await request(client)
-            except Exception as error:  # noqa: BLE001 - every error is judged
-                delay = patience.after(error, action, key)
+            except Exception as error:  # noqa: BLE001 - every error is classified
+                delay = retry.delay_after(error, action, key)
             await asyncio.sleep(delay)
 
     def _attempt_sync(self, action: str, key: str, request: Callable[[Client], T]) -> T:
         client = self._client()
-        patience = _Patience(self, client)
+        retry = _RetryState(self, client)
         while True:
             try:
                 return request(client)
-            except Exception as error:  # noqa: BLE001 - every error is judged
-                delay = patience.after(error, action, key)
+            except Exception as error:  # noqa: BLE001 - every error is classified
+                delay = retry.delay_after(error, action, key)
             time.sleep(delay)
 
     def _slot(self) -> asyncio.Semaphore:
@@ -142,17 +142,17 @@ class ObstoreStorage(Storage):
         return await self._attempt("read", key, request)
 
     def get_sync(self, key: str) -> BytesLike:
-        """Like `get`."""
+        """Return a whole object, synchronously."""
         path = self._path(key)
         return self._attempt_sync("read", key, lambda client: memoryview(client.module.get(client.store, path).bytes()))
 
     async def get_ranges(self, key: str, ranges: Sequence[ByteRange]) -> list[BytesLike]:
         """Return several byte ranges of one object; the client merges neighbours into one request."""
         path = self._path(key)
-        wanted = [index for index, (start, stop) in enumerate(ranges) if _not_empty(key, start, stop)]
-        found: list[BytesLike] = [b""] * len(ranges)
+        wanted = [index for index, (start, stop) in enumerate(ranges) if _is_nonempty(key, start, stop)]
+        parts: list[BytesLike] = [b""] * len(ranges)
         if not wanted:
-            return found
+            return parts
         starts = [ranges[index][0] for index in wanted]
         ends = [ranges[index][1] for index in wanted]
 
@@ -162,40 +162,40 @@ class ObstoreStorage(Storage):
             return await client.module.get_ranges_async(client.store, path, starts=starts, ends=ends)
 
         for index, data in zip(wanted, await self._attempt("read", key, request), strict=True):
-            found[index] = self._exactly(key, ranges[index], data)
-        return found
+            parts[index] = self._check_length(key, ranges[index], data)
+        return parts
 
     def get_range_sync(self, key: str, start: int, stop: int) -> BytesLike:
-        """One range, like `get_ranges`."""
+        """Return one byte range, synchronously."""
         path = self._path(key)
-        if not _not_empty(key, start, stop):
+        if not _is_nonempty(key, start, stop):
             return b""
         data = self._attempt_sync(
             "read", key, lambda client: client.module.get_range(client.store, path, start=start, end=stop)
         )
-        return self._exactly(key, (start, stop), data)
+        return self._check_length(key, (start, stop), data)
 
-    def _exactly(self, key: str, wanted: ByteRange, data: Any) -> BytesLike:
+    def _check_length(self, key: str, wanted: ByteRange, data: Any) -> BytesLike:
         view = memoryview(data)
         if len(view) != wanted[1] - wanted[0]:
             raise StorageError(
-                f"{self.location}: bytes {wanted[0]}..{wanted[1]} of {key!r} were asked for, but the object ends at "
-                f"{wanted[0] + len(view)}: it is not the object that the reference was made for"
+                f"{self.location}: bytes {wanted[0]}..{wanted[1]} of {key!r} are out of range, the object ends at "
+                f"{wanted[0] + len(view)}: it is not the object that the reference was written for"
             )
         return view
 
     async def head(self, key: str) -> ObjectInfo:
-        """Tell about one object."""
+        """Return size and state of an object."""
         path = self._path(key)
         meta = await self._attempt("look up", key, lambda client: client.module.head_async(client.store, path))
         return _info(key, meta)
 
-    # Reading what others may change: the answer to a request tells the state of the object that its bytes are of
+    # Reading objects that others may change: a response has the state of the object together with its bytes
 
     async def get_source_ranges(self, key: str, ranges: Sequence[ByteRange]) -> tuple[list[BytesLike], ObjectInfo]:
-        """Return byte ranges of an object that others may change, and its state, without another request."""
+        """Return byte ranges of an object that others may change and its state, without an extra request."""
         path = self._path(key)
-        wanted = merge_ranges([span for span in ranges if _not_empty(key, *span)], _GAP)
+        wanted = merge_ranges([span for span in ranges if _is_nonempty(key, *span)], _GAP)
         if not wanted:
             return [b""] * len(ranges), await self.head(key)
 
@@ -207,21 +207,23 @@ class ObstoreStorage(Storage):
 
             return await self._attempt("read", key, request)
 
-        found = await asyncio.gather(*[read(span) for span in wanted])
-        infos = {(info.etag, info.modified, info.size): info for _, info in found}
+        responses = await asyncio.gather(*[read(span) for span in wanted])
+        infos = {(info.etag, info.modified, info.size): info for _, info in responses}
         if len(infos) > 1:
-            raise StorageError(f"{self.location}: {key!r} was overwritten while it was read; read it again")
+            raise StorageError(f"{self.location}: {key!r} was overwritten during the read; read it again")
         starts = [start for start, _ in wanted]
         parts: list[BytesLike] = []
         for start, stop in ranges:
             at = bisect_right(starts, start) - 1 if start < stop else 0
-            parts.append(self._exactly(key, (start, stop), found[at][0][start - starts[at] : stop - starts[at]]))
-        return parts, found[0][1]
+            parts.append(
+                self._check_length(key, (start, stop), responses[at][0][start - starts[at] : stop - starts[at]])
+            )
+        return parts, responses[0][1]
 
     def get_source_range_sync(self, key: str, start: int, stop: int) -> tuple[BytesLike, ObjectInfo]:
-        """One range, like `get_source_ranges`."""
+        """Return one byte range and the state of the object, synchronously."""
         path = self._path(key)
-        if not _not_empty(key, start, stop):
+        if not _is_nonempty(key, start, stop):
             meta = self._attempt_sync("look up", key, lambda client: client.module.head(client.store, path))
             return b"", _info(key, meta)
 
@@ -231,7 +233,7 @@ class ObstoreStorage(Storage):
             return memoryview(result.bytes()), info
 
         data, info = self._attempt_sync("read", key, request)
-        return self._exactly(key, (start, stop), data), info
+        return self._check_length(key, (start, stop), data), info
 
     # Writing
 
@@ -250,7 +252,7 @@ class ObstoreStorage(Storage):
         await self._attempt("write", key, lambda client: client.module.put_async(client.store, path, data, **options))
 
     def put_sync(self, key: str, data: BytesLike) -> None:
-        """Like `put`."""
+        """Write an object, synchronously."""
         path = self._path(key)
         options = self._put_options(data)
         self._attempt_sync("write", key, lambda client: client.module.put(client.store, path, data, **options))
@@ -260,7 +262,7 @@ class ObstoreStorage(Storage):
         return await self._put_if_absent(key, data, new=False)
 
     async def put_new(self, key: str, data: BytesLike) -> bool:
-        """Like `put_if_absent`, but a refusal costs no second request: it says only that there is an object."""
+        """Write a new object like `put_if_absent`; a refusal costs no second request."""
         return await self._put_if_absent(key, data, new=True)
 
     async def _put_if_absent(self, key: str, data: BytesLike, *, new: bool) -> bool:
@@ -271,27 +273,27 @@ class ObstoreStorage(Storage):
                 await client.module.put_async(client.store, path, data, mode="create", use_multipart=False)
                 return True
             except client.module.exceptions.AlreadyExistsError as error:
-                if new and not patience.failures and refused_at_once(error):
+                if new and not retry.failures and refused_at_once(error):
                     return False
-                # Taken, by somebody else or by an attempt of ours whose answer was lost; or two writers met (409),
-                # and it may be that neither has written.
+                # Written by another writer, or by an attempt of ours whose response was lost; or two writers
+                # collided (409), and possibly neither succeeded.
                 result = await client.module.get_async(client.store, path)
                 return bool(memoryview(await result.bytes_async()) == memoryview(data))
 
         client = self._client()
-        patience = _Patience(self, client)
+        retry = _RetryState(self, client)
         while True:
             try:
                 async with self._slot():
                     return await request(client)
             except FileNotFoundError as error:
-                delay = patience.after_conflict(error, key)
-            except Exception as error:  # noqa: BLE001 - every error is judged
-                delay = patience.after(error, "write", key)
+                delay = retry.delay_after_conflict(error, key)
+            except Exception as error:  # noqa: BLE001 - every error is classified
+                delay = retry.delay_after(error, "write", key)
             await asyncio.sleep(delay)
 
     async def delete(self, keys: Sequence[str]) -> list[DeleteFailure]:
-        """Delete objects, in batches where the backend has that."""
+        """Delete objects, in batches where the backend supports it."""
         for key in keys:
             check_key(key)
         failures: list[DeleteFailure] = []
@@ -305,8 +307,8 @@ class ObstoreStorage(Storage):
             async with self._slot():
                 await client.module.delete_async(client.store, [self._prefix + key for key in keys])
             return []
-        except Exception:  # noqa: BLE001 - each key is tried again, and its error told
-            # The batch does not say which of them failed, nor whether one was merely missing: each by itself tells.
+        except Exception:  # noqa: BLE001 - each key is retried by itself
+            # The error of a batch does not tell which keys failed, nor whether one was merely missing.
             results = await bounded(self._delete_one, keys, _SINGLE_DELETES)
             return [failure for failure in results if failure is not None]
 
@@ -323,40 +325,40 @@ class ObstoreStorage(Storage):
     # Listing
 
     async def _pages(self, directory: str, offset: str) -> AsyncGenerator[Sequence[ObjectInfo], None]:
-        """What is below a directory, in the order of the backend, page by page."""
+        """Yield the objects below a directory page by page, in the order of the backend."""
         client = self._client()
         cut = len(self._prefix)
         path = (self._prefix + directory).rstrip("/") or None
-        patience = _Patience(self, client)
+        retry = _RetryState(self, client)
         while True:
             stream = client.module.list(
                 client.store, path, offset=self._prefix + offset if offset else None, chunk_size=_PAGE
             )
             try:
                 async for page in stream:
-                    found = [
+                    infos = [
                         ObjectInfo(str(meta["path"])[cut:], int(meta["size"]), meta["last_modified"].timestamp())
                         for meta in page
                     ]
-                    if found:
-                        offset = found[-1].key
-                        yield found
+                    if infos:
+                        offset = infos[-1].key
+                        yield infos
                 return
-            except Exception as error:  # noqa: BLE001 - every error is judged
-                delay = patience.after(error, "list", directory)
+            except Exception as error:  # noqa: BLE001 - every error is classified
+                delay = retry.delay_after(error, "list", directory)
             await asyncio.sleep(delay)
 
     async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[list[ObjectInfo]]:
         """List objects in order of their keys."""
-        # The client's prefixes end at a slash: list the directory, start close to the name, stop after it.
+        # The client's prefixes end with a slash: list the directory, start close to the name, stop after it.
         directory = prefix[: prefix.rfind("/") + 1]
         order = Reorder(directory)
         async with contextlib.aclosing(self._pages(directory, safe_offset(prefix, start_after))) as pages:
             async for page in pages:
                 try:
-                    ready = [info for given in page for info in order.add(given)]
+                    ready = [ordered for info in page for ordered in order.add(info)]
                 except ValueError as error:
-                    raise self._disordered(error) from error
+                    raise self._unordered_listing(error) from error
                 wanted = [info for info in ready if info.key.startswith(prefix) and info.key > start_after]
                 if wanted:
                     yield wanted
@@ -366,15 +368,15 @@ class ObstoreStorage(Storage):
         if wanted:
             yield wanted
 
-    def _disordered(self, error: ValueError) -> UnsupportedStorageError:
+    def _unordered_listing(self, error: ValueError) -> UnsupportedStorageError:
         return UnsupportedStorageError(
-            f"{self.location}: this backend does not list keys in order ({error}), as directory buckets do not; use a "
-            "general purpose bucket"
+            f"{self.location}: the backend does not list keys in order ({error}), for example a directory bucket; use "
+            "a general purpose bucket"
         )
 
 
-class _Patience:
-    """How one request has fared so far, and how long to wait before the next attempt."""
+class _RetryState:
+    """Failed attempts of one request, and the delay before the next attempt."""
 
     def __init__(self, storage: ObstoreStorage, client: Client) -> None:
         self._location = storage.location
@@ -387,41 +389,41 @@ class _Patience:
         self.failures += 1
         return self._retries.pause(self.failures, time.monotonic() - self._started, _random)
 
-    def after(self, error: Exception, action: str, key: str) -> float:
-        """Seconds to wait, or the error that the caller gets."""
-        verdict = judge(error, self._exceptions)
-        if verdict is Verdict.MISSING and action != "write":
+    def delay_after(self, error: Exception, action: str, key: str) -> float:
+        """Return the seconds to wait before the next attempt, or raise the final error."""
+        kind = classify_error(error, self._exceptions)
+        if kind is ErrorKind.MISSING and action != "write":
             raise ObjectNotFoundError(key, self._location) from None
-        if verdict is Verdict.PASSING:
+        if kind is ErrorKind.TRANSIENT:
             delay = self._pause()
             if delay is not None:
                 return delay
-        # Without the client's error as the cause: its text holds whole URLs, signatures included.
+        # Without the client's error as the cause: its message contains whole URLs, signatures included.
         raise StorageError(
             f"{self._location}: cannot {action} {key!r}: {first_line(error)}; {remedy(error, self._exceptions)}"
         ) from None
 
-    def after_conflict(self, error: Exception, key: str) -> float:
-        """The same, when a conditional write lost and nothing was found to have won."""
-        if judge(error, self._exceptions) is not Verdict.MISSING:
-            return self.after(error, "write", key)
+    def delay_after_conflict(self, error: Exception, key: str) -> float:
+        """Return the seconds to wait after a conditional write was refused although no object exists."""
+        if classify_error(error, self._exceptions) is not ErrorKind.MISSING:
+            return self.delay_after(error, "write", key)
         delay = self._pause()
         if delay is None:
             raise StorageError(
-                f"{self._location}: cannot write {key!r}: it was reported to exist {self.failures} times, yet is not "
-                "there; try again later"
+                f"{self._location}: cannot write {key!r}: it was reported to exist {self.failures} times, but is "
+                "missing; try again later"
             ) from None
         return delay
 
 
 def _info(key: str, meta: Any) -> ObjectInfo:
     size, etag = int(meta["size"]), meta["e_tag"]
-    modified = meta["last_modified"].timestamp() or None  # the client has 1970 where the server tells nothing
+    modified = meta["last_modified"].timestamp() or None  # 1970 means that the server reported none
     if etag is None and modified is not None:
-        etag = made_etag(round(modified * 1_000_000) * 1000, size)
+        etag = synthetic_etag(round(modified * 1_000_000) * 1000, size)
     return ObjectInfo(key, size, modified, etag)
 
 
-def _not_empty(key: str, start: int, stop: int) -> bool:
+def _is_nonempty(key: str, start: int, stop: int) -> bool:
     check_range(key, start, stop)
     return start < stop

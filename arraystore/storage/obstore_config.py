@@ -1,4 +1,4 @@
-"""What it takes to build an object store client: a value that pickles and never shows a secret."""
+"""Configuration of an object store client, picklable and never showing a secret."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from arraystore.errors import StorageError
 from arraystore.storage import obstore_module as native
-from arraystore.storage.credentials import CredentialProvider, HeldCredentials
+from arraystore.storage.credentials import CredentialProvider, SecretCredentials
 from arraystore.storage.secret import Secret
 from arraystore.storage.settings import StorageSettings
 
@@ -23,29 +23,29 @@ class ObstoreConfig:
     Parameters
     ----------
     kind
-        Which of them.
+        Provider.
     bucket
         Bucket or container.
     prefix
-        What all keys start with in the bucket, without slashes at the ends; may be empty.
+        Prefix of all keys in the bucket, without leading and trailing slash; may be empty.
     location
-        The storage's URL, without secrets.
+        URL of the storage, without secrets.
     options
-        Settings of the client that are no secrets.
+        Client settings that are not secret.
     secret_options
-        Settings of the client that are, or may be.
+        Client settings that are, or may be, secret.
     credentials
         Fixed credentials, or the first ones of `get_credentials`.
     get_credentials
-        Returns credentials when they are needed.
+        Callable that returns credentials.
     headers
-        Sent with every request.
+        Headers to send with every request.
     allow_http
         Whether the endpoint may be unencrypted.
     pickle_credentials
         Whether pickles may contain the secrets.
     settings
-        Time limits, retries, concurrency.
+        Timeouts, retries and concurrency.
     """
 
     kind: Literal["s3", "gcs", "azure"]
@@ -54,7 +54,7 @@ class ObstoreConfig:
     location: str
     options: tuple[tuple[str, str | bool], ...] = ()
     secret_options: tuple[tuple[str, Secret], ...] = ()
-    credentials: HeldCredentials | None = None
+    credentials: SecretCredentials | None = None
     get_credentials: Callable[[], Any] | None = None
     headers: tuple[tuple[str, Secret], ...] = ()
     allow_http: bool = False
@@ -64,9 +64,9 @@ class ObstoreConfig:
     def __reduce__(self) -> tuple[Any, ...]:
         if not self.pickle_credentials and (self.secret_options or self.headers or self.credentials):
             raise StorageError(
-                f"{self.location}: this storage holds credentials, and they are not pickled unasked; give it "
-                "get_credentials or from_env=True, so that each process finds its own, or create it with "
-                "pickle_credentials=True to send them along"
+                f"{self.location}: this storage holds credentials, and these are not pickled by default; create it "
+                "with get_credentials or from_env=True, so that each process gets its own, or with "
+                "pickle_credentials=True to include them"
             )
         revealed = {
             "secret_options": [(name, secret.reveal()) for name, secret in self.secret_options],
@@ -81,30 +81,24 @@ def _with_secrets(plain: dict[str, Any], revealed: dict[str, Any]) -> ObstoreCon
     credentials = revealed["credentials"]
     return replace(
         ObstoreConfig(**plain),
-        secret_options=tuple((name, Secret(text)) for name, text in revealed["secret_options"]),
-        headers=tuple((name, Secret(text)) for name, text in revealed["headers"]),
-        credentials=None if credentials is None else HeldCredentials.hold(credentials),
+        secret_options=tuple((name, Secret(value)) for name, value in revealed["secret_options"]),
+        headers=tuple((name, Secret(value)) for name, value in revealed["headers"]),
+        credentials=None if credentials is None else SecretCredentials.wrap(credentials),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """A client that works in this process."""
+    """Object store client of this process."""
 
     module: Any
-    """The native module: its functions take `store`."""
+    """Native module, whose functions take `store`."""
     store: Any
     generation: int
 
 
 def build_client(config: ObstoreConfig) -> Client:
-    """Build the client of `config`.
-
-    Raises
-    ------
-    StorageError
-        If the client does not take the configuration.
-    """
+    """Build the client of `config`; raises `StorageError` if obstore rejects the configuration."""
     module = native.obstore_module()
     classes = {"s3": "S3Store", "gcs": "GCSStore", "azure": "AzureStore"}
     options: dict[str, Any] = dict(config.options)
@@ -115,15 +109,15 @@ def build_client(config: ObstoreConfig) -> Client:
         "retry_config": _retry_config(config.settings),
     }
     if config.get_credentials is not None or config.credentials is not None:
-        held = config.credentials
+        credentials = config.credentials
         arguments["credential_provider"] = CredentialProvider(
-            config.get_credentials, None if held is None else held.reveal()
+            config.get_credentials, None if credentials is None else credentials.reveal()
         )
     try:
         store = getattr(module._store, classes[config.kind])(config.bucket, **arguments)
     except Exception as error:  # noqa: BLE001 - the client's own error repeats the options, secrets included
         raise StorageError(
-            f"{config.location}: the client does not take this configuration ({type(error).__name__}); check the names "
+            f"{config.location}: the client rejects this configuration ({type(error).__name__}); check the names "
             f"and values of {sorted(options)} and of the credentials"
         ) from None
     return Client(module, store, native.generation)

@@ -1,4 +1,4 @@
-"""What an error of the object store client means, told from its type and the first line of its text."""
+"""Classification of the object store client's errors, by type and first line of the message."""
 
 from __future__ import annotations
 
@@ -6,51 +6,43 @@ import enum
 import re
 from typing import Any
 
-__all__ = ["Verdict", "first_line", "judge", "refused_at_once", "remedy"]
+__all__ = ["ErrorKind", "classify_error", "first_line", "refused_at_once", "remedy"]
 
 _URL_QUERY = re.compile(r"\?[^\s)\"']+")
-_BROKEN_OFF = re.compile(r"HTTP error|RequestTimeout|response body")
-_RETRIES_SPENT = re.compile(r"after \d+ retries")
+_TRUNCATED = re.compile(r"HTTP error|RequestTimeout|response body")
+_RETRIES_EXHAUSTED = re.compile(r"after \d+ retries")
 
 
-class Verdict(enum.Enum):
-    """What to do about an error."""
+class ErrorKind(enum.Enum):
+    """Kind of a client error."""
 
     MISSING = "missing"
     EXISTS = "exists"
-    PASSING = "passing"
-    """Worth another attempt, which the client itself has not made."""
+    TRANSIENT = "transient"
+    """Worth a retry that the client itself has not made."""
     FINAL = "final"
 
 
 def first_line(error: BaseException) -> str:
-    """The error's own words, without the client's internals and without queries, which can hold signatures."""
+    """Return the error's message without debug output and queries, which may contain signatures."""
     text = str(error).strip()
-    # A server's answer may go over several lines; the client's debug dump follows an empty one.
+    # A server's response may have several lines; the client's debug output follows an empty one.
     return " ".join(_URL_QUERY.sub("?…", text.partition("\n\nDebug source")[0]).split())[:600]
 
 
-def judge(error: BaseException, exceptions: Any) -> Verdict:
-    """Classify an error.
-
-    Parameters
-    ----------
-    error
-        What the client raised.
-    exceptions
-        The client's own exception classes: a copy of the client has others.
-    """
+def classify_error(error: BaseException, exceptions: Any) -> ErrorKind:
+    """Classify an error of the client, given its exception classes, which differ for a copy of the client."""
     text = str(error).partition("\n\nDebug source")[0]
     if isinstance(error, FileNotFoundError):
-        return Verdict.FINAL if "NoSuchBucket" in text or "ContainerNotFound" in text else Verdict.MISSING
+        return ErrorKind.FINAL if "NoSuchBucket" in text or "ContainerNotFound" in text else ErrorKind.MISSING
     if isinstance(error, exceptions.AlreadyExistsError):
-        return Verdict.EXISTS
-    # The client repeats server errors and connection errors by itself, but not a conditional write whose answer did not
-    # come, nor a response that broke off.
-    passing = (
-        isinstance(error, exceptions.GenericError) and _BROKEN_OFF.search(text) and not _RETRIES_SPENT.search(text)
+        return ErrorKind.EXISTS
+    # The client itself retries server errors and connection errors, but neither a conditional write without a response
+    # nor a truncated response.
+    transient = (
+        isinstance(error, exceptions.GenericError) and _TRUNCATED.search(text) and not _RETRIES_EXHAUSTED.search(text)
     )
-    return Verdict.PASSING if passing else Verdict.FINAL
+    return ErrorKind.TRANSIENT if transient else ErrorKind.FINAL
 
 
 _REMEDIES = (
@@ -58,21 +50,24 @@ _REMEDIES = (
     ("ContainerNotFound", "create the container, or correct its name"),
     ("SignatureDoesNotMatch", "check the secret key and the region"),
     ("InvalidAccessKeyId", "check the access key"),
-    ("ExpiredToken", "get fresh credentials, or give get_credentials so that they are renewed"),
+    ("ExpiredToken", "get new credentials, or pass get_credentials so that they are refreshed"),
     ("RequestTimeTooSkewed", "set the clock of this machine"),
-    ("without LOCATION", "give the region that the bucket is in"),
-    ("AuthorizationHeaderMalformed", "give the region that the bucket is in"),
-    ("416", "the object is shorter than the reference says: it is not the object that the reference was made for"),
+    ("without LOCATION", "pass the region of the bucket"),
+    ("AuthorizationHeaderMalformed", "pass the region of the bucket"),
+    (
+        "416",
+        "the object is shorter than the reference requires: it is not the object that the reference was written for",
+    ),
     ("not supported", "use another backend or another endpoint"),
-    ("URL scheme is not allowed", "use an https endpoint, or allow_http=True"),
-    ("credential", "check the credentials: give keys, get_credentials, from_env=True or anonymous=True"),
-    ("error sending request", "check the endpoint, the network and the time limits"),
+    ("URL scheme is not allowed", "use an https endpoint, or pass allow_http=True"),
+    ("credential", "check the credentials: pass keys, get_credentials, from_env=True or anonymous=True"),
+    ("error sending request", "check the endpoint, the network and the timeouts"),
     ("after ", "try again later, or raise the limits in StorageSettings"),
 )
 
 
 def remedy(error: BaseException, exceptions: Any) -> str:
-    """What the user can do."""
+    """Return advice for the user."""
     text = first_line(error)
     for sign, advice in _REMEDIES[:6]:
         if sign in text:
@@ -80,7 +75,7 @@ def remedy(error: BaseException, exceptions: Any) -> str:
     if isinstance(error, exceptions.PermissionDeniedError):
         return "check the credentials and the bucket's policy"
     if isinstance(error, exceptions.UnauthenticatedError):
-        return "check the credentials: give keys, get_credentials, from_env=True or anonymous=True"
+        return "check the credentials: pass keys, get_credentials, from_env=True or anonymous=True"
     for sign, advice in _REMEDIES[6:]:
         if sign in text:
             return advice
@@ -92,10 +87,10 @@ _REFUSED = re.compile(r"\n\s+status: 412,\n")
 
 
 def refused_at_once(error: Exception) -> bool:
-    """Tell whether a conditional write was refused with 412 by the first answer that the client got.
+    """Return whether a conditional write was refused with 412 by the response to the first attempt.
 
-    The client repeats requests by itself, and after a lost answer a 412 may be due to its own first one.  Only the
-    text of the error tells; where that is worded otherwise, this is False, and the object has to be read to be sure.
+    The client retries by itself, and after a lost response a 412 may be due to its own first attempt.  Only the error
+    message tells; if its wording differs, this is False, and the object must be read.
     """
     text = str(error)
     return bool(_NO_RETRY.search(text) and _REFUSED.search(text))

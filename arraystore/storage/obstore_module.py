@@ -1,8 +1,8 @@
-"""The object store client's native module, in a form that works in this process.
+"""Native module of the object store client, usable in this process.
 
-Its runtime is a set of threads, and threads do not survive a fork: in a forked child every request of a module that the
-parent has loaded would wait for ever.  A child therefore loads a copy of its own, whose runtime starts afresh.  The
-copy must be another file, since a loader that meets the same file returns what is loaded already.
+Its runtime consists of threads, which do not survive a fork: in a forked child every request of a module loaded by the
+parent would wait for ever.  A child therefore loads a copy, which starts a new runtime.  The copy must be a different
+file, since the loader returns the loaded module for the same file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from arraystore.errors import StorageError
-from arraystore.storage.forking import bury
+from arraystore.storage.forking import leak
 
 __all__ = ["generation", "obstore_module"]
 
@@ -29,14 +29,14 @@ _module: ModuleType | None = None
 _inherited = False
 
 generation = 0
-"""Raised by one in every forked child: a client made under another number must not be used."""
+"""Number of forks since the first process; a client of another generation must not be used."""
 
 
 def _forget_after_fork() -> None:
     global _lock, _module, _inherited, generation
     _lock = threading.Lock()
     _inherited = _inherited or f"obstore.{_NAME}" in sys.modules
-    bury(_module)
+    leak(_module)
     _module = None
     generation += 1
 
@@ -45,13 +45,7 @@ os.register_at_fork(after_in_child=_forget_after_fork)
 
 
 def obstore_module() -> Any:
-    """Return the module, loaded on first use.
-
-    Raises
-    ------
-    StorageError
-        If obstore is not installed, or if a forked child cannot load its copy.
-    """
+    """Return the module, loaded on first use; raises `StorageError` if it cannot be loaded."""
     global _module
     module = _module
     if module is None:
@@ -65,7 +59,7 @@ def _load() -> ModuleType:
         shared = importlib.import_module(f"obstore.{_NAME}")
     except ImportError as error:
         raise StorageError(
-            f"object stores need the package obstore, which cannot be imported ({error}); install it"
+            f"object stores need the package obstore, and importing it failed ({error}); install it"
         ) from error
     if not _inherited:
         return shared
@@ -73,7 +67,7 @@ def _load() -> ModuleType:
         return _load_copy(str(shared.__file__))
     except (OSError, ImportError) as error:
         raise StorageError(
-            f"this process was forked from one that had loaded obstore, and cannot load a copy for itself ({error}); "
+            f"this process was forked from one that had loaded obstore, and failed to load its own copy ({error}); "
             "start processes with multiprocessing's method 'spawn' or 'forkserver'"
         ) from error
 
@@ -88,7 +82,7 @@ def _load_copy(origin: str) -> ModuleType:
         module = importlib.util.module_from_spec(importlib.machinery.ModuleSpec(name, loader, origin=path))
         loader.exec_module(module)
     finally:
-        # The copy registers its submodules under obstore's names.
+        # Loading the copy registers its submodules under obstore's names.
         sys.modules.update(before)
         os.close(fd)
         if on_disk:
@@ -97,7 +91,7 @@ def _load_copy(origin: str) -> ModuleType:
 
 
 def _empty_file() -> tuple[int, str, bool]:
-    """A file that the loader can open: in memory where the system has that."""
+    """Create a file that the loader can open, in memory if the system supports it."""
     if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
         fd = os.memfd_create(_NAME)
         return fd, f"/proc/self/fd/{fd}", False

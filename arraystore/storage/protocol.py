@@ -1,6 +1,6 @@
-"""What a storage has to offer: a small set of operations on immutable objects.
+"""Storage protocol: a small set of operations on immutable objects.
 
-Everything above this floor reaches the world through :class:`Storage` only.
+All packages above access storage through :class:`Storage` only.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from arraystore._runtime import run
 __all__ = ["ByteRange", "BytesLike", "DeleteFailure", "ObjectInfo", "Storage"]
 
 BytesLike = bytes | bytearray | memoryview
-"""What a storage takes and gives: any contiguous run of bytes."""
+"""Payload of an object: any contiguous buffer."""
 
 ByteRange = tuple[int, int]
-"""First byte, and the byte after the last: half open, both not negative."""
+"""Half-open range of bytes: first byte, and the byte after the last; both >= 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """What a listing or :meth:`Storage.head` tells about an object."""
+    """Size and state of an object, from a listing or :meth:`Storage.head`."""
 
     key: str
     size: int
-    """Bytes."""
+    """Size in bytes."""
     modified: float | None = field(default=None, compare=False)
-    """When it was written, in seconds, by the storage's own clock; None where that is not known."""
+    """Time of modification in seconds since 1970, by the storage's clock; None if unknown."""
     etag: str | None = field(default=None, compare=False)
-    """Entity tag: another one whenever the content is another one; None where that is not known."""
+    """Entity tag, different whenever the content differs; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteFailure:
-    """An object that :meth:`Storage.delete` could not delete, and why."""
+    """Object that :meth:`Storage.delete` failed to delete, with the reason."""
 
     key: str
     reason: str
@@ -45,29 +45,30 @@ class Storage(abc.ABC):
     """Objects under string keys, each written once.
 
     Keys are relative to the storage's own prefix, with ``/`` between their parts and no part empty, ``.`` or ``..``.
-    Every method may be called from any thread and any event loop.  The asynchronous methods are the full interface;
-    those that end in ``_sync`` serve the path of chunk data, where an event loop would cost more than the request.
+    All methods are thread-safe and may be called from any event loop.  The asynchronous methods are the full interface;
+    those that end in ``_sync`` serve the chunk data path, where an event loop would cost more than the request.
 
     Raises
     ------
     StorageError
-        By every method, when the backend fails for good after the retries that its settings allow.
+        By every method, when a request fails after all retries.
     """
 
     cheap_probes: bool = False
-    """Whether asking for a missing key costs next to nothing (memory, local directory), so that searching by
-    probing beats a listing."""
+    """Whether a request for a missing key costs next to nothing (memory, local directory), so that probing is
+    cheaper than a listing."""
 
     shared: bool = True
-    """Whether another process that unpickles it finds the same objects, unlike in memory."""
+    """Whether a process that unpickles the storage sees the same objects, unlike with storage in memory."""
 
     listing_lag: float = 0.0
-    """Most seconds for which a listing may miss what was written; 0 where it never does, as of S3, GCS and Azure."""
+    """Maximum time in seconds for which a listing may miss new objects; 0 for consistent listings, as of S3, GCS and
+    Azure."""
 
     @property
     @abc.abstractmethod
     def location(self) -> str:
-        """Where this is, as a URL without secrets; equal locations hold the same objects."""
+        """URL of the storage, without secrets; equal locations hold the same objects."""
 
     @abc.abstractmethod
     async def get(self, key: str) -> BytesLike:
@@ -76,72 +77,72 @@ class Storage(abc.ABC):
         Raises
         ------
         ObjectNotFoundError
-            If there is none.
+            If the object does not exist.
         """
 
     @abc.abstractmethod
     async def get_ranges(self, key: str, ranges: Sequence[ByteRange]) -> list[BytesLike]:
-        """Return several byte ranges of one object, in the order asked for; neighbours travel in one request.
+        """Return several byte ranges of one object, in the requested order; nearby ranges share a request.
 
-        A range that reaches past the end of the object is a `StorageError`: references are exact.
+        A range that extends past the end of the object raises `StorageError`: references are exact.
         """
 
     async def get_source_ranges(self, key: str, ranges: Sequence[ByteRange]) -> tuple[list[BytesLike], ObjectInfo]:
-        """Return byte ranges of an object that others may change, and the state of the object that they are of.
+        """Return byte ranges of an object that others may change, and the state of the object that they belong to.
 
-        Where the answer to the request does not tell the state, it is looked up after the bytes were read: what is
-        the expected state then was so before.  Without ranges the state alone is looked up.
+        If the response does not include the state, it is looked up after the bytes were read: if it is the expected
+        state then, it was the expected state before.  Without ranges only the state is looked up.
         """
         data = await self.get_ranges(key, ranges) if ranges else []
         return data, await self.head(key)
 
     @abc.abstractmethod
     async def put(self, key: str, data: BytesLike) -> None:
-        """Write an object, atomically: seen whole or not at all.
+        """Write an object atomically.
 
         It is visible on return, and durable after the next `sync`.  The caller may reuse `data` after return.
         """
 
     async def put_parts(self, key: str, parts: Sequence[BytesLike]) -> None:
-        """Like `put`, for an object that consists of several runs of bytes, one after the other."""
+        """Write an object that consists of several parts, one after the other, like `put`."""
         await self.put(key, b"".join(parts))
 
     @abc.abstractmethod
     async def put_if_absent(self, key: str, data: BytesLike) -> bool:
-        """Write an object unless one of this key exists; atomic among all processes and machines.
+        """Write an object unless one of this key exists; atomic across all processes and machines.
 
         Visible and durable on return.
 
         Returns
         -------
         bool
-            True if this call wrote it.  After a lost acknowledgement a retry may find the caller's own object:
-            where the bytes there equal `data`, the answer is True too.  False says that there is an object.  A storage
-            that sees its own requests only cannot know more: a proxy may have sent one twice, and given the answer to
-            the second.  Whoever depends on it compares (`arraystore.storage.comparing`).
+            True if this call wrote the object, or if after a lost acknowledgement the existing bytes equal `data`.
+            False only means that an object exists: it may be the caller's own, as a proxy may have sent the request
+            twice and passed on the response to the second.  Callers that depend on it compare the bytes
+            (`arraystore.storage.comparing`).
         """
 
     async def put_new(self, key: str, data: BytesLike) -> bool:
-        """Like `put_if_absent`, for bytes that this caller has not sent before.
+        """Write an object like `put_if_absent`, with bytes that this caller has not sent before.
 
-        Whatever is there is somebody else's in all likelihood, so that a storage need not read it.  False says only
-        that there is an object, not whose it is: the caller compares before it depends on that.
+        An existing object is then most likely another writer's, so that a storage need not read it.  False only
+        means that an object exists, not whose it is: callers that depend on it compare the bytes.
         """
         return await self.put_if_absent(key, data)
 
     @abc.abstractmethod
     async def head(self, key: str) -> ObjectInfo:
-        """Tell about one object without reading it.
+        """Return size and state of an object without reading it.
 
         Raises
         ------
         ObjectNotFoundError
-            If there is none.
+            If the object does not exist.
         """
 
     @abc.abstractmethod
     async def delete(self, keys: Sequence[str]) -> list[DeleteFailure]:
-        """Delete objects, in batches where the backend can; a key that does not exist is no failure."""
+        """Delete objects, in batches where the backend supports it; a missing key is not a failure."""
 
     @abc.abstractmethod
     def list(self, prefix: str, start_after: str = "") -> AsyncIterator[list[ObjectInfo]]:
@@ -150,37 +151,37 @@ class Storage(abc.ABC):
         Parameters
         ----------
         prefix
-            Listed are keys that start with this text; it need not end at a ``/``.
+            Start of the keys to list; it need not end with ``/``.
         start_after
-            Only keys greater than this one.
+            Key after which to start.
         """
 
     async def sync(self) -> None:  # noqa: B027 - object stores are durable as they are
         """Return once every earlier `put` through this object, in this process, is durable."""
 
-    # The path of chunk data, without an event loop of the caller's.
+    # The chunk data path, without an event loop of the caller.
 
     def get_sync(self, key: str) -> BytesLike:
-        """Like `get`."""
-        return run(_whole(self, key))
+        """Return a whole object, synchronously."""
+        return run(_get(self, key))
 
     def get_range_sync(self, key: str, start: int, stop: int) -> BytesLike:
-        """One range, like `get_ranges`."""
+        """Return one byte range, synchronously."""
         return run(self.get_ranges(key, [(start, stop)]))[0]
 
     def get_source_range_sync(self, key: str, start: int, stop: int) -> tuple[BytesLike, ObjectInfo]:
-        """One range, like `get_source_ranges`."""
+        """Return one byte range and the state of the object, synchronously."""
         (data,), info = run(self.get_source_ranges(key, [(start, stop)]))
         return data, info
 
     def put_sync(self, key: str, data: BytesLike) -> None:
-        """Like `put`."""
+        """Write an object, synchronously."""
         run(self.put(key, data))
 
     def put_parts_sync(self, key: str, parts: Sequence[BytesLike]) -> None:
-        """Like `put_parts`."""
+        """Write an object of several parts, synchronously."""
         self.put_sync(key, b"".join(parts))
 
 
-async def _whole(storage: Storage, key: str) -> BytesLike:
+async def _get(storage: Storage, key: str) -> BytesLike:
     return await storage.get(key)

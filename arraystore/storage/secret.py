@@ -1,4 +1,4 @@
-"""Values that must not be seen: not in a representation, a log, an error or, unasked, a pickle."""
+"""Strings that must not appear in a representation, a log, an error or, by default, a pickle."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ __all__ = ["Secret"]
 
 
 class Secret:
-    """A string that shows only on `reveal`.
+    """String that only `reveal` shows.
 
-    It refuses to be pickled; whoever may pickle it calls `reveal` and wraps the text again on the other side.
+    It refuses to be pickled; code that may pickle it calls `reveal`, and wraps the string again after unpickling.
     """
 
-    __slots__ = ("_text",)
+    __slots__ = ("_value",)
 
-    def __init__(self, text: str) -> None:
-        self._text = text
+    def __init__(self, value: str) -> None:
+        self._value = value
 
     def reveal(self) -> str:
-        """The text itself."""
-        return self._text
+        """Return the string."""
+        return self._value
 
     def __repr__(self) -> str:
         return "'***'"
@@ -33,10 +33,10 @@ class Secret:
         return "***"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and self._text == other._text
+        return isinstance(other, Secret) and self._value == other._value
 
     def __hash__(self) -> int:
-        return hash(self._text)
+        return hash(self._value)
 
     def __copy__(self) -> Secret:
         return self
@@ -46,6 +46,6 @@ class Secret:
 
     def __reduce__(self) -> NoReturn:
         raise StorageError(
-            "credentials are not pickled unasked: give the storage get_credentials or from_env, so that each "
-            "process finds its own, or create it with pickle_credentials=True to send them along"
+            "credentials are not pickled by default: create the storage with get_credentials or from_env, so that "
+            "each process gets its own, or with pickle_credentials=True to include them"
         )

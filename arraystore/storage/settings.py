@@ -1,4 +1,4 @@
-"""How patient and how busy a storage is: time limits, retries, concurrency."""
+"""Timeouts, retries and concurrency of a storage."""
 
 from __future__ import annotations
 
@@ -19,37 +19,31 @@ __all__ = [
 MiB = 1024 * 1024
 
 
-def _positive(**values: float) -> None:
+def _check_positive(**values: float) -> None:
     for name, value in values.items():
         if not value > 0:
-            raise InvalidInputError(f"storage setting {name}={value!r}: it must be greater than 0")
+            raise InvalidInputError(f"storage setting {name}={value!r} must be > 0")
 
 
 def check_listing_lag(seconds: float) -> float:
-    """Return a listing lag as a float, if it is one.
-
-    Raises
-    ------
-    InvalidInputError
-        If it is negative, infinite, or not a number.
-    """
+    """Return a listing lag as a float; raises `InvalidInputError` unless it is a finite number >= 0."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
-        raise InvalidInputError(f"storage setting listing_lag={seconds!r}: it must be a number of seconds >= 0")
+        raise InvalidInputError(f"storage setting listing_lag={seconds!r} must be a number of seconds >= 0")
     return float(seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class StorageTimeoutSettings:
-    """Time limits of one request, in seconds.
+    """Timeouts of one request, in seconds.
 
     Parameters
     ----------
     connect
-        Until the connection stands.
+        Time to establish a connection.
     request
-        Until the response is complete, for one attempt.
+        Time until the response is complete, for one attempt.
     read
-        Longest pause while bytes come in; None for no limit of its own.
+        Longest pause within a response; None for no limit.
     """
 
     connect: float = 5.0
@@ -57,24 +51,24 @@ class StorageTimeoutSettings:
     read: float | None = 60.0
 
     def __post_init__(self) -> None:
-        _positive(connect=self.connect, request=self.request, read=1.0 if self.read is None else self.read)
+        _check_positive(connect=self.connect, request=self.request, read=1.0 if self.read is None else self.read)
 
 
 @dataclass(frozen=True, slots=True)
 class StorageRetriesSettings:
-    """How often a request that failed for a passing reason is repeated, and after which pauses.
+    """Retries of transient failures, with exponential backoff.
 
-    The pauses grow twofold and are drawn at random below their bound, so that writers which failed together
-    do not come back together.
+    The bound of the delay doubles with each attempt, and the delay is random below it, so that writers that failed
+    together do not retry together.
 
     Parameters
     ----------
     max_tries
-        Attempts in all, the first one included; 1 means that nothing is repeated.
+        Maximum number of attempts, the first one included; 1 disables retries.
     initial_backoff, max_backoff
-        Bounds of the first pause and of the longest, in seconds.
+        Bounds of the first delay and of the longest, in seconds.
     total
-        No attempt starts later than this after the first, in seconds.
+        Time in seconds after the first attempt, after which no other starts.
     """
 
     max_tries: int = 10
@@ -83,7 +77,7 @@ class StorageRetriesSettings:
     total: float = 180.0
 
     def __post_init__(self) -> None:
-        _positive(
+        _check_positive(
             max_tries=self.max_tries,
             initial_backoff=self.initial_backoff,
             max_backoff=self.max_backoff,
@@ -91,7 +85,7 @@ class StorageRetriesSettings:
         )
 
     def pause(self, failures: int, elapsed: float, rng: random.Random) -> float | None:
-        """Seconds to wait after the given number of failures, or None when it is time to give up."""
+        """Return the delay in seconds after a number of failures, None when no attempt is left."""
         if failures >= self.max_tries:
             return None
         bound = min(self.max_backoff, self.initial_backoff * 2 ** min(failures - 1, 30))
@@ -101,38 +95,39 @@ class StorageRetriesSettings:
 
 @dataclass(frozen=True, slots=True)
 class StorageConcurrencySettings:
-    """How much happens at once.
+    """Limits of concurrency.
 
     Parameters
     ----------
     max_requests
-        Asynchronous requests of one storage in flight at a time, on one event loop.  Synchronous requests are bounded
-        by the number of threads that make them.
+        Maximum number of asynchronous requests of one storage in flight, per event loop.  Synchronous requests are
+        limited by the number of calling threads.
     max_parts
-        Parts of one multipart upload in flight at a time.
+        Maximum number of parts of one multipart upload in flight.
     """
 
     max_requests: int = 256
     max_parts: int = 8
 
     def __post_init__(self) -> None:
-        _positive(max_requests=self.max_requests, max_parts=self.max_parts)
+        _check_positive(max_requests=self.max_requests, max_parts=self.max_parts)
 
 
 @dataclass(frozen=True, slots=True)
 class StorageSettings:
-    """Settings of a storage on an object store; none of them changes what is stored.
+    """Settings of a storage on an object store; none of them affects the stored bytes.
 
     Parameters
     ----------
     timeouts, retries, concurrency
-        See the classes.
+        Settings of requests, see the classes.
     minimum_size_for_multipart_upload
-        Objects of more bytes than this are uploaded in parts.
+        Size in bytes above which objects are uploaded in parts.
     multipart_part_size
-        Bytes of one part.
+        Size in bytes of one part.
     listing_lag
-        Most seconds for which a listing may miss what was written; 0 where it never does, as of S3, GCS and Azure.
+        Maximum time in seconds for which a listing may miss new objects; 0 for consistent listings, as of S3, GCS and
+        Azure.
     """
 
     timeouts: StorageTimeoutSettings = field(default_factory=StorageTimeoutSettings)
@@ -144,11 +139,11 @@ class StorageSettings:
 
     def __post_init__(self) -> None:
         check_listing_lag(self.listing_lag)
-        _positive(
+        _check_positive(
             minimum_size_for_multipart_upload=self.minimum_size_for_multipart_upload,
             multipart_part_size=self.multipart_part_size,
         )
         if self.multipart_part_size < 5 * MiB:
             raise InvalidInputError(
-                f"storage setting multipart_part_size={self.multipart_part_size}: S3 takes no parts below 5 MiB"
+                f"storage setting multipart_part_size={self.multipart_part_size} must be >= 5 MiB, the minimum of S3"
             )

@@ -1,4 +1,4 @@
-"""Whether other processes can open a storage: asked before work is sent to them, where an error would come too late."""
+"""Check that other processes can open a storage, made before work is sent to them."""
 
 from __future__ import annotations
 
@@ -12,28 +12,14 @@ __all__ = ["check_shared"]
 
 
 def check_shared(storage: Storage, who: str, dumps: Callable[[Any], object] | None = None) -> None:
-    """Check that other processes can open a storage for themselves, before one of them fails to.
+    """Raise `InvalidInputError` or `StorageError` unless other processes, named `who`, can open a storage.
 
-    Parameters
-    ----------
-    storage
-        What they would open.
-    who
-        They, for the error.
-    dumps
-        What pickles it on its way to them; None where that is tried later, before anything is sent.
-
-    Raises
-    ------
-    InvalidInputError
-        If it is memory of this process, or cannot be pickled.
-    StorageError
-        If it holds credentials that are not to be pickled.
+    `dumps` is the function that pickles the storage for them, None if pickling is checked later.
     """
     if not storage.shared:
         raise InvalidInputError(
-            f"{storage.location} is memory of this process, which {who} cannot reach: use local_filesystem_storage, or "
-            "an object store"
+            f"{storage.location} is memory of this process, which {who} cannot access: use local_filesystem_storage "
+            "or an object store"
         )
     if dumps is None:
         return
@@ -41,9 +27,9 @@ def check_shared(storage: Storage, who: str, dumps: Callable[[Any], object] | No
         dumps(storage)
     except ArrayStoreError:
         raise
-    except Exception as error:  # whatever parts of it raise
+    except Exception as error:  # of any type
         raise InvalidInputError(
-            f"{storage.location} cannot be opened by {who}, since its {type(storage).__name__} is not pickled "
-            f"({type(error).__name__}: {error}): make the storage of what can be pickled, functions of a module for "
-            "instance"
+            f"{storage.location} cannot be opened by {who}: pickling its {type(storage).__name__} failed with "
+            f"{type(error).__name__}: {error}; build the storage from picklable values, for example functions of a "
+            "module"
         ) from error

@@ -1,4 +1,4 @@
-"""URLs of virtual chunks: which of them can name an object, and nothing outside of its container."""
+"""Validation of URLs of virtual chunks: they must name an object, and nothing outside of its container."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from arraystore.storage.keys import MAX_KEY_BYTES, check_key
 
 __all__ = ["all_paths_plain", "object_path", "path_problem", "url_problem"]
 
-# What a server, or a client, that decodes a URL may make of it: a part '.' or '..', or a control character.
+# Parts '.' or '..' and control characters, as a server or client that decodes the URL may see them.
 _UNSAFE = re.compile(r"(?:\A|[/\\])\.{1,2}(?:[/\\?#;]|\Z)|[\x00-\x1f\x7f]")
 _DECODINGS = 4
-# Signs of anything that is worth a closer look, where paths are put one after the other with a bar between.
+# Substrings that need a closer look, in paths joined by bars.
 _SUSPECT = ("\\", "%", "|.", "|/", "||", "|?", "|#", "|;")
 _SUSPECT_BELOW = ("/.", "//", "/|", "/?", "/#", "/;")
 
 
 def object_path(url: str) -> str | None:
-    """Return the path of a URL, without its first slash; None if it is no URL."""
+    """Return the path of a URL without its first slash, None for a string that is not a URL."""
     scheme, separator, rest = url.partition("://")
     if not (separator and rest and scheme.isascii() and scheme.replace("+", "").isalnum()):
         return None
@@ -28,17 +28,17 @@ def object_path(url: str) -> str | None:
 
 
 def url_problem(url: str) -> str | None:
-    """Return what is wrong with a URL, whatever the containers are; None for nothing."""
+    """Return the problem of a URL, regardless of containers; None if it is valid."""
     path = object_path(url)
     if path is None:
-        return "it is no URL: scheme://place/path is needed"
+        return "it is not a valid URL: it must have the form scheme://host/path"
     return path_problem(path)
 
 
 def path_problem(path: str) -> str | None:
-    """Return what is wrong with a path below a container, percent-encoded or not; None for nothing."""
+    """Return the problem of a path below a container, percent-encoded or not; None if it is valid."""
     if not path or path.endswith("/"):
-        return "it names no object"
+        return "it does not name an object"
     try:
         check_key(path)
     except InvalidKeyError as error:
@@ -53,7 +53,7 @@ def path_problem(path: str) -> str | None:
 
 
 def all_paths_plain(paths: Sequence[str]) -> bool:
-    """Tell whether there is surely nothing wrong with any of many paths; False where each has to be looked at."""
+    """Return whether many paths are certainly valid; False if each must be checked."""
     joined = f"|{'|'.join(paths)}|"
     if joined.count("|") != len(paths) + 1 or not (joined.isascii() and joined.isprintable()):
         return False

@@ -1,4 +1,4 @@
-"""Storages from URLs."""
+"""Creation of storages from URLs."""
 
 from __future__ import annotations
 
@@ -18,47 +18,47 @@ from arraystore.storage.settings import StorageSettings, check_listing_lag
 
 __all__ = ["fsspec_storage", "storage_from_url"]
 
-_TEXT = frozenset({"region", "endpoint_url", "checksum_algorithm"})
+_STRINGS = frozenset({"region", "endpoint_url", "checksum_algorithm"})
 _LAG = "listing_lag"
 _FLAGS = frozenset({"allow_http", "anonymous", "from_env", "force_path_style", "requester_pays", "fsync"})
 _OF_ALL = frozenset({"allow_http", "anonymous", "from_env", _LAG})
-_OF_S3 = (_TEXT | _FLAGS | {_LAG}) - {"fsync"}
+_OF_S3 = (_STRINGS | _FLAGS | {_LAG}) - {"fsync"}
 
 
 def storage_from_url(url: str | os.PathLike[str], **options: Any) -> Storage:
-    """Make a storage from a URL or a path.
+    """Create a storage from a URL or a path.
 
     ======================================  ==================================================
     ``s3://bucket/prefix?region=…``         `s3_storage`
     ``gs://bucket/prefix``                  `gcs_storage`
     ``az://account/container/prefix``       `azure_storage`
     ``file:///path``, ``/path``, ``path``   `local_filesystem_storage`
-    ``memory://name``                       in memory; the same name is the same storage
+    ``memory://name``                       in memory; equal names give the same storage
     any other scheme                        `fsspec_storage`
     ======================================  ==================================================
 
     Parameters
     ----------
     url
-        May set ``region``, ``endpoint_url``, ``allow_http``, ``anonymous``, ``from_env``, ``force_path_style``,
-        ``requester_pays``, ``checksum_algorithm``, ``listing_lag`` and, for directories, ``fsync`` and ``listing_lag``,
-        in its query.  Credentials have no place in a URL: URLs end up in logs.
+        URL or path.  Its query may set ``region``, ``endpoint_url``, ``allow_http``, ``anonymous``, ``from_env``,
+        ``force_path_style``, ``requester_pays``, ``checksum_algorithm``, ``listing_lag`` and, for directories,
+        ``fsync`` and ``listing_lag``, but not credentials: URLs end up in logs.
     **options
-        For the function that makes the storage; they override the query.
+        Arguments of the function that creates the storage; they override the query.
 
     Raises
     ------
     InvalidInputError
-        If the URL contains credentials or something that is not understood.
+        If the URL contains credentials or an unknown option.
     """
     text = os.fspath(url)
     if "://" not in text:
         return local_filesystem_storage(text, **options)
     parts = _split(text)
-    maker = _MAKERS.get(parts.scheme)
-    if maker is None:
+    create = _CONSTRUCTORS.get(parts.scheme)
+    if create is None:
         return fsspec_storage(text, **_with_settings(options))
-    return maker(parts, _query(parts) | options)
+    return create(parts, _query(parts) | options)
 
 
 def _s3(parts: SplitResult, options: dict[str, Any]) -> Storage:
@@ -72,12 +72,12 @@ def _gcs(parts: SplitResult, options: dict[str, Any]) -> Storage:
 def _azure(parts: SplitResult, options: dict[str, Any]) -> Storage:
     container, _, prefix = _path(parts).partition("/")
     if not container:
-        raise InvalidInputError("an Azure URL names account and container: az://account/container/prefix")
+        raise InvalidInputError("an Azure URL must name account and container: az://account/container/prefix")
     return azure_storage(account=parts.netloc, container=container, prefix=prefix, **_with_settings(options))
 
 
 def _with_settings(options: dict[str, Any]) -> dict[str, Any]:
-    """Move what a URL says of listings into the settings."""
+    """Move the listing lag from the options into the settings."""
     if _LAG not in options:
         return options
     rest = {name: value for name, value in options.items() if name != _LAG}
@@ -87,17 +87,17 @@ def _with_settings(options: dict[str, Any]) -> dict[str, Any]:
 
 def _local(parts: SplitResult, options: dict[str, Any]) -> Storage:
     if parts.netloc not in ("", "localhost"):
-        raise InvalidInputError(f"a file URL has three slashes before the path, not a host {parts.netloc!r}")
+        raise InvalidInputError(f"a file URL must not have a host, and this one has {parts.netloc!r}: use file:///path")
     return local_filesystem_storage(unquote(parts.path), **options)
 
 
 def _memory(parts: SplitResult, options: dict[str, Any]) -> Storage:
     if options:
-        raise InvalidInputError(f"a storage in memory takes no options, and these were given: {sorted(options)}")
+        raise InvalidInputError(f"a storage in memory takes no options: remove {sorted(options)}")
     return named_memory_storage(parts.netloc + parts.path)
 
 
-_MAKERS: Mapping[str, Callable[[SplitResult, dict[str, Any]], Storage]] = {
+_CONSTRUCTORS: Mapping[str, Callable[[SplitResult, dict[str, Any]], Storage]] = {
     "s3": _s3,
     "s3a": _s3,
     "gs": _gcs,
@@ -109,13 +109,13 @@ _MAKERS: Mapping[str, Callable[[SplitResult, dict[str, Any]], Storage]] = {
     "memory": _memory,
 }
 
-_IN_QUERIES: Mapping[str, frozenset[str]] = {
+_QUERY_OPTIONS: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(("s3", "s3a"), _OF_S3),
     **dict.fromkeys(("gs", "gcs", "az", "azure"), _OF_ALL),
     **dict.fromkeys(("file", "local"), frozenset({"fsync", _LAG})),
     "memory": frozenset[str](),
 }
-"""What URLs of each scheme may set."""
+"""Options allowed in the query, by scheme."""
 
 
 def _path(parts: SplitResult) -> str:
@@ -124,15 +124,15 @@ def _path(parts: SplitResult) -> str:
 
 def _query(parts: SplitResult) -> dict[str, Any]:
     options: dict[str, Any] = {}
-    known = _IN_QUERIES[parts.scheme]
+    allowed = _QUERY_OPTIONS[parts.scheme]
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
-        if name not in known:
-            # Without the value, and without the URL: either may hold a secret.
+        if name not in allowed:
+            # Without the value and without the URL, as either may contain a secret.
             raise InvalidInputError(
-                f"the {parts.scheme} URL sets {name!r} in its query, which is not among {sorted(known)}; give anything "
-                "else, credentials above all, as an argument"
+                f"the query of the {parts.scheme} URL sets {name!r}, and may only set {sorted(allowed)}; pass other "
+                "options, credentials above all, as arguments"
             )
-        if name in _TEXT:
+        if name in _STRINGS:
             options[name] = value
         elif name == _LAG:
             options[name] = _seconds(name, value)
@@ -153,19 +153,19 @@ def _flag(name: str, value: str) -> bool:
     try:
         return flags[value.lower()]
     except KeyError:
-        raise InvalidInputError(f"{name} in the query of a URL is either true or false") from None
+        raise InvalidInputError(f"{name} in the query of a URL must be true or false") from None
 
 
 def _split(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        raise InvalidInputError(f"the URL cannot be understood: {type(error).__name__}; check its brackets") from None
+        raise InvalidInputError(f"the URL is not valid: {type(error).__name__}; check its brackets") from None
     if url.partition("?")[0].count("://") > 1:
-        raise InvalidInputError(f"the {parts.scheme} URL has another URL in its path: name one place")
+        raise InvalidInputError(f"the path of the {parts.scheme} URL contains another URL: pass one URL")
     if ":" in parts.netloc.rpartition("@")[0]:
         raise InvalidInputError(
-            f"the {parts.scheme} URL contains a password: URLs end up in logs, so give credentials as arguments"
+            f"the {parts.scheme} URL contains a password: URLs end up in logs, so pass credentials as arguments"
         )
     return parts
 
@@ -173,21 +173,21 @@ def _split(url: str) -> SplitResult:
 def fsspec_storage(
     url: str, *, pickle_credentials: bool = False, settings: StorageSettings | None = None, **options: Any
 ) -> FsspecStorage | LocalStorage:
-    """Make a storage on any filesystem that fsspec knows.
+    """Create a storage on any filesystem that fsspec supports.
 
-    Every one of them can be read.  Commits need s3fs, gcsfs, adlfs or fsspec's memory filesystem; local directories
+    Any filesystem can be read.  Commits need s3fs, gcsfs, adlfs or fsspec's memory filesystem; local directories
     become a `local_filesystem_storage`.
 
     Parameters
     ----------
     url
-        As fsspec takes it, such as ``sftp://host/path``.
+        URL for fsspec, such as ``sftp://host/path``.
     pickle_credentials
         Whether pickles of the storage may contain options that look like secrets.
     settings
-        Of these, the retries and the listing lag.
+        Settings, of which the retries and the listing lag apply.
     **options
-        For the filesystem.
+        Arguments of the filesystem.
     """
     protocol, separator, path = url.partition("://")
     if not separator:
@@ -197,7 +197,9 @@ def fsspec_storage(
         lag = 0.0 if settings is None else settings.listing_lag
         return local_filesystem_storage(path, fsync=bool(options.pop("fsync", True)), listing_lag=lag)
     if "::" in url:
-        raise InvalidInputError("chained fsspec URLs are not supported: name the filesystem that holds the objects")
+        raise InvalidInputError(
+            "chained fsspec URLs are not supported: use the URL of the filesystem that holds the objects"
+        )
     clean = path.rstrip("/")
     endpoint = options.get("endpoint_url") or (options.get("client_kwargs") or {}).get("endpoint_url")
     location = f"{protocol}://{clean.partition('?')[0]}" + (
@@ -215,5 +217,5 @@ def fsspec_storage(
 
 
 def _root(protocol: str, path: str, url: str) -> str:
-    """What keys are appended to: the whole URL where the filesystem's paths are URLs."""
+    """Return the root of all keys: the whole URL if the filesystem's paths are URLs."""
     return url.rstrip("/") if protocol in ("http", "https") else path

@@ -1,4 +1,4 @@
-"""A storage that passes everything on to another one: what counting, latency and faults build on."""
+"""Storage that delegates to another one, the base of counting, latency and faults."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ __all__ = ["WrapperStorage"]
 
 
 class WrapperStorage(Storage):
-    """Delegates every method, the synchronous ones to the synchronous ones.
+    """Storage that delegates every method to another one.
 
     Parameters
     ----------
     inner
-        The storage that does the work.
+        Storage that handles the requests.
     """
 
     def __init__(self, inner: Storage) -> None:
@@ -25,7 +25,7 @@ class WrapperStorage(Storage):
 
     @property
     def listing_lag(self) -> float:
-        """Most seconds for which a listing of the inner storage may miss what was written."""
+        """Maximum time in seconds for which a listing of the inner storage may miss new objects."""
         return self._inner.listing_lag
 
     @listing_lag.setter
@@ -34,12 +34,12 @@ class WrapperStorage(Storage):
 
     @property
     def inner(self) -> Storage:
-        """The storage that does the work."""
+        """Storage that handles the requests."""
         return self._inner
 
     @property
     def location(self) -> str:
-        """That of the inner storage."""
+        """URL of the inner storage."""
         return self._inner.location
 
     def __repr__(self) -> str:
@@ -66,7 +66,7 @@ class WrapperStorage(Storage):
         return await self._inner.put_if_absent(key, data)
 
     async def head(self, key: str) -> ObjectInfo:
-        """Tell about one object."""
+        """Return size and state of an object."""
         return await self._inner.head(key)
 
     async def delete(self, keys: Sequence[str]) -> list[DeleteFailure]:
@@ -78,19 +78,19 @@ class WrapperStorage(Storage):
         await self._inner.sync()
 
     def get_sync(self, key: str) -> BytesLike:
-        """Like `get`."""
+        """Return a whole object, synchronously."""
         return self._inner.get_sync(key)
 
     def get_range_sync(self, key: str, start: int, stop: int) -> BytesLike:
-        """One range, like `get_ranges`."""
+        """Return one byte range, synchronously."""
         return self._inner.get_range_sync(key, start, stop)
 
     def get_source_range_sync(self, key: str, start: int, stop: int) -> tuple[BytesLike, ObjectInfo]:
-        """One range, like `get_source_ranges`."""
+        """Return one byte range and the state of the object, synchronously."""
         return self._inner.get_source_range_sync(key, start, stop)
 
     def put_sync(self, key: str, data: BytesLike) -> None:
-        """Like `put`."""
+        """Write an object, synchronously."""
         self._inner.put_sync(key, data)
 
     async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[list[ObjectInfo]]:

@@ -294,7 +294,7 @@ def test_credentials_do_not_go_to_executors_unasked(
 
 
 def test_a_repository_in_memory_is_refused_since_executors_cannot_reach_it(make_source: Make) -> None:
-    with pytest.raises(InvalidInputError, match="executors cannot reach"):
+    with pytest.raises(InvalidInputError, match="executors cannot access"):
         ingest([make_source()], arraystore.in_memory_storage())
 
 

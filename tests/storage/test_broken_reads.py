@@ -116,7 +116,7 @@ async def test_a_file_that_is_cut_off_under_a_read_is_never_returned_short(
     await storage.put("a/b", DATA)
     pread = os.pread
     monkeypatch.setattr(os, "pread", lambda fd, count, at: pread(fd, count, at)[: max(0, 700 - at)])
-    with pytest.raises(StorageError, match="cut short"):
+    with pytest.raises(StorageError, match="truncated"):
         await read(storage)
 
 

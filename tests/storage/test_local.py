@@ -264,7 +264,7 @@ async def test_a_key_that_is_a_directory_is_an_error_not_a_lost_race(tmp_path: P
     await storage.put("a/b", b"1")
     with pytest.raises(StorageError, match="directory"):
         await storage.put_if_absent("a", b"1")
-    with pytest.raises(StorageError, match="file stands where"):
+    with pytest.raises(StorageError, match="file exists where"):
         await storage.put("a/b/c", b"1")
 
 
