@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from arraystore._commit.conflict_resolution import adapted
-from arraystore._commit.request import Wanted, collisions
+from arraystore._commit.prepare import Prepared
+from arraystore._commit.rebase_step import OnTop, PendingTransaction, rebase_over
 from arraystore._format.record import MAX_ATTACHED, MAX_BODY, Commit, Transaction, encode_body
 from arraystore._format.transaction import TransactionLog
 from arraystore._log.branch_entries import append_entry
@@ -48,23 +48,18 @@ class Batch:
         """Tell whether a transaction is in it already."""
         return any(item.id == identifier for item, _, _ in self._resolved)
 
-    def fits(self, wanted: Wanted) -> bool:
+    def fits(self, transaction: PendingTransaction) -> bool:
         """Tell whether a transaction that goes with the tip goes with those gathered, too.
 
         If not, the next record decides: a verdict must not name a snapshot that may never come to be.
         """
         if not self._resolved:
             return True
-        if wanted.prepared.amends is not None:
+        if transaction.prepared.amends is not None:
             return False
-        if not wanted.guard.isdisjoint(self.theirs.nodes):
-            return False
-        now = self._builder.peek()
-        if adapted(wanted.prepared, self.tip.state, now) is not None:
-            return False
-        return not collisions(wanted, self.theirs, self.tip.state, now)
+        return rebase_over(transaction, self.theirs, self.tip.state, self._builder.peek()) == OnTop()
 
-    def add(self, wanted: Wanted) -> bool:
+    def add(self, prepared: Prepared) -> bool:
         """Put a transaction behind the others; False if the record has no room for it, an empty one takes any.
 
         Raises
@@ -72,7 +67,6 @@ class Batch:
         FormatError
             If it does not fit what the others make.
         """
-        prepared = wanted.prepared
         first = len(self._attachments)
         before = self._builder.peek()
         parent = before.snapshot if prepared.amends is None else before.parent

@@ -17,7 +17,8 @@ from arraystore._chunks.pack_writer import PackSettings, PackWriter
 from arraystore._chunks.reader import ChunkReader
 from arraystore._commit.conflict_detection import Ours, keeps_shape
 from arraystore._commit.edge_chunks import RefusedError
-from arraystore._commit.prepare import Prepared, replaced
+from arraystore._commit.prepare import Prepared, rewrite_transaction
+from arraystore._commit.rebase_step import adapt_node_change
 from arraystore._commit.solvers import Solution
 from arraystore._conflicts import Conflict, ConflictType, VersionSelection
 from arraystore._environment import Environment
@@ -26,11 +27,11 @@ from arraystore._format.node import Documents, Node, NodeKind, ancestors, node_k
 from arraystore._format.references import DELETED, INLINE, References, to_manifests
 from arraystore._format.transaction import ChunkChange, NodeChange, Operation
 from arraystore._format.types import Int64s
-from arraystore._format.zarr_changes import reads_alike, same_shape, with_length
-from arraystore._format.zarr_metadata import array_info, node_type
+from arraystore._format.zarr_changes import reads_alike, same_shape
+from arraystore._format.zarr_metadata import node_type
 from arraystore._log.state import State, taken_along
 
-__all__ = ["Workshop", "adapted", "resolve", "saved_by_others"]
+__all__ = ["Workshop", "resolve", "saved_by_others"]
 
 T = ConflictType
 _METADATA = (T.ZarrMetadataDoubleUpdate, T.ZarrMetadataUpdateOfUpdatedChunks)
@@ -210,7 +211,7 @@ def _decide_metadata(
             raise RefusedError(conflict, "ours changes shape or chunks, and may have written chunks that need it")
         plan.without.add((Operation.UPDATED, conflict.node))
     elif of_array:
-        merged = _fitted(plan.ours, change, before, after).applied_to(now.documents)
+        merged = adapt_node_change(plan.ours, change, before, after).applied_to(now.documents)
         if not _fits(now.documents, merged) and conflict.conflict_type is T.ZarrMetadataDoubleUpdate:
             raise RefusedError(conflict, "ours would change the shape that theirs gave it, or how its chunks are read")
         if not same_shape(now.documents, merged):
@@ -318,7 +319,7 @@ async def _rewritten(plan: _Plan, prepared: Prepared, nodes: list[NodeChange], w
         if chunks:
             added += [(node, manifest) for manifest in to_manifests(_written(packs, chunks))]
     await packs.flush()
-    return await replaced(prepared, nodes, kept, added, storage, workshop.environment)
+    return await rewrite_transaction(prepared, nodes, kept, added, storage, workshop.environment)
 
 
 async def _manifest(prepared: Prepared, change: ChunkChange, workshop: Workshop) -> Manifest:
@@ -360,26 +361,3 @@ def _written(packs: PackWriter, chunks: dict[tuple[int, ...], bytes]) -> Referen
     coords = np.array(cells, dtype=np.int64).reshape(len(cells), -1)
     source, offset, length = np.array(entries, dtype=np.int64).T
     return References(coords, source, offset, length, tuple(packs.packs), inline=bytes(inline))
-
-
-def adapted(prepared: Prepared, before: State, after: State) -> list[NodeChange] | None:
-    """Return changes of nodes that fit a snapshot in which arrays were appended to; None if they fit as they are.
-
-    An update carries whole documents, the shape included, which theirs may have let grow.
-    """
-    ours = Ours.of(prepared)
-    nodes = [_fitted(ours, change, before, after) for change in prepared.log.nodes]
-    return nodes if any(a is not b for a, b in zip(nodes, prepared.log.nodes, strict=True)) else None
-
-
-def _fitted(ours: Ours, change: NodeChange, before: State, after: State) -> NodeChange:
-    if change.operation != Operation.UPDATED or change.kind != NodeKind.ARRAY:
-        return change
-    now, was = after.by_id(change.id), before.by_id(change.id)
-    if now is None or was is None or same_shape(was.documents, now.documents) or not keeps_shape(ours, before, change):
-        return change
-    documents = {name: text for name, text in change.documents.items() if text is not None}
-    merged = {**now.documents, **documents}
-    for axis, length in enumerate(array_info(now.documents).shape):
-        merged = with_length(merged, axis, length)
-    return replace(change, documents=change.documents | {name: merged[name] for name in documents})

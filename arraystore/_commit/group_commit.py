@@ -15,29 +15,20 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
-from arraystore._commit.admission import check_recorded, crosses, crossing_error, objection, stranger
+from arraystore._commit.admission import check_recorded
 from arraystore._commit.batch import Batch
 from arraystore._commit.intent_queue import Line
-from arraystore._commit.intent_tracking import still_wanted
-from arraystore._commit.request import Committed, Obstacle, Outstanding, Request, bring_up
-from arraystore._format.ids import id_to_text
+from arraystore._commit.rebase_request import Passages, rebase_request
+from arraystore._commit.rebase_step import Invalid
+from arraystore._commit.request import Committed, Obstacle, Outstanding, Request
 from arraystore._format.record import Commit
 from arraystore._log.backoff import Backoff
 from arraystore._log.branch_log import AppendUncertainError, BranchLog
-from arraystore._log.footprint import Footprint, footprint_of
-from arraystore._log.loading import Passed, Tip, advance, follow, load_tip, passed_between
-from arraystore._log.state import State
+from arraystore._log.loading import Tip, follow, load_tip
 from arraystore._log.status import check_open
-from arraystore.errors import (
-    ArrayStoreError,
-    ConflictError,
-    SessionExpiredError,
-    SessionStateError,
-    StorageError,
-)
+from arraystore.errors import ArrayStoreError, SessionStateError, StorageError
 
 __all__ = ["GroupCommitter"]
 
@@ -178,10 +169,10 @@ class GroupCommitter:
     async def _round(self, requests: list[Request], tip: Tip) -> Tip:
         """Check everybody, put one record; returns the newest record known afterwards."""
         tip = await self._look_first(requests, tip)
-        passages: dict[int, _Passage] = {}
+        passages = Passages(self.log, tip)
         for request in requests:
-            await self._check(request, tip, passages)
-        pending = [request for request in requests if not request.done and not self._objected(request, tip)]
+            await self._check(request, passages)
+        pending = [request for request in requests if not request.done]
         line = self._line
         if line is not None and line.busy:
             standing = [request for request in pending if line.takes(request)]
@@ -192,13 +183,14 @@ class GroupCommitter:
             pending, self._stood = others or pending, False
         return await self._attempt(pending, tip)
 
-    def _objected(self, request: Request, tip: Tip) -> bool:
-        """Fail a transaction that the branch takes no more, whatever it changes."""
-        error = objection(request.prepared, tip.state)
-        if error is None or request.outstanding is not None:
-            return False
-        self._fail(request, error)
-        return True
+    async def _check(self, request: Request, passages: Passages) -> None:
+        """Rebase a transaction onto a record, or give it its answer."""
+        found = await rebase_request(request, passages)
+        if isinstance(found, Invalid):
+            self._fail(request, found.error)
+        elif found is not None:
+            self._forget([request])
+            request.answer.set_result(found)
 
     async def _look_first(self, requests: Sequence[Request], tip: Tip) -> Tip:
         """Catch up before an attempt that would probably lose, or that must not be made twice."""
@@ -303,9 +295,7 @@ class GroupCommitter:
                 return None
             for request in members:
                 if request.outstanding is None:  # a PUT may arrive long after its sender has given it up
-                    request.outstanding = Outstanding(
-                        batch.sequence, request.prepared, batch.tip, request.reads, request.guard
-                    )
+                    request.outstanding = Outstanding(batch.sequence, request.transaction, batch.tip)
                 request.taken = True
                 request.attempts += 1
             self._flight = _Flight(
@@ -348,56 +338,6 @@ class GroupCommitter:
         self._forget([request])
         request.answer.set_exception(error)
 
-    # -- checking -----------------------------------------------------------------------------------------------
-
-    async def _check(self, request: Request, tip: Tip, passages: dict[int, _Passage]) -> None:
-        """Bring a transaction up to a record: rebased, or with its answer."""
-        at = request.base.sequence
-        if at >= tip.sequence and not request.uncertain:
-            error = stranger(request.base.state, tip.state, ())
-            if error is not None:
-                self._fail(request, error)
-            return
-        if at not in passages:
-            try:
-                passages[at] = _Passage(request.base.state, await passed_between(self.log, at, tip.sequence))
-            except SessionExpiredError as error:
-                self._fail(request, _lost_track(error) if request.uncertain or request.outstanding else error)
-                return
-        passage = passages[at]
-        own = _find(passage.passed, request.prepared.id)
-        if own is not None:
-            mine, _ = await advance(self.log, request.base, own.sequence, request.prepared.id)
-            self._forget([request])
-            request.answer.set_result(Committed(mine, max(request.attempts, 1), len(own.transactions)))
-            return
-        strange = stranger(request.base.state, tip.state, passage.passed)
-        if strange is not None:
-            self._fail(request, strange)
-            return
-        request.uncertain = False
-        if request.outstanding is not None:
-            wanted = await still_wanted(self.log, request.outstanding, tip)
-            if wanted is not None:  # somebody may commit it yet, so there is no "no": it goes on as it was proposed
-                request.prepared, request.base = wanted, tip
-                return
-            request.outstanding = None
-        if any(crosses(each.entry) for each in passage.passed):
-            self._fail(request, crossing_error(request.base.state, tip.state))
-            return
-        if not any(isinstance(each.entry, Commit) for each in passage.passed):
-            request.base = tip  # the others change no data: the same transaction fits on top of them
-            return
-        if request.rebased >= request.tries:
-            expected, actual = id_to_text(request.base.state.snapshot), id_to_text(tip.state.snapshot)
-            self._fail(request, ConflictError(expected, actual, self.log.branch))
-            return
-        request.rebased += 1
-        obstacle = await bring_up(self.log, request, passage.footprint, tip)
-        if obstacle is not None:
-            self._forget([request])
-            request.answer.set_result(obstacle)
-
     # -- gathering ----------------------------------------------------------------------------------------------
 
     def _gather(self, requests: Sequence[Request], tip: Tip) -> tuple[Batch, list[Request]]:
@@ -407,10 +347,10 @@ class GroupCommitter:
         for request in requests:
             if batch.holds(request.prepared.id):
                 continue  # asked for twice, after a cancellation: the log will tell
-            if members and (request.rebased >= request.tries or not batch.fits(request)):
+            if members and not (request.may_rebase and batch.fits(request.transaction)):
                 continue
             try:
-                if not batch.add(request):
+                if not batch.add(request.prepared):
                     break
             except ArrayStoreError as error:
                 self._fail(request, error)
@@ -445,33 +385,8 @@ class _Flight:
             self.loop.call_soon_threadsafe(self.put.cancel)
 
 
-@dataclass(eq=False)
-class _Passage:
-    """What was committed since a record, for all who are based on it."""
-
-    base: State
-    passed: list[Passed]
-
-    @cached_property
-    def footprint(self) -> Footprint:
-        return footprint_of(self.base, [item for each in self.passed for item in each.transactions])
-
-
-def _lost_track(error: SessionExpiredError) -> SessionExpiredError:
-    """Return what there is to say where an attempt was made whose record would be among those that have expired."""
-    return SessionExpiredError(
-        f"what was committed since this session began has expired ({error.__cause__}), and with it any trace of "
-        "whether its changes arrived: they may have been committed before that. Look at the newest snapshot, then open "
-        "a new session and write again what is missing."
-    )
-
-
 def _unseen(key: str, error: StorageError) -> AppendUncertainError:
     return AppendUncertainError(
         f"{key}: a record was refused because there is one, and it is unknown whether it is this one, because {error}. "
         "Call commit again: it finds out first, and never commits twice."
     )
-
-
-def _find(passed: Sequence[Passed], identifier: bytes) -> Passed | None:
-    return next((each for each in passed if any(item.id == identifier for item, _, _ in each.transactions)), None)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from arraystore._changes.node_changes import AppendMark
 from arraystore._changes.read_set import ReadSet
 from arraystore._commit.prepare import Prepared
+from arraystore._commit.rebase_step import PendingTransaction
 from arraystore._format.intent import Proposal
 
 __all__ = ["proposal_of", "read_proposal"]
 
 
-def proposal_of(prepared: Prepared, reads: ReadSet | None, guard: Collection[bytes]) -> Proposal:
+def proposal_of(transaction: PendingTransaction) -> Proposal:
     """Return what others have to know of a transaction whose change log is not an object of its own."""
+    prepared, reads = transaction.prepared, transaction.reads
     place = prepared.log_place
     assert not isinstance(place, bytes)
     return Proposal(
@@ -27,14 +27,14 @@ def proposal_of(prepared: Prepared, reads: ReadSet | None, guard: Collection[byt
         {node: (mark.axis, mark.start, mark.chunk) for node, mark in prepared.marks.items()},
         prepared.cuts,
         None if reads is None else reads.encode(),
-        tuple(sorted(guard)),
+        tuple(sorted(transaction.guard)),
         prepared.oldest,
         prepared.packs,
     )
 
 
-def read_proposal(name: str, proposal: Proposal) -> tuple[Prepared, ReadSet | None, frozenset[bytes]]:
-    """Return transaction, reads and guarded arrays; raises `FormatError`."""
+def read_proposal(name: str, proposal: Proposal) -> PendingTransaction:
+    """Read the transaction of a proposal; raises `FormatError`."""
     prepared = Prepared(
         proposal.id,
         proposal.note,
@@ -49,4 +49,4 @@ def read_proposal(name: str, proposal: Proposal) -> tuple[Prepared, ReadSet | No
         packs=proposal.packs,
     )
     reads = None if proposal.reads is None else ReadSet.decode(name, proposal.reads)
-    return prepared, reads, frozenset(proposal.guard)
+    return PendingTransaction(prepared, reads, frozenset(proposal.guard))

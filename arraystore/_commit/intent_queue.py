@@ -17,12 +17,13 @@ import asyncio
 import math
 import threading
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any
 
-from arraystore._commit.admission import objection
 from arraystore._commit.batch import Batch
 from arraystore._commit.intent_payload import proposal_of, read_proposal
-from arraystore._commit.intent_tracking import PASSED_OVER, Look, Pace, Passage, Proposed, Standing, goes_on
+from arraystore._commit.intent_tracking import PASSED_OVER, Look, Pace, Proposed, Standing, rebase_proposal
+from arraystore._commit.rebase_step import Invalid, Passage, step
 from arraystore._commit.request import Committed, Outstanding, Request
 from arraystore._format.intent import (
     MAX_INTENT,
@@ -220,12 +221,11 @@ class Line:
         """Write the intent of some requests; None if it would be too large for others to read."""
         log, environment = self.log, self.log.environment
         sequence = self._at.sequence
-        entries = [
-            Proposed(each.prepared, each.reads, each.guard, each) for each in requests if each.base.sequence == sequence
-        ]
-        proposals = tuple(proposal_of(e.prepared, e.reads, e.guard) for e in entries)
+        entries = [Proposed(each.transaction, each) for each in requests if each.base.sequence == sequence]
+        proposals = tuple(proposal_of(entry.transaction) for entry in entries)
         for entry, proposed in zip(entries, proposals, strict=True):  # a session may be read on; others see this much
-            entry.reads = read_proposal("new intent", proposed)[1]
+            reads = read_proposal("new intent", proposed).reads
+            entry.transaction = replace(entry.transaction, reads=reads)
         encoded = encode_intent(Intent(log.branch, sequence, sequence + PATIENCE, proposals))
         if len(encoded) > MAX_INTENT and len(entries) > 1:
             return await self._publish(requests[: len(requests) // 2])
@@ -255,7 +255,7 @@ class Line:
             if any(each.abandoned for each in requests):
                 return False
             for entry, each in zip(entries, requests, strict=True):
-                each.outstanding = Outstanding(last, each.prepared, self._at, entry.reads, each.guard)
+                each.outstanding = Outstanding(last, entry.transaction, self._at)
                 each.taken, each.attempts = True, each.attempts + 1
             return True
 
@@ -327,13 +327,13 @@ class Line:
         if sequence == self._at.sequence:
             return
         self._tip, steps = await steps_to(self.log, self._at, sequence)
-        for step in steps:
-            self._passed(step)
+        for each in steps:
+            self._passed(each)
 
-    def _passed(self, step: Step) -> None:
+    def _passed(self, passed: Step) -> None:
         """Take a record into account."""
-        passage = Passage(step)
-        number = step.passed.sequence
+        passage = Passage.of(passed)
+        number = passed.passed.sequence
         self._passages[number] = passage
         self._passages.pop(number - 2 * PATIENCE, None)
         decided = passage.ids | passage.refused
@@ -356,21 +356,21 @@ class Line:
                     self._decide(entry, passage)
 
     def _decide(self, entry: Proposed, passage: Passage) -> None:
-        step = passage.step
         if entry.prepared.id in passage.ids:
             entry.decided = True
             if entry.request is not None:
-                self._answer(entry.request, step)
+                self._answer(entry.request, passage)
         elif entry.prepared.id in passage.refused:
             entry.decided = entry.refused = True
 
-    def _answer(self, request: Request, step: Step) -> None:
-        state = step.snapshot(request.prepared.id)
+    def _answer(self, request: Request, passage: Passage) -> None:
+        (record,) = passage.records
+        state = Step(record, passage.before, passage.after).snapshot(request.prepared.id)
         assert state is not None
-        sequence = step.passed.sequence
+        sequence = record.sequence
         bodies = {number: body for number, body in self._at.bodies.items() if number <= sequence}
         if not request.done:
-            together = len(step.passed.transactions)
+            together = len(record.transactions)
             request.answer.set_result(Committed(Tip(state, bodies), request.attempts, together))
 
     # -- leading --------------------------------------------------------------------------------------------------
@@ -444,7 +444,7 @@ class Line:
             if len(data) > MAX_INTENT:
                 raise FormatError(intent.key, f"{len(data)} bytes; an intent has at most {MAX_INTENT}")
             read = decode_intent(intent.key, data, log.branch, intent.sequence)
-            intent.entries = [Proposed(*read_proposal(intent.key, proposal)) for proposal in read.proposals]
+            intent.entries = [Proposed(read_proposal(intent.key, proposal)) for proposal in read.proposals]
         except ObjectNotFoundError:
             intent.entries = []  # decided, and tidied away
             return
@@ -475,10 +475,10 @@ class Line:
     def _take(self, batch: Batch, entry: Proposed) -> bool:
         if entry.request is not None and entry.request.done:
             return True
-        if batch.holds(entry.prepared.id) or not batch.fits(entry):
+        if batch.holds(entry.prepared.id) or not batch.fits(entry.transaction):
             return False
         try:
-            return batch.add(entry)
+            return batch.add(entry.prepared)
         except ArrayStoreError:
             self._refuse(entry)  # what it says cannot be: its owner gets an error from its own attempt
             return batch.refuse(entry.prepared.id)
@@ -495,7 +495,7 @@ class Line:
                 if entry.decided:
                     continue
                 self._decide(entry, passage)
-                if not (entry.decided or entry.refused) and not goes_on(entry, passage, self.log.environment):
+                if not (entry.decided or entry.refused) and not rebase_proposal(entry, passage, self.log.environment):
                     self._refuse(entry)
         intent.checked = self._at.sequence
 
@@ -506,8 +506,8 @@ class Line:
 
     def _made_sense(self, entry: Proposed, sequence: int) -> bool:
         """Tell whether what somebody else proposes can be applied to what it was published for."""
-        state = self._at.state if sequence == self._at.sequence else self._passages[sequence + 1].step.before
-        if objection(entry.prepared, state) is not None:
+        state = self._at.state if sequence == self._at.sequence else self._passages[sequence + 1].before
+        if isinstance(step(entry.transaction, Passage.at(state)), Invalid):
             return False
         transaction = entry.prepared.transaction(state.snapshot, self.log.branch, sequence + 1)
         try:
@@ -521,13 +521,13 @@ class Line:
         return True
 
     def _won(self, batch: Batch, body: bytes, tidied: Sequence[str]) -> None:
-        step = batch.step()
-        moved = self._at.followed_by(step.after, body)
+        mine = batch.step()
+        moved = self._at.followed_by(mine.after, body)
         self._tip = moved
         try:
             self._wrote(moved, batch.large)
         finally:
-            self._passed(step)
+            self._passed(mine)
         if tidied:
             self._tidy(self._delete(tidied))
 

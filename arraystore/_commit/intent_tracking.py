@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 
-from arraystore._changes.read_set import ReadSet
-from arraystore._commit.admission import crosses, objection
-from arraystore._commit.conflict_detection import Ours
-from arraystore._commit.conflict_resolution import adapted
-from arraystore._commit.prepare import Prepared, replaced_in_memory
-from arraystore._commit.request import Outstanding, Request, collisions, is_guarded
+from arraystore._commit.prepare import Prepared, rewrite_in_memory
+from arraystore._commit.rebase_step import OnTop, Passage, PendingTransaction, step
+from arraystore._commit.request import Outstanding, Request
 from arraystore._environment import Environment
 from arraystore._format.intent import read_intent_key
-from arraystore._format.record import Commit, read_record_key
+from arraystore._format.record import read_record_key
 from arraystore._log.branch_log import BranchLog
-from arraystore._log.footprint import Footprint, footprint_of
-from arraystore._log.loading import Step, Tip, steps_to
+from arraystore._log.loading import Tip, steps_to
 
-__all__ = ["PASSED_OVER", "Look", "Pace", "Passage", "Proposed", "Standing", "goes_on", "still_wanted"]
+__all__ = ["PASSED_OVER", "Look", "Pace", "Proposed", "Standing", "rebase_proposal", "still_proposed"]
 
 PASSED_OVER = 2
 """Records that left an intent undecided, and still nobody leads: its owner is gone, or it cannot be read."""
@@ -34,20 +29,15 @@ _SLOWEST = 1.0
 class Proposed:
     """A proposal, and what became of it."""
 
-    prepared: Prepared
-    reads: ReadSet | None
-    guard: frozenset[bytes]
+    transaction: PendingTransaction
     request: Request | None = None
     decided: bool = False
     refused: bool = False
-    _ours: tuple[Prepared, Ours] | None = None
 
     @property
-    def ours(self) -> Ours:
-        """What it wants, worked out once."""
-        if self._ours is None or self._ours[0] is not self.prepared:
-            self._ours = self.prepared, Ours.of(self.prepared)
-        return self._ours[1]
+    def prepared(self) -> Prepared:
+        """Its changes."""
+        return self.transaction.prepared
 
 
 @dataclass(eq=False)
@@ -76,29 +66,6 @@ class Standing:
     def open(self) -> bool:
         """Whether a leader may have something to decide about it."""
         return self.entries is None or any(not entry.decided for entry in self.entries)
-
-
-@dataclass(eq=False)
-class Passage:
-    """A record between the publication of an intent and now."""
-
-    step: Step
-
-    @cached_property
-    def footprint(self) -> Footprint:
-        """What it changed."""
-        return footprint_of(self.step.before, self.step.passed.transactions)
-
-    @cached_property
-    def ids(self) -> frozenset[bytes]:
-        """Transactions that it commits."""
-        return frozenset(item.id for item, _, _ in self.step.passed.transactions)
-
-    @cached_property
-    def refused(self) -> frozenset[bytes]:
-        """Transactions that it refuses."""
-        entry = self.step.passed.entry
-        return frozenset(entry.refused) if isinstance(entry, Commit) else frozenset()
 
 
 @dataclass
@@ -140,36 +107,27 @@ class Look:
             self.keys.append(key)
 
 
-def goes_on(entry: Proposed, passage: Passage, environment: Environment) -> bool:
-    """Tell whether a transaction goes on top of one more record; fits it there where it only has to grow."""
-    passed = passage.step.passed.entry
-    if crosses(passed) or objection(entry.prepared, passage.step.after) is not None:
+def rebase_proposal(entry: Proposed, passage: Passage, environment: Environment) -> bool:
+    """Rebase a proposal over one more record; False if every leader refuses it there."""
+    verdict = step(entry.transaction, passage)
+    if not isinstance(verdict, OnTop):
         return False
-    if not isinstance(passed, Commit):
+    if verdict.nodes is None:
         return True
-    theirs, before, after = passage.footprint, passage.step.before, passage.step.after
-    if is_guarded(entry, theirs) or collisions(entry, theirs, before, after):
+    rewritten = rewrite_in_memory(entry.prepared, verdict.nodes, environment)
+    if rewritten is None:  # an object that each leader would write anew
         return False
-    nodes = adapted(entry.prepared, before, after)
-    if nodes is None:
-        return True
-    changed = replaced_in_memory(entry.prepared, nodes, environment)
-    if changed is None:
-        return False
-    entry.prepared = changed
+    entry.transaction = replace(entry.transaction, prepared=rewritten)
     return True
 
 
-async def still_wanted(log: BranchLog, outstanding: Outstanding, tip: Tip) -> Prepared | None:
+async def still_proposed(log: BranchLog, outstanding: Outstanding, tip: Tip) -> PendingTransaction | None:
     """Return what a leader that knows a tip may still commit of a proposal; None if every leader refuses it."""
     if outstanding.last <= tip.sequence:
         return None
-    entry = Proposed(outstanding.prepared, outstanding.reads, outstanding.guard)
+    entry = Proposed(outstanding.transaction)
     _, steps = await steps_to(log, outstanding.base, tip.sequence)
-    for step in steps:
-        passage = Passage(step)
-        if entry.prepared.id in passage.refused:
+    for passage in map(Passage.of, steps):
+        if entry.prepared.id in passage.refused or not rebase_proposal(entry, passage, log.environment):
             return None
-        if not goes_on(entry, passage, log.environment):
-            return None
-    return entry.prepared
+    return entry.transaction

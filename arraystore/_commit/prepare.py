@@ -45,7 +45,15 @@ from arraystore._log.branch_log import transaction_key
 from arraystore.errors import InvalidInputError
 from arraystore.storage.protocol import Storage
 
-__all__ = ["Prepared", "check_note", "final_references", "prepare", "replaced", "replaced_in_memory", "upload"]
+__all__ = [
+    "Prepared",
+    "check_note",
+    "final_references",
+    "prepare",
+    "rewrite_in_memory",
+    "rewrite_transaction",
+    "upload",
+]
 
 _UNKNOWN_RECORD = Here("", 0)
 _DEEPEST = 32
@@ -237,7 +245,7 @@ def _split(references: References, append: Append | None) -> Iterator[tuple[Refe
     yield references.take(new), True
 
 
-async def replaced(
+async def rewrite_transaction(
     prepared: Prepared,
     nodes: Sequence[NodeChange],
     chunks: Sequence[ChunkChange],
@@ -245,7 +253,7 @@ async def replaced(
     storage: Storage,
     environment: Environment,
 ) -> Prepared:
-    """Return a transaction with other changes, as the solution of a conflict asks for.
+    """Write a transaction with other changes, as a rebase or the solution of a conflict asks for.
 
     Parameters
     ----------
@@ -270,7 +278,7 @@ async def replaced(
     return _same(prepared, await placing.finish(storage, nodes, prepared.isolation))
 
 
-def replaced_in_memory(prepared: Prepared, nodes: Sequence[NodeChange], environment: Environment) -> Prepared | None:
+def rewrite_in_memory(prepared: Prepared, nodes: Sequence[NodeChange], environment: Environment) -> Prepared | None:
     """Return a transaction with other changes of nodes; None if that takes an object of its own."""
     placing = _Placing(prepared.note, environment)
     for change in prepared.log.chunks:

@@ -12,9 +12,10 @@ import numpy.typing as npt
 import zarr
 
 from arraystore._commit.conflict_detection import Ours, detect
-from arraystore._commit.conflict_resolution import Workshop, adapted, resolve, saved_by_others
+from arraystore._commit.conflict_resolution import Workshop, resolve, saved_by_others
 from arraystore._commit.edge_chunks import RefusedError, longer, only_chunk, open_in_memory, shape_of_ours, with_edges
-from arraystore._commit.prepare import Prepared, replaced
+from arraystore._commit.prepare import Prepared, rewrite_transaction
+from arraystore._commit.rebase_step import adapt_node_changes
 from arraystore._commit.request import Obstacle
 from arraystore._commit.solvers import (
     BasicConflictSolver,
@@ -77,7 +78,9 @@ async def get_over(session: Session, prepared: Prepared, obstacle: Obstacle, sol
     if saved:
         context = session.context
         nodes = [change for change in prepared.log.nodes if change.id not in saved]
-        prepared = await replaced(prepared, nodes, prepared.log.chunks, (), context.storage, context.environment)
+        prepared = await rewrite_transaction(
+            prepared, nodes, prepared.log.chunks, (), context.storage, context.environment
+        )
         obstacle = replace(obstacle, conflicts=tuple(c for c in obstacle.conflicts if c.node not in saved))
     conflicts = [*obstacle.conflicts, *await _repeated(session, obstacle)]
     answers = await _ask(session, prepared, conflicts, obstacle, solver) if conflicts else []
@@ -104,11 +107,11 @@ async def get_over(session: Session, prepared: Prepared, obstacle: Obstacle, sol
 
 async def _fitted(session: Session, prepared: Prepared, obstacle: Obstacle) -> Prepared:
     """Return a transaction whose documents have the shapes that theirs has let grow."""
-    nodes = adapted(prepared, obstacle.before, obstacle.tip.state)
+    nodes = adapt_node_changes(prepared, obstacle.before, obstacle.tip.state)
     if nodes is None:
         return prepared
     context = session.context
-    return await replaced(prepared, nodes, prepared.log.chunks, (), context.storage, context.environment)
+    return await rewrite_transaction(prepared, nodes, prepared.log.chunks, (), context.storage, context.environment)
 
 
 def _failed(session: Session, after: State, conflicts: Sequence[Conflict]) -> RebaseFailedError:

@@ -18,7 +18,9 @@ from arraystore._changes.read_set import ReadSet
 from arraystore._chunks.pack_writer import PackWriter
 from arraystore._commit.prepare import Prepared, check_note, prepare
 from arraystore._commit.rebase_changes import reseated
-from arraystore._commit.request import Committed, Outstanding, Request, check
+from arraystore._commit.rebase_request import rebase_uncommitted
+from arraystore._commit.rebase_step import PendingTransaction
+from arraystore._commit.request import Committed, Outstanding, Request
 from arraystore._commit.solvers import ConflictSolver, check_solver
 from arraystore._context import Context
 from arraystore._forks.ledger import ForkLedger, warn_of_unmerged
@@ -320,7 +322,7 @@ class Session(Forking, Readdressing):
             assert self._prepared is not None
             if self._prepared.amends is not None:  # it fits on the snapshot that it takes the place of, and no other
                 tries = 0
-            request = Request(self._prepared, self._tip, tries, depends, self._guarded(), self._uncertain)
+            request = Request(self._pending(self._prepared, depends), self._tip, tries, self._uncertain)
             request.outstanding = self._outstanding
             return self._committed((await self._carry_through(request, rebase_with)).tip)
 
@@ -454,8 +456,8 @@ class Session(Forking, Readdressing):
             return declared_reads(self._tip.state, reads)
         return self.hierarchy.reads
 
-    def _guarded(self) -> frozenset[bytes]:
-        return frozenset(unique.node for unique in self.uniques)
+    def _pending(self, prepared: Prepared, reads: ReadSet | None) -> PendingTransaction:
+        return PendingTransaction(prepared, reads, frozenset(unique.node for unique in self.uniques))
 
     def _committed(self, tip: Tip) -> str:
         self._tip = tip
@@ -502,8 +504,8 @@ class Session(Forking, Readdressing):
             changes.seal()
             prepared = await self._prepare(b"" if self._prepared is None else self._prepared.note)
             log = self.context.log(self._branch)
-            request = Request(prepared, self._tip, 1, depends, self._guarded())
-            obstacle = await check(log, request, tip)
+            request = Request(self._pending(prepared, depends), self._tip, 1)
+            obstacle = await rebase_uncommitted(log, request, tip)
             if obstacle is not None:
                 prepared = await get_over(self, prepared, obstacle, solver)
                 request = request.again(prepared, tip)

@@ -11,15 +11,18 @@ import pytest
 import zarr
 
 import arraystore as ars
-from arraystore._commit.request import Request
+from arraystore._commit.rebase_step import PendingTransaction
+from arraystore._commit.request import Committed, Request
 from arraystore._history.detached_snapshots import write_detached
 from arraystore._log.loading import Tip
+from arraystore._runtime import run
 from arraystore._session.session import Session
 from arraystore.errors import SessionStateError
 from tests.commit.support import reopened
-from tests.forks.support import chunked, counted, fill
+from tests.forks.support import chunked, counted, fill, values
 
 Base = Callable[[ars.Repository], Session]
+NOTE = b"\x92\xa1x\x80"
 
 
 def of_a_fork(repo: ars.Repository) -> Session:
@@ -97,8 +100,8 @@ async def submitted(repo: ars.Repository, session: Session, tries: int, amends: 
     """Hand what a session has changed to the committer of main, whatever the session says to that."""
     changes = session._changes
     assert changes is not None
-    prepared = replace(await session._prepare(b"\x92\xa1x\x80"), amends=amends)
-    request = Request(prepared, session.base_tip, tries)
+    prepared = replace(await session._prepare(NOTE), amends=amends)
+    request = Request(PendingTransaction(prepared), session.base_tip, tries)
     await asyncio.wrap_future(repo._context.committer("main").submit(request))
 
 
@@ -127,6 +130,32 @@ def test_a_base_that_is_no_record_of_the_log_is_refused_before_any_put(
     assert "new" not in reopened(counting).state.nodes
 
 
+def test_a_base_of_another_branch_does_not_spoil_the_check_of_a_transaction_beside_it() -> None:
+    """Two that are committed together, on snapshots of one number: only one of these is in the log."""
+    repo, counting = counted(ars.in_memory_storage())
+    repo.create_branch("side", repo.lookup_branch("main"))
+    with repo.transaction("main", message="an array that the other branch does not have") as store:
+        chunked(store, "new", 8)
+    side, main = (asyncio.run(repo._context.tip(branch)) for branch in ("side", "main"))
+    strange = on(repo, Tip(replace(side.state, sequence=main.sequence), side.bodies))
+    session, theirs = repo.writable_session("main"), repo.writable_session("main")
+    fill(session, 3, 3, "new")
+    fill(theirs, 5, 5, "new")
+    theirs.commit("theirs")
+
+    async def together() -> list[object]:
+        requests = [
+            Request(PendingTransaction(await each._prepare(NOTE)), each.base_tip, 5) for each in (strange, session)
+        ]
+        answers = [asyncio.wrap_future(repo._context.committer("main").submit(each)) for each in requests]
+        return await asyncio.gather(*answers, return_exceptions=True)
+
+    refused, committed = run(together())
+    assert isinstance(refused, SessionStateError)
+    assert isinstance(committed, Committed)
+    assert values(ars.Repository.open(counting).readonly_session("main"), "new")[3:6] == [3, 0, 5]
+
+
 @pytest.mark.parametrize("base", BASES[:4], ids=lambda base: base.__name__)
 def test_nothing_is_set_aside_on_a_base_that_is_no_record(base: Base) -> None:
     repo, counting = counted(ars.in_memory_storage())
@@ -134,7 +163,7 @@ def test_nothing_is_set_aside_on_a_base_that_is_no_record(base: Base) -> None:
     before = {key for _, key in counting.log if key.startswith("snapshots/")}
 
     async def flushed() -> None:
-        await write_detached(repo._context, session.base_tip, await session._prepare(b"\x92\xa1x\x80"))
+        await write_detached(repo._context, session.base_tip, await session._prepare(NOTE))
 
     with pytest.raises(SessionStateError, match="no record"):
         asyncio.run(flushed())

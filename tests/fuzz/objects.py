@@ -11,7 +11,6 @@ import numpy as np
 
 from arraystore._changes.read_set import ReadSet
 from arraystore._chunks.cells import Cells
-from arraystore._commit.conflict_detection import Ours
 from arraystore._commit.intent_payload import read_proposal
 from arraystore._forks.uncommitted import UncommittedView, with_uncommitted
 from arraystore._format.box import Box
@@ -89,11 +88,12 @@ def _intent() -> Target:
 
     def check(intent: Intent) -> None:
         for proposal in intent.proposals:
-            prepared, reads, _ = read_proposal(NAME, proposal)
-            if reads is not None:
-                _use_reads(reads)
+            pending = read_proposal(NAME, proposal)
+            prepared = pending.prepared
+            if pending.reads is not None:
+                _use_reads(pending.reads)
             use(proposal.log)
-            Ours.of(prepared)
+            assert pending.ours.log is prepared.log
             for change in prepared.log.chunks:
                 prepared.manifest(change)
             transaction = prepared.transaction(a_state().snapshot, BRANCH, 66)

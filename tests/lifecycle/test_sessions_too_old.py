@@ -122,6 +122,29 @@ def test_a_session_that_is_too_old_says_so_and_nothing_of_it_is_committed(
     assert _value(storage, 3) == 4
 
 
+def _commit_solving(session: Session) -> None:
+    session.commit("late", rebase_with=ConflictDetector())
+
+
+def _rebase(session: Session) -> None:
+    session.rebase(ConflictDetector())
+
+
+@pytest.mark.parametrize("commit", [_commit_solving, _rebase])
+def test_a_session_that_is_too_old_hears_so_and_not_of_conflicts(
+    storage: Storage, commit: Callable[[Session], None]
+) -> None:
+    """Nobody is asked to solve what cannot be committed: what the session has written may be deleted already."""
+    session = Repository.open(storage).writable_session("main")
+    _write(session, 3, 3)
+    _write(theirs := Repository.open(storage).writable_session("main"), 3, 5)
+    theirs.commit("theirs")
+    assert Repository.open(storage).garbage_collect(now()).chunks_deleted == 1
+    with pytest.raises(SessionExpiredError, match="Open a new session and write the changes again"):
+        commit(session)
+    assert _value(storage, 3) == 5
+
+
 def test_what_forks_wrote_before_the_cut_off_cannot_be_committed(storage: Storage) -> None:
     session = Repository.open(storage).writable_session("main")
     fork = pickle.loads(pickle.dumps(session.fork()))

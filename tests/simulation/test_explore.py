@@ -9,8 +9,7 @@ from math import comb, factorial
 
 import pytest
 
-from arraystore._commit import batch, group_commit, request
-from arraystore._commit import intent_queue as line
+from arraystore._commit import batch, rebase_request, rebase_step
 from arraystore._environment import Environment
 from arraystore._log import branch_log
 from arraystore.errors import StorageError
@@ -332,9 +331,7 @@ def test_a_storage_that_overwrites_records_is_caught(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("name", ["same chunk", "line, same chunk", "creations", "write skew"])
 def test_commits_that_are_not_checked_are_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (group_commit, line, batch, request):
-        if hasattr(module, "collisions"):
-            monkeypatch.setattr(module, "collisions", lambda *_: [])
+    monkeypatch.setattr(rebase_step, "find_conflicts", lambda *_: [])
     assert explore(by_name(name)).failures
 
 
@@ -347,7 +344,7 @@ def test_writers_that_do_not_look_for_their_own_commit_are_caught(monkeypatch: p
 
     monkeypatch.setattr(branch_log, "put_surely", put_rashly)
     assert not explore(by_name("disjoint; lost answer")).failures
-    monkeypatch.setattr(group_commit, "_find", lambda *_: None)
+    monkeypatch.setattr(rebase_request, "find_own", lambda *_: None)
     monkeypatch.setattr(batch.Batch, "found_in", lambda *_: None)
     assert explore(by_name("disjoint; lost answer")).failures
 

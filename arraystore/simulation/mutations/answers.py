@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from arraystore._commit import group_commit, prepare
+from arraystore._commit import prepare, rebase_request
 from arraystore._commit.batch import Batch
 from arraystore._environment import Environment
 from arraystore._format.record import Body
@@ -73,7 +73,7 @@ async def _never_sure(log: BranchLog, tip: Tip, body: Body, attachments: tuple[b
 
 
 def _queue_forgets() -> Iterator[Change]:
-    yield group_commit, "_find", lambda *_: None
+    yield rebase_request, "find_own", lambda *_: None
     yield Batch, "found_in", lambda *_: None
 
 

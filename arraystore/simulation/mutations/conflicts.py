@@ -9,7 +9,7 @@ from typing import Any
 from arraystore._changes.read_set import ReadSet
 from arraystore._commit import conflict_detection
 from arraystore._commit.batch import Batch
-from arraystore._commit.conflict_resolution import adapted
+from arraystore._commit.rebase_step import adapt_node_changes
 from arraystore._commit.solvers import Solution
 from arraystore._conflicts import Conflict, VersionSelection
 from arraystore._session import rebase
@@ -113,7 +113,7 @@ MUTATIONS = (
     Mutation(
         "attributes undo appends",
         "a change of attributes brings back the length that the array had when it was made",
-        lambda: everywhere(adapted, _nothing),
+        lambda: everywhere(adapt_node_changes, _nothing),
         ("appends",),
         explored=("append, attribute",),
     ),

@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from arraystore._commit import admission, intent_queue, intent_tracking, prepare
+from arraystore._commit import admission, intent_queue, intent_tracking, prepare, rebase_step
 from arraystore._commit.prepare import Prepared, upload
+from arraystore._commit.rebase_step import step
 from arraystore._context import Context
 from arraystore._environment import Environment
 from arraystore._format.lifecycle import NO_FENCE, Origin
@@ -29,7 +30,7 @@ from arraystore._maintenance.scope import Grounds
 from arraystore._repository import refs
 from arraystore.errors import ArrayStoreError
 from arraystore.simulation.actors.workload import Workload
-from arraystore.simulation.mutations.patching import Change, Mutation, all_outside, everywhere
+from arraystore.simulation.mutations.patching import Change, Mutation, all_outside, everywhere, patched
 
 __all__ = ["MUTATIONS"]
 
@@ -155,6 +156,12 @@ async def _unconditionally(log: BranchLog, repository_log: Any, tip: Tip, check:
 _delete_branch = branch_entries.delete_branch
 
 
+def _ageless(*arguments: Any) -> Any:
+    """Let a leader rebase whatever it finds, however old what that brings in is."""
+    with patched((rebase_step, "objection", _if_open)):
+        return step(*arguments)
+
+
 def _all_attached() -> Iterable[Change]:
     return [(prepare, "MAX_MANIFEST_IN_BODY", 0), (prepare, "fits_body", lambda log: False)]
 
@@ -169,7 +176,7 @@ MUTATIONS = (
     Mutation(
         "leaders ignore the watermark",
         "who commits for others does not look how old is what these bring in",
-        lambda: [(intent_queue, "objection", _if_open), (intent_tracking, "objection", _if_open)],
+        lambda: [(intent_queue, "step", _ageless), (intent_tracking, "step", _ageless)],
         _WHERE,
         tuned=_crowded,
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from arraystore._commit import group_commit
+from arraystore._commit import rebase_request
 from arraystore._commit.intent_queue import Line
 from arraystore._commit.request import Committed
 from arraystore._log.loading import Tip
@@ -46,7 +46,7 @@ def _refused_is_committed(self: Line, entry: Any, passage: Any) -> None:
         return
     entry.decided = True
     if not entry.request.done:
-        entry.request.answer.set_result(Committed(Tip(passage.step.after, self._at.bodies), 1, 1))
+        entry.request.answer.set_result(Committed(Tip(passage.after, self._at.bodies), 1, 1))
 
 
 def _unchecked(self: Line, known: Any) -> None:
@@ -68,7 +68,7 @@ MUTATIONS = (
     Mutation(
         "gives up too early",
         "a writer commits by itself while others may still take its intent, and looks for no record with it",
-        lambda: [(Line, "_is_over", _gives_up_early), (group_commit, "_find", _no_own)],
+        lambda: [(Line, "_is_over", _gives_up_early), (rebase_request, "find_own", _no_own)],
         _WHERE,
     ),
     Mutation(
@@ -88,7 +88,7 @@ MUTATIONS = (
     Mutation(
         "committed is refused",
         "a writer takes a commit of its intent for a refusal, tries again, and looks for no record with it",
-        lambda: [(Line, "_decide", _committed_is_refused), (group_commit, "_find", _no_own)],
+        lambda: [(Line, "_decide", _committed_is_refused), (rebase_request, "find_own", _no_own)],
         _WHERE,
         explored=("line",),
     ),

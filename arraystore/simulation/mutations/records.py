@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from arraystore._chunks.pack_writer import PackWriter
-from arraystore._commit import group_commit
+from arraystore._commit import rebase_request
 from arraystore._commit.batch import Batch
 from arraystore._commit.prepare import Prepared, upload
-from arraystore._commit.request import bring_up
+from arraystore._commit.rebase_request import rebase_request as rebase
 from arraystore._environment import Environment
 from arraystore._format.digest import chained
 from arraystore._format.envelope import pack_body, unpack_body
@@ -91,9 +91,12 @@ async def _plain(storage: Storage, environment: Environment, key: str, data: byt
     return True
 
 
-async def _with_another_id(log: BranchLog, request: Any, *rest: Any) -> Any:
-    found = await bring_up(log, request, *rest)
-    request.prepared = replace(request.prepared, id=log.environment.new_id())
+async def _with_another_id(request: Any, passages: Any) -> Any:
+    base = request.base
+    found = await rebase(request, passages)
+    if request.base is not base:
+        prepared = replace(request.prepared, id=passages.log.environment.new_id())
+        request.transaction = replace(request.transaction, prepared=prepared)
     return found
 
 
@@ -174,7 +177,7 @@ async def _later(storage: Storage, objects: list[tuple[str, bytes]]) -> None:
 
 
 def _without_a_look() -> Iterator[Change]:
-    yield group_commit, "_find", _no_own
+    yield rebase_request, "find_own", _no_own
     yield Batch, "found_in", _no_own
 
 
@@ -185,7 +188,7 @@ def _lost_acknowledgement() -> Iterator[Change]:
 
 def _attempted_anew() -> Iterator[Change]:
     yield from _lost_acknowledgement()
-    yield from everywhere(bring_up, _with_another_id)
+    yield from everywhere(rebase, _with_another_id)
 
 
 def _refused_by_itself() -> Iterator[Change]:
