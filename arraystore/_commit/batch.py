@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arraystore._commit.prepare import Prepared
+from arraystore._commit.prepared import Prepared
 from arraystore._commit.rebase_step import OnTop, PendingTransaction, rebase_over
 from arraystore._format.record import MAX_ATTACHED, MAX_BODY, Commit, Transaction, encode_body
 from arraystore._format.transaction import TransactionLog

@@ -15,7 +15,7 @@ import numpy as np
 
 from arraystore._changes.node_changes import AppendMark, dimension_name
 from arraystore._chunks.cells import Cells, cells_of, shared
-from arraystore._commit.prepare import Prepared
+from arraystore._commit.prepared import Prepared
 from arraystore._conflicts import Conflict, ConflictType
 from arraystore._format.ids import id_to_text
 from arraystore._format.node import Node, NodeKind, ancestors, node_key

@@ -15,10 +15,11 @@ import numpy as np
 from arraystore._chunks.cells import Cells, shared
 from arraystore._chunks.pack_writer import PackSettings, PackWriter
 from arraystore._chunks.reader import ChunkReader
+from arraystore._commit.append_adaptation import adapt_node_change
 from arraystore._commit.conflict_detection import Ours, keeps_shape
 from arraystore._commit.edge_chunks import RefusedError
-from arraystore._commit.prepare import Prepared, rewrite_transaction
-from arraystore._commit.rebase_step import adapt_node_change
+from arraystore._commit.prepared import Prepared
+from arraystore._commit.rewrite import rewrite_transaction
 from arraystore._commit.solvers import Solution
 from arraystore._conflicts import Conflict, ConflictType, VersionSelection
 from arraystore._environment import Environment

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from arraystore._chunks.reader import ChunkReader, whole_chunk
-from arraystore._commit.prepare import Prepared
+from arraystore._commit.prepared import Prepared
 from arraystore._commit.solvers import Solution
 from arraystore._conflicts import Conflict, ConflictType, VersionSelection
 from arraystore._format.layer import Layer

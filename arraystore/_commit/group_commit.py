@@ -17,10 +17,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from arraystore._commit.admission import check_recorded
 from arraystore._commit.batch import Batch
 from arraystore._commit.intent_queue import Line
-from arraystore._commit.rebase_request import Passages, rebase_request
+from arraystore._commit.rebase_request import Passages, check_recorded, rebase_request
 from arraystore._commit.rebase_step import Invalid
 from arraystore._commit.request import Committed, Obstacle, Outstanding, Request
 from arraystore._format.record import Commit

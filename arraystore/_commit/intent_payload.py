@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from arraystore._changes.node_changes import AppendMark
 from arraystore._changes.read_set import ReadSet
-from arraystore._commit.prepare import Prepared
+from arraystore._commit.prepared import Prepared
 from arraystore._commit.rebase_step import PendingTransaction
 from arraystore._format.intent import Proposal
 

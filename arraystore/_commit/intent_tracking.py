@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from arraystore._commit.prepare import Prepared, rewrite_in_memory
+from arraystore._commit.prepared import Prepared
 from arraystore._commit.rebase_step import OnTop, Passage, PendingTransaction, step
 from arraystore._commit.request import Outstanding, Request
+from arraystore._commit.rewrite import rewrite_in_memory
 from arraystore._environment import Environment
 from arraystore._format.intent import read_intent_key
 from arraystore._format.record import read_record_key

@@ -11,7 +11,7 @@ from arraystore._changes.change_set import ArrayChanges, ChangeSet
 from arraystore._changes.node_changes import AppendMark
 from arraystore._chunks.pack_writer import PackWriter
 from arraystore._chunks.reader import ChunkReader
-from arraystore._commit.prepare import Prepared
+from arraystore._commit.prepared import Prepared
 from arraystore._format.manifest import decode_manifest
 from arraystore._format.node import Node
 from arraystore._format.references import INLINE, VIRTUAL, References

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from arraystore._commit.admission import check_recorded, objection, stranger
 from arraystore._commit.intent_tracking import still_proposed
-from arraystore._commit.prepare import rewrite_transaction
-from arraystore._commit.rebase_step import Conflicts, Invalid, Passage, step
+from arraystore._commit.rebase_step import Conflicts, Invalid, Passage, admission_error, step
 from arraystore._commit.request import Committed, Obstacle, Request
+from arraystore._commit.rewrite import rewrite_transaction
+from arraystore._format.ids import id_to_text
+from arraystore._format.record import Birth, Commit, Reset
 from arraystore._format.transaction import NodeChange
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Passed, Tip, advance, passed_between
-from arraystore.errors import SessionExpiredError
+from arraystore._log.state import State, follows
+from arraystore.errors import SessionExpiredError, SessionStateError
 
-__all__ = ["Passages", "find_own", "rebase_request", "rebase_uncommitted"]
+__all__ = ["Passages", "check_recorded", "find_own", "rebase_request", "rebase_uncommitted"]
 
 
 class Passages:
@@ -58,6 +60,8 @@ async def rebase_request(request: Request, passages: Passages) -> Committed | Ob
     A record of its own that is found first, whoever wrote it, commits it.
     """
     log, tip, base = passages.log, passages.tip, request.base
+    if not base.state.recorded:  # first: who is based on the record itself would get its passage
+        return Invalid(_unrecorded_error(base.state))
     try:
         passage = await passages.since(base)
     except SessionExpiredError as error:
@@ -66,7 +70,7 @@ async def rebase_request(request: Request, passages: Passages) -> Committed | Ob
     if own is not None:
         mine, _ = await advance(log, base, own.sequence, request.prepared.id)
         return Committed(mine, max(request.attempts, 1), len(own.transactions))
-    strange = stranger(base.state, tip.state, passage.records)
+    strange = foreign_base_error(base.state, tip.state, passage.records)
     if strange is not None:
         return Invalid(strange)
     request.uncertain = False
@@ -89,7 +93,7 @@ async def _step(request: Request, passage: Passage, passages: Passages) -> Obsta
         return Obstacle(verdict.conflicts, passage.footprint, passage.before, tip, request.attempts)
     if verdict.nodes is not None:
         await rewrite_request(log, request, verdict.nodes)
-        error = objection(request.prepared, tip.state)  # ids of what was written, by a slow clock, may be too small
+        error = admission_error(request.prepared, tip.state)  # a slow clock may have made ids that are too small
         if error is not None:
             return Invalid(error)
     request.base = tip
@@ -111,12 +115,61 @@ async def rebase_uncommitted(log: BranchLog, request: Request, tip: Tip) -> Obst
     ArrayStoreError
         If it can never be committed behind that record.
     """
-    check_recorded(request.base.state)
     found = await rebase_request(request, Passages(log, tip))
     if isinstance(found, Invalid):
         raise found.error
     assert not isinstance(found, Committed)  # what may have been committed takes no changes, and is not rebased
     return found
+
+
+def check_recorded(base: State) -> None:
+    """Check that a snapshot is one that a record of its branch made.
+
+    Raises
+    ------
+    SessionStateError
+        If it holds uncommitted changes, or is on no branch: what is committed on top of it could not be read.
+    """
+    if not base.recorded:
+        raise _unrecorded_error(base)
+
+
+def _unrecorded_error(base: State) -> SessionStateError:
+    return SessionStateError(
+        f"nothing can be committed on snapshot {id_to_text(base.snapshot)} with changes that are in no record of "
+        f"branch {base.branch!r}. Nothing was committed. Merge forks into their session, and commit that; make a "
+        "branch of a snapshot that is on none."
+    )
+
+
+def foreign_base_error(base: State, tip: State, passed: Iterable[Passed]) -> SessionStateError | None:
+    """Return the error of a base that the log does not hold at its place; None where nothing speaks against it.
+
+    Parameters
+    ----------
+    base
+        What a transaction was prepared for.
+    tip
+        The newest record.
+    passed
+        What the log holds in between.
+    """
+    if base.branch == tip.branch and _leads_on(base, tip, passed):
+        return None
+    return SessionStateError(
+        f"snapshot {id_to_text(base.snapshot)} is not what record {base.sequence} of branch {tip.branch!r} holds. "
+        "Nothing was committed. Open a new session and write the changes again."
+    )
+
+
+def _leads_on(base: State, tip: State, passed: Iterable[Passed]) -> bool:
+    """Tell whether a snapshot is the tip's, or the one that the first commit after it follows."""
+    for each in passed:
+        if isinstance(each.entry, Birth | Reset):
+            return True  # which has an error of its own
+        if isinstance(each.entry, Commit):
+            return follows(each.entry.transactions[0], base.snapshot, base.parent)
+    return base.sequence <= tip.sequence and base.snapshot == tip.snapshot
 
 
 def find_own(records: Sequence[Passed], identifier: bytes) -> Passed | None:

@@ -15,24 +15,22 @@ queue of intents.  Nothing is read or written.  What differs between them is a v
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from arraystore._changes.read_set import ReadSet
-from arraystore._commit.admission import crosses, crossing_error, objection
-from arraystore._commit.conflict_detection import Ours, detect, keeps_shape
-from arraystore._commit.prepare import Prepared
+from arraystore._commit.append_adaptation import adapt_node_changes
+from arraystore._commit.conflict_detection import Ours, detect
+from arraystore._commit.prepared import Prepared
 from arraystore._conflicts import Conflict
 from arraystore._format.ids import id_to_text
-from arraystore._format.node import NodeKind
-from arraystore._format.record import Commit
-from arraystore._format.transaction import NodeChange, Operation
-from arraystore._format.zarr_changes import same_shape, with_length
-from arraystore._format.zarr_metadata import array_info
+from arraystore._format.record import Birth, Body, Commit, Deleted, Reset
+from arraystore._format.transaction import NodeChange
 from arraystore._log.footprint import Footprint, footprint_of
 from arraystore._log.loading import Passed, Step
 from arraystore._log.state import State
-from arraystore.errors import ArrayStoreError, ConflictError
+from arraystore._log.status import branch_deleted_error, check_open
+from arraystore.errors import ArrayStoreError, ConflictError, SessionExpiredError
 
 __all__ = [
     "Conflicts",
@@ -40,8 +38,7 @@ __all__ = [
     "OnTop",
     "Passage",
     "PendingTransaction",
-    "adapt_node_change",
-    "adapt_node_changes",
+    "admission_error",
     "find_conflicts",
     "is_guarded",
     "rebase_over",
@@ -146,14 +143,50 @@ def step(transaction: PendingTransaction, passage: Passage, *, may_rebase: bool 
     Who cannot commit whatever they change hear so first: nobody is asked to solve conflicts in vain.
     """
     before, after = passage.before, passage.after
-    if any(crosses(each.entry) for each in passage.records):
-        return Invalid(crossing_error(before, after))
+    if any(replaces_history(each.entry) for each in passage.records):
+        return Invalid(replaced_history_error(before, after))
     if passage.commits and not may_rebase:
         return Invalid(ConflictError(id_to_text(before.snapshot), id_to_text(after.snapshot), after.branch))
-    error = objection(transaction.prepared, after)
+    error = admission_error(transaction.prepared, after)
     if error is not None:
         return Invalid(error)
     return rebase_over(transaction, passage.footprint, before, after) if passage.commits else OnTop()
+
+
+def replaces_history(entry: Body) -> bool:
+    """Tell whether an entry takes the ground from under what was prepared before it."""
+    return isinstance(entry, Birth | Reset | Deleted)
+
+
+def replaced_history_error(base: State, tip: State) -> ArrayStoreError:
+    """Return the error of a transaction whose base is not in the history of its branch any more."""
+    if tip.life.deleted:
+        return branch_deleted_error(tip.branch)
+    error = ConflictError(id_to_text(base.snapshot), id_to_text(tip.snapshot), tip.branch)
+    text = (
+        f"branch {tip.branch!r} was reset to another snapshot since this session was opened on "
+        f"{error.expected_parent}; it is at {error.actual_parent} now. Nothing was committed. Open a new session and "
+        "write the changes again."
+    )
+    error.args = (text,)
+    return error
+
+
+def admission_error(prepared: Prepared, state: State) -> ArrayStoreError | None:
+    """Return why a branch does not take a transaction, whatever it changes; None if it does.
+
+    An id is compared with a watermark that was made of an id: no two clocks are compared.
+    """
+    closed = check_open(state)
+    if closed is not None:
+        return closed
+    if prepared.oldest is not None and prepared.oldest < state.life.fence:
+        return SessionExpiredError(
+            f"garbage was collected on branch {state.branch!r} up to {id_to_text(state.life.fence)}, and this session "
+            f"wrote {id_to_text(prepared.oldest)} before that: it may be deleted already. Nothing was committed. Open "
+            "a new session and write the changes again; nothing that was committed is lost."
+        )
+    return None
 
 
 def rebase_over(transaction: PendingTransaction, theirs: Footprint, before: State, after: State) -> OnTop | Conflicts:
@@ -174,27 +207,3 @@ def is_guarded(transaction: PendingTransaction, theirs: Footprint) -> bool:
     """Tell whether the owner of a transaction wants to look at what others did before it goes on."""
     guarded = [theirs.nodes[identifier] for identifier in transaction.guard & theirs.nodes.keys()]
     return any(node.appended or node.chunks for node in guarded)
-
-
-def adapt_node_changes(prepared: Prepared, before: State, after: State) -> list[NodeChange] | None:
-    """Return changes of nodes that fit a snapshot in which arrays were appended to; None if they fit as they are.
-
-    An update carries whole documents, the shape included, which theirs may have let grow.
-    """
-    ours = Ours.of(prepared)
-    nodes = [adapt_node_change(ours, change, before, after) for change in prepared.log.nodes]
-    return nodes if any(a is not b for a, b in zip(nodes, prepared.log.nodes, strict=True)) else None
-
-
-def adapt_node_change(ours: Ours, change: NodeChange, before: State, after: State) -> NodeChange:
-    """Return an update of attributes with the shape that theirs has let grow; any other change as it is."""
-    if change.operation != Operation.UPDATED or change.kind != NodeKind.ARRAY:
-        return change
-    now, was = after.by_id(change.id), before.by_id(change.id)
-    if now is None or was is None or same_shape(was.documents, now.documents) or not keeps_shape(ours, before, change):
-        return change
-    documents = {name: text for name, text in change.documents.items() if text is not None}
-    merged = {**now.documents, **documents}
-    for axis, length in enumerate(array_info(now.documents).shape):
-        merged = with_length(merged, axis, length)
-    return replace(change, documents=change.documents | {name: merged[name] for name in documents})

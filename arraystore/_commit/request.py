@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
-from arraystore._commit.prepare import Prepared
+from arraystore._commit.prepared import Prepared
 from arraystore._commit.rebase_step import PendingTransaction
 from arraystore._conflicts import Conflict
 from arraystore._log.footprint import Footprint

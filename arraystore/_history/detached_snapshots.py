@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from arraystore._commit.admission import check_recorded, objection
-from arraystore._commit.prepare import Prepared, upload
+from arraystore._commit.prepare import upload
+from arraystore._commit.prepared import Prepared
+from arraystore._commit.rebase_request import check_recorded
+from arraystore._commit.rebase_step import admission_error
 from arraystore._context import Context
 from arraystore._format.envelope import bind_object
 from arraystore._format.ids import id_to_text
@@ -46,7 +48,7 @@ async def write_detached(context: Context, base: Tip, prepared: Prepared) -> Tip
         If the repository is read-only.
     """
     check_recorded(base.state)
-    error = objection(replace(prepared, oldest=None), base.state)
+    error = admission_error(replace(prepared, oldest=None), base.state)
     if error is not None:
         raise error
     objects: list[tuple[str, bytes]] = []

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from arraystore._chunks.virtual_containers import VirtualContainers
-from arraystore._commit.prepare import check_note
+from arraystore._commit.note import check_note
 from arraystore._commit.solvers import ConflictSolver
 from arraystore._config import RepositoryConfig
 from arraystore._repository.base import SnapshotInfo

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from arraystore._chunks.virtual_containers import VirtualContainers
-from arraystore._commit.prepare import check_note
+from arraystore._commit.note import check_note
 from arraystore._config import RepositoryConfig
 from arraystore._format.envelope import pack_body
 from arraystore._format.record import Body, Fence

@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 
+from arraystore._commit.append_adaptation import adapt_node_changes
 from arraystore._commit.conflict_detection import Ours, detect
 from arraystore._commit.conflict_resolution import Workshop, resolve, saved_by_others
 from arraystore._commit.edge_chunks import RefusedError, longer, only_chunk, open_in_memory, shape_of_ours, with_edges
-from arraystore._commit.prepare import Prepared, rewrite_transaction
-from arraystore._commit.rebase_step import adapt_node_changes
+from arraystore._commit.prepared import Prepared
 from arraystore._commit.request import Obstacle
+from arraystore._commit.rewrite import rewrite_transaction
 from arraystore._commit.solvers import (
     BasicConflictSolver,
     ConflictDetector,

@@ -16,7 +16,9 @@ from arraystore._changes.change_set import ChangeSet
 from arraystore._changes.declared_reads import declared_reads
 from arraystore._changes.read_set import ReadSet
 from arraystore._chunks.pack_writer import PackWriter
-from arraystore._commit.prepare import Prepared, check_note, prepare
+from arraystore._commit.note import check_note
+from arraystore._commit.prepare import prepare
+from arraystore._commit.prepared import Prepared
 from arraystore._commit.rebase_changes import reseated
 from arraystore._commit.rebase_request import rebase_uncommitted
 from arraystore._commit.rebase_step import PendingTransaction

@@ -8,8 +8,8 @@ from typing import Any
 
 from arraystore._changes.read_set import ReadSet
 from arraystore._commit import conflict_detection
+from arraystore._commit.append_adaptation import adapt_node_changes
 from arraystore._commit.batch import Batch
-from arraystore._commit.rebase_step import adapt_node_changes
 from arraystore._commit.solvers import Solution
 from arraystore._conflicts import Conflict, VersionSelection
 from arraystore._session import rebase

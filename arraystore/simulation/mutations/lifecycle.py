@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from arraystore._commit import admission, intent_queue, intent_tracking, prepare, rebase_step
-from arraystore._commit.prepare import Prepared, upload
+from arraystore._commit import intent_queue, intent_tracking, prepare, rebase_step
+from arraystore._commit.prepare import upload
+from arraystore._commit.prepared import Prepared
 from arraystore._commit.rebase_step import step
 from arraystore._context import Context
 from arraystore._environment import Environment
@@ -158,7 +159,7 @@ _delete_branch = branch_entries.delete_branch
 
 def _ageless(*arguments: Any) -> Any:
     """Let a leader rebase whatever it finds, however old what that brings in is."""
-    with patched((rebase_step, "objection", _if_open)):
+    with patched((rebase_step, "admission_error", _if_open)):
         return step(*arguments)
 
 
@@ -170,7 +171,7 @@ MUTATIONS = (
     Mutation(
         "watermark is ignored",
         "commits are taken whatever they bring in, however old that is",
-        lambda: everywhere(admission.objection, _if_open),
+        lambda: everywhere(rebase_step.admission_error, _if_open),
         _WHERE,
     ),
     Mutation(

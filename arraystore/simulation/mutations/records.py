@@ -10,7 +10,8 @@ from typing import Any
 from arraystore._chunks.pack_writer import PackWriter
 from arraystore._commit import rebase_request
 from arraystore._commit.batch import Batch
-from arraystore._commit.prepare import Prepared, upload
+from arraystore._commit.prepare import upload
+from arraystore._commit.prepared import Prepared
 from arraystore._commit.rebase_request import rebase_request as rebase
 from arraystore._environment import Environment
 from arraystore._format.digest import chained
