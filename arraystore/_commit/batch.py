@@ -1,4 +1,4 @@
-"""Gathering transactions into one record, each on top of those before it."""
+"""Gathering transactions into one record, each rebased over those before it."""
 
 from __future__ import annotations
 

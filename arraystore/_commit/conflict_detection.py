@@ -1,4 +1,4 @@
-"""Detecting conflicts: what one transaction wants against what others have committed since its base.
+"""Detecting conflicts: the changes of one transaction against what others have committed since its base.
 
 "Ours" is the transaction, "theirs" the footprint of all that came in between.  Both sides are columns; nothing is
 read from the storage.  An empty result means: applied on top of theirs, ours does what its writer meant, and the
@@ -32,7 +32,7 @@ _MOVE = ConflictType.MoveOperationCannotBeRebased
 
 @dataclass(frozen=True)
 class Ours:
-    """What one transaction wants.
+    """Changes of one transaction.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class Ours:
 
     @classmethod
     def of(cls, prepared: Prepared) -> Ours:
-        """Return what a prepared transaction wants."""
+        """Return the changes of a prepared transaction."""
         return cls(prepared.log, prepared.marks, prepared.cuts)
 
     def changes(self, operation: Operation) -> list[NodeChange]:

@@ -1,4 +1,4 @@
-"""Putting solutions of conflicts into effect: a transaction is written anew, as its writer would have, knowing theirs.
+"""Applying solutions of conflicts: a transaction is rewritten as its writer would have written it, knowing theirs.
 
 What is dropped or merged is in the new log; a solution that would leave the hierarchy invalid, or chunks that cannot
 be read, is refused.
@@ -32,7 +32,7 @@ from arraystore._format.zarr_changes import reads_alike, same_shape
 from arraystore._format.zarr_metadata import node_type
 from arraystore._log.state import State, taken_along
 
-__all__ = ["Workshop", "resolve", "saved_by_others"]
+__all__ = ["RewriteContext", "resolve", "saved_by_others"]
 
 T = ConflictType
 _METADATA = (T.ZarrMetadataDoubleUpdate, T.ZarrMetadataUpdateOfUpdatedChunks)
@@ -46,8 +46,8 @@ _DELETES = (T.DeleteOfUpdatedArray, T.DeleteOfUpdatedGroup, T.DeleteOfDeletedNod
 
 
 @dataclass(frozen=True)
-class Workshop:
-    """What it takes to write manifests and chunks anew."""
+class RewriteContext:
+    """Everything needed to write manifests and chunks anew."""
 
     reader: ChunkReader
     environment: Environment
@@ -56,7 +56,7 @@ class Workshop:
 
 @dataclass
 class _Plan:
-    """What is to become of a transaction.
+    """Decisions about a transaction.
 
     Parameters
     ----------
@@ -93,9 +93,9 @@ async def resolve(
     solved: Sequence[tuple[Conflict, Solution]],
     before: State,
     after: State,
-    workshop: Workshop,
+    rewriting: RewriteContext,
 ) -> Prepared:
-    """Return the transaction as solutions of its conflicts make it.
+    """Rewrite a transaction as the solutions of its conflicts ask for.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ async def resolve(
         Each conflict with its solution; merged chunks are bytes.
     before, after
         The snapshots before and after what it collided with.
-    workshop
+    rewriting
         For what has to be written anew.
 
     Raises
@@ -117,7 +117,7 @@ async def resolve(
     for conflict, solution in solved:
         _decide(plan, prepared, conflict, solution, before, after)
     nodes = _kept_nodes(plan, prepared, after)
-    resolved = await _rewritten(plan, prepared, nodes, workshop)
+    resolved = await _rewrite(plan, prepared, nodes, rewriting)
     return replace(resolved, swept=prepared.swept | plan.deleted.keys())
 
 
@@ -292,7 +292,7 @@ def _kept_nodes(plan: _Plan, prepared: Prepared, after: State) -> list[NodeChang
     return nodes
 
 
-async def _rewritten(plan: _Plan, prepared: Prepared, nodes: list[NodeChange], workshop: Workshop) -> Prepared:
+async def _rewrite(plan: _Plan, prepared: Prepared, nodes: list[NodeChange], rewriting: RewriteContext) -> Prepared:
     appends = {change.id for change in nodes if change.append is not None}
     kept: list[ChunkChange] = []
     added: list[tuple[bytes, Manifest]] = []
@@ -304,7 +304,7 @@ async def _rewritten(plan: _Plan, prepared: Prepared, nodes: list[NodeChange], w
         if change.appended or not (coords or change.node in anew):
             kept.append(change)
             continue
-        references = References.from_manifest(await _manifest(prepared, change, workshop))
+        references = References.from_manifest(await _load_manifest(prepared, change, rewriting))
         rest = _without(references, np.concatenate(coords)) if coords else references
         if len(rest) == len(references) and change.node not in anew:
             kept.append(change)
@@ -314,20 +314,20 @@ async def _rewritten(plan: _Plan, prepared: Prepared, nodes: list[NodeChange], w
     for node, cut in plan.cut.items():
         gone = _deletions(cut, plan.ours.cells.get(node, []))
         added += [(node, manifest) for manifest in to_manifests(gone)]
-    storage = workshop.reader.storage
-    packs = PackWriter(storage, workshop.environment, workshop.settings)
+    storage = rewriting.reader.storage
+    packs = PackWriter(storage, rewriting.environment, rewriting.settings)
     for node, chunks in plan.merged.items():
         if chunks:
-            added += [(node, manifest) for manifest in to_manifests(_written(packs, chunks))]
+            added += [(node, manifest) for manifest in to_manifests(_write_chunks(packs, chunks))]
     await packs.flush()
-    return await rewrite_transaction(prepared, nodes, kept, added, storage, workshop.environment)
+    return await rewrite_transaction(prepared, nodes, kept, added, storage, rewriting.environment)
 
 
-async def _manifest(prepared: Prepared, change: ChunkChange, workshop: Workshop) -> Manifest:
+async def _load_manifest(prepared: Prepared, change: ChunkChange, rewriting: RewriteContext) -> Manifest:
     encoded = prepared.manifest(change)
     if encoded is not None:
         return decode_manifest("manifest of this session", encoded)
-    return await workshop.reader.manifests.load(change.layer)
+    return await rewriting.reader.manifests.load(change.layer)
 
 
 def _without(references: References, coords: Int64s) -> References:
@@ -348,7 +348,7 @@ def _deletions(coords: Int64s, written: Sequence[Cells]) -> References:
     return _without(deleted, own) if len(own) else deleted
 
 
-def _written(packs: PackWriter, chunks: dict[tuple[int, ...], bytes]) -> References:
+def _write_chunks(packs: PackWriter, chunks: dict[tuple[int, ...], bytes]) -> References:
     inline = bytearray()
     entries: list[tuple[int, int, int]] = []
     cells = sorted(chunks)

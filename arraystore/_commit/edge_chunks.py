@@ -28,7 +28,7 @@ from arraystore._format.zarr_metadata import array_info
 from arraystore._log.state import State
 from arraystore.storage.protocol import BytesLike
 
-__all__ = ["RefusedError", "longer", "only_chunk", "open_in_memory", "shape_of_ours", "with_edges"]
+__all__ = ["RefusedError", "longer", "merge_edge_chunks", "only_chunk", "open_in_memory", "shape_of_ours"]
 
 Shape = tuple[int, ...]
 
@@ -65,7 +65,7 @@ def _kept_by(prepared: Prepared) -> frozenset[bytes]:
 
 @dataclass(frozen=True, eq=False)
 class _Edge:
-    """What is merged of one array.
+    """The part of an array where chunks are merged.
 
     Parameters
     ----------
@@ -93,10 +93,10 @@ class _Edge:
         return array_info(self.documents).shape
 
 
-async def with_edges(
+async def merge_edge_chunks(
     prepared: Prepared, solved: Sequence[tuple[Conflict, Solution]], base: State, after: State, reader: ChunkReader
 ) -> list[tuple[Conflict, Solution]]:
-    """Return solutions in which chunks that the chosen side knows only a part of are merged.
+    """Merge chunks that the chosen side knows only a part of; returns the solutions with these chunks.
 
     Parameters
     ----------
@@ -116,10 +116,10 @@ async def with_edges(
     RefusedError
         If chunks cannot be merged.
     """
-    return [(each, await _with_edge(prepared, each, answer, base, after, reader)) for each, answer in solved]
+    return [(each, await _merge_edge(prepared, each, answer, base, after, reader)) for each, answer in solved]
 
 
-async def _with_edge(
+async def _merge_edge(
     prepared: Prepared, conflict: Conflict, answer: Solution, base: State, after: State, reader: ChunkReader
 ) -> Solution:
     if conflict.conflict_type is not ConflictType.ChunkDoubleUpdate:
@@ -130,7 +130,7 @@ async def _with_edge(
     assert conflict.conflicted_chunks is not None
     cells = _partly_known(conflict.conflicted_chunks, edge)
     wanted = [cell for cell in map(tuple, cells.tolist()) if cell not in answer.chunks]
-    merged = {cell: await _merged(prepared, edge, cell, after, reader) for cell in wanted}
+    merged = {cell: await _merge_chunk(prepared, edge, cell, after, reader) for cell in wanted}
     return replace(answer, chunks={**answer.chunks, **merged})
 
 
@@ -159,11 +159,13 @@ def _partly_known(cells: Int64s, edge: _Edge) -> Int64s:
     return found
 
 
-async def _merged(prepared: Prepared, edge: _Edge, cell: tuple[int, ...], after: State, reader: ChunkReader) -> bytes:
+async def _merge_chunk(
+    prepared: Prepared, edge: _Edge, cell: tuple[int, ...], after: State, reader: ChunkReader
+) -> bytes:
     node = after.by_id(edge.conflict.node)
     assert node is not None
-    ours = await _ours(prepared, edge.conflict.node, cell, reader)
-    theirs = await _theirs(node.layers, cell, reader)
+    ours = await _read_ours(prepared, edge.conflict.node, cell, reader)
+    theirs = await _read_theirs(node.layers, cell, reader)
     chosen, other = (ours, theirs) if edge.ours else (theirs, ours)
     try:
         return await asyncio.to_thread(_put_together, edge, cell, chosen, other)
@@ -172,7 +174,7 @@ async def _merged(prepared: Prepared, edge: _Edge, cell: tuple[int, ...], after:
         raise RefusedError(edge.conflict, f"{reason}: {error}") from error
 
 
-async def _ours(prepared: Prepared, node: bytes, cell: tuple[int, ...], reader: ChunkReader) -> BytesLike | None:
+async def _read_ours(prepared: Prepared, node: bytes, cell: tuple[int, ...], reader: ChunkReader) -> BytesLike | None:
     """Return a chunk as a transaction leaves it; None where it deletes or has cut it off."""
     for change in reversed(prepared.log.chunks):
         if change.node != node or change.appended or not change.layer.box.contains(cell):
@@ -189,7 +191,7 @@ async def _ours(prepared: Prepared, node: bytes, cell: tuple[int, ...], reader: 
     return None
 
 
-async def _theirs(layers: Sequence[Layer], cell: tuple[int, ...], reader: ChunkReader) -> BytesLike | None:
+async def _read_theirs(layers: Sequence[Layer], cell: tuple[int, ...], reader: ChunkReader) -> BytesLike | None:
     found = await reader.find(layers, cell)
     return None if found is None else await reader.read(found, whole_chunk)
 
@@ -200,8 +202,8 @@ def _put_together(edge: _Edge, cell: tuple[int, ...], chosen: BytesLike | None, 
     high = [min(start + side, end) for start, side, end in zip(low, edge.chunk, edge.shape, strict=True)]
     known = tuple([slice(0, max(0, end - start)) for start, end in zip(low, edge.chosen, strict=True)])
     where = tuple(map(slice, low, high))
-    values = np.array(_decoded(edge.documents, cell, where, other))
-    values[known] = _decoded(edge.documents, cell, where, chosen)[known]
+    values = np.array(_decode(edge.documents, cell, where, other))
+    values[known] = _decode(edge.documents, cell, where, chosen)[known]
     kept: dict[str, Any] = {}
     open_in_memory(edge.documents, kept)[where] = values
     return only_chunk(edge.documents, kept)
@@ -225,6 +227,6 @@ def only_chunk(documents: Documents, kept: dict[str, Any]) -> bytes:
     return bytes(written.to_bytes())
 
 
-def _decoded(documents: Documents, cell: tuple[int, ...], where: tuple[slice, ...], data: BytesLike | None) -> Any:
+def _decode(documents: Documents, cell: tuple[int, ...], where: tuple[slice, ...], data: BytesLike | None) -> Any:
     kept: dict[str, Any] = {} if data is None else {array_info(documents).key(cell): bytes(data)}
     return np.asarray(open_in_memory(documents, kept)[where])

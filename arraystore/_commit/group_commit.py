@@ -1,11 +1,11 @@
 """Group commit: transactions that are committed at the same time share records.
 
-Within a process, whoever comes first leads: it takes everybody who waits, checks each against what others have
-committed and against those taken before it, and puts one record that commits all that pass, each with its own
-snapshot.  While that PUT is on its way the next ones gather.  What collides with a transaction of the same record
-waits for the next one, so that no verdict names a snapshot that never came to be.
+Within a process, whoever comes first leads: it takes all requests that wait, rebases each onto the tip (see
+`arraystore._commit.rebase_request`), and puts one record that commits all that pass, each with its own snapshot.  While
+that PUT is on its way the next ones gather.  What collides with a transaction of the same record waits for the next
+one, so that no verdict names a snapshot that never came to be.
 
-Processes that get into one another's way stand in line: see `arraystore._commit.intent_queue`.
+Processes that contend for a branch propose their transactions to one another: see `arraystore._commit.intent_queue`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from arraystore._commit.batch import Batch
-from arraystore._commit.intent_queue import Line
+from arraystore._commit.intent_queue import IntentQueue
 from arraystore._commit.rebase_request import Passages, check_recorded, rebase_request
 from arraystore._commit.rebase_step import Invalid
 from arraystore._commit.request import Committed, Obstacle, Outstanding, Request
@@ -38,7 +38,7 @@ _STALE = 10.0
 """Seconds after which a process looks at the log before its first attempt, which would probably lose."""
 
 _SHORT_TRIES = 2
-"""Races that a transaction may lose before it stands in line, where nobody stands there yet."""
+"""Races that a transaction may lose before it is proposed, where the queue of intents is empty."""
 
 
 class GroupCommitter:
@@ -75,13 +75,13 @@ class GroupCommitter:
         self._after = after
         self._age = age
         self._lock = threading.Lock()
-        self._line = None if log.storage.cheap_probes else Line(log, after, tidy, self._lock)
-        self._stood = False
+        self.intents = None if log.storage.cheap_probes else IntentQueue(log, after, tidy, self._lock)
+        self._proposed = False
         self._own = -1
         self._backoff = Backoff(log.environment)
         self._waiting: list[Request] = []
         self._leading = False
-        self._flight: _Flight | None = None
+        self._sent: _SentRecord | None = None
         self._refusals = 0
         self._followed: Tip | None = None  # the record at which the last round ended
 
@@ -114,8 +114,8 @@ class GroupCommitter:
         with self._lock:
             request.abandoned = True
             if request.taken or request.done:
-                if self._flight is not None:
-                    self._flight.end_if_nobody_waits()
+                if self._sent is not None:
+                    self._sent.end_if_nobody_waits()
                 return False
             if request in self._waiting:
                 self._waiting.remove(request)
@@ -172,14 +172,14 @@ class GroupCommitter:
         for request in requests:
             await self._check(request, passages)
         pending = [request for request in requests if not request.done]
-        line = self._line
-        if line is not None and line.busy:
-            standing = [request for request in pending if line.takes(request)]
-            others = [request for request in pending if not line.takes(request)]
-            if standing and not (others and self._stood):
-                self._stood = True
-                return await self._stand(line, standing, tip)
-            pending, self._stood = others or pending, False
+        intents = self.intents
+        if intents is not None and intents.busy:
+            proposed = [request for request in pending if intents.accepts(request)]
+            others = [request for request in pending if not intents.accepts(request)]
+            if proposed and not (others and self._proposed):
+                self._proposed = True
+                return await self._propose(intents, proposed, tip)
+            pending, self._proposed = others or pending, False
         return await self._attempt(pending, tip)
 
     async def _check(self, request: Request, passages: Passages) -> None:
@@ -197,27 +197,27 @@ class GroupCommitter:
             return await self._follow(tip, await self.log.newer(tip.sequence))
         if any(request.attempts for request in requests):
             return tip
-        line = self._line
-        if line is not None:
+        intents = self.intents
+        if intents is not None:
             looks = self._age() > _STALE or self._is_crowded(tip)
-            return await self._follow(tip, await line.look(tip)) if looks else tip
+            return await self._follow(tip, await intents.look(tip)) if looks else tip
         if self._backoff.polite:
             await self._backoff.pause()
             return await self._follow(tip, await self.log.newer(tip.sequence))
         return tip
 
     def _is_crowded(self, tip: Tip) -> bool:
-        """Tell whether others shared the newest record, so that there probably is a line."""
+        """Tell whether others shared the newest record, so that there probably are intents."""
         body = tip.bodies.get(tip.sequence)
         if body is None or tip.sequence == self._own:
             return False
         entry = self.log.decode(tip.sequence, body)
         return isinstance(entry, Commit) and len(entry.transactions) > 1
 
-    async def _stand(self, line: Line, requests: Sequence[Request], tip: Tip) -> Tip:
-        """Let transactions stand in line; those without an answer are checked again."""
+    async def _propose(self, intents: IntentQueue, requests: Sequence[Request], tip: Tip) -> Tip:
+        """Propose transactions to other processes; those without an answer are checked again."""
         try:
-            moved = await line.stand(requests, tip)
+            moved = await intents.propose(requests, tip)
         except AppendUncertainError as error:
             for request in requests:
                 if request.taken and not request.done:
@@ -234,24 +234,24 @@ class GroupCommitter:
         if not members:
             return tip
         backoff.begin()
-        flight = self._take_off(batch, members)
-        if flight is None:
+        sent = self._send(batch, members)
+        if sent is None:
             return tip  # somebody has withdrawn: gather again
         try:
-            body = await flight.wait()
+            body = await sent.wait()
         except AppendUncertainError as error:
             for request in members:
                 self._fail(request, error)
             return tip
         finally:
-            self._flight = None
-        if flight.ended:
+            self._sent = None
+        if sent.ended:
             self._forget(members)
             return tip
         if body is not None:
             self._refusals = 0
             backoff.won()
-            return self._succeeded(batch, members, body)
+            return self._acknowledge(batch, members, body)
         backoff.lost()
         try:
             newest = await self._follow(tip, await self._look_after(members, tip))
@@ -261,13 +261,13 @@ class GroupCommitter:
             return tip
         body = batch.found_in(newest)
         if body is not None:  # refused, and there all the same: the request was sent twice on its way
-            self._succeeded(batch, members, body)
+            self._acknowledge(batch, members, body)
             return newest
-        self._released(members, batch.sequence, newest)
+        self._release(members, batch.sequence, newest)
         self._count_refusals(newest.sequence - tip.sequence)
         return newest
 
-    def _released(self, members: Sequence[Request], sequence: int, newest: Tip) -> None:
+    def _release(self, members: Sequence[Request], sequence: int, newest: Tip) -> None:
         """Let transactions be withdrawn again, if it was seen that the record of a number is another one."""
         seen = sequence in newest.bodies
         with self._lock:
@@ -279,15 +279,15 @@ class GroupCommitter:
 
     async def _look_after(self, members: Sequence[Request], tip: Tip) -> int:
         """Find the newest record after a lost race."""
-        line = self._line
-        if line is None or not any(line.takes(request) for request in members):
+        intents = self.intents
+        if intents is None or not any(intents.accepts(request) for request in members):
             await self._backoff.pause()  # before looking: what is known before a pause is out of date after it
             return await self.log.tip(tip.sequence + 1)
-        newest = await line.look(tip)
-        line.busy = line.busy or any(request.attempts >= _SHORT_TRIES for request in members)
+        newest = await intents.look(tip)
+        intents.busy = intents.busy or any(request.attempts >= _SHORT_TRIES for request in members)
         return newest
 
-    def _take_off(self, batch: Batch, members: Sequence[Request]) -> _Flight | None:
+    def _send(self, batch: Batch, members: Sequence[Request]) -> _SentRecord | None:
         """Send a record on its way; from now on nobody in it can be sure that it is not committed."""
         with self._lock:
             if any(request.abandoned for request in members):
@@ -297,10 +297,10 @@ class GroupCommitter:
                     request.outstanding = Outstanding(batch.sequence, request.transaction, batch.tip)
                 request.taken = True
                 request.attempts += 1
-            self._flight = _Flight(
+            self._sent = _SentRecord(
                 asyncio.ensure_future(batch.write(settle=False)), members, asyncio.get_running_loop()
             )
-            return self._flight
+            return self._sent
 
     def _count_refusals(self, passed: int) -> None:
         self._refusals = 0 if passed else self._refusals + 1
@@ -315,7 +315,7 @@ class GroupCommitter:
     async def _follow(self, tip: Tip, sequence: int) -> Tip:
         return await follow(self.log, tip, sequence)
 
-    def _succeeded(self, batch: Batch, members: Sequence[Request], body: bytes) -> Tip:
+    def _acknowledge(self, batch: Batch, members: Sequence[Request], body: bytes) -> Tip:
         step = batch.step()
         moved = batch.tip.followed_by(step.after, body)
         self._own = moved.sequence
@@ -359,7 +359,7 @@ class GroupCommitter:
 
 
 @dataclass(eq=False)
-class _Flight:
+class _SentRecord:
     """A record on its way, and who waits for it."""
 
     put: asyncio.Future[bytes | None]

@@ -1,4 +1,4 @@
-"""Group commit across processes: writers that would only get into one another's way stand in line.
+"""Group commit across processes: writers that contend for a branch queue intents and commit them together.
 
 A writer whose record lost a race publishes its transaction as an *intent* among the records of the branch.  Whoever
 owns the oldest intent leads: it reads the others', checks each against every record since the one that it was
@@ -22,7 +22,14 @@ from typing import Any
 
 from arraystore._commit.batch import Batch
 from arraystore._commit.intent_payload import proposal_of, read_proposal
-from arraystore._commit.intent_tracking import PASSED_OVER, Look, Pace, Proposed, Standing, rebase_proposal
+from arraystore._commit.intent_tracking import (
+    PASSED_OVER,
+    IntentListing,
+    Pace,
+    TrackedIntent,
+    TrackedProposal,
+    rebase_proposal,
+)
 from arraystore._commit.rebase_step import Invalid, Passage, step
 from arraystore._commit.request import Committed, Outstanding, Request
 from arraystore._format.intent import (
@@ -41,7 +48,7 @@ from arraystore._log.branch_log import AppendUncertainError, BranchLog, put_sure
 from arraystore._log.loading import Step, Tip, steps_to
 from arraystore.errors import ArrayStoreError, FormatError, ObjectNotFoundError, StorageError
 
-__all__ = ["Line"]
+__all__ = ["IntentQueue"]
 
 _MOST_TAKEN = 256
 """Intents that a leader looks at for one record."""
@@ -58,11 +65,11 @@ _QUIET_PART, _POLLS = 0.6, 0.2
 """Parts of a leader's turn: for how long nobody looks after a record, and how long between two looks."""
 
 _WAIT = 3.0
-"""Turns without a record after which the second in line stops waiting for the first."""
+"""Turns without a record after which the second of the queue stops waiting for the first."""
 
 
-class Line:
-    """The line of a branch, as one process sees it.
+class IntentQueue:
+    """The queue of intents of a branch, as one process sees it.
 
     Parameters
     ----------
@@ -91,7 +98,7 @@ class Line:
         self._pace = Pace()
         self._tip: Tip | None = None
         self._passages: dict[int, Passage] = {}
-        self._known: dict[str, Standing] = {}
+        self._known: dict[str, TrackedIntent] = {}
         self._recent: dict[bytes, int] = {}  # by which record: it says nothing about what is proposed after it
         self._limit = 0
         self._looked = False
@@ -110,10 +117,10 @@ class Line:
         )
         return found.newest
 
-    async def _list(self, after: int) -> Look:
+    async def _list(self, after: int) -> IntentListing:
         log = self.log
         began = self._now()
-        found = Look(after)
+        found = IntentListing(after)
         pages = 0
         async for page in log.storage.list(log.prefix, log.key(max(0, after - PATIENCE))):
             pages += 1
@@ -129,7 +136,7 @@ class Line:
                 found.add(log.prefix, info.key)
         return found
 
-    def _note(self, found: Look) -> None:
+    def _note(self, found: IntentListing) -> None:
         """Take up intents that are new, and forget those that are gone."""
         self._looked = True
         listed = set(found.keys)
@@ -137,20 +144,20 @@ class Line:
         for key in found.keys:
             if key not in self._known:
                 sequence, identifier = read_intent_key(self.log.prefix, key) or (0, b"")
-                known = self._known[key] = Standing(key, identifier, sequence, sequence + PATIENCE)
+                known = self._known[key] = TrackedIntent(key, identifier, sequence, sequence + PATIENCE)
                 known.decided = self._recent.get(identifier, -1) > sequence
 
     def _now(self) -> float:
         return self.log.environment.now_us() / 1e6
 
-    # -- standing in line -----------------------------------------------------------------------------------------
+    # -- proposing -----------------------------------------------------------------------------------------------
 
     @staticmethod
-    def takes(request: Request) -> bool:
+    def accepts(request: Request) -> bool:
         """Tell whether a transaction may be proposed: what others commit must not end it, and it must be small."""
         return request.tries > request.rebased and not isinstance(request.prepared.log_place, bytes)
 
-    async def stand(self, requests: Sequence[Request], tip: Tip) -> Tip:
+    async def propose(self, requests: Sequence[Request], tip: Tip) -> Tip:
         """Propose transactions that were checked for a tip, and wait for their verdicts.
 
         Those without an answer afterwards were refused, or too late, and are as they were; they are certain not to be
@@ -195,11 +202,11 @@ class Line:
         return self._tip
 
     async def _start_at(self, tip: Tip) -> None:
-        """Begin to follow the log, from where this process stood in line last if that is not long ago."""
+        """Begin to follow the log, from where this process proposed something last if that is not long ago."""
         known, self._limit = self._tip, tip.sequence + PATIENCE
         if known is None or not 0 <= tip.sequence - known.sequence <= PATIENCE:
             self._tip, self._passages = tip, {}
-            fresh = {key: Standing(key, each.id, each.sequence, each.last) for key, each in self._known.items()}
+            fresh = {key: TrackedIntent(key, each.id, each.sequence, each.last) for key, each in self._known.items()}
             self._known, self._recent = fresh, self._decided_lately(tip)
             for each in fresh.values():
                 each.decided = self._recent.get(each.id, -1) > each.sequence
@@ -217,11 +224,11 @@ class Line:
                     found |= dict.fromkeys([*(item.id for item in entry.transactions), *entry.refused], number)
         return found
 
-    async def _publish(self, requests: Sequence[Request]) -> Standing | None:
+    async def _publish(self, requests: Sequence[Request]) -> TrackedIntent | None:
         """Write the intent of some requests; None if it would be too large for others to read."""
         log, environment = self.log, self.log.environment
         sequence = self._at.sequence
-        entries = [Proposed(each.transaction, each) for each in requests if each.base.sequence == sequence]
+        entries = [TrackedProposal(each.transaction, each) for each in requests if each.base.sequence == sequence]
         proposals = tuple(proposal_of(entry.transaction) for entry in entries)
         for entry, proposed in zip(entries, proposals, strict=True):  # a session may be read on; others see this much
             reads = read_proposal("new intent", proposed).reads
@@ -235,8 +242,8 @@ class Line:
         again = requests[0].outstanding is not None  # there may be an intent of this name
         identifier = environment.new_id() if again else entries[0].prepared.id
         key = intent_key(log.prefix, sequence, identifier)
-        mine = Standing(key, identifier, sequence, sequence + PATIENCE, entries, sequence)
-        if not self._take_in(entries, mine.last):
+        mine = TrackedIntent(key, identifier, sequence, sequence + PATIENCE, entries, sequence)
+        if not self._mark_taken(entries, mine.last):
             return await self._publish([each for each in requests if not each.abandoned])
         began = self._now()
         try:
@@ -248,7 +255,7 @@ class Line:
         self._alone, self._limit = True, mine.last
         return mine
 
-    def _take_in(self, entries: Sequence[Proposed], last: int) -> bool:
+    def _mark_taken(self, entries: Sequence[TrackedProposal], last: int) -> bool:
         """Note that nobody can be sure any more that these are not committed; False if one was withdrawn."""
         with self._lock:
             requests = [entry.request for entry in entries if entry.request is not None]
@@ -259,11 +266,11 @@ class Line:
                 each.taken, each.attempts = True, each.attempts + 1
             return True
 
-    def _waits(self, mine: Standing) -> bool:
+    def _waits(self, mine: TrackedIntent) -> bool:
         """Tell whether a verdict is to come."""
         return mine.open and self._at.sequence < mine.last
 
-    def _is_over(self, mine: Standing) -> bool:
+    def _is_over(self, mine: TrackedIntent) -> bool:
         """Tell whether nothing is left to wait for."""
         entries = mine.entries or []
         if not self._waits(mine):
@@ -277,7 +284,7 @@ class Line:
             return True
         return all(entry.request is not None and entry.request.abandoned for entry in entries)
 
-    async def _step(self, mine: Standing) -> None:
+    async def _step(self, mine: TrackedIntent) -> None:
         """Do the next thing: lead, or see what others have done."""
         self._progress = min(self._progress, self._now())  # a clock may be set back
         turn = self._turn(mine)
@@ -289,7 +296,7 @@ class Line:
         await self.log.environment.sleep(min(max(quiet, _POLLS * pace.turn), max(turn - self._now(), 0.0)))
         await self._follow()
 
-    def _turn(self, mine: Standing) -> float:
+    def _turn(self, mine: TrackedIntent) -> float:
         """Return from when on this process leads, unless something happens before."""
         if not self._looked:
             return 0.0
@@ -299,7 +306,7 @@ class Line:
         others = min((rank - 1) / 2, math.log2(rank))  # many at once have died together
         return self._progress + self._pace.turn * (_WAIT + others)
 
-    def _counts(self, intent: Standing) -> bool:
+    def _counts(self, intent: TrackedIntent) -> bool:
         """Tell whether the owner of an intent may be expected to lead."""
         over = intent.unreadable or intent.passed_over >= PASSED_OVER or intent.last <= self._at.sequence
         return intent.open and not (over or intent.decided)
@@ -328,9 +335,9 @@ class Line:
             return
         self._tip, steps = await steps_to(self.log, self._at, sequence)
         for each in steps:
-            self._passed(each)
+            self._note_record(each)
 
-    def _passed(self, passed: Step) -> None:
+    def _note_record(self, passed: Step) -> None:
         """Take a record into account."""
         passage = Passage.of(passed)
         number = passed.passed.sequence
@@ -355,7 +362,7 @@ class Line:
                 if not entry.decided:
                     self._decide(entry, passage)
 
-    def _decide(self, entry: Proposed, passage: Passage) -> None:
+    def _decide(self, entry: TrackedProposal, passage: Passage) -> None:
         if entry.prepared.id in passage.ids:
             entry.decided = True
             if entry.request is not None:
@@ -375,7 +382,7 @@ class Line:
 
     # -- leading --------------------------------------------------------------------------------------------------
 
-    async def _lead(self, mine: Standing) -> None:
+    async def _lead(self, mine: TrackedIntent) -> None:
         """Decide about everybody who waits, and put the record that says so."""
         found = await self._list(self._at.sequence)
         waited_for = {key for key, known in self._known.items() if known.key < mine.key}
@@ -391,17 +398,17 @@ class Line:
             return
         while True:
             takeable = await self._read_all(mine)
-            batch, tidied = self._gathered(takeable)
+            batch, tidied = self._gather(takeable)
             if not len(batch):
                 return
             body = await batch.write(settle=False)  # whose record it is shows as the log is followed
             if body is not None:
-                self._won(batch, body, tidied)
+                self._finish_record(batch, body, tidied)
                 return
             if not await self._follow():
                 await self._contradict()
             else:
-                self._see_to(batch, tidied)
+                self._finish_refused(batch, tidied)
             if not self._waits(mine) or self._turn(mine) > self._now():
                 return
 
@@ -417,13 +424,13 @@ class Line:
             )
         await self.log.environment.sleep(self._pace.request)
 
-    async def _read_all(self, mine: Standing) -> list[Standing]:
+    async def _read_all(self, mine: TrackedIntent) -> list[TrackedIntent]:
         """Return the intents that the next record may take; those of others are read, all at once."""
         takeable = self._takeable(mine)
         await asyncio.gather(*(self._read(each) for each in takeable if each.entries is None))
         return [each for each in takeable if each.entries]
 
-    def _takeable(self, mine: Standing) -> list[Standing]:
+    def _takeable(self, mine: TrackedIntent) -> list[TrackedIntent]:
         """Return the intents that the next record may take, and that can be checked here, in order."""
         number = self._at.sequence + 1
         found = [
@@ -437,14 +444,14 @@ class Line:
         """Tell whether every record after one, up to the tip, is at hand."""
         return sequence == self._at.sequence or sequence + 1 in self._passages
 
-    async def _read(self, intent: Standing) -> None:
+    async def _read(self, intent: TrackedIntent) -> None:
         log = self.log
         try:
             data = await log.storage.get(intent.key)
             if len(data) > MAX_INTENT:
                 raise FormatError(intent.key, f"{len(data)} bytes; an intent has at most {MAX_INTENT}")
             read = decode_intent(intent.key, data, log.branch, intent.sequence)
-            intent.entries = [Proposed(read_proposal(intent.key, proposal)) for proposal in read.proposals]
+            intent.entries = [TrackedProposal(read_proposal(intent.key, proposal)) for proposal in read.proposals]
         except ObjectNotFoundError:
             intent.entries = []  # decided, and tidied away
             return
@@ -453,7 +460,7 @@ class Line:
             return
         intent.last, intent.checked = read.last, intent.sequence
 
-    def _gathered(self, takeable: Sequence[Standing]) -> tuple[Batch, list[str]]:
+    def _gather(self, takeable: Sequence[TrackedIntent]) -> tuple[Batch, list[str]]:
         """Return the record that decides what can be decided, and the intents that nobody needs after it."""
         batch = Batch(self.log, self._at)
         tidied = [key for key, known in self._known.items() if not known.open or known.last <= self._at.sequence]
@@ -472,7 +479,7 @@ class Line:
                 tidied.append(intent.key)
         return batch, tidied
 
-    def _take(self, batch: Batch, entry: Proposed) -> bool:
+    def _take(self, batch: Batch, entry: TrackedProposal) -> bool:
         if entry.request is not None and entry.request.done:
             return True
         if batch.holds(entry.prepared.id) or not batch.fits(entry.transaction):
@@ -483,11 +490,11 @@ class Line:
             self._refuse(entry)  # what it says cannot be: its owner gets an error from its own attempt
             return batch.refuse(entry.prepared.id)
 
-    def _check(self, intent: Standing) -> None:
+    def _check(self, intent: TrackedIntent) -> None:
         """Check the entries of an intent against the records that have come since it was checked last."""
         if intent.checked == intent.sequence:
             for entry in intent.entries or ():
-                if entry.request is None and not self._made_sense(entry, intent.sequence):
+                if entry.request is None and not self._makes_sense(entry, intent.sequence):
                     self._refuse(entry)
         for number in range(intent.checked + 1, self._at.sequence + 1):
             passage = self._passages[number]
@@ -499,12 +506,12 @@ class Line:
                     self._refuse(entry)
         intent.checked = self._at.sequence
 
-    def _refuse(self, entry: Proposed) -> None:
+    def _refuse(self, entry: TrackedProposal) -> None:
         """Refuse a transaction; for one of this process that is its verdict, since no leader sees it otherwise."""
         entry.refused = True
         entry.decided = entry.request is not None
 
-    def _made_sense(self, entry: Proposed, sequence: int) -> bool:
+    def _makes_sense(self, entry: TrackedProposal, sequence: int) -> bool:
         """Tell whether what somebody else proposes can be applied to what it was published for."""
         state = self._at.state if sequence == self._at.sequence else self._passages[sequence + 1].before
         if isinstance(step(entry.transaction, Passage.at(state)), Invalid):
@@ -520,18 +527,18 @@ class Line:
             return False
         return True
 
-    def _won(self, batch: Batch, body: bytes, tidied: Sequence[str]) -> None:
+    def _finish_record(self, batch: Batch, body: bytes, tidied: Sequence[str]) -> None:
         mine = batch.step()
         moved = self._at.followed_by(mine.after, body)
         self._tip = moved
         try:
             self._wrote(moved, batch.large)
         finally:
-            self._passed(mine)
+            self._note_record(mine)
         if tidied:
             self._tidy(self._delete(tidied))
 
-    def _see_to(self, batch: Batch, tidied: Sequence[str]) -> None:
+    def _finish_refused(self, batch: Batch, tidied: Sequence[str]) -> None:
         """See to what follows a record of one's own that was refused, and is in the log all the same."""
         body = batch.found_in(self._at)
         if body is not None:

@@ -1,4 +1,4 @@
-"""What a process that stands in line knows: intents, the records that decide them, and how fast things go."""
+"""Intents as far as a process knows them, the rebase of what they propose, and how fast requests are answered."""
 
 from __future__ import annotations
 
@@ -14,7 +14,15 @@ from arraystore._format.record import read_record_key
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip, steps_to
 
-__all__ = ["PASSED_OVER", "Look", "Pace", "Proposed", "Standing", "rebase_proposal", "still_proposed"]
+__all__ = [
+    "PASSED_OVER",
+    "IntentListing",
+    "Pace",
+    "TrackedIntent",
+    "TrackedProposal",
+    "rebase_proposal",
+    "still_proposed",
+]
 
 PASSED_OVER = 2
 """Records that left an intent undecided, and still nobody leads: its owner is gone, or it cannot be read."""
@@ -27,8 +35,8 @@ _SLOWEST = 1.0
 
 
 @dataclass(eq=False)
-class Proposed:
-    """A proposal, and what became of it."""
+class TrackedProposal:
+    """A proposed transaction, and what became of it."""
 
     transaction: PendingTransaction
     request: Request | None = None
@@ -42,14 +50,14 @@ class Proposed:
 
 
 @dataclass(eq=False)
-class Standing:
+class TrackedIntent:
     """An intent as far as it is known."""
 
     key: str
     id: bytes
     sequence: int
     last: int
-    entries: list[Proposed] | None = None
+    entries: list[TrackedProposal] | None = None
     """None before it was read."""
     checked: int = 0
     """Number of the record up to which its entries were checked."""
@@ -90,8 +98,8 @@ class Pace:
 
 
 @dataclass(eq=False)
-class Look:
-    """What a listing told."""
+class IntentListing:
+    """Records and intents that a listing has shown."""
 
     newest: int
     keys: list[str] = field(default_factory=list[str])
@@ -99,7 +107,7 @@ class Look:
     """Number of the newest record that was listed."""
 
     def add(self, prefix: str, key: str) -> None:
-        """Take a key into account."""
+        """Add a listed key."""
         number = read_record_key(prefix, key)
         if number is not None:
             self.listed = max(self.listed, number)
@@ -108,7 +116,7 @@ class Look:
             self.keys.append(key)
 
 
-def rebase_proposal(entry: Proposed, passage: Passage, environment: Environment) -> bool:
+def rebase_proposal(entry: TrackedProposal, passage: Passage, environment: Environment) -> bool:
     """Rebase a proposal over one more record; False if every leader refuses it there."""
     verdict = step(entry.transaction, passage)
     if not isinstance(verdict, OnTop):
@@ -126,7 +134,7 @@ async def still_proposed(log: BranchLog, outstanding: Outstanding, tip: Tip) -> 
     """Return what a leader that knows a tip may still commit of a proposal; None if every leader refuses it."""
     if outstanding.last <= tip.sequence:
         return None
-    entry = Proposed(outstanding.transaction)
+    entry = TrackedProposal(outstanding.transaction)
     _, steps = await steps_to(log, outstanding.base, tip.sequence)
     for passage in map(Passage.of, steps):
         if entry.prepared.id in passage.refused or not rebase_proposal(entry, passage, log.environment):

@@ -19,24 +19,26 @@ def check_note(message: Any, metadata: Any, defaults: dict[str, Any] | None = No
     Raises
     ------
     InvalidInputError
-        If they cannot be stored: not text, not JSON, or too large.
+        If they cannot be stored: not a string, not JSON, or too large.
     """
     if not isinstance(message, str):
-        raise InvalidInputError(f"a commit message is text, not {type(message).__name__}")
+        raise InvalidInputError(f"a commit message must be a string, not {type(message).__name__}")
     if metadata is None or isinstance(metadata, dict):
         metadata = {**(defaults or {}), **(metadata or {})}
     if not isinstance(metadata, dict) or not _is_json(metadata, _DEEPEST):
         raise InvalidInputError(
-            f"commit metadata is a dict with string keys and JSON values, nested at most {_DEEPEST} deep"
+            f"commit metadata must be a dict with string keys and JSON values, nested at most {_DEEPEST} deep"
         )
     if len(message.encode("utf-8", "surrogatepass")) > MAX_MESSAGE:
-        raise InvalidInputError(f"the commit message is longer than {MAX_MESSAGE} bytes")
+        raise InvalidInputError(f"the commit message must take at most {MAX_MESSAGE} bytes: shorten it")
     try:
         note = encode_note(message, metadata)
     except (ValueError, OverflowError, UnicodeEncodeError) as error:
         raise InvalidInputError(f"message or metadata cannot be stored: {error}") from None
     if len(note) > MAX_MESSAGE + MAX_METADATA:
-        raise InvalidInputError(f"the commit metadata takes more than {MAX_METADATA} bytes")
+        raise InvalidInputError(
+            f"the commit metadata must take at most {MAX_METADATA} bytes: keep what is larger in an array"
+        )
     return note
 
 

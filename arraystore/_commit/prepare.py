@@ -185,11 +185,11 @@ class Placing:
 
     async def finish(self, storage: Storage, nodes: Sequence[NodeChange], isolation: int) -> Prepared:
         """Place the log, upload what has to be, and return the transaction."""
-        prepared = self.assembled(nodes, isolation)
+        prepared = self.assemble(nodes, isolation)
         await upload(storage, self.uploads)
         return prepared
 
-    def assembled(self, nodes: Sequence[NodeChange], isolation: int) -> Prepared:
+    def assemble(self, nodes: Sequence[NodeChange], isolation: int) -> Prepared:
         """Place the log and return the transaction; what is in `uploads` is still to be written."""
         log = TransactionLog(tuple(nodes), tuple(self.chunks))
         place: TransactionLog | int | bytes = log

@@ -1,4 +1,4 @@
-"""Putting uncommitted changes on another base: what a rebased session goes on from."""
+"""Rebasing uncommitted changes, from which a session goes on."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from arraystore._format.transaction import Append, NodeChange, Operation
 from arraystore._format.zarr_changes import dimension_of
 from arraystore._log.state import State, StateBuilder
 
-__all__ = ["put_nodes", "put_references", "reseated"]
+__all__ = ["put_nodes", "put_references", "rebase_changes"]
 
 
-async def reseated(
+async def rebase_changes(
     changes: ChangeSet, prepared: Prepared, base: State, reader: ChunkReader, packs: PackWriter
 ) -> ChangeSet:
-    """Return the changes of a session on top of another snapshot.
+    """Rebase the changes of a session onto another snapshot.
 
     Parameters
     ----------

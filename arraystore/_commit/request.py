@@ -1,4 +1,4 @@
-"""What is handed to a committer and what comes back: a transaction to commit, and its answer."""
+"""Requests to commit a transaction, and their answers."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Request:
 
     @property
     def prepared(self) -> Prepared:
-        """Its changes."""
+        """The changes to commit."""
         return self.transaction.prepared
 
     @property

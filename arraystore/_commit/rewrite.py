@@ -53,7 +53,7 @@ def rewrite_in_memory(prepared: Prepared, nodes: Sequence[NodeChange], environme
     placing = Placing(prepared.note, environment)
     for change in prepared.log.chunks:
         placing.add_again(change, prepared.manifest(change))
-    done = placing.assembled(nodes, prepared.isolation)
+    done = placing.assemble(nodes, prepared.isolation)
     if placing.uploads:
         return None
     return _same(prepared, done)

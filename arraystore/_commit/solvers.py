@@ -1,4 +1,4 @@
-"""Solvers: who decides what becomes of a conflict."""
+"""Solvers decide what becomes of conflicts."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class ConflictSolver(ABC):
 
 
 class ConflictDetector(ConflictSolver):
-    """Solves nothing: changes that do not collide are put on top of theirs, any conflict stops the commit."""
+    """Solves nothing: changes that do not collide are rebased, any conflict stops the commit."""
 
     def solve(self, conflict: Conflict, versions: Versions[Any]) -> None:
         """Leave every conflict unsolved."""
@@ -142,7 +142,10 @@ def check_solver(solver: Any) -> None:
         If it is neither.
     """
     if solver is not None and not isinstance(solver, ConflictSolver):
-        raise InvalidInputError(f"{solver!r} is no ConflictSolver: pass ConflictDetector(), or one of your own")
+        raise InvalidInputError(
+            f"{solver!r} is not a valid ConflictSolver: pass ConflictDetector(), BasicConflictSolver(), or an instance "
+            "of your own subclass of ConflictSolver"
+        )
 
 
 def answer_of(found: Any) -> Solution | None:

@@ -13,10 +13,19 @@ import zarr
 
 from arraystore._commit.append_adaptation import adapt_node_changes
 from arraystore._commit.conflict_detection import Ours, detect
-from arraystore._commit.conflict_resolution import Workshop, resolve, saved_by_others
-from arraystore._commit.edge_chunks import RefusedError, longer, only_chunk, open_in_memory, shape_of_ours, with_edges
+from arraystore._commit.conflict_resolution import RewriteContext, resolve, saved_by_others
+from arraystore._commit.edge_chunks import (
+    RefusedError,
+    longer,
+    merge_edge_chunks,
+    only_chunk,
+    open_in_memory,
+    shape_of_ours,
+)
 from arraystore._commit.prepared import Prepared
-from arraystore._commit.request import Obstacle
+from arraystore._commit.rebase_request import rebase_uncommitted
+from arraystore._commit.rebase_step import PendingTransaction
+from arraystore._commit.request import Obstacle, Request
 from arraystore._commit.rewrite import rewrite_transaction
 from arraystore._commit.solvers import (
     BasicConflictSolver,
@@ -31,6 +40,7 @@ from arraystore._format.ids import id_to_text
 from arraystore._format.node import Documents, NodeKind
 from arraystore._format.reserved_keys import is_hidden
 from arraystore._format.transaction import Operation
+from arraystore._log.loading import Tip
 from arraystore._log.state import State
 from arraystore._session.hierarchy import Hierarchy
 from arraystore.errors import InvalidInputError, RebaseFailedError
@@ -38,7 +48,7 @@ from arraystore.errors import InvalidInputError, RebaseFailedError
 if TYPE_CHECKING:
     from arraystore._session.session import Session
 
-__all__ = ["Unique", "get_over", "open_view"]
+__all__ = ["Unique", "open_view", "rebase_prepared", "resolve_conflicts"]
 
 _BUILT_IN = (ConflictDetector, BasicConflictSolver)
 """They look at nothing but the conflict, so they need no thread of their own."""
@@ -66,7 +76,26 @@ class Unique:
     values: npt.NDArray[Any]
 
 
-async def get_over(session: Session, prepared: Prepared, obstacle: Obstacle, solver: ConflictSolver) -> Prepared:
+async def rebase_prepared(
+    session: Session, transaction: PendingTransaction, tip: Tip, solver: ConflictSolver
+) -> Prepared:
+    """Rebase a session's transaction onto a record without committing it.
+
+    Raises
+    ------
+    ArrayStoreError
+        If a conflict is left, or nothing of the session can be committed any more.
+    """
+    request = Request(transaction, session.base_tip, 1)
+    obstacle = await rebase_uncommitted(session.context.log(session.branch or ""), request, tip)
+    if obstacle is None:
+        return request.prepared
+    return await resolve_conflicts(session, request.prepared, obstacle, solver)
+
+
+async def resolve_conflicts(
+    session: Session, prepared: Prepared, obstacle: Obstacle, solver: ConflictSolver
+) -> Prepared:
     """Return a session's transaction as it goes on top of what it collided with.
 
     Raises
@@ -83,30 +112,30 @@ async def get_over(session: Session, prepared: Prepared, obstacle: Obstacle, sol
             prepared, nodes, prepared.log.chunks, (), context.storage, context.environment
         )
         obstacle = replace(obstacle, conflicts=tuple(c for c in obstacle.conflicts if c.node not in saved))
-    conflicts = [*obstacle.conflicts, *await _repeated(session, obstacle)]
+    conflicts = [*obstacle.conflicts, *await _find_repeated(session, obstacle)]
     answers = await _ask(session, prepared, conflicts, obstacle, solver) if conflicts else []
     solved = [(c, answer) for c, answer in zip(conflicts, answers, strict=True) if answer is not None]
     left = [c for c, answer in zip(conflicts, answers, strict=True) if answer is None]
     if left:
         raise _failed(session, after, left)
     if not solved:
-        return await _fitted(session, prepared, obstacle)
-    workshop = Workshop(session.context.reader, session.context.environment, session.config.pack_settings())
+        return await _adapt(session, prepared, obstacle)
+    rewriting = RewriteContext(session.context.reader, session.context.environment, session.config.pack_settings())
     base, reader = session.base_tip.state, session.context.reader
     try:
-        solved = await with_edges(prepared, solved, base, after, reader)
-        resolved = await resolve(prepared, solved, obstacle.before, after, workshop)
+        solved = await merge_edge_chunks(prepared, solved, base, after, reader)
+        resolved = await resolve(prepared, solved, obstacle.before, after, rewriting)
     except RefusedError as error:
         conflict, reason = error.args
         detail = f"{conflict.detail}; the solver's answer cannot be used: {reason}"
         raise _failed(session, after, [replace(conflict, detail=detail)]) from None
-    raised = _raised(prepared, resolved, obstacle, solved)
+    raised = _find_raised(prepared, resolved, obstacle, solved)
     if raised:
         raise _failed(session, after, raised)
-    return await _fitted(session, resolved, obstacle)
+    return await _adapt(session, resolved, obstacle)
 
 
-async def _fitted(session: Session, prepared: Prepared, obstacle: Obstacle) -> Prepared:
+async def _adapt(session: Session, prepared: Prepared, obstacle: Obstacle) -> Prepared:
     """Return a transaction whose documents have the shapes that theirs has let grow."""
     nodes = adapt_node_changes(prepared, obstacle.before, obstacle.tip.state)
     if nodes is None:
@@ -119,18 +148,18 @@ def _failed(session: Session, after: State, conflicts: Sequence[Conflict]) -> Re
     return RebaseFailedError(id_to_text(after.snapshot), conflicts, session.snapshot_id, session.branch or "")
 
 
-def _raised(
+def _find_raised(
     prepared: Prepared, resolved: Prepared, obstacle: Obstacle, solved: Sequence[tuple[Conflict, Solution]]
 ) -> list[Conflict]:
     """Return conflicts that are there only because of how others were solved."""
     known = {(conflict.conflict_type, conflict.node) for conflict, _ in solved}
     mine, after = Ours.of(resolved), obstacle.tip.state
-    found = [*detect(mine, obstacle.theirs, obstacle.before, after), *_homeless(Ours.of(prepared), mine, after)]
+    found = [*detect(mine, obstacle.theirs, obstacle.before, after), *_find_homeless(Ours.of(prepared), mine, after)]
     decided = _deleted(resolved) - _deleted(prepared)  # whoever solved a conflict had them deleted, changed or not
     return [c for c in found if (c.conflict_type, c.node) not in known and c.node not in decided]
 
 
-def _homeless(wanted: Ours, left: Ours, after: State) -> list[Conflict]:
+def _find_homeless(wanted: Ours, left: Ours, after: State) -> list[Conflict]:
     """Find what was to come into a group that, as conflicts were solved, does not come."""
     lost = wanted.places.keys() - left.places.keys() - after.nodes.keys()
     kinds = {
@@ -218,7 +247,7 @@ def _encode(documents: Documents, coords: tuple[int, ...], values: npt.NDArray[A
 # -- coordinates that must not repeat -------------------------------------------------------------------------------
 
 
-async def _repeated(session: Session, obstacle: Obstacle) -> list[Conflict]:
+async def _find_repeated(session: Session, obstacle: Obstacle) -> list[Conflict]:
     """Find values of unique coordinates that theirs has by now."""
     uniques = [unique for unique in session.uniques if unique.node in obstacle.theirs.nodes]
     if not uniques:

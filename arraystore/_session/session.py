@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy.typing as npt
 
@@ -19,8 +19,7 @@ from arraystore._chunks.pack_writer import PackWriter
 from arraystore._commit.note import check_note
 from arraystore._commit.prepare import prepare
 from arraystore._commit.prepared import Prepared
-from arraystore._commit.rebase_changes import reseated
-from arraystore._commit.rebase_request import rebase_uncommitted
+from arraystore._commit.rebase_changes import rebase_changes
 from arraystore._commit.rebase_step import PendingTransaction
 from arraystore._commit.request import Committed, Outstanding, Request
 from arraystore._commit.solvers import ConflictSolver, check_solver
@@ -37,7 +36,7 @@ from arraystore._session.hierarchy import Hierarchy
 from arraystore._session.move import check_moves, move_node
 from arraystore._session.pickling import forget_live, keep_live, reduce_session
 from arraystore._session.rearrange import Readdressing
-from arraystore._session.rebase import Unique, get_over
+from arraystore._session.rebase import Unique, rebase_prepared, resolve_conflicts
 from arraystore._session.store import ArrayStore
 from arraystore.errors import (
     ArrayStoreError,
@@ -47,9 +46,6 @@ from arraystore.errors import (
     RefNotFoundError,
     SessionStateError,
 )
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Session"]
 
@@ -422,7 +418,7 @@ class Session(Forking, Readdressing):
             if isinstance(found, Committed):
                 return found
             assert solver is not None  # without one there is a ConflictError
-            prepared = await get_over(self, request.prepared, found, solver)
+            prepared = await resolve_conflicts(self, request.prepared, found, solver)
             request = request.again(prepared, found.tip)
 
     async def _prepare(self, note: bytes) -> Prepared:
@@ -505,16 +501,11 @@ class Session(Forking, Readdressing):
         with self._occupied():
             changes.seal()
             prepared = await self._prepare(b"" if self._prepared is None else self._prepared.note)
-            log = self.context.log(self._branch)
-            request = Request(self._pending(prepared, depends), self._tip, 1)
-            obstacle = await rebase_uncommitted(log, request, tip)
-            if obstacle is not None:
-                prepared = await get_over(self, prepared, obstacle, solver)
-                request = request.again(prepared, tip)
-            moved = await reseated(changes, request.prepared, tip.state, self.context.reader, pack_writer(self.context))
+            prepared = await rebase_prepared(self, self._pending(prepared, depends), tip, solver)
+            moved = await rebase_changes(changes, prepared, tip.state, self.context.reader, pack_writer(self.context))
             moved.packs.known |= changes.packs.known
             moved.borrowed = changes.borrowed
-            self._prepared, self._prepared_version = request.prepared, moved.version
+            self._prepared, self._prepared_version = prepared, moved.version
             self._rebased_epoch = changes.epoch
             self._changes = moved
             self._tip = tip

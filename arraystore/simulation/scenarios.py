@@ -247,9 +247,8 @@ def writer(*turns: Turn, early: bool = True, busy: bool = False) -> Actor:
 
 def _know_to_be_busy(repository: Repository) -> None:
     committer = repository._context.committer(MAIN)  # pyright: ignore[reportPrivateUsage]
-    line = committer._line  # pyright: ignore[reportPrivateUsage]
-    assert line is not None
-    line.busy = True
+    assert committer.intents is not None
+    committer.intents.busy = True
 
 
 async def _commit(hand: Hand, solver: Solver) -> None:

@@ -334,7 +334,7 @@ async def abandoned(process: Process, theirs: Doing, rounds: int = 1) -> tuple[S
     """Give a commit up while its intent stands alone in line, let others commit something, and commit again."""
     session = await (await process.repository()).writable_session_async("main")
     await chunk(80, 1)(session)
-    session.context.committer("main")._line.busy = True  # type: ignore[union-attr] # as after lost races
+    session.context.committer("main").intents.busy = True  # type: ignore[union-attr] # as after lost races
     other = await (await process.world.process("other").repository()).writable_session_async("main")
     await theirs(other)
     commit = asyncio.ensure_future(session.commit_async("mine", rebase_with=ConflictDetector()))

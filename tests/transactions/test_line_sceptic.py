@@ -65,7 +65,7 @@ async def ready(process: Process, number: int, **options: Any) -> Session:
     """Return a session that has written one chunk and will stand in line."""
     session = await (await process.repository()).writable_session_async("main", **options)
     await chunk(number)(session)
-    session.context.committer("main")._line.busy = True  # type: ignore[union-attr] # as after lost races
+    session.context.committer("main").intents.busy = True  # type: ignore[union-attr] # as after lost races
     return session
 
 
@@ -154,7 +154,7 @@ def test_what_was_tried_and_may_yet_arrive_is_not_denied_by_a_second_commit_with
 def test_an_error_while_a_writer_waits_in_line_leaves_open_whether_it_is_committed(world: World) -> None:
     async def main(process: Process) -> str:
         session = await ready(process, 70)
-        line = session.context.committer("main")._line
+        line = session.context.committer("main").intents
         assert line is not None
 
         async def fail(mine: Any) -> None:
