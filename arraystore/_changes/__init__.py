@@ -1,1 +1,1 @@
-"""What a session has changed and read, and not committed."""
+"""Uncommitted changes and reads of a session."""

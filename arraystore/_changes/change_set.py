@@ -1,4 +1,4 @@
-"""Change sets: what a session or a fork has changed and not committed.
+"""Change sets: uncommitted changes of a session or a fork.
 
 Nodes are kept as they are now, over the snapshot that the session is based on; what changed is worked out at commit.
 Chunks are kept per node id in a `ChunkTable`.
@@ -32,6 +32,8 @@ __all__ = ["ArrayChanges", "ChangeSet"]
 
 _UNCUT = 1 << 62
 """Bound of a grid that holds every chunk."""
+
+_SEALED = "the session is being committed and takes no changes meanwhile: write before that, or in a new session"
 
 _MOST_SINGLE_LOCATIONS = 1 << 16
 """Locations that were put one at a time and are remembered, to be shared by the chunks that are there."""
@@ -231,7 +233,7 @@ class ChangeSet:
         """Take no more changes: what is being committed is what there is now."""
         with self.lock:
             if self.sealed:
-                raise SessionStateError("the session is being committed; write before or after, not meanwhile")
+                raise SessionStateError(_SEALED)
             self.sealed = True
 
     def unseal(self) -> None:
@@ -248,7 +250,7 @@ class ChangeSet:
             If the change set is sealed.
         """
         if self.sealed:
-            raise SessionStateError("the session is being committed; write before or after, not meanwhile")
+            raise SessionStateError(_SEALED)
         self.version += 1
 
     def next_epoch(self) -> int:
@@ -359,7 +361,7 @@ class ChangeSet:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing at all has changed."""
+        """True if nothing at all has changed."""
         with self.lock:
             for key, node in self.nodes.items():
                 before = self.base.nodes.get(key)

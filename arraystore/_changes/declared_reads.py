@@ -1,4 +1,4 @@
-"""What a user says that a change relies on, in place of what was seen to be read."""
+"""Declared reads: the dependencies of a change as its writer names them, in place of what was noted."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def declared_reads(state: State, reads: Mapping[str, Any]) -> ReadSet:
     """
     if not isinstance(reads, Mapping):
         raise InvalidInputError(
-            f"reads is a mapping of paths to regions, such as {{'/balance': np.s_[3:7]}}, not {type(reads).__name__}"
+            "reads must be a mapping of paths to regions, such as {'/balance': np.s_[3:7]}, "
+            f"not {type(reads).__name__}"
         )
     found = ReadSet()
     for path, region in reads.items():
@@ -56,7 +57,7 @@ def declared_reads(state: State, reads: Mapping[str, Any]) -> ReadSet:
 
 def _checked_path(path: Any) -> str:
     if not isinstance(path, str):
-        raise InvalidInputError(f"a path in reads is text, not {type(path).__name__}")
+        raise InvalidInputError(f"a path in reads must be a string, not {type(path).__name__}")
     try:
         return check_path("reads", path.strip("/"), NodeKind.GROUP)
     except FormatError as error:
@@ -81,7 +82,7 @@ def _declare(found: ReadSet, state: State, path: str, region: Any) -> None:
     if node is None or node.kind != NodeKind.ARRAY:
         what = "nothing" if node is None else "a group"
         raise InvalidInputError(
-            f"reads of {'/' + path!r}: a selection {region!r} is one of an array, but there is {what} in the snapshot "
+            f"reads of {'/' + path!r}: a selection {region!r} must be of an array, but there is {what} in the snapshot "
             "that the session is based on; give None for its metadata, or ... for everything at and below it"
         )
     for cells in _touched(node, region):
@@ -124,7 +125,7 @@ def _expanded(path: str, region: Any, dimensions: int) -> list[Any]:
     gaps = [at for at, item in enumerate(items) if item is ...]
     if len(gaps) > 1 or len(items) - len(gaps) > dimensions:
         raise InvalidInputError(
-            f"reads of {'/' + path!r}: {region!r} has too many items for an array of {dimensions} dimensions"
+            f"reads of {'/' + path!r}: {region!r} must have at most {dimensions} items, and one ... among them"
         )
     at = gaps[0] if gaps else len(items)
     rest = items[at + 1 :]
@@ -138,7 +139,7 @@ def _selected(path: str, item: Any, axis: int, length: int) -> range:
             chosen = range(*item.indices(length))
             return chosen if chosen.step > 0 else chosen[::-1]
         if isinstance(item, bool | np.bool_ | EllipsisType):
-            raise TypeError("it is no number")
+            raise TypeError("it is not an integer")
         number = index(item)
     except (TypeError, ValueError) as error:
         raise InvalidInputError(
@@ -147,7 +148,8 @@ def _selected(path: str, item: Any, axis: int, length: int) -> range:
         ) from None
     if not -length <= number < length:
         raise InvalidInputError(
-            f"reads of {'/' + path!r}: index {number} is out of bounds for dimension {axis} of {length} items"
+            f"reads of {'/' + path!r}: index {number} is out of bounds: along dimension {axis} it must be >= {-length} "
+            f"and < {length}"
         )
     return range(number % length, number % length + 1)
 

@@ -1,4 +1,4 @@
-"""From nodes as they were and as they are to the changes that lead from the one to the other."""
+"""Changes of nodes, worked out from the nodes before and after them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["AppendMark", "append_mark", "append_of", "axis_of", "dimension_name"
 
 @dataclass(frozen=True)
 class AppendMark:
-    """Where an array ended before a session appended to it.
+    """End of an array before a session appended to it.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class AppendMark:
 
     @property
     def aligned(self) -> bool:
-        """Whether the array ended where a chunk does, so that what is appended can be moved as whole chunks."""
+        """True if the array ended where a chunk does, so that what is appended can be moved as whole chunks."""
         return self.chunk is not None and self.start % self.chunk == 0
 
 

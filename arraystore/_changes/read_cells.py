@@ -1,4 +1,4 @@
-"""Which chunks of one array were read, in bounded memory: exactly at first, then in blocks that grow."""
+"""Chunks of one array that were read, in bounded memory: exact at first, then in blocks that grow."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ReadCells:
 
     @property
     def weight(self) -> int:
-        """How many numbers are kept."""
+        """Count of the numbers that are kept."""
         return 0 if self.blocks is None or self.blocks.numbers is None else len(self.blocks.numbers)
 
     @property

@@ -1,4 +1,4 @@
-"""What a serializable session has read of its base snapshot, in bounded memory, and what of it others have changed."""
+"""Read sets: the reads of a serializable session, in bounded memory, and which of them others have changed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _FEW = 1 << 10
 
 
 class ReadSet:
-    """What a session has read of its base snapshot, in bounded memory.
+    """Reads of a session from its base snapshot, in bounded memory.
 
     It may say more than what was read, where that was too much to remember, but never less.  Several threads may
     note what they read at once.
@@ -146,12 +146,12 @@ class ReadSet:
 
     @property
     def everything(self) -> bool:
-        """Whether everything counts as read."""
+        """True if everything counts as read."""
         return "" in self._trees
 
     @property
     def empty(self) -> bool:
-        """Whether nothing has been read."""
+        """True if nothing has been read."""
         with self._lock:
             return not (self._recent or self._arrays or any(self._kinds()))
 
@@ -247,18 +247,18 @@ class ReadSet:
         with self._lock:
             self._spill()
             names = ("metadata", "places", "listings", "prefixes", "trees")
-            told: dict[str, Any] = {"everything": self.everything}
+            summary: dict[str, Any] = {"everything": self.everything}
             for name, kind in zip(names, self._kinds(), strict=True):
                 texts = kind if name == "prefixes" else map(_shown, kind)
-                told[name] = sorted(texts)
+                summary[name] = sorted(texts)
             chunks: dict[str, Any] = {}
             for node, array in self._arrays.items():
                 key = None if keys is None else keys.get(node)
-                chunks[id_to_text(node) if key is None else _shown(key)] = _told(array)
-            return {**told, "chunks": dict(sorted(chunks.items()))}
+                chunks[id_to_text(node) if key is None else _shown(key)] = _array_summary(array)
+            return {**summary, "chunks": dict(sorted(chunks.items()))}
 
     def encode(self) -> bytes:
-        """Return it as bytes, for the way home of a fork."""
+        """Encode it, for intents and for the changes of forks."""
         with self._lock:
             self._spill()
             arrays = tuple([(node, array.to_wire()) for node, array in sorted(self._arrays.items())])
@@ -293,7 +293,7 @@ class ReadSet:
             if found._weight > MAX_TOTAL_CELLS:
                 raise FormatError(name, f"more than the {MAX_TOTAL_CELLS} blocks of chunks that a session keeps")
         if len(found._arrays) < len(arrays):
-            raise FormatError(name, "tells twice of an array")
+            raise FormatError(name, "names an array twice")
         found._bound()
         return found
 
@@ -309,7 +309,7 @@ def _add_all(array: ReadCells, found: list[tuple[int, ...]]) -> None:
 
 def _read_text(name: str, text: Any) -> str:
     if type(text) is not str or len(text) > MAX_PATH + 1:
-        raise FormatError(name, f"a key or path is no text, or longer than {MAX_PATH} characters")
+        raise FormatError(name, f"a key or path must be a string of at most {MAX_PATH} characters")
     return text
 
 
@@ -317,7 +317,7 @@ def _shown(key: str) -> str:
     return "/" + key.removeprefix("\0")
 
 
-def _told(array: ReadCells) -> Any:
+def _array_summary(array: ReadCells) -> Any:
     if array.whole:
         return "all"
     blocks = 0 if array.blocks is None else array.blocks.count

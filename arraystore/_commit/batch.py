@@ -103,7 +103,7 @@ class Batch:
 
     @property
     def large(self) -> bool:
-        """Whether a change log is outside of the body."""
+        """True if a change log is outside of the body."""
         return any(not isinstance(item.log, TransactionLog) for item, _, _ in self._resolved)
 
     async def write(self, *, settle: bool = True) -> bytes | None:

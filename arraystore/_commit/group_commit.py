@@ -105,7 +105,7 @@ class GroupCommitter:
 
     @property
     def busy(self) -> bool:
-        """Whether somebody waits for an answer, or is being led."""
+        """True while somebody waits for an answer, or is being led."""
         with self._lock:
             return self._leading or bool(self._waiting)
 

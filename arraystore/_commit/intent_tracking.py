@@ -64,22 +64,22 @@ class TrackedIntent:
     passed_over: int = 0
     unreadable: bool = False
     decided: bool = False
-    """Whether a record has decided about its first transaction, at least."""
+    """True once a record has decided about its first transaction, at least."""
 
     @property
     def stale(self) -> bool:
-        """Whether it is not worth reading: it cannot be, or is about to be deleted."""
+        """True if it is not worth reading: it cannot be, or is about to be deleted."""
         return self.unreadable or (self.entries is None and self.decided and self.passed_over < PASSED_OVER)
 
     @property
     def open(self) -> bool:
-        """Whether a leader may have something to decide about it."""
+        """True if a leader may have something to decide about it."""
         return self.entries is None or any(not entry.decided for entry in self.entries)
 
 
 @dataclass
 class Pace:
-    """How fast requests are answered here, in seconds, as observed."""
+    """Time that requests take here, in seconds, as observed."""
 
     request: float = 0.0
 
@@ -90,7 +90,7 @@ class Pace:
 
     @property
     def turn(self) -> float:
-        """How long a leader takes: a listing, the slowest of many GETs, a PUT.
+        """Time that a leader takes: a listing, the slowest of many GETs, a PUT.
 
         Not how long leaders took lately: where one was slow, all who learn from it would wait longer.
         """

@@ -45,7 +45,7 @@ _UNKNOWN_RECORD = Here("", 0)
 
 
 class _Attachments:
-    """What goes with the record, within its budget."""
+    """Attachments of a record, within its budget."""
 
     def __init__(self, note: bytes) -> None:
         self.note: list[bytes] = [note] if len(note) > MAX_NOTE_IN_BODY else []

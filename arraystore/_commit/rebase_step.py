@@ -90,7 +90,7 @@ class Passage:
 
     @property
     def commits(self) -> bool:
-        """Whether data may have changed: entries of other kinds change none."""
+        """True if data may have changed: entries of other kinds change none."""
         return any(isinstance(each.entry, Commit) for each in self.records)
 
     @cached_property

@@ -116,10 +116,10 @@ class Request:
 
     @property
     def may_rebase(self) -> bool:
-        """Whether it has a try left to be rebased over what others committed."""
+        """True if it has a try left to be rebased over what others committed."""
         return self.rebased < self.tries
 
     @property
     def done(self) -> bool:
-        """Whether it has its answer."""
+        """True once it has its answer."""
         return self.answer.done()

@@ -47,7 +47,7 @@ class Versions(Generic[S]):
 
 @dataclass(frozen=True)
 class Solution:
-    """What becomes of a conflict.
+    """Decision about a conflict.
 
     Parameters
     ----------

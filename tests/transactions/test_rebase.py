@@ -146,7 +146,7 @@ def test_sessions_that_cannot_be_rebased_say_so() -> None:
     session = repository.writable_session("main")
     with pytest.raises(InvalidInputError, match=r"ConflictDetector\(\)"):
         session.rebase(None)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="no ConflictSolver"):
+    with pytest.raises(InvalidInputError, match="not a valid ConflictSolver"):
         session.rebase("theirs")  # type: ignore[arg-type]
 
 
