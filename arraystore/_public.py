@@ -15,7 +15,8 @@ from arraystore._maintenance.verification.findings import Finding, Severity, Ver
 from arraystore._maintenance.verification.repair import RepairReport
 from arraystore._maintenance.verification.statistics import RepositoryStatistics
 from arraystore._repository.maintenance import MaintenanceReport, UpkeepOptions
-from arraystore._repository.repository import Repository, SnapshotInfo
+from arraystore._repository.repository import Repository
+from arraystore._repository.snapshots import SnapshotInfo
 from arraystore._repository.verification import ChunkStorageStats
 from arraystore._session.fork import ForkSession
 from arraystore._session.rearrange import DELETE

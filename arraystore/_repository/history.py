@@ -1,77 +1,49 @@
-"""The history of a repository, as its users see it."""
+"""History of a repository: its snapshots, and the log of operations."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from typing import TypeVar
 
+from arraystore._context import Context
 from arraystore._format.history import SnapshotRow
-from arraystore._format.ids import id_from_text
+from arraystore._history.operations_log import Update, merged, updates_of_log, updates_of_repository
 from arraystore._log.ancestry import ancestry
-from arraystore._repository.base import RepositoryBase, SnapshotInfo, snapshot_info
+from arraystore._repository.snapshots import load_snapshot
 from arraystore._runtime import run
-from arraystore.errors import SnapshotNotFoundError
 
-__all__ = ["HistoryMixin"]
+__all__ = ["iterate", "operations", "read_ancestry"]
 
-
-class HistoryMixin(RepositoryBase):
-    """Listing snapshots and looking at them."""
-
-    def ancestry(
-        self, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None
-    ) -> Iterator[SnapshotInfo]:
-        """List a snapshot and those before it, newest first; read as far as it is iterated.
-
-        Parameters
-        ----------
-        branch, tag, snapshot_id
-            Where to start; exactly one.
-        """
-        pages = self._pages(branch, tag, snapshot_id)
-        while True:
-            rows = run(_next(pages))
-            if rows is None:
-                return
-            yield from map(snapshot_info, rows)
-
-    async def async_ancestry(
-        self, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None
-    ) -> AsyncIterator[SnapshotInfo]:
-        """Asynchronous twin of `ancestry`."""
-        async for rows in self._pages(branch, tag, snapshot_id):
-            for row in rows:
-                yield snapshot_info(row)
-
-    async def _pages(
-        self, branch: str | None, tag: str | None, snapshot_id: str | None
-    ) -> AsyncIterator[list[SnapshotRow]]:
-        tip = await self._tip_of(branch, tag, snapshot_id)
-        log = self._context.log(tip.state.branch)
-        newest = None if branch is not None else self._context.newest_state
-        async for rows in ancestry(log, tip, newest):
-            yield rows
-
-    def lookup_snapshot(self, snapshot_id: str) -> SnapshotInfo:
-        """Return what the history says of a snapshot.
-
-        Raises
-        ------
-        SnapshotNotFoundError
-            If there is none.
-        """
-        return run(self.lookup_snapshot_async(snapshot_id))
-
-    async def lookup_snapshot_async(self, snapshot_id: str) -> SnapshotInfo:
-        """Asynchronous twin of `lookup_snapshot`."""
-        identifier = id_from_text(snapshot_id)
-        try:
-            return snapshot_info((await self._find(identifier)).row)
-        except SnapshotNotFoundError:
-            state = await self._found_otherwise(identifier)
-            if state is None:
-                raise
-            return snapshot_info(SnapshotRow(state.sequence, state.snapshot, state.parent, state.time, state.note))
+T = TypeVar("T")
 
 
-async def _next(pages: AsyncIterator[list[SnapshotRow]]) -> list[SnapshotRow] | None:
-    return await anext(pages, None)
+async def read_ancestry(
+    context: Context, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None
+) -> AsyncIterator[list[SnapshotRow]]:
+    """Yield a snapshot and those before it, newest first, in pages that are read as far as they are iterated."""
+    tip = await load_snapshot(context, branch=branch, tag=tag, snapshot_id=snapshot_id)
+    log = context.log(tip.state.branch)
+    newest = None if branch is not None else context.newest_state
+    async for rows in ancestry(log, tip, newest):
+        yield rows
+
+
+async def operations(context: Context) -> AsyncIterator[Update]:
+    """Yield what was done to a repository, newest first, as the logs of branches and of the repository say."""
+    table = await context.repository_log.table()
+    sources = [updates_of_repository(context.repository_log.entries())]
+    for name in sorted(table.branches):
+        newest = (await context.newest(name)).sequence
+        sources.append(updates_of_log(context.log(name), newest))
+    async for update in merged(sources):
+        yield update
+
+
+def iterate(items: AsyncIterator[T]) -> Iterator[T]:
+    """Iterate over something asynchronous from synchronous code, an item at a time; no item is None."""
+    while (item := run(_next(items))) is not None:
+        yield item
+
+
+async def _next(items: AsyncIterator[T]) -> T | None:
+    return await anext(items, None)

@@ -1,17 +1,16 @@
-"""What a job does every now and then, blindly: expire by policy, compact within a budget, collect, verify a sample."""
+"""One round of maintenance: expire by policy, compact within a budget, collect garbage, verify a sample."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from arraystore._context import Context
 from arraystore._maintenance.lease import LeaseTakenError, leased
+from arraystore._repository import compaction, expiry, garbage, refs, settings, verification
 from arraystore.errors import ArrayStoreError, InvalidInputError, RefNotFoundError
-
-if TYPE_CHECKING:
-    from arraystore._repository.repository import Repository
 
 __all__ = ["MaintenanceReport", "UpkeepOptions", "maintain"]
 
@@ -82,14 +81,14 @@ class MaintenanceReport:
         return asdict(self)
 
 
-async def maintain(repository: Repository, options: UpkeepOptions) -> MaintenanceReport:
+async def maintain(context: Context, options: UpkeepOptions) -> MaintenanceReport:
     """Maintain a repository; a step that fails does not keep the others from being done."""
-    environment = repository.context.environment
+    environment = context.environment
     began = environment.now_us()
     report = MaintenanceReport()
     try:
-        async with leased(repository.storage, environment, options.lease.total_seconds()):
-            await _steps(repository, options, report)
+        async with leased(context.storage, environment, options.lease.total_seconds()):
+            await _steps(context, options, report)
     except LeaseTakenError as error:
         report.status = "skipped"
         report.errors["lease"] = str(error)
@@ -97,10 +96,10 @@ async def maintain(repository: Repository, options: UpkeepOptions) -> Maintenanc
     return report
 
 
-async def _steps(repository: Repository, options: UpkeepOptions, report: MaintenanceReport) -> None:
+async def _steps(context: Context, options: UpkeepOptions, report: MaintenanceReport) -> None:
     for name, step in (("expire", _expire), ("compact", _compact), ("collect", _collect), ("verify", _verify)):
         try:
-            done = await step(repository, options)
+            done = await step(context, options)
         except ArrayStoreError as error:
             report.status = "failed"
             report.errors[name] = str(error)
@@ -111,38 +110,38 @@ async def _steps(repository: Repository, options: UpkeepOptions, report: Mainten
         report.status = "damaged"
 
 
-async def _expire(repository: Repository, options: UpkeepOptions) -> dict[str, Any] | None:
-    policy = options.policy or await repository.get_retention_async()
+async def _expire(context: Context, options: UpkeepOptions) -> dict[str, Any] | None:
+    policy = options.policy or await settings.get_retention(context)
     if policy is None:
         return None
-    now = datetime.fromtimestamp(repository.context.environment.now_us() / 1_000_000, UTC)
-    gone = await repository.expire_snapshots_async(now, policy=policy)
+    now = datetime.fromtimestamp(context.environment.now_us() / 1_000_000, UTC)
+    gone = await expiry.expire_snapshots(context, now, policy=policy)
     return {"policy": policy, "snapshots": len(gone)}
 
 
-async def _compact(repository: Repository, options: UpkeepOptions) -> dict[str, Any] | None:
+async def _compact(context: Context, options: UpkeepOptions) -> dict[str, Any] | None:
     if not options.compact_bytes:
         return None
     done: dict[str, Any] = {}
-    for branch in sorted(await repository.list_branches_async()):
+    for branch in sorted(await refs.list_branches(context)):
         with suppress(RefNotFoundError):  # deleted since it was listed
-            summary = await repository.compact_async(
-                branch=branch, max_bytes=options.compact_bytes, max_seconds=options.compact_seconds
+            summary = await compaction.compact(
+                context, branch, max_bytes=options.compact_bytes, max_seconds=options.compact_seconds
             )
             done[branch] = asdict(summary)
     return done
 
 
-async def _collect(repository: Repository, options: UpkeepOptions) -> dict[str, Any]:
-    now = datetime.fromtimestamp(repository.context.environment.now_us() / 1_000_000, UTC)
-    summary = await repository.garbage_collect_async(now - options.collect_after)
+async def _collect(context: Context, options: UpkeepOptions) -> dict[str, Any]:
+    now = datetime.fromtimestamp(context.environment.now_us() / 1_000_000, UTC)
+    summary = await garbage.garbage_collect(context, now - options.collect_after)
     found = asdict(summary)
     found["failures"] = len(summary.failures)
     return found
 
 
-async def _verify(repository: Repository, options: UpkeepOptions) -> dict[str, Any] | None:
+async def _verify(context: Context, options: UpkeepOptions) -> dict[str, Any] | None:
     if not options.verify_sample:
         return None
-    report = await repository.verify_async("chunks", sample=options.verify_sample)
+    report = await verification.verify(context, "chunks", sample=options.verify_sample)
     return report.to_dict()

@@ -1,4 +1,4 @@
-"""Repositories: creating, opening, and what leads to sessions: branches, tags, history."""
+"""`Repository`: creating and opening one, and its sessions; its other methods are in `methods`, by topic."""
 
 from __future__ import annotations
 
@@ -11,38 +11,22 @@ from arraystore._chunks.virtual_containers import VirtualContainers
 from arraystore._commit.note import check_note
 from arraystore._commit.solvers import ConflictSolver
 from arraystore._config import RepositoryConfig
-from arraystore._repository.base import SnapshotInfo
-from arraystore._repository.compaction import CompactionMixin
-from arraystore._repository.comparison import ComparisonMixin
 from arraystore._repository.creation import MAIN, create_repository, find_repository, repository_exists
-from arraystore._repository.expiry import CareMixin
-from arraystore._repository.history import HistoryMixin
-from arraystore._repository.maintenance import MaintenanceReport, UpkeepOptions, maintain
-from arraystore._repository.operations import OperationsMixin
-from arraystore._repository.refs import RefsMixin
-from arraystore._repository.revert import ChangesMixin
-from arraystore._repository.settings import SettingsMixin
-from arraystore._repository.verification import InspectionMixin
+from arraystore._repository.methods.history import HistoryMethods
+from arraystore._repository.methods.maintenance import MaintenanceMethods
+from arraystore._repository.methods.refs import RefMethods
+from arraystore._repository.methods.settings import SettingMethods
+from arraystore._repository.snapshots import load_snapshot, load_snapshot_as_of
 from arraystore._runtime import run
 from arraystore._session.session import Session, isolation_number
 from arraystore._session.store import ArrayStore
 from arraystore.errors import AlreadyExistsError, RepositoryNotFoundError
 from arraystore.storage.protocol import Storage
 
-__all__ = ["MAIN", "Repository", "SnapshotInfo"]
+__all__ = ["MAIN", "Repository"]
 
 
-class Repository(
-    ChangesMixin,
-    CompactionMixin,
-    ComparisonMixin,
-    HistoryMixin,
-    InspectionMixin,
-    CareMixin,
-    RefsMixin,
-    SettingsMixin,
-    OperationsMixin,
-):
+class Repository(RefMethods, SettingMethods, HistoryMethods, MaintenanceMethods):
     """A versioned store of Zarr hierarchies.
 
     Use `Repository.create`, `open` or `open_or_create`.
@@ -238,7 +222,10 @@ class Repository(
         verify_chunks: bool | None = None,
     ) -> Session:
         """Asynchronous twin of `readonly_session`."""
-        tip = await self._tip_of_reader(branch, tag, snapshot_id, as_of)
+        if as_of is None:
+            tip = await load_snapshot(self._context, branch=branch, tag=tag, snapshot_id=snapshot_id)
+        else:
+            tip = await load_snapshot_as_of(self._context, as_of, branch=branch, tag=tag, snapshot_id=snapshot_id)
         return Session(self._context, tip, None, verify_chunks=verify_chunks)
 
     def writable_session(
@@ -324,29 +311,3 @@ class Repository(
     def default_commit_metadata(self) -> dict[str, Any]:
         """Return metadata that every commit through this object gets."""
         return dict(self._default_metadata)
-
-    # -- maintenance ----------------------------------------------------------------------------------------
-
-    def maintain(self, options: UpkeepOptions | None = None) -> MaintenanceReport:
-        """Do what a job does every now and then: expire by policy, compact, collect garbage, verify a sample.
-
-        Safe at any moment, and however many do it; a lease keeps two from doing the same work.
-
-        Parameters
-        ----------
-        options
-            What to do, and how much of it.
-        """
-        return run(self.maintain_async(options))
-
-    async def maintain_async(self, options: UpkeepOptions | None = None) -> MaintenanceReport:
-        """Asynchronous twin of `maintain`."""
-        return await maintain(self, options or UpkeepOptions())
-
-    def wait_for_maintenance(self) -> None:
-        """Wait until the background work that commits of this process left (checkpoints, folding) is done."""
-        run(self.wait_for_maintenance_async())
-
-    async def wait_for_maintenance_async(self) -> None:
-        """Asynchronous twin of `wait_for_maintenance`."""
-        await self._context.idle()

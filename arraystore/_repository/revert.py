@@ -1,17 +1,19 @@
-"""Commits made of other commits: what undoes one, and what repeats one elsewhere."""
+"""Commits made of other commits: one that undoes a snapshot, and one that repeats it elsewhere."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from arraystore._commit.solvers import ConflictDetector
+from arraystore._context import Context
 from arraystore._format.ids import id_to_text
 from arraystore._format.record import decode_note
 from arraystore._history.pinning import announce
-from arraystore._history.three_way_merge import transplant
+from arraystore._history.three_way_merge import Transplant, transplant
 from arraystore._log.state import State
-from arraystore._repository.base import RepositoryBase
-from arraystore._runtime import run
+from arraystore._repository.snapshots import load_snapshot
 from arraystore._session.session import Session
 from arraystore.errors import (
     InvalidInputError,
@@ -21,132 +23,92 @@ from arraystore.errors import (
     StorageError,
 )
 
-__all__ = ["ChangesMixin"]
+__all__ = ["cherry_pick", "revert"]
 
 _TRIES = 20
 """Garbage collections that may begin while one commit is made."""
 
 
-class ChangesMixin(RepositoryBase):
-    """Undoing and repeating what a snapshot has changed."""
+@dataclass(frozen=True)
+class _Change:
+    """The way from one snapshot to another, and what the history says of making it on a branch."""
 
-    def revert(self, snapshot_id: str, *, branch: str = "main", message: str | None = None) -> str:
-        """Commit what undoes a snapshot; what came after it stays.
+    base: State
+    ours: State
+    branch: str
+    message: str
+    metadata: Mapping[str, str]
 
-        Nodes, metadata and chunks that the snapshot changed become what they were before it.  No chunk is read or
-        written.  A node that is deleted and comes back is a new one: sessions that wrote to the old one collide.
 
-        Parameters
-        ----------
-        snapshot_id
-            The snapshot, on any branch.
-        branch
-            To commit to.
-        message
-            For the history; by default it names the message of the snapshot.
+async def revert(
+    context: Context, snapshot_id: str, branch: str, message: str | None, default_metadata: Mapping[str, Any]
+) -> str:
+    """Commit what undoes a snapshot."""
+    snapshot, before = await _load_with_parent(context, snapshot_id, "reverted")
+    if message is None:
+        message = f"Revert {_message(snapshot)!r}"
+    change = _Change(snapshot, before, branch, message, {"reverts": snapshot_id})
+    return await _commit(context, change, default_metadata)
 
-        Returns
-        -------
-        str
-            Id of the new snapshot; its metadata tells ``reverts``.
 
-        Raises
-        ------
-        RebaseFailedError
-            If the branch has other changes of what is to be undone; nothing was committed.
-        InvalidInputError
-            If the branch has nothing that is to be undone, or it is the first snapshot of all.
-        SnapshotNotFoundError, RefNotFoundError
-            If there is no such snapshot, the one before it has expired, or there is no such branch.
-        """
-        return run(self.revert_async(snapshot_id, branch=branch, message=message))
+async def cherry_pick(
+    context: Context, snapshot_id: str, branch: str, message: str | None, default_metadata: Mapping[str, Any]
+) -> str:
+    """Commit what a snapshot has changed to another branch."""
+    snapshot, before = await _load_with_parent(context, snapshot_id, "cherry-picked")
+    if message is None:
+        message = _message(snapshot)
+    change = _Change(before, snapshot, branch, message, {"cherry_picked_from": snapshot_id})
+    return await _commit(context, change, default_metadata)
 
-    async def revert_async(self, snapshot_id: str, *, branch: str = "main", message: str | None = None) -> str:
-        """Asynchronous twin of `revert`."""
-        snapshot, before = await self._with_parent(snapshot_id, "reverted")
-        if message is None:
-            message = f"Revert {_message(snapshot)!r}"
-        return await self._transplanted(snapshot, before, branch, message, {"reverts": snapshot_id})
 
-    def cherry_pick(self, snapshot_id: str, *, branch: str = "main", message: str | None = None) -> str:
-        """Commit what a snapshot has changed to another branch.
+async def _load_with_parent(context: Context, snapshot_id: str, verb: str) -> tuple[State, State]:
+    """Return a snapshot and the one before it."""
+    state = (await load_snapshot(context, snapshot_id=snapshot_id)).state
+    if state.parent is None:
+        raise InvalidInputError(f"snapshot {snapshot_id} cannot be {verb}: it is the first one, and changes nothing")
+    try:
+        return state, (await load_snapshot(context, snapshot_id=id_to_text(state.parent))).state
+    except SnapshotNotFoundError as error:
+        raise SnapshotNotFoundError(
+            f"snapshot {snapshot_id} cannot be {verb}: the one before it, {id_to_text(state.parent)}, is not kept "
+            "any more, so that nobody can tell what it changed"
+        ) from error
 
-        No chunk is read or written.
 
-        Parameters
-        ----------
-        snapshot_id
-            The snapshot, on any branch.
-        branch
-            To commit to.
-        message
-            For the history; that of the snapshot by default.
-
-        Returns
-        -------
-        str
-            Id of the new snapshot; its metadata tells ``cherry_picked_from``.
-
-        Raises
-        ------
-        RebaseFailedError
-            If the branch has other changes of what the snapshot changed; nothing was committed.
-        InvalidInputError
-            If the branch has all of its changes, or it is the first snapshot of all.
-        SnapshotNotFoundError, RefNotFoundError
-            If there is no such snapshot, the one before it has expired, or there is no such branch.
-        """
-        return run(self.cherry_pick_async(snapshot_id, branch=branch, message=message))
-
-    async def cherry_pick_async(self, snapshot_id: str, *, branch: str = "main", message: str | None = None) -> str:
-        """Asynchronous twin of `cherry_pick`."""
-        snapshot, before = await self._with_parent(snapshot_id, "cherry-picked")
-        if message is None:
-            message = _message(snapshot)
-        return await self._transplanted(before, snapshot, branch, message, {"cherry_picked_from": snapshot_id})
-
-    async def _with_parent(self, snapshot_id: str, verb: str) -> tuple[State, State]:
-        """Return a snapshot and the one before it."""
-        state = (await self._tip_of(None, None, snapshot_id)).state
-        if state.parent is None:
-            raise InvalidInputError(
-                f"snapshot {snapshot_id} cannot be {verb}: it is the first one, and changes nothing"
-            )
+async def _commit(context: Context, change: _Change, default_metadata: Mapping[str, Any]) -> str:
+    """Commit a change on top of a branch, anew if a garbage collection begins meanwhile."""
+    for _ in range(_TRIES):
         try:
-            return state, (await self._tip_of(None, None, id_to_text(state.parent))).state
-        except SnapshotNotFoundError as error:
-            raise SnapshotNotFoundError(
-                f"snapshot {snapshot_id} cannot be {verb}: the one before it, {id_to_text(state.parent)}, is not kept "
-                "any more, so that nobody can tell what it changed"
-            ) from error
+            return await _commit_once(context, change, default_metadata)
+        except SessionExpiredError:  # a collection has begun since the snapshot was announced
+            continue
+    raise StorageError(f"{context.storage.location}: {_TRIES} garbage collections began meanwhile; try again")
 
-    async def _transplanted(self, base: State, ours: State, branch: str, message: str, metadata: dict[str, Any]) -> str:
-        """Commit the way from one snapshot to another on top of a branch."""
-        for _ in range(_TRIES):
-            try:
-                return await self._transplanted_once(base, ours, branch, message, metadata)
-            except SessionExpiredError:  # a collection has begun since the snapshot was announced
-                continue
-        raise StorageError(f"{self.storage.location}: {_TRIES} garbage collections began meanwhile; try again")
 
-    async def _transplanted_once(
-        self, base: State, ours: State, branch: str, message: str, metadata: dict[str, Any]
-    ) -> str:
-        session = Session(self._context, await self._context.tip(branch), branch)
-        session.default_metadata = dict(self._default_metadata)
-        tip = session.base_tip.state
-        found = await transplant(base, ours, tip, self._context)
-        if found.conflicts:
-            raise RebaseFailedError(id_to_text(tip.snapshot), found.conflicts, id_to_text(base.snapshot), branch)
-        if found.empty:
-            (way,) = metadata
-            left = "has nothing left that snapshot" if way == "reverts" else "has already all that snapshot"
-            raise InvalidInputError(f"branch {branch!r} {left} {metadata[way]} changed; nothing was committed")
-        changes = session.hierarchy.writable()
-        if found.borrows:
-            changes.borrowed.append(await announce(self._context, ours))
-        found.put_into(changes)
-        return await session.commit_async(message, metadata, rebase_with=ConflictDetector())
+async def _commit_once(context: Context, change: _Change, default_metadata: Mapping[str, Any]) -> str:
+    session = Session(context, await context.tip(change.branch), change.branch)
+    session.default_metadata = dict(default_metadata)
+    tip = session.base_tip.state
+    merged = await transplant(change.base, change.ours, tip, context)
+    _check(merged, change, tip)
+    changes = session.hierarchy.writable()
+    if merged.borrows:
+        changes.borrowed.append(await announce(context, change.ours))
+    merged.put_into(changes)
+    return await session.commit_async(change.message, dict(change.metadata), rebase_with=ConflictDetector())
+
+
+def _check(merged: Transplant, change: _Change, tip: State) -> None:
+    """Check that there are changes left to commit, and none that conflict with those of the branch."""
+    if merged.conflicts:
+        raise RebaseFailedError(
+            id_to_text(tip.snapshot), merged.conflicts, id_to_text(change.base.snapshot), change.branch
+        )
+    if merged.empty:
+        ((way, snapshot),) = change.metadata.items()
+        left = "has nothing left that snapshot" if way == "reverts" else "has already all that snapshot"
+        raise InvalidInputError(f"branch {change.branch!r} {left} {snapshot} changed; nothing was committed")
 
 
 def _message(state: State) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 
 from arraystore._log.state import State
 from arraystore._repository.creation import MAIN
-from arraystore._repository.repository import Repository, SnapshotInfo
+from arraystore._repository.repository import Repository
+from arraystore._repository.snapshots import SnapshotInfo
 from arraystore._runtime import run
 from arraystore._session.session import Session
 from arraystore.copying.changes import bring_changes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from arraystore._repository.repository import SnapshotInfo
+from arraystore._repository.snapshots import SnapshotInfo
 
 __all__ = ["COPIED_FROM", "WRITTEN_AT", "copied_from", "with_origin"]
 

@@ -17,6 +17,7 @@ from arraystore._format.record import Record, Replacement, Rewrite, encode_body
 from arraystore._format.references import to_manifests
 from arraystore._history.compare import compare
 from arraystore._log.branch_log import BranchLog, previous_bodies
+from arraystore._repository.snapshots import load_snapshot
 from arraystore._runtime import run
 from tests.commit.support import DistantStorage, put_bytes, run_alone
 
@@ -156,7 +157,9 @@ def test_where_the_log_does_not_tell_any_more_what_was_copied_counts_as_changed(
     repository, first = _created()
     _compact(repository)
     last = _put(repository, range(3, 5), 2)
-    before, after = (run_alone(repository._tip_of(None, None, snapshot)).state for snapshot in (first, last))
+    before, after = (
+        run_alone(load_snapshot(repository.context, snapshot_id=snapshot)).state for snapshot in (first, last)
+    )
     empty = BranchLog(in_memory_storage(), bytes(12), "main", repository.context.environment)
     found = run_alone(compare(before, after, repository.context.manifests, lambda _: empty))
     assert [row for _, coords in found.chunks for (row,) in coords.tolist()] == list(range(ROWS))

@@ -18,6 +18,7 @@ from arraystore._environment import ENVIRONMENT, current_environment
 from arraystore._format.ids import ID_BYTES, id_to_text
 from arraystore._format.snapshot import checkpoint_key
 from arraystore._maintenance.verification.verify import Verification
+from arraystore._repository.scope import scope_of
 from arraystore._runtime import run
 from tests.fuzz.mutate import open_envelope
 from tests.lifecycle.torture_actors import values_at
@@ -247,7 +248,7 @@ async def _traced(repository: Repository) -> tuple[Verification, set[bytes]]:
     storage = repository.storage
     verification = Verification(storage, repository._context.repository, current_environment())
     await verification.run()
-    grounds = repository._grounds()
+    grounds = scope_of(repository.context)
     bodies: list[bytes] = []
     for name, tip in (await grounds.tips(await grounds.repository_log.table())).items():
         life, log = tip.state.life, grounds.log(name)

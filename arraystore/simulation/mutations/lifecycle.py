@@ -253,7 +253,7 @@ MUTATIONS = (
     Mutation(
         "a deletion forgets its condition",
         "a branch that is to be deleted if it stands at a snapshot is deleted wherever it stands",
-        lambda: [(refs, "delete_branch", _unconditionally)],
+        lambda: [(branch_entries, "delete_branch", _unconditionally)],
         _WHERE,
         tuned=lambda workload: replace(workload, operators=3, expirers=1, other_branches=0.7, think=0.3),
     ),

@@ -1,0 +1,54 @@
+"""Collecting garbage: the objects that no snapshot needs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from arraystore._context import Context
+from arraystore._history.time_travel import microseconds_of
+from arraystore._log.branch_log import LONGEST_PAUSE
+from arraystore._log.status import check_allowed
+from arraystore._maintenance.collection.collect import RECORD_GRACE, collect
+from arraystore._maintenance.collection.fence import watermark_at
+from arraystore._maintenance.collection.summary import GCSummary, Progress
+from arraystore._repository.scope import counted_scope
+from arraystore.errors import InvalidInputError
+
+__all__ = ["GRACE", "garbage_collect"]
+
+GRACE = timedelta(seconds=RECORD_GRACE)
+"""How long records whose snapshots have expired are left, by default."""
+
+
+async def garbage_collect(
+    context: Context,
+    delete_object_older_than: datetime,
+    *,
+    full: bool = False,
+    dry_run: bool = False,
+    record_grace: timedelta = GRACE,
+    nobody_writes: bool = False,
+    progress: Progress | None = None,
+) -> GCSummary:
+    """Delete objects that no snapshot needs."""
+    moment = microseconds_of(delete_object_older_than, "delete_object_older_than")
+    _check_grace(record_grace, nobody_writes=nobody_writes)
+    scope, counting = counted_scope(context)
+    watermark = watermark_at(scope, moment)
+    if not dry_run:
+        check_allowed(await scope.repository_log.table(), "garbage_collect")
+    grace = record_grace.total_seconds()
+    summary = await collect(scope, watermark, full=full, dry_run=dry_run, grace=grace, progress=progress)
+    context.repository_log.learn(scope.repository_log)
+    return replace(summary, requests=counting.counts.total)
+
+
+def _check_grace(grace: timedelta, *, nobody_writes: bool) -> None:
+    if not isinstance(grace, timedelta) or grace < timedelta(0):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInputError(f"record_grace={grace!r} is no length of time, which a timedelta of 0 or more is")
+    if grace.total_seconds() < 2 * LONGEST_PAUSE and not nobody_writes:
+        raise InvalidInputError(
+            f"record_grace={grace!r} is less than twenty minutes, which is safe only while nobody writes; "
+            "nobody_writes=True promises that"
+        )

@@ -1,0 +1,1 @@
+"""Methods of `Repository` by topic: signatures and documentation of functions that do the work elsewhere."""

@@ -1,0 +1,29 @@
+"""Reach of maintenance: the logs and the storage of a repository, as its sessions see them or with requests counted."""
+
+from __future__ import annotations
+
+from arraystore._context import Context
+from arraystore._log.branch_log import BranchLog
+from arraystore._maintenance.scope import Grounds
+from arraystore.storage.counting import CountingStorage
+
+__all__ = ["counted_scope", "scope_of"]
+
+
+def scope_of(context: Context) -> Grounds:
+    """Return what maintenance of a repository works on."""
+    return Grounds(context.storage, context.environment, context.repository_log, context.log, context.known_tip)
+
+
+def counted_scope(context: Context) -> tuple[Grounds, CountingStorage]:
+    """Return the same with every request counted."""
+    storage = CountingStorage(context.storage)
+    logs: dict[str, BranchLog] = {}
+
+    def log(name: str) -> BranchLog:
+        if name not in logs:
+            logs[name] = BranchLog(storage, context.repository, name, context.environment)
+        return logs[name]
+
+    repository_log = context.repository_log.over(storage)
+    return Grounds(storage, context.environment, repository_log, log, context.known_tip), storage

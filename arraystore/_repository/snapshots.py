@@ -1,0 +1,209 @@
+"""Finding snapshots: by branch, tag, id or time, in whichever log holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from arraystore._context import Context
+from arraystore._format.history import SnapshotRow
+from arraystore._format.ids import id_from_text, id_to_text
+from arraystore._format.record import decode_note
+from arraystore._format.repository_log import FIRST_BRANCH, Tag
+from arraystore._history.detached_snapshots import read_detached
+from arraystore._history.missing_objects import check_still_kept
+from arraystore._history.time_travel import microseconds_of, nearer, newest_until
+from arraystore._log.ancestry import Place, ancestry, find_expired, find_snapshot
+from arraystore._log.loading import Tip, load_checkpoint, load_tip
+from arraystore._log.state import State
+from arraystore.errors import (
+    InvalidInputError,
+    ObjectNotFoundError,
+    RefNotFoundError,
+    SnapshotExpiredError,
+    SnapshotNotFoundError,
+)
+
+__all__ = [
+    "SnapshotInfo",
+    "check_name",
+    "load_snapshot",
+    "load_snapshot_as_of",
+    "lookup_snapshot",
+    "read_tag",
+    "snapshot_info",
+]
+
+
+@dataclass(frozen=True)
+class SnapshotInfo:
+    """A snapshot in the history.
+
+    Parameters
+    ----------
+    id, parent_id
+        Of the snapshot and of the one before it.
+    written_at
+        When it was committed, by the writer's clock, in UTC.
+    message, metadata
+        What the writer said of it.
+    """
+
+    id: str
+    parent_id: str | None
+    written_at: datetime
+    message: str
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+def snapshot_info(row: SnapshotRow) -> SnapshotInfo:
+    """Return a row of the history as users see it."""
+    message, metadata = decode_note(f"note of snapshot {id_to_text(row.id)}", row.note)
+    parent = None if row.parent is None else id_to_text(row.parent)
+    written = datetime.fromtimestamp(row.time / 1_000_000, UTC)
+    return SnapshotInfo(id_to_text(row.id), parent, written, message, metadata)
+
+
+def check_name(name: str) -> None:
+    """Check that the name of a branch or a tag is a string; raises `InvalidInputError`."""
+    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] - of a caller without types
+        raise InvalidInputError(f"a branch or a tag has a name, a text; {name!r} is none")
+
+
+async def load_snapshot(
+    context: Context, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None
+) -> Tip:
+    """Load the snapshot of a branch, a tag or an id, of which exactly one is given."""
+    if sum(value is not None for value in (branch, tag, snapshot_id)) != 1:
+        raise InvalidInputError("give exactly one of branch, tag and snapshot_id")
+    if branch is not None:
+        return await context.tip(branch)
+    if tag is not None:
+        return await _load_tagged(context, tag)
+    assert snapshot_id is not None
+    return await _load_by_id(context, id_from_text(snapshot_id))
+
+
+async def load_snapshot_as_of(
+    context: Context, as_of: datetime, *, branch: str | None, tag: str | None, snapshot_id: str | None
+) -> Tip:
+    """Load the newest snapshot of a branch that was written at a time or before."""
+    if branch is None or tag is not None or snapshot_id is not None:
+        raise InvalidInputError("as_of goes with a branch, and with no tag or snapshot_id")
+    until = microseconds_of(as_of, "as_of")
+    log = context.log(branch)
+    start = await nearer(log, await context.tip(branch), until)
+    found, last = await newest_until(ancestry(log, start, context.newest_state), until)
+    if found is None:
+        oldest = "" if last is None else f": its first one is of {datetime.fromtimestamp(last.time / 1e6, UTC)}"
+        raise SnapshotNotFoundError(f"branch {branch!r} has no snapshot of {as_of} or before{oldest}")
+    return await load_snapshot(context, snapshot_id=id_to_text(found.id))
+
+
+async def lookup_snapshot(context: Context, snapshot_id: str) -> SnapshotInfo:
+    """Return what the history says of a snapshot."""
+    identifier = id_from_text(snapshot_id)
+    try:
+        return snapshot_info((await _find(context, identifier)).row)
+    except SnapshotNotFoundError:
+        state = await _find_outside_logs(context, identifier)
+        if state is None:
+            raise
+        return snapshot_info(SnapshotRow(state.sequence, state.snapshot, state.parent, state.time, state.note))
+
+
+async def read_tag(context: Context, tag: str) -> Tag:
+    """Return what the repository log says of a tag; raises `RefNotFoundError`."""
+    check_name(tag)
+    found = (await context.repository_log.table()).tags.get(tag)
+    if found is None:
+        raise RefNotFoundError(f"there is no tag {tag!r}")
+    return found
+
+
+async def _load_tagged(context: Context, tag: str) -> Tip:
+    found = await read_tag(context, tag)
+    try:
+        return Tip(await load_checkpoint(context.storage, found.origin.checkpoint), {})
+    except ObjectNotFoundError:
+        await read_tag(context, tag)  # which may have been deleted, and collected
+        raise
+
+
+async def _load_by_id(context: Context, snapshot: bytes) -> Tip:
+    try:
+        return await _load_at(context, await _find(context, snapshot))
+    except SnapshotNotFoundError:
+        state = await _find_outside_logs(context, snapshot)
+        if state is None:
+            raise
+        return Tip(state, {})
+
+
+async def _load_at(context: Context, place: Place) -> Tip:
+    """Load the snapshot at a place of a log."""
+    log, row = context.log(place.branch), place.row
+    try:
+        return await load_tip(log, place.hint, at=row.sequence, snapshot=row.id)
+    except ObjectNotFoundError:  # what a branch gave up is in its log for as long as the records are
+        await check_still_kept(context, place.branch, row.sequence, row.id)
+        raise
+
+
+async def _find_outside_logs(context: Context, snapshot: bytes) -> State | None:
+    """Return a snapshot that no log holds: it is on no branch, or was named while it expired."""
+    state = await read_detached(context, snapshot)
+    if state is not None:
+        return state
+    table = await context.repository_log.table()
+    origins = [tag.origin for tag in table.tags.values() if tag.snapshot == snapshot]
+    for name, row in sorted(table.branches.items()):
+        tip = None if row.deleted else await _newest_or_none(context, name)
+        life = None if tip is None or tip.state.snapshot != snapshot else tip.state.life
+        if life is not None and life.origin is not None and life.expired < life.start:
+            origins.append(life.origin)
+    for origin in origins:
+        state = await load_checkpoint(context.storage, origin.checkpoint)
+        if state.snapshot == snapshot:
+            return state
+    return None
+
+
+async def _find(context: Context, snapshot: bytes) -> Place:
+    """Find a snapshot in any log; in that of main, which always exists, without asking for the others."""
+    branches = [FIRST_BRANCH]
+    for branch in branches:
+        tip = await _newest_or_none(context, branch)
+        place = None if tip is None else await find_snapshot(context.log(branch), tip, snapshot)
+        if place is not None:
+            return place
+        if branch == FIRST_BRANCH:
+            branches += sorted((await context.repository_log.table()).branches.keys() - {FIRST_BRANCH})
+    await _check_not_expired(context, snapshot, branches)
+    raise SnapshotNotFoundError(
+        f"there is no snapshot {id_to_text(snapshot)} on any of the branches {', '.join(branches)}; if there was "
+        "one, it has expired"
+    )
+
+
+async def _check_not_expired(context: Context, snapshot: bytes, branches: Iterable[str]) -> None:
+    """Check that a snapshot has not expired, as far as records are left that tell."""
+    for branch in branches:
+        tip = await _newest_or_none(context, branch)
+        row = None if tip is None else await find_expired(context.log(branch), tip, snapshot)
+        if row is not None and tip is not None:
+            raise SnapshotExpiredError(
+                f"snapshot {id_to_text(snapshot)} has expired: it was committed to branch {branch!r} as record "
+                f"{row.sequence}, and expire_snapshots has let go of what there was up to record "
+                f"{tip.state.life.expired}; ancestry lists the snapshots that are left"
+            )
+
+
+async def _newest_or_none(context: Context, branch: str) -> Tip | None:
+    """Return the newest record of a log; None where the creator of the branch has not written its first one."""
+    try:
+        return await context.newest(branch)
+    except RefNotFoundError:
+        return None
