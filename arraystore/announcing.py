@@ -21,7 +21,8 @@ from arraystore.errors import ArrayStoreError, RefNotFoundError, SnapshotExpired
 from arraystore.format.ids import id_to_text
 from arraystore.format.lifecycle import Origin, Reset
 from arraystore.format.repository_log import RepositoryTable
-from arraystore.format.snapshot import checkpoint_key, encode_checkpoint
+from arraystore.format.snapshot import checkpoint_key
+from arraystore.maintenance.checkpoints import encode_state
 
 __all__ = ["OutdatedAnnouncementError", "activated", "announce", "check_kept"]
 
@@ -56,7 +57,7 @@ async def announce(context: Context, state: State) -> bytes:
     context.environment.after(table.watermark)
     identifier = context.environment.new_id()
     key = checkpoint_key(identifier)
-    await upload(context.storage, [(key, encode_checkpoint(key, state.to_checkpoint(state.pages)))])
+    await upload(context.storage, [(key, await encode_state(context.log(state.branch), key, state))])
     await check_kept(context, state)
     return identifier
 

@@ -12,8 +12,9 @@ from arraystore.context import Context
 from arraystore.errors import FormatError, ObjectNotFoundError, ReadOnlyError, SessionExpiredError
 from arraystore.format.envelope import bind_object
 from arraystore.format.ids import id_to_text
-from arraystore.format.snapshot import checkpoint_key, encode_checkpoint
+from arraystore.format.snapshot import checkpoint_key
 from arraystore.format.transaction import ChunkChange, TransactionLog
+from arraystore.maintenance.checkpoints import encode_state
 from arraystore.status import check_allowed
 
 __all__ = ["is_detached", "read_detached", "write_detached"]
@@ -57,7 +58,7 @@ async def write_detached(context: Context, base: Tip, prepared: Prepared) -> Tip
     made = base.state.committed(base.sequence, [(transaction, log, prepared.note)])
     state = replace(made, checkpoint=CheckpointRef(base.sequence, prepared.id), recorded=False)
     key = checkpoint_key(prepared.id)
-    await upload(context.storage, [(key, encode_checkpoint(key, state.to_checkpoint(state.pages)))])
+    await upload(context.storage, [(key, await encode_state(context.log(state.branch), key, state))])
     oldest = prepared.id if prepared.oldest is None else min(prepared.id, prepared.oldest)
     # A collection with a higher watermark that begins after this finds the snapshot, or both are garbage to it.
     table = await context.repository_log.table()

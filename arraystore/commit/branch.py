@@ -171,9 +171,21 @@ async def _load_after(log: BranchLog, start: CheckpointRef, sequence: int, snaps
         return None  # the checkpoint is that of a later snapshot of the same record
     if span is None:  # a snapshot that has survived its record is all in its checkpoint
         return Tip(state, {}) if start.sequence == sequence else None
-    for number in sorted(span.records):
-        log.chain.link(span.records[number])  # once more: the digest of the checkpoint is known by now
+    _link_again(log, span.records)
     return (await _replay(log, state, span, snapshot))[0]
+
+
+def _link_again(log: BranchLog, records: dict[int, Record]) -> None:
+    """Check records once more, now that the digest of a checkpoint before them is known."""
+    for number in sorted(records):
+        log.chain.link(records[number])
+
+
+def _anchor(log: BranchLog, state: State) -> None:
+    """Take note of the digest that the checkpoint of a state holds."""
+    at = state.checkpoint
+    if at is not None and at.digest is not None and (state.branch, state.sequence) == (log.branch, at.sequence):
+        log.chain.anchor(at.sequence, at.digest)
 
 
 async def _span_or_none(log: BranchLog, first: int, last: int) -> Span | None:
@@ -197,6 +209,8 @@ async def _load_from_base(log: BranchLog, sequence: int, snapshot: bytes | None,
         state = await load_checkpoint(log.storage, entry.base)
         if (state.branch, state.sequence) != (log.branch, number):
             raise FormatError(checkpoint_key(entry.base), f"is not that of record {number} of branch {log.branch!r}")
+        _anchor(log, state)
+        _link_again(log, span.records)
     else:
         raise error
     bodies = {n: span.bodies[n] for n in range(number + 1, sequence + 1)}
@@ -235,13 +249,12 @@ async def _back_to_base(log: BranchLog, sequence: int) -> _End:
 
 async def _checkpoint_or_none(log: BranchLog, at: CheckpointRef) -> State | None:
     try:
-        key = checkpoint_key(at.id)
-        checkpoint = decode_checkpoint(key, await log.storage.get(key))
-        if checkpoint.digest is not None and (checkpoint.branch, checkpoint.sequence) == (log.branch, at.sequence):
-            log.chain.anchor(at.sequence, checkpoint.digest)
-        return state_from_checkpoint(checkpoint, at.id)
+        state = await load_checkpoint(log.storage, at.id)
+        if state.sequence == at.sequence:
+            _anchor(log, state)
     except (ObjectNotFoundError, FormatError):
         return None
+    return state
 
 
 async def passed_between(log: BranchLog, after: int, until: int) -> list[Passed]:
@@ -440,7 +453,7 @@ async def _born(log: BranchLog, sequence: int, birth: Birth) -> State:
         state = empty_state(log.branch, sequence, birth.snapshot, birth.parent, birth.time, note)
         return replace(state, life=life)
     state = await _state_at(log, sequence, birth.origin, birth.snapshot)
-    return replace(state, pages=(), checkpoint=None, life=life)
+    return replace(state, pages=(), life=life)
 
 
 async def _reset(log: BranchLog, sequence: int, reset: Reset, before: State) -> State:
@@ -455,4 +468,4 @@ async def _state_at(log: BranchLog, sequence: int, origin: Origin, snapshot: byt
     state = await load_checkpoint(log.storage, origin.checkpoint)
     if state.snapshot != snapshot:
         raise FormatError(log.key(sequence), "the checkpoint that the branch starts from is another snapshot's")
-    return replace(state, branch=log.branch, sequence=sequence)
+    return replace(state, branch=log.branch, sequence=sequence, checkpoint=None)

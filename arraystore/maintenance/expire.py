@@ -17,7 +17,8 @@ from arraystore.format.history import SnapshotRow, Survivors, encode_survivors, 
 from arraystore.format.record import Body, Expiry
 from arraystore.format.refs import Hint
 from arraystore.format.repository_log import RepositoryEntry, RepositoryOperation, RepositoryTable, Tag
-from arraystore.format.snapshot import checkpoint_key, encode_checkpoint
+from arraystore.format.snapshot import checkpoint_key
+from arraystore.maintenance.checkpoints import encode_state
 from arraystore.maintenance.grounds import Grounds
 
 __all__ = ["GivenUp", "Keeps", "expire"]
@@ -256,7 +257,7 @@ async def _carry_out(grounds: Grounds, cut: _Cut, tip: Tip) -> None:
         identifier = environment.new_id()
         written.append(identifier)
         key = checkpoint_key(identifier)
-        await grounds.storage.put(key, encode_checkpoint(key, state.to_checkpoint(state.pages)))
+        await grounds.storage.put(key, await encode_state(log, key, state))
         return identifier
 
     async def survivor(row: SnapshotRow) -> bytes:

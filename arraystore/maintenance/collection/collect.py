@@ -29,7 +29,8 @@ from arraystore.format.ids import ID_BYTES, id_to_text, ids_from_texts
 from arraystore.format.lifecycle import BranchLife, Origin
 from arraystore.format.record import Body, Expiry
 from arraystore.format.repository_log import RepositoryEntry, RepositoryOperation, RepositoryTable
-from arraystore.format.snapshot import checkpoint_key, encode_checkpoint
+from arraystore.format.snapshot import checkpoint_key
+from arraystore.maintenance.checkpoints import encode_state
 from arraystore.maintenance.collection.candidates import Candidates
 from arraystore.maintenance.collection.fence import raise_fence
 from arraystore.maintenance.collection.summary import GCSummary, Progress
@@ -288,8 +289,8 @@ class _Run:
             return tip
         log, environment = self.grounds.log(tip.state.branch), self.grounds.environment
         base = environment.new_id()
-        encoded = encode_checkpoint(checkpoint_key(base), tip.state.to_checkpoint(tip.state.pages))
-        await self.grounds.storage.put(checkpoint_key(base), encoded)
+        key = checkpoint_key(base)
+        await self.grounds.storage.put(key, await encode_state(log, key, tip.state))
         await self.grounds.storage.sync()
 
         def expire(newest: Tip) -> Body | None:

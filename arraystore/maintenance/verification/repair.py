@@ -20,8 +20,8 @@ from arraystore.errors import FormatError, NotFoundError
 from arraystore.format.history import HistoryPage, encode_history, page_span
 from arraystore.format.record import LONG_SKIP, Record, encode_record
 from arraystore.format.refs import hint_key, name_from_key
-from arraystore.format.snapshot import checkpoint_key, encode_checkpoint
-from arraystore.maintenance.checkpoints import write_periodic
+from arraystore.format.snapshot import checkpoint_key
+from arraystore.maintenance.checkpoints import encode_state, write_periodic
 from arraystore.maintenance.verification.checkpoints import Named
 from arraystore.maintenance.verification.findings import Finding, Severity
 from arraystore.maintenance.verification.pages import cover, digest_page
@@ -249,7 +249,7 @@ class _Repair:
             return False
         directory = cover(self._found.pages.get(named.branch, {}), named.sequence)
         key = checkpoint_key(named.id)
-        data = encode_checkpoint(key, replace(state, pages=directory).to_checkpoint(directory))
+        data = await encode_state(root.log, key, replace(state, pages=directory))
         await self._write(key, data, "written anew from the records")
         return True
 

@@ -19,8 +19,9 @@ from arraystore.errors import ArrayStoreError
 from arraystore.format.lifecycle import NO_FENCE, Origin
 from arraystore.format.record import Birth, Record, encode_body
 from arraystore.format.repository_log import BranchRow, RepositoryTable
-from arraystore.format.snapshot import checkpoint_key, encode_checkpoint
+from arraystore.format.snapshot import checkpoint_key
 from arraystore.maintenance import expire
+from arraystore.maintenance.checkpoints import encode_state
 from arraystore.maintenance.collection import collect, fence
 from arraystore.maintenance.collection.sweep import Listing
 from arraystore.maintenance.collection.trace import Trace
@@ -101,7 +102,7 @@ async def _look_first(context: Context, state: State) -> bytes:
     context.environment.after((await context.repository_log.table()).watermark)
     identifier = context.environment.new_id()
     key = checkpoint_key(identifier)
-    await upload(context.storage, [(key, encode_checkpoint(key, state.to_checkpoint(state.pages)))])
+    await upload(context.storage, [(key, await encode_state(context.log(state.branch), key, state))])
     return identifier
 
 
