@@ -312,7 +312,11 @@ class Hierarchy:
         try:
             return self.reader.read_sync(place, window)
         except (ChunkDamagedError, SourceChangedError) as error:
-            raise error.of_chunk(handle.node.path, coords) from None
+            refused = error.of_chunk(handle.node.path, coords)
+        try:  # not above, for the frames of the first error hold the bytes of the chunk
+            raise refused
+        finally:
+            del refused  # which would be a cycle: the error's traceback refers to this frame
 
     def _place(self, handle: ArrayHandle, coords: tuple[int, ...]) -> Found | bool | None:
         """Look a committed chunk up without a request; False where one is needed."""
@@ -352,7 +356,11 @@ class Hierarchy:
         try:
             return await self.reader.read(place, window)
         except (ChunkDamagedError, SourceChangedError) as error:
-            raise error.of_chunk(handle.node.path, coords) from None
+            refused = error.of_chunk(handle.node.path, coords)
+        try:
+            raise refused
+        finally:
+            del refused
 
     def _document_part(self, key: str, window: Window) -> BytesLike | None:
         document = self.document(key)
