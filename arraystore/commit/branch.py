@@ -134,8 +134,12 @@ async def load_tip(
     ------
     RefNotFoundError
         If there is no such branch.
+    LogHoleError
+        If records are lost below newer ones, or newer ones than those that there are.
     """
     sequence = at if at is not None else await log.tip(None if hint is None else hint.sequence)
+    if at is None and hint is not None and hint.sequence > sequence:
+        await _check_hinted(log, hint, sequence)
     start = None
     if hint is not None and hint.sequence <= sequence:
         start = CheckpointRef(hint.sequence, hint.checkpoint)
@@ -148,6 +152,13 @@ async def load_tip(
     if at is None:
         log.check_holes(tip.state.life.expired)
     return tip
+
+
+async def _check_hinted(log: BranchLog, hint: Hint, newest: int) -> None:
+    """Check that a hint to a record behind the newest one leads nowhere: a checkpoint is of a record that there was."""
+    state = await _checkpoint_or_none(log, CheckpointRef(hint.sequence, hint.checkpoint))
+    if state is not None and (state.branch, state.sequence) == (log.branch, hint.sequence):
+        raise log.lost(newest + 1, f"there is a checkpoint of record {hint.sequence}, to which the hint leads")
 
 
 async def _load(log: BranchLog, start: CheckpointRef | None, sequence: int, snapshot: bytes | None) -> Tip:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from arraystore.commit.branch import load_tip
+from arraystore.commit.branch import load_checkpoint, load_tip
 from arraystore.commit.environment import Environment
 from arraystore.commit.history import covered, read_survivors
 from arraystore.commit.reader import ChunkReader
@@ -25,6 +25,7 @@ from arraystore.format.intent import PATIENCE
 from arraystore.format.record import Record
 from arraystore.format.refs import (
     REPOSITORY_KEY,
+    Hint,
     branch_prefix,
     decode_hint,
     decode_repository,
@@ -400,14 +401,27 @@ class Verification:
             if hint.sequence > root.last:
                 # Another one may have been written since the records were listed.
                 if not await root.log.exists(hint.sequence):
-                    what = f"the hint names record {hint.sequence}, which does not exist"
-                    self.collector.warning(info.key, what, _HINT_REPAIR)
+                    await self._hint_behind(info.key, hint, root)
                 continue
             if not self.inventory.checkpoints.reach(hint.checkpoint):
                 what = f"the hint names the checkpoint {id_to_text(hint.checkpoint)}, which does not exist"
                 self.collector.warning(info.key, what, _HINT_REPAIR)
                 continue
             self.checkpoints.name(Named(hint.checkpoint, branch, hint.sequence, info.key))
+
+    async def _hint_behind(self, key: str, hint: Hint, root: LogRoot) -> None:
+        """Tell of a hint to a record that does not exist: of one that is lost where there is a checkpoint of it."""
+        what = f"the hint names record {hint.sequence}, which does not exist"
+        try:
+            state = await load_checkpoint(self.storage, hint.checkpoint)
+        except (FormatError, ObjectNotFoundError):
+            state = None
+        if state is None or (state.branch, state.sequence) != (root.log.branch, hint.sequence):
+            self.collector.warning(key, what, _HINT_REPAIR)
+            return
+        what += f", though there is a checkpoint of it: all records from {root.last + 1} on are lost"
+        remedy = f"{_RESTORE}, or run repair, which removes the hint, so that the branch is at record {root.last}"
+        self.collector.error(key, what, remedy)
 
     def _take_leaks(self) -> None:
         names = {

@@ -138,7 +138,7 @@ MUTATIONS = (
     Mutation(
         "a lost record is the end",
         "where single records are asked for, nobody looks behind the first one that is missing",
-        lambda: [(log, "_BEYOND", ())],
+        lambda: [(log, "_NEAR", ()), (log, "_FAR", ())],
         (),
         explored=("record lost",),
     ),
