@@ -312,11 +312,8 @@ class Hierarchy:
         try:
             return self.reader.read_sync(place, window)
         except (ChunkDamagedError, SourceChangedError) as error:
-            refused = error.of_chunk(handle.node.path, coords)
-        try:  # not above, for the frames of the first error hold the bytes of the chunk
-            raise refused
-        finally:
-            del refused  # which would be a cycle: the error's traceback refers to this frame
+            refused = [error.of_chunk(handle.node.path, coords)]
+        raise refused.pop()  # not above: that error's frames hold the chunk; and no name keeps this one, in a cycle
 
     def _place(self, handle: ArrayHandle, coords: tuple[int, ...]) -> Found | bool | None:
         """Look a committed chunk up without a request; False where one is needed."""
@@ -356,11 +353,8 @@ class Hierarchy:
         try:
             return await self.reader.read(place, window)
         except (ChunkDamagedError, SourceChangedError) as error:
-            refused = error.of_chunk(handle.node.path, coords)
-        try:
-            raise refused
-        finally:
-            del refused
+            refused = [error.of_chunk(handle.node.path, coords)]
+        raise refused.pop()
 
     def _document_part(self, key: str, window: Window) -> BytesLike | None:
         document = self.document(key)

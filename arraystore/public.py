@@ -35,7 +35,7 @@ from arraystore.errors import (
 from arraystore.fork_session import ForkSession
 from arraystore.history_graph import AncestryGraph
 from arraystore.maintenance.collection.summary import GCSummary
-from arraystore.maintenance.compact import CompactionSummary
+from arraystore.maintenance.compact import CompactionSummary, DamagedPack
 from arraystore.maintenance.retention_policy import KeepRule, RetentionPolicy
 from arraystore.maintenance.verification.findings import Finding, Severity, VerifyReport
 from arraystore.maintenance.verification.repair import RepairReport
@@ -104,6 +104,7 @@ __all__ = [
     "ConflictType",
     "CountingStorage",
     "Counts",
+    "DamagedPack",
     "DeleteFailure",
     "Diff",
     "Fault",
