@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy.typing as npt
 
-from arraystore.appends import append
+from arraystore.appends import append, append_async
 from arraystore.commit.branch import Tip
 from arraystore.commit.changes import ChangeSet
 from arraystore.commit.declared_reads import declared_reads
@@ -587,6 +587,11 @@ class Session(Forking, Readdressing):
         """
         self.check_writable()
         append(self, data, dim, unique)
+
+    async def append_async(self, data: Mapping[str, npt.ArrayLike], dim: str, *, unique: str | None = None) -> None:
+        """Asynchronous twin of `append`."""
+        self.check_writable()
+        await append_async(self, data, dim, unique)
 
     def _warn_of_unmerged_forks(self) -> None:
         """Warn, where this package was called, if forks that may have written something have not been merged."""

@@ -108,7 +108,7 @@ def _expected(logs: Logs, found: Snapshot) -> Snapshot | None:
         begun = any(era.number == found.number and era.origin is not None for era in branch.eras)
         return replace(state, time=found.time) if begun else state
     within = branch.snapshot(found.id)
-    return within if within is not None and within.number == found.number else None
+    return within if within is not None and within.number == found.number else logs.detached.get(found.id)
 
 
 def _layers(expected: Snapshot, found: Snapshot, key: str) -> Iterator[Violation]:

@@ -28,6 +28,7 @@ from arraystore.maintenance.collection.trace import Trace
 from arraystore.maintenance.exchange import Exchange
 from arraystore.maintenance.grounds import Grounds
 from arraystore.simulation.actors.workload import Workload
+from arraystore.simulation.faults import Faults
 from arraystore.simulation.mutations.patching import Change, Mutation, all_outside, everywhere
 
 __all__ = ["MUTATIONS"]
@@ -64,6 +65,12 @@ def _pressed(workload: Workload) -> Workload:
 def _forgetful(workload: Workload) -> Workload:
     """Have snapshots come and go."""
     return replace(workload, writers=1, readers=0, turns=(6, 9), operators=3, expirers=1, collectors=2, lingering=0.0)
+
+
+def _announcing(workload: Workload) -> Workload:
+    """Have snapshots come and go all the time, and as many collections."""
+    calm = replace(_forgetful(workload), flushing=0.0, unique=0.0, transplanters=0)
+    return replace(calm, operators=5, expirers=2, collectors=3, think=0.5, turns=(9, 12))
 
 
 async def _all_but_main(log: BranchLog, tip: Tip, decide: Callable[[Tip], Any]) -> Tip:
@@ -154,6 +161,19 @@ async def _unconditionally(log: BranchLog, repository_log: Any, tip: Tip, check:
 _delete_branch = branching.delete_branch
 
 
+async def _fenced_slowly(log: BranchLog, tip: Tip, decide: Callable[[Tip], Any]) -> Tip:
+    await log.environment.sleep(4.0 * log.environment.random())
+    return await _append_when(log, tip, decide)
+
+
+def _slow_all_around() -> Iterable[Change]:
+    return [(fence, "append_when", _fenced_slowly), (announcing, "announce", _slow)]
+
+
+def _listed_late(faults: Faults) -> Faults:
+    return replace(Faults.none(), late_listings=10.0, until=faults.until if faults.of_requests else 60.0)
+
+
 def _all_attached() -> Iterable[Change]:
     return [(prepare, "MAX_MANIFEST_IN_BODY", 0), (prepare, "fits_body", lambda log: False)]
 
@@ -240,6 +260,15 @@ MUTATIONS = (
         _WHERE,
         settings=lambda: [(announcing, "announce", _slow)],
         tuned=_forgetful,
+    ),
+    Mutation(
+        "listings are believed",
+        "a collection does not wait until listings show what was announced before its fences",
+        lambda: [(_Run, "_outwait_listings", _nothing)],
+        _WHERE,
+        settings=_slow_all_around,
+        tuned=_announcing,
+        spoiled=_listed_late,
     ),
     Mutation(
         "a deletion forgets its condition",
