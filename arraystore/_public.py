@@ -9,7 +9,7 @@ from arraystore._history.graph import AncestryGraph
 from arraystore._history.operations_log import Update, UpdateType
 from arraystore._log.status import FeatureFlag, RepoAvailability, RepoStatus
 from arraystore._maintenance.collection.summary import GCSummary
-from arraystore._maintenance.compact import CompactionSummary
+from arraystore._maintenance.compact import CompactionSummary, DamagedPack
 from arraystore._maintenance.retention_policy import KeepRule, RetentionPolicy
 from arraystore._maintenance.verification.findings import Finding, Severity, VerifyReport
 from arraystore._maintenance.verification.repair import RepairReport
@@ -105,6 +105,7 @@ __all__ = [
     "ConflictType",
     "CountingStorage",
     "Counts",
+    "DamagedPack",
     "DeleteFailure",
     "Diff",
     "Fault",

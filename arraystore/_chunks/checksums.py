@@ -6,7 +6,7 @@ from arraystore._format.pack import CHECKSUM_BYTES, is_sound
 from arraystore.errors import ChunkDamagedError
 from arraystore.storage.protocol import BytesLike
 
-__all__ = ["CHECKSUM_BYTES", "checked", "read_whole"]
+__all__ = ["CHECKSUM_BYTES", "checked", "read_whole", "sound_part"]
 
 _LARGEST_WHOLE = 1 << 16
 """Bytes that cost less than the request that brings them, half a millisecond's worth."""
@@ -36,6 +36,14 @@ def checked(key: str, seed: int, offset: int, framed: BytesLike, start: int = 0,
     ChunkDamagedError
         If they do not match.
     """
-    if not is_sound(seed, offset, framed):
+    part = sound_part(seed, offset, framed, start, stop)
+    if part is None:
         raise ChunkDamagedError(key, offset, len(framed) - CHECKSUM_BYTES)
+    return part
+
+
+def sound_part(seed: int, offset: int, framed: BytesLike, start: int, stop: int | None) -> memoryview | None:
+    """Return what `checked` does, None for a chunk that does not match its checksum."""
+    if not is_sound(seed, offset, framed):
+        return None
     return memoryview(framed)[start : -CHECKSUM_BYTES if stop is None else stop]

@@ -65,9 +65,11 @@ class ManifestCache:
                 except BaseException as error:
                     self._release(layer)
                     load.fail(error)
-                    raise
-                self._release(layer)
-                load.succeed(manifest)
+                    if not isinstance(error, FormatError):  # its frames hold what was decoded: raised anew below
+                        raise
+                else:
+                    self._release(layer)
+                    load.succeed(manifest)
             elif load.may_block:
                 return self._fetch_sync(layer)
             try:
@@ -88,9 +90,11 @@ class ManifestCache:
                 except BaseException as error:
                     self._release(layer)
                     load.fail(error)
-                    raise
-                self._release(layer)
-                load.succeed(manifest)
+                    if not isinstance(error, FormatError):  # its frames hold what was decoded: raised anew below
+                        raise
+                else:
+                    self._release(layer)
+                    load.succeed(manifest)
             try:
                 return await load.wait()
             except AbandonedError:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from arraystore._chunks.block_cache import BlockCache
-from arraystore._chunks.checksums import CHECKSUM_BYTES, checked, read_whole
+from arraystore._chunks.checksums import CHECKSUM_BYTES, checked, read_whole, sound_part
 from arraystore._chunks.manifest_cache import ManifestCache
 from arraystore._chunks.virtual_source import VirtualSource
 from arraystore._format.box import Box
@@ -183,12 +183,12 @@ class ChunkReader:
         if not (self.verify and read_whole(length, start, stop)):
             return self._range_sync(manifest, source, offset + start, offset + stop)
         framed = self._range_sync(manifest, source, offset, offset + length + CHECKSUM_BYTES)
-        try:
-            return checked(manifest.pack_keys[source], manifest.pack_seeds[source], offset, framed, start, stop)
-        except ChunkDamagedError:  # perhaps on its way only
-            self.blocks.forget(manifest.pack_keys[source])
-            framed = self._range_sync(manifest, source, offset, offset + length + CHECKSUM_BYTES)
-            return self._again(manifest, source, offset, framed)[start:stop]
+        part = sound_part(manifest.pack_seeds[source], offset, framed, start, stop)
+        if part is not None:
+            return part
+        self.blocks.forget(manifest.pack_keys[source])  # perhaps it was damaged on its way only
+        framed = self._range_sync(manifest, source, offset, offset + length + CHECKSUM_BYTES)
+        return self._again(manifest, source, offset, framed)[start:stop]
 
     async def _native(
         self, manifest: Manifest, source: int, offset: int, length: int, start: int, stop: int
@@ -201,12 +201,12 @@ class ChunkReader:
         if not (self.verify and read_whole(length, start, stop)):
             return await self.blocks.read(key, offset + start, offset + stop, extent)
         framed = await self.blocks.read(key, offset, offset + length + CHECKSUM_BYTES, extent)
-        try:
-            return checked(key, manifest.pack_seeds[source], offset, framed, start, stop)
-        except ChunkDamagedError:
-            self.blocks.forget(key)
-            framed = await self.blocks.read(key, offset, offset + length + CHECKSUM_BYTES, extent)
-            return self._again(manifest, source, offset, framed)[start:stop]
+        part = sound_part(manifest.pack_seeds[source], offset, framed, start, stop)
+        if part is not None:
+            return part
+        self.blocks.forget(key)
+        framed = await self.blocks.read(key, offset, offset + length + CHECKSUM_BYTES, extent)
+        return self._again(manifest, source, offset, framed)[start:stop]
 
     def _again(self, manifest: Manifest, source: int, offset: int, framed: BytesLike) -> memoryview:
         """Check what was read a second time; what is damaged in the storage is not kept, for it may be restored."""

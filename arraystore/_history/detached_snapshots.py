@@ -11,11 +11,12 @@ from arraystore._commit.rebase_step import admission_error
 from arraystore._context import Context
 from arraystore._format.envelope import bind_object
 from arraystore._format.ids import id_to_text
-from arraystore._format.snapshot import checkpoint_key, encode_checkpoint
+from arraystore._format.snapshot import checkpoint_key
 from arraystore._format.transaction import ChunkChange, TransactionLog
 from arraystore._log.loading import Tip, load_checkpoint
 from arraystore._log.state import CheckpointRef, State
 from arraystore._log.status import check_allowed
+from arraystore._maintenance.checkpoints import encode_state
 from arraystore.errors import FormatError, ObjectNotFoundError, ReadOnlyError, SessionExpiredError
 
 __all__ = ["is_detached", "read_detached", "write_detached"]
@@ -59,7 +60,7 @@ async def write_detached(context: Context, base: Tip, prepared: Prepared) -> Tip
     made = base.state.committed(base.sequence, [(transaction, log, prepared.note)])
     state = replace(made, checkpoint=CheckpointRef(base.sequence, prepared.id), recorded=False)
     key = checkpoint_key(prepared.id)
-    await upload(context.storage, [(key, encode_checkpoint(key, state.to_checkpoint(state.pages)))])
+    await upload(context.storage, [(key, await encode_state(context.log(state.branch), key, state))])
     oldest = prepared.id if prepared.oldest is None else min(prepared.id, prepared.oldest)
     # A collection with a higher watermark that begins after this finds the snapshot, or both are garbage to it.
     table = await context.repository_log.table()

@@ -15,12 +15,13 @@ from arraystore._context import Context
 from arraystore._format.ids import id_to_text
 from arraystore._format.lifecycle import Origin, Reset
 from arraystore._format.repository_log import RepositoryTable
-from arraystore._format.snapshot import checkpoint_key, encode_checkpoint
+from arraystore._format.snapshot import checkpoint_key
 from arraystore._history.detached_snapshots import is_detached
 from arraystore._log.branch_entries import settle
 from arraystore._log.loading import Tip
 from arraystore._log.retained_snapshots import kept_snapshots
 from arraystore._log.state import State
+from arraystore._maintenance.checkpoints import encode_state
 from arraystore.errors import ArrayStoreError, RefNotFoundError, SnapshotExpiredError, StorageError
 
 __all__ = ["OutdatedAnnouncementError", "activated", "announce", "check_kept"]
@@ -56,7 +57,7 @@ async def announce(context: Context, state: State) -> bytes:
     context.environment.after(table.watermark)
     identifier = context.environment.new_id()
     key = checkpoint_key(identifier)
-    await upload(context.storage, [(key, encode_checkpoint(key, state.to_checkpoint(state.pages)))])
+    await upload(context.storage, [(key, await encode_state(context.log(state.branch), key, state))])
     await check_kept(context, state)
     return identifier
 

@@ -63,8 +63,15 @@ LONGEST_PAUSE = 600.0
 """Seconds between looking for the newest record and having written the next one, after which a writer checks that it
 was not overtaken by more than the log remembers.  Expired records are left for several times as long."""
 
-_BEYOND = (2, 3)
-"""How far behind the newest record that was found others are looked for, which a lost one would hide."""
+_NEAR = (2, 3)
+_FAR = (*range(2, 8), *(1 << power for power in range(3, 17)))
+"""How far behind the newest record that was found others are looked for, which lost ones would hide.
+
+Up to seven lost records never hide newer ones then, and more do not where at least as many are left behind them.
+"""
+
+_FAR_EVERY = 10.0
+"""Seconds for which a process that has looked far away looks nearby only."""
 
 _RECORDS_KEPT = 256
 _LOGS_KEPT = 256
@@ -139,9 +146,11 @@ class BranchLog:
         self.hinted: Hint | None = None
         """The hint as it was read last."""
         self.holes: set[int] = set()
-        """Records that a look has found missing below newer ones, unless they have expired."""
+        """Records that looks have found missing below newer ones, unless they have expired."""
         self.chain = LogChain(self.key, log_start(repository, branch))
         self._looked_at = 0
+        self._looked_far_at: int | None = None
+        self._seen = -1  # newest record that was found, read or written here
         self._newest = -1  # record that the look found, or that is known to exist otherwise
         self._recent: Kept[Record] = Kept({}, _RECORDS_KEPT, room // 2)
         self.memo = None if environment.memo is None else environment.memo.log(storage.location, self.prefix)
@@ -214,8 +223,11 @@ class BranchLog:
         ------
         RefNotFoundError
             If the branch has no record.
+        LogHoleError
+            If there was a newer one, which is lost.
         """
-        began = self.environment.now_us()
+        await self._look_at_holes_again()
+        began, seen = self.environment.now_us(), self._seen
         if self.storage.cheap_probes:
             found = await self._probe(known)
         else:
@@ -228,7 +240,39 @@ class BranchLog:
         if found is None:
             await self.check_repository()
             raise RefNotFoundError(f"there is no branch {self.branch!r}")
-        return found
+        return found if found >= seen else await self._above(found, seen)
+
+    async def _above(self, found: int, seen: int) -> int:
+        """Return the newest record where the one that was found is older than one that was seen before."""
+        newest = max(found, await self._list_after(None) or 0)
+        if newest < seen and await self._is_there(seen):
+            return seen  # a listing may be behind
+        if newest < seen:
+            raise self.lost(newest + 1, f"this process has seen record {seen}")
+        return newest
+
+    def lost(self, sequence: int, why: str) -> LogHoleError:
+        """Return the error about the newest records of a log, which are lost."""
+        return LogHoleError(
+            self.key(sequence),
+            f"is missing, and so is all behind it, though {why}. Restore the records from a backup or an older version "
+            "in the bucket. If there is none, or the bucket was put back on purpose, run arraystore repair, which "
+            f"removes what names them, and open the repository anew: the branch is at record {sequence - 1} then",
+        )
+
+    async def survey(self) -> None:
+        """Note records missing below newer ones wherever in the log, where looking for the tip lists nothing.
+
+        For maintenance, which deletes what no record needs: it must not take for the tip what is below a hole.
+        """
+        if self.storage.cheap_probes:
+            self._seen = max(self._seen, await self._list_after(None) or -1)
+
+    async def _look_at_holes_again(self) -> None:
+        """Note those holes again that nobody has mended."""
+        if self.holes:
+            self.holes = set()
+            await self._list_after(None)
 
     async def _unlisted(self, found: int | None, known: int | None) -> int | None:
         """Return the newest record that is known of where a listing is behind it; costs nothing where it is not."""
@@ -261,11 +305,10 @@ class BranchLog:
         LogHoleError
             If a look has found one missing, and it still is what a reader has to go by.
         """
-        missing = min((hole for hole in self.holes if hole > expired), default=None)
-        self.holes = set()  # who looks again finds it again, unless it was repaired
-        if missing is not None:
+        self.holes = {hole for hole in self.holes if hole > expired}
+        if self.holes:
             raise LogHoleError(
-                self.key(missing),
+                self.key(min(self.holes)),
                 "is missing, and there are newer records. Run arraystore repair, which rebuilds it if later records "
                 "repeat all that it held; otherwise arraystore verify names what is lost, and it has to be restored "
                 "from a backup or an older version in the bucket",
@@ -296,14 +339,14 @@ class BranchLog:
             return None if known is not None else await self._list_after(None)
         while True:
             low = await self._gallop(low)
-            beyond = await self._beyond(low)
+            beyond = await self._beyond(low, _FAR)
             if beyond is None:
                 return low if await self._is_there(low) else await self._list_after(None)
             low = beyond
 
-    async def _beyond(self, sequence: int) -> int | None:
-        """Look for records behind the one after which there seems to be none; one that is lost would hide them."""
-        for step in _BEYOND:
+    async def _beyond(self, sequence: int, steps: Iterable[int]) -> int | None:
+        """Look for records behind the one after which there seems to be none; lost ones would hide them."""
+        for step in steps:
             if await self._is_there(sequence + step):
                 if not await self._is_there(sequence + 1):  # it may have been written just now
                     self.holes.add(sequence + 1)
@@ -339,22 +382,32 @@ class BranchLog:
         After a long pause the next one may be missing because it has been written, has expired and is deleted.
         """
         began = self.environment.now_us()
-        self._newest = max(self._newest, known)
+        self._newest, self._seen = max(self._newest, known), max(self._seen, known)
+        if self.holes:
+            return await self.tip(known)
         try:
             await self.read(known + 1)
         except ObjectNotFoundError:
             if known < self._newest or not self._looked_lately():
                 return await self.tip(max(known, self._newest))
-            if self.storage.cheap_probes and await self._beyond(known) is not None:
+            if self.storage.cheap_probes and await self._beyond(known, self._steps(began)) is not None:
                 return await self.tip(known)
             self._looked(began, known)
             return known
         return await self.tip(known + 1)
 
+    def _steps(self, now: int) -> Iterable[int]:
+        """Return how far to look behind a tip that is known: far away now and then only, which takes its time."""
+        at = self._looked_far_at
+        if at is not None and 0 <= now - at < _FAR_EVERY * 1_000_000:
+            return _NEAR
+        self._looked_far_at = now
+        return _FAR
+
     def _looked(self, began: int, newest: int | None) -> None:
         self._looked_at = began
         if newest is not None:
-            self._newest = max(self._newest, newest)
+            self._newest, self._seen = max(self._newest, newest), max(self._seen, newest)
 
     def _looked_lately(self) -> bool:
         """Tell whether the log was looked at so lately that nothing written since can be deleted by now."""
@@ -481,10 +534,10 @@ class BranchLog:
         if won:
             if self._is_late(looked_at) or record.sequence <= newest:  # others in this process may have looked since
                 await self._check_still_open(record, fresh=won == Put.WRITTEN)
-            self._looked(began, record.sequence)
             self.chain.link(record)
             if self.storage.cheap_probes:
                 await self._check_beyond(record, fresh=won == Put.WRITTEN)
+            self._looked(began, record.sequence)
             self._recent.put(record.sequence, record, _weight(record))
         else:
             self._newest = max(self._newest, record.sequence)  # it is there, whether or not a listing shows it

@@ -134,8 +134,12 @@ async def load_tip(
     ------
     RefNotFoundError
         If there is no such branch.
+    LogHoleError
+        If records are lost below newer ones, or newer ones than those that there are.
     """
     sequence = at if at is not None else await log.tip(None if hint is None else hint.sequence)
+    if at is None and hint is not None and hint.sequence > sequence:
+        await _check_hinted(log, hint, sequence)
     start = None
     if hint is not None and hint.sequence <= sequence:
         start = CheckpointRef(hint.sequence, hint.checkpoint)
@@ -148,6 +152,13 @@ async def load_tip(
     if at is None:
         log.check_holes(tip.state.life.expired)
     return tip
+
+
+async def _check_hinted(log: BranchLog, hint: Hint, newest: int) -> None:
+    """Check that a hint to a record behind the newest one leads nowhere: a checkpoint is of a record that there was."""
+    state = await _checkpoint_or_none(log, CheckpointRef(hint.sequence, hint.checkpoint))
+    if state is not None and (state.branch, state.sequence) == (log.branch, hint.sequence):
+        raise log.lost(newest + 1, f"there is a checkpoint of record {hint.sequence}, to which the hint leads")
 
 
 async def _load(log: BranchLog, start: CheckpointRef | None, sequence: int, snapshot: bytes | None) -> Tip:
@@ -171,9 +182,21 @@ async def _load_after(log: BranchLog, start: CheckpointRef, sequence: int, snaps
         return None  # the checkpoint is that of a later snapshot of the same record
     if span is None:  # a snapshot that has survived its record is all in its checkpoint
         return Tip(state, {}) if start.sequence == sequence else None
-    for number in sorted(span.records):
-        log.chain.link(span.records[number])  # once more: the digest of the checkpoint is known by now
+    _link_again(log, span.records)
     return (await _replay(log, state, span, snapshot))[0]
+
+
+def _link_again(log: BranchLog, records: dict[int, Record]) -> None:
+    """Check records once more, now that the digest of a checkpoint before them is known."""
+    for number in sorted(records):
+        log.chain.link(records[number])
+
+
+def _anchor(log: BranchLog, state: State) -> None:
+    """Take note of the digest that the checkpoint of a state holds."""
+    at = state.checkpoint
+    if at is not None and at.digest is not None and (state.branch, state.sequence) == (log.branch, at.sequence):
+        log.chain.anchor(at.sequence, at.digest)
 
 
 async def _span_or_none(log: BranchLog, first: int, last: int) -> Span | None:
@@ -197,6 +220,8 @@ async def _load_from_base(log: BranchLog, sequence: int, snapshot: bytes | None,
         state = await load_checkpoint(log.storage, entry.base)
         if (state.branch, state.sequence) != (log.branch, number):
             raise FormatError(checkpoint_key(entry.base), f"is not that of record {number} of branch {log.branch!r}")
+        _anchor(log, state)
+        _link_again(log, span.records)
     else:
         raise error
     bodies = {n: span.bodies[n] for n in range(number + 1, sequence + 1)}
@@ -235,13 +260,12 @@ async def _back_to_base(log: BranchLog, sequence: int) -> _End:
 
 async def _checkpoint_or_none(log: BranchLog, at: CheckpointRef) -> State | None:
     try:
-        key = checkpoint_key(at.id)
-        checkpoint = decode_checkpoint(key, await log.storage.get(key))
-        if checkpoint.digest is not None and (checkpoint.branch, checkpoint.sequence) == (log.branch, at.sequence):
-            log.chain.anchor(at.sequence, checkpoint.digest)
-        return state_from_checkpoint(checkpoint, at.id)
+        state = await load_checkpoint(log.storage, at.id)
+        if state.sequence == at.sequence:
+            _anchor(log, state)
     except (ObjectNotFoundError, FormatError):
         return None
+    return state
 
 
 async def passed_between(log: BranchLog, after: int, until: int) -> list[Passed]:
@@ -440,7 +464,7 @@ async def _born(log: BranchLog, sequence: int, birth: Birth) -> State:
         state = empty_state(log.branch, sequence, birth.snapshot, birth.parent, birth.time, note)
         return replace(state, life=life)
     state = await _state_at(log, sequence, birth.origin, birth.snapshot)
-    return replace(state, pages=(), checkpoint=None, life=life)
+    return replace(state, pages=(), life=life)
 
 
 async def _reset(log: BranchLog, sequence: int, reset: Reset, before: State) -> State:
@@ -455,4 +479,4 @@ async def _state_at(log: BranchLog, sequence: int, origin: Origin, snapshot: byt
     state = await load_checkpoint(log.storage, origin.checkpoint)
     if state.snapshot != snapshot:
         raise FormatError(log.key(sequence), "the checkpoint that the branch starts from is another snapshot's")
-    return replace(state, branch=log.branch, sequence=sequence)
+    return replace(state, branch=log.branch, sequence=sequence, checkpoint=None)

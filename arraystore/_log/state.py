@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from arraystore._format.layer import Layer
 from arraystore._format.lifecycle import NEW_LIFE, BranchLife, Deleted, Expiry, Fence
@@ -33,10 +33,11 @@ NO_NOTE = encode_note("", {})
 
 @dataclass(frozen=True)
 class CheckpointRef:
-    """A checkpoint that exists: number of its record, and its id."""
+    """A checkpoint that exists: number of its record, its id, and the digest of the log that it holds, if known."""
 
     sequence: int
     id: bytes
+    digest: bytes | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -243,7 +244,7 @@ def state_from_checkpoint(checkpoint: Checkpoint, identifier: bytes) -> State:
         nodes,
         {node.id: key for key, node in nodes.items()},
         checkpoint.pages,
-        CheckpointRef(checkpoint.sequence, identifier),
+        CheckpointRef(checkpoint.sequence, identifier, checkpoint.digest),
         life=checkpoint.life,
     )
 

@@ -18,7 +18,7 @@ from arraystore._log.loading import Tip, load_checkpoint, load_tip
 from arraystore._log.state import CheckpointRef, State
 from arraystore.errors import FormatError, ObjectNotFoundError
 
-__all__ = ["MOST_DETACHED", "checkpoint_due", "put_hint_of", "write_checkpoint", "write_periodic"]
+__all__ = ["MOST_DETACHED", "checkpoint_due", "encode_state", "put_hint_of", "write_checkpoint", "write_periodic"]
 
 
 MOST_DETACHED = 8
@@ -54,14 +54,28 @@ async def write_checkpoint(log: BranchLog, state: State) -> CheckpointRef:
     """Write a checkpoint of a state, and the hint that leads to it."""
     reference = CheckpointRef(state.sequence, log.environment.new_id())
     key = checkpoint_key(reference.id)
-    await upload(log.storage, [(key, _encoded(log, key, state))])
+    await upload(log.storage, [(key, await encode_state(log, key, state))])
     await _put_hint(log, reference)
     return reference
 
 
-def _encoded(log: BranchLog, key: str, state: State) -> bytes:
-    digest = log.chain.known(state.sequence)
-    return encode_checkpoint(key, replace(state.to_checkpoint(state.pages), digest=digest))
+async def encode_state(log: BranchLog, key: str, state: State) -> bytes:
+    """Encode a state of a log as a checkpoint, with the digest of its record where one can be had."""
+    return encode_checkpoint(key, replace(state.to_checkpoint(state.pages), digest=await _digest(log, state)))
+
+
+async def _digest(log: BranchLog, state: State) -> bytes | None:
+    """Return the digest of the log up to the record of a state; None where the record has expired or is damaged."""
+    at = state.checkpoint
+    if at is not None and at.digest is not None and at.sequence == state.sequence:
+        return at.digest
+    known = log.chain.known(state.sequence)
+    if known is not None:
+        return known
+    try:
+        return (await log.read(state.sequence)).digest
+    except (ObjectNotFoundError, FormatError):
+        return None
 
 
 async def _put_hint(log: BranchLog, to: CheckpointRef) -> None:
@@ -104,7 +118,7 @@ async def write_periodic(log: BranchLog, tip: Tip) -> State | None:
     directory = _directory(state.pages, [_ref(page) for page in pages])
     state = replace(state, pages=directory, checkpoint=CheckpointRef(target, identifier))
     key = checkpoint_key(identifier)
-    await upload(log.storage, [(key, _encoded(log, key, state))])
+    await upload(log.storage, [(key, await encode_state(log, key, state))])
     for page in pages:
         key = history_key(log.history_prefix, page.level, page.index)
         await log.storage.put_if_absent(key, encode_history(page))

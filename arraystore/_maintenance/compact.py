@@ -23,7 +23,7 @@ from arraystore._maintenance.scope import Grounds
 from arraystore._maintenance.selection import Selection, select
 from arraystore.errors import ObjectNotFoundError
 
-__all__ = ["Budget", "CompactionSummary", "compact", "fold_all"]
+__all__ = ["Budget", "CompactionSummary", "DamagedPack", "compact", "fold_all"]
 
 _ROUNDS = 6
 """Most times that a run looks whether something is left: what came in between, or what a collection has overtaken."""
@@ -31,6 +31,22 @@ _ROUNDS = 6
 _ARRAYS_AT_ONCE = 64
 _BYTES_AT_ONCE = 8 << 20
 """Manifests that are written before the records that name them."""
+
+
+@dataclass(frozen=True)
+class DamagedPack:
+    """A pack that a compaction has left as it is, since copies of damaged chunks would look sound.
+
+    Parameters
+    ----------
+    object
+        Its key.
+    reason
+        What is wrong with it, as ``verify`` says.
+    """
+
+    object: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -66,6 +82,9 @@ class CompactionSummary:
         snapshots have expired that use them.
     records
         Rewrites appended to the branch's log.
+    damaged
+        Packs that were to be rewritten, and were passed over since they are damaged: restore them, or write their
+        chunks again. What a dry run would do is told without reading chunks.
     """
 
     branch: str
@@ -84,6 +103,7 @@ class CompactionSummary:
     bytes_written: int = 0
     dead_bytes: int = 0
     records: int = 0
+    damaged: tuple[DamagedPack, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -120,6 +140,7 @@ class _Run:
     folded: set[bytes] = field(default_factory=set[bytes])
     left: set[str] = field(default_factory=set[str])
     packs_before: int | None = None
+    refused: dict[bytes, str] = field(default_factory=dict[bytes, str])
 
     async def look(self) -> None:
         """Catch up with the branch; what is written from now on is above the watermark of any collection seen."""
@@ -199,7 +220,7 @@ class _Run:
         """Write anew the packs that are worth it."""
         if not self.goes_on():
             return
-        found = await select(self.grounds, self.tip.state, self.reader, self.settings, self.min_live)
+        found = await select(self.grounds, self.tip.state, self.reader, self.settings, self.min_live, self.refused)
         if self.packs_before is None:
             self.packs_before = found.packs
         most = self.bytes_left()
@@ -235,6 +256,7 @@ class _Run:
             missing = error
         kept = named | unsettled  # of what failed half-way nobody has looked whether a record names it
         await delete_leftovers(self.log.storage, [pack_key(pack) for pack in repacker.packs if pack not in kept])
+        self.refused |= repacker.refused
         if missing is not None:
             raise missing
         self.add(
@@ -244,6 +266,7 @@ class _Run:
             packs_written=len(named),
         )
         if not (repacker.interrupted or given_up):
+            chosen = chosen.without(repacker.refused)
             self.add(packs_rewritten=len(chosen), dead_bytes=int((chosen.sizes - chosen.used).sum()))
 
 
@@ -314,6 +337,7 @@ def _end(run: _Run) -> CompactionSummary:
         arrays_left=tuple(sorted(run.left)),
         layers_after=layers,
         packs_before=run.packs_before or 0,
+        damaged=tuple([DamagedPack(pack_key(pack), reason) for pack, reason in sorted(run.refused.items())]),
     )
 
 

@@ -10,13 +10,14 @@ from arraystore._format.history import SnapshotRow, Survivors, encode_survivors,
 from arraystore._format.record import Body, Expiry
 from arraystore._format.refs import Hint
 from arraystore._format.repository_log import RepositoryEntry, RepositoryOperation, RepositoryTable, Tag
-from arraystore._format.snapshot import checkpoint_key, encode_checkpoint
+from arraystore._format.snapshot import checkpoint_key
 from arraystore._log.ancestry import ancestry, find_snapshot, read_page, rows_of_records
 from arraystore._log.branch_entries import append_when
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip, load_tip
 from arraystore._log.retained_snapshots import Kept
 from arraystore._log.state import State
+from arraystore._maintenance.checkpoints import encode_state
 from arraystore._maintenance.scope import Grounds
 from arraystore.errors import ArrayStoreError, ObjectNotFoundError, StorageError
 
@@ -256,7 +257,7 @@ async def _carry_out(grounds: Grounds, cut: _Cut, tip: Tip) -> None:
         identifier = environment.new_id()
         written.append(identifier)
         key = checkpoint_key(identifier)
-        await grounds.storage.put(key, encode_checkpoint(key, state.to_checkpoint(state.pages)))
+        await grounds.storage.put(key, await encode_state(log, key, state))
         return identifier
 
     async def survivor(row: SnapshotRow) -> bytes:

@@ -7,7 +7,7 @@ few ranged requests; what goes into a pack are neighbours in the grid.  Inlined 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -26,8 +26,9 @@ from arraystore._format.types import Int64s
 from arraystore._log.state import State
 from arraystore._maintenance.pack_usage import PackIds, ids_of, positions
 from arraystore._maintenance.rewrite import Exchange, placed
+from arraystore.errors import ChunkDamagedError, StorageError
 from arraystore.storage.coalescing import merge_ranges
-from arraystore.storage.protocol import BytesLike, Storage
+from arraystore.storage.protocol import ByteRange, BytesLike, Storage
 
 __all__ = ["Repacker"]
 
@@ -80,6 +81,11 @@ class _Job:
         """Tell whether all chunks are copied, into packs below a number."""
         return self.copied == len(self.at) and int(self.pack.max()) < sealed
 
+    @property
+    def moved(self) -> bool:
+        """Whether any chunk was copied: not where all are in damaged packs."""
+        return bool((self.pack >= 0).any())
+
     def pointed(self, ids: Sequence[bytes]) -> tuple[References, tuple[bytes, ...]]:
         """Return what the layer says now, and the packs that it did not name before."""
         moved = self.pack >= 0
@@ -94,15 +100,21 @@ class _Job:
 
 @dataclass(frozen=True, eq=False)
 class _Slice:
-    """Neighbouring chunks of one job."""
+    """Neighbouring chunks of one job, up to one; `rows` says which, as positions among those to copy."""
 
     job: _Job
-    start: int
+    rows: Int64s
     stop: int
 
     @property
     def at(self) -> Int64s:
-        return self.job.at[self.start : self.stop]
+        return self.job.at[self.rows]
+
+    def without(self, packs: Collection[bytes]) -> _Slice:
+        """Return the same but for the chunks of some packs."""
+        references = self.job.references
+        named = np.array([pack in packs for pack in references.packs], dtype=np.bool_)
+        return _Slice(self.job, self.rows[~named[references.source[self.at]]], self.stop)
 
 
 class _Packs:
@@ -198,6 +210,8 @@ class Repacker:
     chunks_copied: int = 0
     manifest_bytes: int = 0
     interrupted: bool = False
+    refused: dict[bytes, str] = field(default_factory=dict[bytes, str])
+    """Packs that are damaged, and how: what is in them stays where it is, since a copy would get a sound checksum."""
     _done: list[_Job] = field(default_factory=list[_Job])
 
     def __post_init__(self) -> None:
@@ -272,18 +286,28 @@ class Repacker:
     # -- copying ------------------------------------------------------------------------------------------------
 
     async def _copy(self, batch: Sequence[_Slice]) -> None:
-        lengths = np.concatenate([piece.job.references.length[piece.at] for piece in batch])
-        data = memoryview(np.empty(int(padded_size(lengths).sum()), dtype=np.uint8))
-        await self._read(batch, lengths, data)
+        sound, lengths, data = await self._read_sound(batch)
         pack, offset = await self._packs.add(data, lengths)
         first = 0
-        for piece in batch:
-            count = piece.stop - piece.start
-            piece.job.pack[piece.start : piece.stop] = pack[first : first + count]
-            piece.job.offset[piece.start : piece.stop] = offset[first : first + count]
+        for piece in sound:
+            count = len(piece.rows)
+            piece.job.pack[piece.rows] = pack[first : first + count]
+            piece.job.offset[piece.rows] = offset[first : first + count]
             piece.job.copied = piece.stop
             first += count
         self.chunks_copied += len(lengths)
+
+    async def _read_sound(self, batch: Sequence[_Slice]) -> tuple[list[_Slice], Int64s, memoryview]:
+        """Read chunks, but for those in packs that turn out to be damaged."""
+        while True:
+            known = len(self.refused)
+            sound = [piece.without(self.refused) for piece in batch] if known else list(batch)
+            lengths = np.concatenate([piece.job.references.length[piece.at] for piece in sound])
+            data = memoryview(np.empty(int(padded_size(lengths).sum()), dtype=np.uint8))
+            if len(lengths):
+                await self._read(sound, lengths, data)
+            if len(self.refused) == known:
+                return sound, lengths, data
 
     async def _read(self, batch: Sequence[_Slice], lengths: Int64s, data: memoryview) -> None:
         """Read chunks into one stretch of memory, in their order, each with room for a checksum behind it."""
@@ -312,7 +336,9 @@ class Repacker:
         starts, stops = offset.tolist(), (offset + length + CHECKSUM_BYTES).tolist()
         ranges = merge_ranges(list(zip(starts, stops, strict=True)), _GAP)
         async with self._room:
-            parts = await self.reader.storage.get_ranges(pack_key(pack), ranges)
+            parts = await self._ranges_of(pack, ranges)
+        if parts is None:
+            return
         self.bytes_read += sum(len(part) for part in parts)
         firsts = np.array([start for start, _ in ranges], dtype=np.int64)
         which = (np.searchsorted(firsts, offset, side="right") - 1).tolist()
@@ -320,8 +346,25 @@ class Repacker:
         key, seed = pack_key(pack), pack_seed(pack)
         for start, stop, at, part in zip(starts, stops, place.tolist(), which, strict=True):
             begin = ranges[part][0]
-            chunk = checked(key, seed, start, views[part][start - begin : stop - begin])
+            try:
+                chunk = checked(key, seed, start, views[part][start - begin : stop - begin])
+            except ChunkDamagedError as error:
+                self.refused[pack] = error.reason
+                return
             data[at : at + len(chunk)] = chunk
+
+    async def _ranges_of(self, pack: bytes, ranges: Sequence[ByteRange]) -> list[BytesLike] | None:
+        """Read ranges of a pack; None if it has become too short for them."""
+        key, storage = pack_key(pack), self.reader.storage
+        try:
+            return await storage.get_ranges(key, ranges)
+        except StorageError:
+            size = (await storage.head(key)).size
+            end = max(stop for _, stop in ranges)
+            if size >= end:
+                raise
+            self.refused[pack] = f"has {size} bytes, and chunks in it end at {end}: it was cut off"
+            return None
 
     # -- what comes of it ---------------------------------------------------------------------------------------
 
@@ -340,7 +383,7 @@ class Repacker:
         """Write the manifests that point to the copies, and make them and the packs durable."""
         exchanges: list[Exchange] = []
         objects: list[tuple[str, bytes]] = []
-        for job in jobs:
+        for job in [job for job in jobs if job.moved]:
             references, packs = job.pointed(self._packs.ids)
             added: list[Layer] = []
             for manifest in to_manifests(references, max(len(references), REFERENCES_PER_MANIFEST)):
@@ -365,5 +408,5 @@ def _pieces(job: _Job, most: int) -> Iterator[_Slice]:
     while start < len(ends):
         before = int(ends[start - 1]) if start else 0
         stop = max(start + 1, int(np.searchsorted(ends, before + most, side="right")))
-        yield _Slice(job, start, stop)
+        yield _Slice(job, np.arange(start, stop), stop)
         start = stop

@@ -48,6 +48,7 @@ class Grounds:
         What is made from here on is above all watermarks, whatever the clock here says.
         """
         names = sorted(table.branches)
+        await asyncio.gather(*(self.log(name).survey() for name in names))
         tips = await asyncio.gather(*(settle(self.log(name), table, self.known(name)) for name in names))
         for name, tip in zip(names, tips, strict=True):
             await settle_deletion(name, self.repository_log, tip)

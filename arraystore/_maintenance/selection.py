@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ from arraystore._chunks.pack_writer import PackSettings
 from arraystore._chunks.reader import ChunkReader
 from arraystore._format.types import Int64s
 from arraystore._log.state import State
-from arraystore._maintenance.pack_usage import PackIds, pack_sizes, pack_use
+from arraystore._maintenance.pack_usage import PackIds, id_at, pack_sizes, pack_use
 from arraystore._maintenance.retained import retained_bytes
 from arraystore._maintenance.scope import Grounds
 
@@ -53,12 +54,22 @@ class Selection:
             kept &= ~self.small
         return Selection(self.ids[kept], self.used[kept], self.sizes[kept], self.small[kept], self.packs)
 
+    def without(self, packs: Collection[bytes]) -> Selection:
+        """Return the same but for some packs."""
+        kept = np.array([id_at(self.ids, at) not in packs for at in range(len(self.ids))], dtype=np.bool_)
+        return Selection(self.ids[kept], self.used[kept], self.sizes[kept], self.small[kept], self.packs)
+
     def __len__(self) -> int:
         return len(self.ids)
 
 
 async def select(
-    grounds: Grounds, state: State, reader: ChunkReader, settings: PackSettings, min_live: float
+    grounds: Grounds,
+    state: State,
+    reader: ChunkReader,
+    settings: PackSettings,
+    min_live: float,
+    refused: Collection[bytes] = (),
 ) -> Selection:
     """Choose packs to be written anew.
 
@@ -74,10 +85,13 @@ async def select(
         Sizes of packs.
     min_live
         A pack is kept where at least this part of it is used by retained snapshots.
+    refused
+        Packs that are known to be damaged.
     """
     use = await pack_use(reader, state, settings.own_object)
     count = len(use.ids) + use.single
     doubtful = use.used < max(min_live, 1 / _SMALL) * settings.target
+    doubtful &= np.array([id_at(use.ids, at) not in refused for at in range(len(use.ids))]) if refused else True
     ids, used = use.ids[doubtful], use.used[doubtful]
     sizes = await pack_sizes(reader.storage, ids)
     sparse = np.zeros(len(ids), dtype=np.bool_)

@@ -57,7 +57,8 @@ class MaintenanceReport:
     ----------
     status
         ``"done"``; ``"skipped"`` if another job was at it; ``"failed"`` if a step failed; ``"damaged"`` if verification
-        found errors.  What it warned of, and virtual chunks that it could not read, are among the steps.
+        found errors, or compaction passed over damaged packs.  What verification warned of, and virtual chunks that it
+        could not read, are among the steps.
     steps
         What each step did, by its name, as JSON has it.
     errors
@@ -106,7 +107,8 @@ async def _steps(context: Context, options: UpkeepOptions, report: MaintenanceRe
             continue
         if done is not None:
             report.steps[name] = done
-    if report.status == "done" and not report.steps.get("verify", {}).get("ok", True):
+    passed_over = any(summary["damaged"] for summary in report.steps.get("compact", {}).values())
+    if report.status == "done" and (passed_over or not report.steps.get("verify", {}).get("ok", True)):
         report.status = "damaged"
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import zarr
+from zarr.api.asynchronous import open_array
 
 from arraystore._changes.node_changes import axis_of
 from arraystore._format.node import Node, NodeKind
@@ -19,7 +20,7 @@ from arraystore.errors import InvalidInputError, NodeNotFoundError
 if TYPE_CHECKING:
     from arraystore._session.session import Session
 
-__all__ = ["append", "note_unique"]
+__all__ = ["append", "append_async", "note_unique"]
 
 
 @dataclass(frozen=True)
@@ -39,27 +40,43 @@ class _Part:
     def items(self) -> int:
         return int(self.values.shape[self.axis])
 
+    @property
+    def grown(self) -> tuple[int, ...]:
+        return tuple(n + self.items if axis == self.axis else n for axis, n in enumerate(self.shape))
+
+    @property
+    def place(self) -> tuple[slice, ...]:
+        new = slice(self.length, None)
+        return tuple(new if axis == self.axis else slice(None) for axis in range(len(self.shape)))
+
 
 def append(session: Session, data: Mapping[str, npt.ArrayLike], dim: str, unique: str | None) -> None:
     """Append to arrays along a dimension; see `Session.append`.
 
     Everything is checked before anything is changed.
     """
-    if not data:
-        raise InvalidInputError("there is nothing to append: give data by path")
     with session.hierarchy.untracked():  # that it knows where the arrays end does not make it depend on that
-        parts = [_part(session, path, values, dim) for path, values in data.items()]
-        _check_together(session, parts, dim)
+        parts = _parts(session, data, dim)
         found = None if unique is None else _check_unique(session, parts, unique)
         with session.appending(dim) as store:
             for part in parts:
                 array = zarr.open_array(store, path=part.node.path, mode="r+")
-                grown = tuple(n + part.items if axis == part.axis else n for axis, n in enumerate(part.shape))
-                array.resize(grown)
-                place = tuple(
-                    slice(part.length, None) if axis == part.axis else slice(None) for axis in range(len(grown))
-                )
-                array[place] = part.values
+                array.resize(part.grown)
+                array[part.place] = part.values
+    if found is not None:
+        _note(session, found)
+
+
+async def append_async(session: Session, data: Mapping[str, npt.ArrayLike], dim: str, unique: str | None) -> None:
+    """Asynchronous twin of `append`."""
+    with session.hierarchy.untracked():
+        parts = _parts(session, data, dim)
+        found = None if unique is None else await _check_unique_async(session, parts, unique)
+        with session.appending(dim) as store:
+            for part in parts:
+                array = await open_array(store=store, path=part.node.path, mode="r+")
+                await array.resize(part.grown)
+                await array.setitem(part.place, part.values)
     if found is not None:
         _note(session, found)
 
@@ -89,6 +106,14 @@ def _note(session: Session, found: Unique) -> None:
 def _with_older(session: Session, new: Unique) -> Unique:
     old = next((u for u in session.uniques if u.node == new.node), None)
     return new if old is None else Unique(new.node, new.path, old.start, np.concatenate([old.values, new.values]))
+
+
+def _parts(session: Session, data: Mapping[str, npt.ArrayLike], dim: str) -> list[_Part]:
+    if not data:
+        raise InvalidInputError("there is nothing to append: give data by path")
+    parts = [_part(session, path, values, dim) for path, values in data.items()]
+    _check_together(session, parts, dim)
+    return parts
 
 
 def _part(session: Session, path: str, values: npt.ArrayLike, dim: str) -> _Part:
@@ -130,12 +155,27 @@ def _check_together(session: Session, parts: list[_Part], dim: str) -> None:
 
 
 def _check_unique(session: Session, parts: list[_Part], unique: str) -> Unique:
+    part = _unique_part(parts, unique)
+    there = zarr.open_array(session.store, path=part.node.path, mode="r")[:]
+    return _not_repeated(part, np.asarray(there), unique)
+
+
+async def _check_unique_async(session: Session, parts: list[_Part], unique: str) -> Unique:
+    part = _unique_part(parts, unique)
+    array = await open_array(store=session.store, path=part.node.path, mode="r")
+    return _not_repeated(part, np.asarray(await array.getitem(slice(None))), unique)
+
+
+def _unique_part(parts: list[_Part], unique: str) -> _Part:
     part = next((part for part in parts if part.node.path == unique.strip("/")), None)
     if part is None:
         raise InvalidInputError(f"the unique coordinate {unique!r} is not among the arrays that are appended to")
     if part.values.ndim != 1:
         raise InvalidInputError(f"the unique coordinate {unique!r} has {part.values.ndim} dimensions, not one")
-    there = np.asarray(zarr.open_array(session.store, path=part.node.path, mode="r")[:])
+    return part
+
+
+def _not_repeated(part: _Part, there: npt.NDArray[Any], unique: str) -> Unique:
     twice = np.intersect1d(there, part.values)
     if len(twice) or len(np.unique(part.values)) < len(part.values):
         shown = ", ".join(map(str, twice[:3])) if len(twice) else "a value among those given, twice"

@@ -312,7 +312,8 @@ class Hierarchy:
         try:
             return self.reader.read_sync(place, window)
         except (ChunkDamagedError, SourceChangedError) as error:
-            raise error.of_chunk(handle.node.path, coords) from None
+            refused = [error.of_chunk(handle.node.path, coords)]
+        raise refused.pop()  # not above: that error's frames hold the chunk; and no name keeps this one, in a cycle
 
     def _place(self, handle: ArrayHandle, coords: tuple[int, ...]) -> Found | bool | None:
         """Look a committed chunk up without a request; False where one is needed."""
@@ -352,7 +353,8 @@ class Hierarchy:
         try:
             return await self.reader.read(place, window)
         except (ChunkDamagedError, SourceChangedError) as error:
-            raise error.of_chunk(handle.node.path, coords) from None
+            refused = [error.of_chunk(handle.node.path, coords)]
+        raise refused.pop()
 
     def _document_part(self, key: str, window: Window) -> BytesLike | None:
         document = self.document(key)

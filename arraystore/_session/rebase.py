@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import zarr
 
 from arraystore._commit.append_adaptation import adapt_node_changes
 from arraystore._commit.conflict_detection import Ours, detect
@@ -40,6 +39,7 @@ from arraystore._format.ids import id_to_text
 from arraystore._format.node import Documents, NodeKind
 from arraystore._format.reserved_keys import is_hidden
 from arraystore._format.transaction import Operation
+from arraystore._format.zarr_metadata import array_info
 from arraystore._log.loading import Tip
 from arraystore._log.state import State
 from arraystore._session.hierarchy import Hierarchy
@@ -52,6 +52,9 @@ __all__ = ["Unique", "open_view", "rebase_prepared", "resolve_conflicts"]
 
 _BUILT_IN = (ConflictDetector, BasicConflictSolver)
 """They look at nothing but the conflict, so they need no thread of their own."""
+
+_REQUESTS = 32
+"""Chunks of a coordinate that are read at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,15 +256,14 @@ async def _find_repeated(session: Session, obstacle: Obstacle) -> list[Conflict]
     if not uniques:
         return []
     theirs = open_view(session, "theirs", obstacle)
-    return [found for unique in uniques for found in await asyncio.to_thread(_compare, theirs, unique, obstacle)]
+    return [found for unique in uniques for found in await _compare(theirs, unique, obstacle)]
 
 
-def _compare(theirs: Session, unique: Unique, obstacle: Obstacle) -> list[Conflict]:
+async def _compare(theirs: Session, unique: Unique, obstacle: Obstacle) -> list[Conflict]:
     key = obstacle.tip.state.keys.get(unique.node)
     if key is None:
         return []  # deleted, which is a conflict of its own
-    array = zarr.open_array(theirs.store, path=key, mode="r")
-    twice = np.intersect1d(np.asarray(array[:]), unique.values)
+    twice = np.intersect1d(await _values(theirs, key), unique.values)
     if not len(twice):
         return []
     node = obstacle.theirs.nodes[unique.node]
@@ -269,3 +271,19 @@ def _compare(theirs: Session, unique: Unique, obstacle: Obstacle) -> list[Confli
     snapshot = id_to_text(node.appended or node.updated or node.chunks[-1].snapshot)
     detail = f"theirs has appended {shown} already"
     return [Conflict(ConflictType.DuplicateAppend, "/" + key, None, snapshot, detail, unique.node)]
+
+
+async def _values(view: Session, path: str) -> npt.NDArray[Any]:
+    """Return the values of a whole array; they are decoded in a thread, and no loop waits for that."""
+    node = view.hierarchy.node(path)
+    assert node is not None
+    info, bound = array_info(node.documents), asyncio.Semaphore(_REQUESTS)
+
+    async def read(coords: tuple[int, ...]) -> tuple[str, bytes | None]:
+        async with bound:
+            found = await view.store.get(f"{path}/{info.key(coords)}".lstrip("/"))
+            return info.key(coords), None if found is None else found.to_bytes()
+
+    chunks = await asyncio.gather(*(read(coords) for coords in np.ndindex(*info.grid)))
+    kept: dict[str, Any] = {key: data for key, data in chunks if data is not None}
+    return await asyncio.to_thread(lambda: np.asarray(open_in_memory(node.documents, kept)[...]))

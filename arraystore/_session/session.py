@@ -30,7 +30,7 @@ from arraystore._history.diff import Diff, status_of
 from arraystore._log.branch_log import AppendUncertainError
 from arraystore._log.loading import Tip
 from arraystore._runtime import run
-from arraystore._session.append import append
+from arraystore._session.append import append, append_async
 from arraystore._session.forking import Forking
 from arraystore._session.hierarchy import Hierarchy
 from arraystore._session.move import check_moves, move_node
@@ -582,6 +582,11 @@ class Session(Forking, Readdressing):
         """
         self.check_writable()
         append(self, data, dim, unique)
+
+    async def append_async(self, data: Mapping[str, npt.ArrayLike], dim: str, *, unique: str | None = None) -> None:
+        """Asynchronous twin of `append`."""
+        self.check_writable()
+        await append_async(self, data, dim, unique)
 
     def _warn_of_unmerged_forks(self) -> None:
         """Warn, where this package was called, if forks that may have written something have not been merged."""

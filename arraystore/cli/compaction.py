@@ -34,7 +34,7 @@ def compact(
     """Make reading faster and storage smaller: fold manifests, merge small packs, rewrite packs that are mostly unused.
 
     Changes no data and does not show in history. Safe at any time, next to writers; what a budget leaves undone, the
-    next run does.
+    next run does. Damaged packs are left as they are and named; then the exit status is 1.
     """
     repository = open_repository(url)
     with progress_bar("Compacting") as progress:
@@ -46,7 +46,9 @@ def compact(
         )  # fmt: skip
     if as_json:
         print_json(summary)
-        return
-    if dry_run:
-        print("Dry run: nothing was changed; what would be done:")
-    print_fields(summary)
+    else:
+        if dry_run:
+            print("Dry run: nothing was changed; what would be done:")
+        print_fields(summary)
+    if summary.damaged:
+        raise typer.Exit(1)

@@ -44,9 +44,11 @@ __all__ = [
     "RefListing",
     "RefLook",
     "Refused",
+    "Repeated",
     "Solver",
     "TipLook",
     "Transaction",
+    "Transplant",
     "Unfinished",
     "Unknown",
     "Update",
@@ -127,12 +129,16 @@ class Append:
         By how many it grows.
     chunks
         What was written into the new part, by coordinates as the session saw them, before any rebase.
+    unique
+        Values of it that must not be there yet, nor come there meanwhile (``append(unique=)``): integers of 64 bits,
+        as the chunks have them; empty where they may repeat.
     """
 
     path: str
     axis: int
     items: int
     chunks: Mapping[Coords, bytes]
+    unique: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -191,6 +197,56 @@ class Merge:
     theirs: str
 
 
+@dataclass(frozen=True)
+class Transplant:
+    """The change of another snapshot is made backwards (``revert``), or once more (``cherry_pick``).
+
+    Parameters
+    ----------
+    way
+        ``revert`` or ``cherry_pick``.
+    snapshot
+        Whose change.
+    """
+
+    way: str
+    snapshot: str
+
+    @property
+    def metadata(self) -> dict[str, object]:
+        """What the commit is to say of itself."""
+        return {"reverts" if self.way == "revert" else "cherry_picked_from": self.snapshot}
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """A session was told that a value which it was to append is there already (``append(unique=)``).
+
+    Parameters
+    ----------
+    process
+        Whose session.
+    transaction
+        Its label.
+    position
+        How many operations of that had been made.
+    path
+        Of the array.
+    values
+        What was to be appended.
+    began, ended
+        When.
+    """
+
+    process: str
+    transaction: str
+    position: int
+    path: str
+    values: tuple[int, ...]
+    began: float
+    ended: float
+
+
 # -- transactions ---------------------------------------------------------------------------------------------------
 
 
@@ -230,6 +286,10 @@ class Transaction:
         Of the commit.
     amends
         Whether it is to take the place of the newest snapshot (``session.amend``), which nobody may have overtaken.
+    flushes
+        Whether it is to be a snapshot on no branch (``session.flush``); `branch` is that of its base.
+    transplants
+        What it makes of another snapshot; it has no base and no operations then.
     operations
         What it did, in order; what a fork did stands where it was merged.  Those that were tried and refused at once
         are not among them.
@@ -248,6 +308,8 @@ class Transaction:
     isolation: str = "snapshot"
     metadata: Mapping[str, object] | None = None
     amends: bool = False
+    flushes: bool = False
+    transplants: Transplant | None = None
     operations: list[Operation] = field(default_factory=list)
     merges: list[Merge] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
@@ -381,6 +443,7 @@ Seen = (
     | RefChange
     | Upkeep
     | Missing
+    | Repeated
     | Unfinished
 )
 
@@ -412,11 +475,15 @@ class Observations:
         isolation: str = "snapshot",
         metadata: Mapping[str, object] | None = None,
         amends: bool = False,
+        flushes: bool = False,
+        transplants: Transplant | None = None,
     ) -> Transaction:
         """Note that a session was opened that means to commit; see `Transaction`."""
         if label in self.transactions:
             raise ValueError(f"there is a transaction {label!r} already: labels are unique")
-        found = Transaction(label, process, branch, base, began, opened, isolation, metadata, amends)
+        found = Transaction(
+            label, process, branch, base, began, opened, isolation, metadata, amends, flushes, transplants
+        )
         self.transactions[label] = found
         return found
 

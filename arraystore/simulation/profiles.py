@@ -26,12 +26,16 @@ class Profile:
         What a seed's random numbers make of it.
     upkeep
         Adds those who delete, expire, collect and compact.
+    besides
+        Share of runs in which snapshots are flushed, undone and repeated, and values are appended that must not repeat.
+        It is drawn apart from all else, so that the other runs are what they were before there was any of that.
     """
 
     says: str
     workload: Callable[[random.Random], Workload]
     faults: Callable[[random.Random], Faults]
     upkeep: Callable[[random.Random, Workload], Workload] = lambda _, workload: workload
+    besides: float = 0.0
 
     def drawn(self, seed: int) -> tuple[Workload, Faults]:
         """Return what a seed makes of it."""
@@ -42,9 +46,12 @@ class Profile:
         storage = stream(seed, "of storage")
         if faults.of_requests and storage.random() < 0.2:
             faults = faults.of_storage(storage)
-        return self.upkeep(rng, workload), faults
+        own = stream(seed, "besides")
+        whole = self.upkeep(rng, workload)
+        return (_besides(own, whole) if own.random() < self.besides else whole), faults
 
 
+_BESIDES = 0.4
 _FAULTY_SECONDS = (2.0, 20.0)
 """After how many seconds nothing fails any more: then everybody has to come to an end."""
 
@@ -60,6 +67,11 @@ def _ordinary(rng: random.Random) -> Workload:
         think=rng.choice((0.02, 0.1, 0.3)),
         serializable=rng.choice((0.0, 0.3, 1.0)),
     )
+
+
+def _besides(rng: random.Random, workload: Workload) -> Workload:
+    transplanters, flushing = rng.choice((0, 1, 1, 2)), rng.choice((0.0, 0.1, 0.3))
+    return replace(workload, transplanters=transplanters, flushing=flushing, unique=rng.choice((0.0, 0.2, 0.5)))
 
 
 def _busy(rng: random.Random) -> Workload:
@@ -225,14 +237,22 @@ PROFILES: Mapping[str, Profile] = {
     "serial": Profile("transactions that depend on what they read", _serial, _calm),
     "forks": Profile("transactions of many processes", _forks, _swarm),
     "faults": Profile("requests fail in every way", _ordinary, _requests),
-    "proxied": Profile("requests are sent twice, and the second is answered", _lifecycle, _proxied, _upkeep),
+    "proxied": Profile(
+        "requests are sent twice, and the second is answered", _lifecycle, _proxied, _upkeep, besides=0.4
+    ),
     "crashes": Profile("processes die and start again", _ordinary, _crashes),
     "pauses": Profile("processes stop for a while", _ordinary, _pauses),
-    "amends": Profile("newest snapshots are replaced, some of them kept by refs", _amends, _swarm, _some_upkeep),
+    "amends": Profile(
+        "newest snapshots are replaced, some of them kept by refs", _amends, _swarm, _some_upkeep, besides=0.4
+    ),
     "long": Profile("enough commits for checkpoints and folds", _long, _swarm),
-    "lifecycle": Profile("snapshots expire, refs are deleted, garbage is collected", _lifecycle, _swarm, _upkeep),
-    "hours": Profile("the same over hours, so that records go, too", _lifecycle, _slow, _hours),
-    "clocks": Profile("the same under clocks a day apart, and collectors die", _lifecycle, _clocks, _killed_collectors),
-    "mixed": Profile("any of these, with any mixture of faults", _mixed, _swarm, _some_upkeep),
+    "lifecycle": Profile(
+        "snapshots expire, refs are deleted, garbage is collected", _lifecycle, _swarm, _upkeep, besides=0.4
+    ),
+    "hours": Profile("the same over hours, so that records go, too", _lifecycle, _slow, _hours, besides=_BESIDES),
+    "clocks": Profile(
+        "the same under clocks a day apart, and collectors die", _lifecycle, _clocks, _killed_collectors, besides=0.4
+    ),
+    "mixed": Profile("any of these, with any mixture of faults", _mixed, _swarm, _some_upkeep, besides=_BESIDES),
 }
 """Kinds of runs."""

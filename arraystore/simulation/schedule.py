@@ -78,12 +78,17 @@ def _time(line: Line) -> float:
 
 def _transaction(noted: Transaction) -> Iterator[Line]:
     process = noted.process
-    yield noted.opened, process, f"{noted.label} opens {noted.branch} at {noted.base} ({noted.isolation})"
+    if noted.transplants is None:
+        yield noted.opened, process, f"{noted.label} opens {noted.branch} at {noted.base} ({noted.isolation})"
+    else:
+        way = noted.transplants.way
+        yield noted.opened, process, f"{noted.label} is to {way} {noted.transplants.snapshot} on {noted.branch}"
     first = noted.attempts[0].began if noted.attempts else noted.opened
     for operation in noted.operations:
         yield first, process, f"{noted.label} has done: {_operation(operation)}"
     for attempt in noted.attempts:
-        yield attempt.began, process, f"{noted.label} commits, solver {_solver(attempt)}"
+        way = "amends" if noted.amends else "flushes" if noted.flushes else "commits"
+        yield attempt.began, process, f"{noted.label} {way}, solver {_solver(attempt)}"
         if attempt.ended is not None and attempt.outcome is not None:
             yield attempt.ended, process, f"{noted.label} is told: {_outcome(attempt.outcome)}"
     for merge in noted.merges:

@@ -24,7 +24,7 @@ class WrapperStorage(Storage):
         self.shared = inner.shared
 
     @property
-    def listing_lag(self) -> float:
+    def listing_lag(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]  # it can be set, too
         """Maximum time in seconds for which a listing of the inner storage may miss new objects."""
         return self._inner.listing_lag
 

@@ -175,6 +175,6 @@ async def test_a_failure_reaches_all_who_wait_and_the_next_load_tries_again(cach
     cache.storage.error = StorageError("the storage is away")
     cache.storage.gate.set()
     found = await asyncio.gather(*tasks, return_exceptions=True)
-    assert found == [cache.storage.error] * 3
+    assert [(type(error), str(error)) for error in found] == [(StorageError, "the storage is away")] * 3
     assert await cache.load() == 3
     assert cache.storage.requests == 2

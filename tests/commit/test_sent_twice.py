@@ -23,9 +23,7 @@ from arraystore import (
     UnsupportedStorageError,
     in_memory_storage,
 )
-from arraystore._commit import prepare
 from arraystore._format.envelope import Kind
-from arraystore._maintenance import rewrite as exchange
 from arraystore.copying.clone import clone_repository
 from arraystore.storage import Storage
 from arraystore.storage.protocol import BytesLike
@@ -34,7 +32,6 @@ from tests.commit.sent_twice import (
     COMMITS,
     SentTwice,
     World,
-    build,
     commit_row,
     copy_of,
     fill,
@@ -43,18 +40,7 @@ from tests.commit.sent_twice import (
 )
 from tests.commit.support import keys, rewrites_in, run_alone, tip_of
 
-
-@pytest.fixture
-def built() -> tuple[list[tuple[str, bytes]], list[str]]:
-    """Return the objects of a repository of some commits, a branch and a tag, and its snapshots."""
-    return build()
-
-
-@pytest.fixture(autouse=True)
-def manifests_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let manifests be objects of their own, however small, so that there is something to delete."""
-    for module in (exchange, prepare):
-        monkeypatch.setattr(module, "MAX_MANIFEST_IN_BODY", 0)
+pytestmark = pytest.mark.usefixtures("manifests_outside")
 
 
 Check = Callable[[Repository], None]

@@ -16,13 +16,11 @@ from arraystore import (
     SessionStateError,
     in_memory_storage,
 )
-from arraystore._commit import prepare
 from arraystore._environment import ENVIRONMENT, Environment
 from arraystore._format.envelope import Kind
 from arraystore._format.ids import id_to_text
 from arraystore._format.record import Record
 from arraystore._log.branch_log import AppendUncertainError
-from arraystore._maintenance import rewrite
 from arraystore._maintenance.lease import LeaseTakenError, leased
 from arraystore.errors import StorageError
 from arraystore.storage import Storage
@@ -31,7 +29,6 @@ from arraystore.storage.wrapper import WrapperStorage
 from tests.commit.sent_twice import (
     COMMITS,
     SentTwice,
-    build,
     check_whole,
     commit_row,
     copy_of,
@@ -39,18 +36,7 @@ from tests.commit.sent_twice import (
 )
 from tests.commit.support import commits_in, delete, keys, run_alone
 
-
-@pytest.fixture
-def built() -> tuple[list[tuple[str, bytes]], list[str]]:
-    """Return the objects of a repository of some commits, a branch and a tag, and its snapshots."""
-    return build()
-
-
-@pytest.fixture(autouse=True)
-def manifests_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let manifests be objects of their own, however small, so that there is something to delete."""
-    for module in (rewrite, prepare):
-        monkeypatch.setattr(module, "MAX_MANIFEST_IN_BODY", 0)
+pytestmark = pytest.mark.usefixtures("manifests_outside")
 
 
 # -- what stays unknown -----------------------------------------------------------------------------------------------

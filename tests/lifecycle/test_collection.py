@@ -269,3 +269,24 @@ def test_a_full_collection_finds_no_more_than_incremental_ones_have() -> None:
         == 0
     )
     _check(storage, kept)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_what_a_history_leads_through_is_kept_whole_though_no_branch_ever_committed_it(full: bool) -> None:
+    """A flushed snapshot that a branch went on from is listed by its history, whatever expired since."""
+    storage, _ = _with_garbage()
+    repository = Repository.open(storage)
+    _write(session := repository.writable_session("main"), 1, 77)
+    flushed = session.flush("on no branch")
+    expected = _values(repository.readonly_session(snapshot_id=flushed))
+    repository.create_branch("side", flushed)
+    for number in range(3):
+        _write(session := repository.writable_session("side"), 1, number)
+        newest = session.commit(f"covers the chunk {number}")
+    repository.garbage_collect(now(), record_grace=NO_GRACE, nobody_writes=True)
+    repository.expire_snapshots(repository.lookup_snapshot(newest).written_at)
+    for _ in range(2):
+        again = Repository.open(storage)
+        again.garbage_collect(now(), full=full, record_grace=NO_GRACE, nobody_writes=True)
+    assert flushed in [each.id for each in again.ancestry(branch="side")]
+    assert _values(again.readonly_session(snapshot_id=flushed)) == expected

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from arraystore import Repository, in_memory_storage, local_filesystem_storage
+from arraystore._log.loading import load_tip
+from arraystore._runtime import run
 from arraystore._session.session import Session
 from arraystore.errors import (
     AlreadyExistsError,
@@ -18,7 +21,7 @@ from arraystore.errors import (
     ObjectNotFoundError,
     RepositoryGoneError,
 )
-from arraystore.storage import Storage
+from arraystore.storage import MemoryStorage, Storage
 from tests.commit.support import (
     DistantStorage,
     commit_number,
@@ -31,7 +34,7 @@ from tests.commit.support import (
     put_number,
 )
 from tests.keys import id_of, log_of, logged, record
-from tests.verification.support import copied, verified
+from tests.verification.support import about, copied, verified
 
 LAST = 70
 
@@ -201,6 +204,143 @@ def test_a_follower_notices_a_record_lost_behind_the_one_it_knows(whole: Storage
     delete(storage, record(storage, tip - 2))
     with pytest.raises(LogHoleError, match=f"{tip - 2:012d}"):
         follower.readonly_session("main")
+
+
+@pytest.mark.parametrize("hint", [True, False], ids=["hint", "no hint"])
+@pytest.mark.parametrize("lost", [3, 7])
+def test_up_to_seven_lost_records_never_hide_newer_ones(whole: Storage, lost: int, hint: bool) -> None:
+    for first in range(0, _tip(whole) - lost + 1, 3):
+        assert _is_noticed(_with_hole(whole, range(first, first + lost), hint=hint)), first
+
+
+@pytest.mark.parametrize("lost", [8, 33])
+def test_more_lost_records_hide_nothing_where_as_many_are_behind_them(whole: Storage, lost: int) -> None:
+    for first in range(0, _tip(whole) - 2 * lost + 2, 3):
+        assert _is_noticed(_with_hole(whole, range(first, first + lost), hint=False)), first
+
+
+def _tip(storage: Storage) -> int:
+    return max(int(key[-12:]) for key in keys(storage, log_of(storage)))
+
+
+def _with_hole(whole: Storage, lost: range, *, hint: bool) -> Storage:
+    storage = copied(whole)
+    for each in lost:
+        delete(storage, record(storage, each))
+    if not hint:
+        delete(storage, "hints/")
+    return storage
+
+
+def _is_noticed(storage: Storage) -> bool:
+    """Tell whether a new reader gets an error, or what the newest record says."""
+    try:
+        session = Repository.open(storage).readonly_session("main")
+    except (LogHoleError, ObjectNotFoundError):
+        return True
+    return number(session, LAST - 1) == LAST - 1
+
+
+def test_a_follower_notices_many_records_lost_behind_the_one_it_knows(whole: Storage) -> None:
+    storage = copied(whole)
+    follower = Repository.open(storage)
+    follower.readonly_session("main")
+    known = _tip(storage)
+    commit_rows(Repository.open(storage), 1001, 1010)
+    for lost in range(1, 7):
+        delete(storage, record(storage, known + lost))
+    for _ in range(2):  # as long as nobody has mended it
+        with pytest.raises(LogHoleError, match=f"{known + 1:012d}"):
+            follower.readonly_session("main")
+
+
+@pytest.mark.parametrize("place", ["memory", "distant"])
+@pytest.mark.parametrize("lost", [1, 5])
+def test_who_has_seen_the_newest_records_notices_that_they_are_lost(whole: Storage, place: str, lost: int) -> None:
+    inner = copied(whole)
+    storage: Storage = inner if place == "memory" else DistantStorage(inner)
+    follower = Repository.open(storage)
+    commit_number(follower, 1001, 1)
+    tip = _tip(inner)
+    taken = {key: bytes(inner.get_sync(key)) for key in (record(inner, tip - back) for back in range(lost))}
+    for key in taken:
+        delete(inner, key)
+    log = follower._context.log("main")
+    with pytest.raises(LogHoleError, match=f"{tip - lost + 1:012d}.*has seen record {tip}"):
+        run(load_tip(log, run(log.hint())))
+    for key, data in taken.items():
+        put(inner, key, data)
+    assert run(load_tip(log, run(log.hint()))).sequence == tip
+
+
+@pytest.mark.parametrize("place", ["memory", "distant"])
+def test_a_checkpoint_of_a_lost_record_to_which_a_hint_leads_is_noticed_until_a_repair(
+    whole: Storage, place: str
+) -> None:
+    inner = copied(whole)
+    for lost in range(64, _tip(inner) + 1):
+        delete(inner, record(inner, lost))
+    storage: Storage = inner if place == "memory" else DistantStorage(inner)
+    with pytest.raises(LogHoleError, match=r"000000000064.*there is a checkpoint of record 64"):
+        Repository.open(storage).readonly_session("main")
+    repository = Repository.open(storage)
+    (finding,) = about(verified(repository), "hints/main")
+    assert finding.severity == "error"
+    assert "all records from 64 on are lost" in finding.problem
+    assert repository.repair().ok
+    assert verified(repository).ok
+    assert number(Repository.open(storage).readonly_session("main"), 62) == 62
+
+
+def _half_lost() -> tuple[MemoryStorage, dict[str, bytes], range]:
+    """Return a repository of 128 records of which all but the first sixty and the last are lost, and what it was."""
+    storage = in_memory_storage()
+    repository = create_repository(storage)
+    rows = 0
+    while _tip(storage) < 128:
+        commit_number(repository, rows, rows)
+        rows += 1
+    repository.wait_for_maintenance()
+    delete(storage, "hints/")
+    while _tip(storage) > 128:
+        delete(storage, record(storage, _tip(storage)))
+    before = {key: bytes(storage.get_sync(key)) for key in keys(storage)}
+    lost = range(70, 128)
+    for each in lost:
+        delete(storage, record(storage, each))
+    return storage, before, lost
+
+
+def test_a_hole_that_no_reader_comes_upon_is_named_by_verify_and_mended_by_repair(tmp_path: Path) -> None:
+    inner, before, lost = _half_lost()
+    storage = local_filesystem_storage(tmp_path / "repository", fsync=False)
+    for key in keys(inner):
+        storage.put_sync(key, bytes(inner.get_sync(key)))
+    assert Repository.open(storage).readonly_session("main")._tip.sequence == 69  # nothing tells
+    missing = {each.key for each in verified(Repository.open(storage)).errors if "does not exist" in each.problem}
+    assert missing == {record(storage, each) for each in lost}
+    assert Repository.open(storage).repair().ok
+    assert {key: bytes(storage.get_sync(key)) for key in before} == before
+
+
+MAINTENANCE: dict[str, Callable[[Repository], object]] = {
+    "expire": lambda repository: repository.expire_snapshots(datetime.now(UTC)),
+    "collect": lambda repository: repository.garbage_collect(datetime.now(UTC)),
+}
+
+
+@pytest.mark.parametrize("what", MAINTENANCE)
+def test_maintenance_takes_nothing_below_a_hole_for_the_tip(what: str) -> None:
+    storage, _, lost = _half_lost()
+    before = {key: bytes(storage.get_sync(key)) for key in keys(storage)}
+    for _ in range(2):
+        with pytest.raises(LogHoleError, match=f"{lost[0]:012d}"):
+            MAINTENANCE[what](Repository.open(storage))
+    assert {key: data for key, data in before.items() if not key.startswith("refs/")} == {
+        key: bytes(storage.get_sync(key)) for key in keys(storage) if not key.startswith("refs/")
+    }
+    assert Repository.open(storage).repair().ok
+    MAINTENANCE[what](Repository.open(storage))
 
 
 # -- records of others ---------------------------------------------------------------------------------------

@@ -909,7 +909,7 @@ def test_what_never_ended_is_told(history: Any) -> None:
 
 def test_every_rule_is_named_and_explained() -> None:
     assert set(RULES) == {
-        *("objects", "history", "commits", "content", "reads", "isolation", "serializability"),
+        *("objects", "history", "commits", "content", "reads", "isolation", "serializability", "repeats"),
         *("hierarchy", "real time", "derived", "references", "retention", "liveness"),
     }
     assert enveloped(REPOSITORY, None)[:4] == b"ARST"

@@ -20,7 +20,7 @@ from arraystore.simulation.actors import reader
 from arraystore.simulation.actors.script import Script, script_of
 from arraystore.simulation.actors.workload import OPERATIONS, Workload
 from arraystore.simulation.faults import Faults
-from arraystore.simulation.observations import Committed, Refused, Unknown
+from arraystore.simulation.observations import Append, Committed, Refused, Repeated, Unknown
 from arraystore.simulation.profiles import PROFILES
 from arraystore.simulation.run import Report, plan_of, simulate
 from arraystore.simulation.schedule import schedule
@@ -52,7 +52,19 @@ FAILED_ONCE = {
 
 @pytest.mark.parametrize(("profile", "seed"), [(each, seed) for each, seeds in FAILED_ONCE.items() for seed in seeds])
 def test_what_once_failed_does_not(profile: str, seed: int) -> None:
-    """Runs that found a bug, or where the checker was wrong; bugs themselves have tests of their own."""
+    """Runs that found a bug, or where the checker was wrong; bugs themselves have tests of their own.
+
+    They are those of before anything was flushed, undone or repeated, event for event.
+    """
+    plain = replace(PROFILES[profile], besides=0.0).drawn(seed)
+    assert simulate(seed, *plain).violations == ()
+
+
+FAILED_SINCE = {"lifecycle": [42]}
+
+
+@pytest.mark.parametrize(("profile", "seed"), [(each, seed) for each, seeds in FAILED_SINCE.items() for seed in seeds])
+def test_what_once_failed_does_not_with_all_that_actors_do_now(profile: str, seed: int) -> None:
     assert simulate(seed, profile=profile).violations == ()
 
 
@@ -111,6 +123,35 @@ def test_writers_do_everything_that_they_can(some: list[Report]) -> None:
     done = Counter(type(o).__name__ for r in some for t in r.notes.transactions.values() for o in t.operations)
     assert done.keys() == {"Create", "Update", "Delete", "Move", "WriteChunk", "WriteFile", "Append", "Rebase"}
     assert min(done.values()) > 5
+
+
+@pytest.fixture(scope="module")
+def besides() -> list[Report]:
+    more = {"transplanters": 2, "flushing": 0.3, "unique": 0.4, "referrers": 1, "writers": 6, "think": 0.0}
+    plans = [(seed, replace(plan_of(seed, "calm").workload, **more)) for seed in range(8)]
+    return [simulate(seed, workload, Faults.none()) for seed, workload in plans]
+
+
+def test_snapshots_are_flushed_undone_and_repeated_and_refused_for_reasons(besides: list[Report]) -> None:
+    assert [each for report in besides for each in report.violations] == []
+    transactions = [t for report in besides for t in report.notes.transactions.values()]
+    for way in ("revert", "cherry_pick"):
+        outcomes = [t.outcome for t in transactions if t.transplants is not None and t.transplants.way == way]
+        errors = {outcome.error for outcome in outcomes if isinstance(outcome, Refused)}
+        assert {type(outcome) for outcome in outcomes} == {Committed, Refused}
+        assert {"InvalidInputError", "RebaseFailedError"} <= errors
+    flushed = {t.outcome.snapshot for t in transactions if t.flushes and isinstance(t.outcome, Committed)}
+    assert len(flushed) > 5
+    assert any(t.base in flushed and isinstance(t.outcome, Committed) for t in transactions)
+
+
+def test_values_that_must_not_repeat_are_appended_and_refused_at_once_and_by_a_commit(besides: list[Report]) -> None:
+    transactions = [t for report in besides for t in report.notes.transactions.values()]
+    unique = [t for t in transactions if any(isinstance(o, Append) and o.unique for o in t.operations)]
+    assert sum(isinstance(t.outcome, Committed) for t in unique) > 20
+    attempts = [a.outcome for t in unique for a in t.attempts if isinstance(a.outcome, Refused)]
+    assert any(kind == "DuplicateAppend" for outcome in attempts for kind, _ in outcome.conflicts)
+    assert any(isinstance(seen, Repeated) for report in besides for seen in report.notes.seen)
 
 
 def test_all_solvers_isolations_and_outcomes_occur(some: list[Report]) -> None:

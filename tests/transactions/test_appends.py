@@ -627,3 +627,22 @@ def test_of_attributes_that_both_changed_beside_appends_a_side_may_be_chosen(
     session.commit("ours", rebase_with=Choose())
     check_order(latest(storage), *([2, 1] if appends else [2]))
     assert zarr.open_array(latest(storage).store, path="t", mode="r").attrs["title"] == title
+
+
+def test_the_asynchronous_twin_appends_the_same_and_refuses_the_same() -> None:
+    storage, repository = dimension_repository()
+    ours, theirs = repository.writable_session("main"), repository.writable_session("main")
+
+    async def append_both() -> None:
+        for session in (ours, theirs):
+            await session.append_async(data_of(1), "time", unique="time")
+        with pytest.raises(InvalidInputError, match="must not repeat"):
+            await ours.append_async(data_of(1), "time", unique="time")
+        with pytest.raises(InvalidInputError, match="nothing to append"):
+            await ours.append_async({}, "time")
+
+    asyncio.run(append_both())
+    commit_append(ours)
+    with pytest.raises(RebaseFailedError, match="DuplicateAppend"):
+        commit_append(theirs)
+    check_order(latest(storage), 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -11,6 +12,7 @@ import zarr
 from arraystore import Repository, in_memory_storage
 from arraystore._format.digest import DIGEST_BYTES
 from arraystore._format.record import Record, decode_record, encode_record
+from arraystore._format.snapshot import checkpoint_key, decode_checkpoint, encode_checkpoint
 from arraystore._maintenance.verification.repair import RepairReport, repair
 from arraystore._runtime import run
 from arraystore.errors import LogHoleError
@@ -187,16 +189,25 @@ def test_what_does_not_fit_the_next_record_is_not_written(whole: MemoryStorage) 
     assert "does not fit" in left.repair
 
 
-@pytest.mark.parametrize(("trimmed", "lost", "mends"), [(0, 1, True), (1, 2, True), (1, 1, False)])
-def test_no_expired_record_is_rebuilt_and_those_after_it_are_where_the_one_before_is_there(
-    whole: MemoryStorage, trimmed: int, lost: int, mends: bool
+@pytest.mark.parametrize("base", ["with digest", "without"])
+@pytest.mark.parametrize(("trimmed", "lost"), [(0, 1), (1, 2), (1, 1)])
+def test_no_expired_record_is_rebuilt_and_those_after_it_are_where_the_digest_before_them_is_known(
+    whole: MemoryStorage, trimmed: int, lost: int, base: str
 ) -> None:
+    mends = base == "with digest" or (trimmed, lost) != (1, 1)
     storage = copied(whole)
     repository = Repository.open(storage)
     repository.expire_snapshots(datetime.now(UTC))
     commit_rows(repository, 1001, 1020)
-    expired = run(repository._context.tip("main")).state.life.expired
+    life = run(repository._context.tip("main")).state.life
+    expired = life.expired
     assert expired > 64
+    assert life.base is not None
+    if base == "without":  # as of a writer that does not know it
+        at = checkpoint_key(life.base)
+        found = decode_checkpoint(at, storage.get_sync(at))
+        assert found.digest is not None
+        put(storage, at, encode_checkpoint(at, replace(found, digest=None)))
     for gone in range(expired + trimmed):
         delete(storage, record(storage, gone))
     assert verified(Repository.open(storage)).findings == ()

@@ -115,7 +115,8 @@ def test_statistics_take_requests_for_what_they_look_at_and_no_more() -> None:
     session.commit("many")
     storage.reset()
     Repository.open(storage).statistics(limit=1)
-    assert sum(operation != "list" for operation, _ in storage.log) <= 20
+    free = ("list", "head")  # where asking costs next to nothing, lost records are looked for
+    assert sum(operation not in free for operation, _ in storage.log) <= 8
 
 
 def test_chunk_storage_counts_what_retained_snapshots_have() -> None:

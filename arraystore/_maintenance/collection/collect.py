@@ -25,10 +25,11 @@ from arraystore._format.ids import ID_BYTES, id_to_text, ids_from_texts
 from arraystore._format.lifecycle import BranchLife, Origin
 from arraystore._format.record import Body, Expiry
 from arraystore._format.repository_log import RepositoryEntry, RepositoryOperation, RepositoryTable
-from arraystore._format.snapshot import checkpoint_key, encode_checkpoint
+from arraystore._format.snapshot import checkpoint_key
 from arraystore._log.branch_entries import append_when
 from arraystore._log.loading import Tip, load_checkpoint
 from arraystore._log.retained_snapshots import Kept
+from arraystore._maintenance.checkpoints import encode_state
 from arraystore._maintenance.collection.candidates import Candidates
 from arraystore._maintenance.collection.fence import raise_fence
 from arraystore._maintenance.collection.summary import GCSummary, Progress
@@ -288,8 +289,8 @@ class _Run:
             return tip
         log, environment = self.grounds.log(tip.state.branch), self.grounds.environment
         base = environment.new_id()
-        encoded = encode_checkpoint(checkpoint_key(base), tip.state.to_checkpoint(tip.state.pages))
-        await self.grounds.storage.put(checkpoint_key(base), encoded)
+        key = checkpoint_key(base)
+        await self.grounds.storage.put(key, await encode_state(log, key, tip.state))
         await self.grounds.storage.sync()
 
         def expire(newest: Tip) -> Body | None:

@@ -129,6 +129,7 @@ class Trace:
             await self._records(log, max(first, seen + 1), last)
         self._found("snapshots", b"".join(each.bottom for each in kept.stretches if each.bottom is not None))
         self._found("snapshots", b"".join(checkpoint for _, checkpoint in kept.survivors.values()))
+        await self._detached(kept)
         begun = [each for each in kept.stretches if self._previous is None or each.first > seen]
         for each in begun:
             await self._bottom(log, each, life)
@@ -136,6 +137,17 @@ class Trace:
             checkpoint for row, checkpoint in kept.survivors.values() if self._previous is None or row.sequence > seen
         ]
         await self._states(left)
+
+    async def _detached(self, kept: Kept) -> None:
+        """Find what those snapshots need that are on no branch, and that histories lead through: no record tells."""
+        for end in kept.ends:
+            if end is kept.newest or end.snapshot in self._traced:
+                continue
+            self._traced.add(end.snapshot)
+            with suppress(ObjectNotFoundError, FormatError):
+                state = await load_checkpoint(self._grounds.storage, end.snapshot)
+                if state.snapshot == end.snapshot:
+                    await self._state(state)
 
     async def _bottom(self, log: BranchLog, stretch: Stretch, life: BranchLife) -> None:
         """Find what the oldest kept snapshots of a log have from before.

@@ -128,12 +128,14 @@ class Checkpoints:
             return None
         return state
 
-    async def compare(self, named: Named, expected: State, uses: list[Use]) -> State | None:
+    async def compare(
+        self, named: Named, expected: State, uses: list[Use], digest: bytes | None = None
+    ) -> State | None:
         """Compare a checkpoint with what the log makes of its record; returns it if it is right."""
         found = await self.load(named, uses)
         if found is None:
             return None
-        what = difference(expected, found)
+        what = difference(expected, found) or _other_digest(digest, found)
         if what is None:
             return found
         problem = f"the checkpoint is not what the log makes of record {named.sequence}: {what}"
@@ -178,6 +180,14 @@ def difference(expected: State, found: State) -> str | None:
             )
             return f"{path!r} has other {what}"
     return "its nodes are in other places"
+
+
+def _other_digest(expected: bytes | None, found: State) -> str | None:
+    """Tell whether a checkpoint holds another digest than the log up to its record has."""
+    at = found.checkpoint
+    if expected is None or at is None or at.digest in (None, expected):
+        return None
+    return "it holds the digest of another log"
 
 
 def _shown(identifier: bytes | None) -> str:

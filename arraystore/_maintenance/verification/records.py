@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from arraystore._format.digest import chained, log_start
 from arraystore._format.envelope import unpack_body
@@ -54,12 +54,15 @@ class Entry:
         Those of a commit, with their change logs and notes; None where one of them cannot be read.
     problem
         Key, problem and repair of what makes `transactions` None.
+    digest
+        Of the log up to the record; None where nobody knows it.
     """
 
     number: int
     body: Body | None
     transactions: tuple[Resolved, ...] | None = ()
     problem: tuple[str, str, str] | None = None
+    digest: bytes | None = None
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,9 @@ class LogWindows:
         Takes how much was looked at.
     keeps
         Whether snapshots of a record are kept.
+    base
+        Number of the record before the first that is read, and the digest of the log up to it, where a checkpoint
+        holds that.
     lost
         Numbers of records that are missing or damaged; the walk tells whom that affects.
     """
@@ -103,6 +109,7 @@ class LogWindows:
     collector: Collector
     counts: Counter[str]
     keeps: Callable[[int], bool]
+    base: tuple[int, bytes] | None = None
     lost: dict[int, tuple[str, str, str]] = field(default_factory=dict[int, tuple[str, str, str]])
     rebuilt: list[Record] = field(default_factory=list[Record])
     """Records that are missing, as a repair can write them, in order."""
@@ -123,6 +130,8 @@ class LogWindows:
         carried: dict[int, dict[bytes, int]] = {}
         own: dict[int, bytes] = {}
         links: dict[int, tuple[bytes, bytes]] = {-1: (b"", log_start(self.log.repository, self.log.branch))}
+        if self.base is not None:
+            links[self.base[0]] = b"", self.base[1]
         links |= self._newest_link
         held = 0
 
@@ -152,7 +161,8 @@ class LogWindows:
         entries: list[Entry] = []
         for at in range(first, last + 1, 4 * _PARALLEL):
             part = range(at, min(last + 1, at + 4 * _PARALLEL))
-            entries += await asyncio.gather(*(self._entry(n, bodies.get(n), records, room) for n in part))
+            found = await asyncio.gather(*(self._entry(n, bodies.get(n), records, room) for n in part))
+            entries += [replace(e, digest=links[e.number][1]) if e.number in links else e for e in found]
         earlier = {n: next(iter(found)) for n, found in carried.items() if n < first and len(found) == 1}
         known = KnownLog(self.log.repository, self.log.branch, earlier | bodies, links, frozenset(own))
         self._rebuild(known, [entry for entry in entries if entry.number in self._missing])

@@ -16,11 +16,11 @@ from arraystore._environment import Environment
 from arraystore._format.history import HistoryPage, encode_history, page_span
 from arraystore._format.record import LONG_SKIP, Record, encode_record
 from arraystore._format.refs import hint_key, name_from_key
-from arraystore._format.snapshot import checkpoint_key, encode_checkpoint
+from arraystore._format.snapshot import checkpoint_key
 from arraystore._log.ancestry import rows_of_records
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import load_tip
-from arraystore._maintenance.checkpoints import write_periodic
+from arraystore._maintenance.checkpoints import encode_state, write_periodic
 from arraystore._maintenance.verification.checkpoints import Named
 from arraystore._maintenance.verification.findings import Finding, Severity
 from arraystore._maintenance.verification.pages import cover, digest_page
@@ -249,7 +249,7 @@ class _Repair:
             return False
         directory = cover(self._found.pages.get(named.branch, {}), named.sequence)
         key = checkpoint_key(named.id)
-        data = encode_checkpoint(key, replace(state, pages=directory).to_checkpoint(directory))
+        data = await encode_state(root.log, key, replace(state, pages=directory))
         await self._write(key, data, "written anew from the records")
         return True
 

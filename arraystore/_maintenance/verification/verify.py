@@ -20,6 +20,7 @@ from arraystore._format.intent import PATIENCE
 from arraystore._format.record import Record
 from arraystore._format.refs import (
     REPOSITORY_KEY,
+    Hint,
     branch_prefix,
     decode_hint,
     decode_repository,
@@ -29,7 +30,7 @@ from arraystore._format.refs import (
 from arraystore._format.repository_log import RepositoryTable
 from arraystore._format.snapshot import checkpoint_key
 from arraystore._log.ancestry import covered, read_survivors
-from arraystore._log.loading import load_tip
+from arraystore._log.loading import load_checkpoint, load_tip
 from arraystore._log.retained_snapshots import Kept
 from arraystore._log.state import State
 from arraystore._maintenance.verification.checkpoints import Checkpoints, Named
@@ -400,14 +401,27 @@ class Verification:
             if hint.sequence > root.last:
                 # Another one may have been written since the records were listed.
                 if not await root.log.exists(hint.sequence):
-                    what = f"the hint names record {hint.sequence}, which does not exist"
-                    self.collector.warning(info.key, what, _HINT_REPAIR)
+                    await self._hint_behind(info.key, hint, root)
                 continue
             if not self.inventory.checkpoints.reach(hint.checkpoint):
                 what = f"the hint names the checkpoint {id_to_text(hint.checkpoint)}, which does not exist"
                 self.collector.warning(info.key, what, _HINT_REPAIR)
                 continue
             self.checkpoints.name(Named(hint.checkpoint, branch, hint.sequence, info.key))
+
+    async def _hint_behind(self, key: str, hint: Hint, root: LogRoot) -> None:
+        """Tell of a hint to a record that does not exist: of one that is lost where there is a checkpoint of it."""
+        what = f"the hint names record {hint.sequence}, which does not exist"
+        try:
+            state = await load_checkpoint(self.storage, hint.checkpoint)
+        except (FormatError, ObjectNotFoundError):
+            state = None
+        if state is None or (state.branch, state.sequence) != (root.log.branch, hint.sequence):
+            self.collector.warning(key, what, _HINT_REPAIR)
+            return
+        what += f", though there is a checkpoint of it: all records from {root.last + 1} on are lost"
+        remedy = f"{_RESTORE}, or run repair, which removes the hint, so that the branch is at record {root.last}"
+        self.collector.error(key, what, remedy)
 
     def _take_leaks(self) -> None:
         names = {

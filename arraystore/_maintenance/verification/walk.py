@@ -66,6 +66,12 @@ class Start:
     state: State | None = None
 
 
+def _base_of(state: State | None) -> tuple[int, bytes] | None:
+    """Return the record that a state's checkpoint is of, and the digest that the checkpoint holds."""
+    at = None if state is None else state.checkpoint
+    return None if at is None or at.digest is None else (at.sequence, at.digest)
+
+
 class LogWalk:
     """Applies the records of one log, one after the other.
 
@@ -126,8 +132,9 @@ class LogWalk:
         self._first = start.number
         if start.state is not None:
             self._stand_at(start.state)
+        shared = self._shared
         windows = LogWindows(
-            self._log, self._shared.inventory, self._shared.collector, self._shared.counts, self._keeps
+            self._log, shared.inventory, shared.collector, shared.counts, self._keeps, _base_of(start.state)
         )
         async for window in windows.read(start.number, last):
             for entry in window.entries:
@@ -184,7 +191,7 @@ class LogWalk:
             await self._commit(number, body, entry)
         else:
             self._change(number, body)
-        await self._checkpoints(number)
+        await self._checkpoints(number, entry.digest)
 
     def _report_lost(self, entry: Entry, lost: tuple[str, str, str]) -> None:
         made = [item.id for item in entry.body.transactions] if isinstance(entry.body, Commit) else []
@@ -212,7 +219,8 @@ class LogWalk:
                     "see to the checkpoint that it begins with",
                 )
                 return
-            self._stand_at(replace(found, branch=self._log.branch, sequence=number, pages=(), life=life))
+            here = replace(found, branch=self._log.branch, sequence=number, pages=(), checkpoint=None, life=life)
+            self._stand_at(here)
         if self._keeps(number):
             self._kept.append(body.snapshot)
 
@@ -235,7 +243,7 @@ class LogWalk:
             item, _, note = resolved
             self._rows.add(SnapshotRow(number, item.id, item.parent, item.time, note))
             if self._builder is not None:
-                await self._apply(number, resolved, self._builder, last=at == last)
+                await self._apply(entry, resolved, self._builder, last=at == last)
         if not self._begun and self._keeps(number):
             self._begun = True
             if last == 0 and self._builder is not None:
@@ -249,8 +257,8 @@ class LogWalk:
             if node is not None:
                 self._pending.append(item if item.stack is None else replace(item, stack=node.layers))
 
-    async def _apply(self, number: int, resolved: Resolved, builder: StateBuilder, *, last: bool) -> None:
-        item, log, _ = resolved
+    async def _apply(self, entry: Entry, resolved: Resolved, builder: StateBuilder, *, last: bool) -> None:
+        number, (item, log, _) = entry.number, resolved
         before = builder.peek()
         touched = dict.fromkeys([change.id for change in log.nodes] + [change.node for change in log.chunks])
         nodes = {identifier: before.by_id(identifier) for identifier in touched}
@@ -273,7 +281,7 @@ class LogWalk:
         if not last:
             for named in self._shared.checkpoints.of(self._log.branch, number):
                 if named.snapshot == item.id:
-                    await self._shared.checkpoints.compare(named, after, [Use(None, [item.id], 0)])
+                    await self._shared.checkpoints.compare(named, after, [Use(None, [item.id], 0)], entry.digest)
 
     def _change(self, number: int, body: Rewrite | Deleted | Fence | Expiry) -> None:
         builder = self._builder
@@ -296,7 +304,7 @@ class LogWalk:
         for identifier, node in nodes.items():
             self._relayer(identifier, node, after.by_id(identifier), rewritten=True)
 
-    async def _checkpoints(self, number: int) -> None:
+    async def _checkpoints(self, number: int, digest: bytes | None) -> None:
         """Compare the checkpoints of a record with what the log makes of it; begin with one where it was broken."""
         for named in self._shared.checkpoints.of(self._log.branch, number):
             uses = [Use(None, [named.snapshot], 0)] if named.snapshot is not None else []
@@ -310,7 +318,7 @@ class LogWalk:
             if named.snapshot not in (None, here.snapshot):
                 continue  # of an earlier transaction of this record, or of none, which is told in the end
             self._compare_pages(number)
-            state = await self._shared.checkpoints.compare(named, here, uses)
+            state = await self._shared.checkpoints.compare(named, here, uses, digest)
             if state is not None:
                 key = checkpoint_key(named.id)
                 if not check_directory(key, state.pages, number, self._pages, self._shared.collector):

@@ -10,6 +10,7 @@ from arraystore.simulation.actors.reader import read_turn
 from arraystore.simulation.actors.referrer import refer_turn
 from arraystore.simulation.actors.scene import Scene
 from arraystore.simulation.actors.script import Turn
+from arraystore.simulation.actors.transplanter import transplant_turn
 from arraystore.simulation.actors.upkeep import collect_turn, compact_turn, expire_turn
 from arraystore.simulation.actors.writer import write_turn
 
@@ -26,5 +27,6 @@ KINDS: Mapping[str, TakeTurn] = {
     "expirer": expire_turn,
     "collector": collect_turn,
     "compactor": compact_turn,
+    "transplanter": transplant_turn,
 }
 """Kinds of actors; a new kind is a line here and a count in `Workload`."""

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Sequence
 from arraystore._repository.repository import MAIN, Repository
 from arraystore.errors import ConflictError, StorageError
 from arraystore.simulation.actors import KINDS
-from arraystore.simulation.actors.documents import array_document, group_document
+from arraystore.simulation.actors.documents import array_document, coordinate_document, group_document
 from arraystore.simulation.actors.hand import Hand
 from arraystore.simulation.actors.operator import reopen
 from arraystore.simulation.actors.reader import read_all
@@ -79,6 +79,8 @@ async def _furnish(hand: Hand, scene: Scene) -> None:
             if rng.random() < 0.6:
                 coords = (first, *([0] * (len(shape.grid) - 1)))
                 await hand.write(path, coords, hand.fresh(rng.choice((20, 100)), f"first {path}{list(coords)}"))
+    if workload.unique:
+        await hand.create("when", coordinate_document())
 
 
 def company(scene: Scene, parts: Sequence[Part]) -> Main:

@@ -8,9 +8,26 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-__all__ = ["DOCUMENT", "Shape", "array_document", "chunk_key", "document_key", "edited", "group_document", "shape_of"]
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.metadata import ArrayV3Metadata
+
+__all__ = [
+    "DOCUMENT",
+    "UNIQUE_DIMENSION",
+    "Shape",
+    "array_document",
+    "chunk_key",
+    "coordinate_document",
+    "document_key",
+    "edited",
+    "group_document",
+    "is_coordinate",
+    "shape_of",
+]
 
 DOCUMENT = "zarr.json"
+UNIQUE_DIMENSION = "event"
+"""Of arrays of which the values must not repeat; no other array has it."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +66,25 @@ def array_document(shape: Shape, attributes: Mapping[str, Any]) -> bytes:
     return json.dumps(values, indent=2).encode()
 
 
+def coordinate_document() -> bytes:
+    """Return the document of an empty array of integers, as Zarr itself writes it."""
+    values = json.loads(array_document(Shape((0,), (1,), (UNIQUE_DIMENSION,)), {}))
+    codecs = [{"name": "bytes", "configuration": {"endian": "little"}}]
+    values |= {"data_type": "int64", "fill_value": -1, "codecs": codecs}
+    written = ArrayV3Metadata.from_dict(values).to_buffer_dict(default_buffer_prototype())
+    return written[DOCUMENT].to_bytes()
+
+
+def is_coordinate(document: bytes) -> bool:
+    """Tell whether a document is that of an array of which the values must not repeat."""
+    return bool(json.loads(document).get("dimension_names") == [UNIQUE_DIMENSION])
+
+
 @lru_cache(maxsize=4096)
 def shape_of(document: bytes) -> Shape | None:
-    """Return the shape that the document of an array states; None if it is that of a group."""
+    """Return the shape that the document of an array of bytes states; None if it is that of anything else."""
     values = json.loads(document)
-    if values["node_type"] != "array":
+    if values["node_type"] != "array" or values["data_type"] != "uint8":
         return None
     chunk = values["chunk_grid"]["configuration"]["chunk_shape"]
     return Shape(tuple(values["shape"]), tuple(chunk), tuple(values["dimension_names"]))

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+import struct
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+import numpy as np
 from zarr.core.buffer import cpu
 
 from arraystore._format.node import NodeKind
 from arraystore._session.session import Session
-from arraystore.simulation.actors.documents import DOCUMENT, Shape, chunk_key, document_key, shape_of
+from arraystore.errors import InvalidInputError
+from arraystore.simulation.actors.documents import (
+    DOCUMENT,
+    UNIQUE_DIMENSION,
+    Shape,
+    chunk_key,
+    document_key,
+    is_coordinate,
+    shape_of,
+)
 from arraystore.simulation.actors.scene import Scene
 from arraystore.simulation.observations import (
     Append,
@@ -19,6 +31,7 @@ from arraystore.simulation.observations import (
     ListingRead,
     Move,
     Operation,
+    Repeated,
     Transaction,
     Update,
     ValueRead,
@@ -92,6 +105,11 @@ class Hand:
         found = [n for n in self.session.hierarchy.writable().all_nodes() if n.kind == NodeKind.ARRAY]
         shapes = {node.path: shape_of(node.documents[DOCUMENT]) for node in sorted(found, key=lambda node: node.path)}
         return {path: shape for path, shape in shapes.items() if shape is not None}
+
+    def coordinates(self) -> list[str]:
+        """Return the paths of all arrays of which the values must not repeat."""
+        found = [n for n in self.session.hierarchy.writable().all_nodes() if n.kind == NodeKind.ARRAY]
+        return sorted(node.path for node in found if is_coordinate(node.documents[DOCUMENT]))
 
     def files(self) -> list[str]:
         """Return the keys of all files."""
@@ -197,6 +215,24 @@ class Hand:
         for coords, data in chunks.items():
             await self._set(chunk_key(path, coords), data)
         self.operations.append(Append(path, axis, items, chunks))
+
+    async def append_unique(self, path: str, values: Sequence[int]) -> None:
+        """Append integers that are not there yet to an array; that some are is noted."""
+        began, position = self.scene.clock(), len(self.operations)
+        node = self.session.hierarchy.writable().node(path)
+        assert node is not None
+        (length,) = json.loads(node.documents[DOCUMENT])["shape"]
+        new = {path: np.array(values, dtype="int64")}
+        try:
+            await self.session.append_async(new, UNIQUE_DIMENSION, unique=path)
+        except InvalidInputError as error:
+            if "must not repeat" not in str(error):
+                raise
+            label, ended = self.noted.label, self.scene.clock()
+            self.scene.notes.see(Repeated(self.process, label, position, path, tuple(values), began, ended))
+            return
+        chunks: dict[Coords, bytes] = {(length + at,): struct.pack("<q", value) for at, value in enumerate(values)}
+        self.operations.append(Append(path, 0, len(values), chunks, tuple(values)))
 
     @contextmanager
     def appending(self, dimension: str) -> Iterator[None]:

@@ -43,11 +43,14 @@ async def refer_turn(scene: Scene, process: str, repo: Repository, actor: str, t
         await _look(scene, process, repo, rng.choice(NAMES))
 
 
-async def create_ref(scene: Scene, process: str, repo: Repository, rng: random.Random) -> None:
-    """Create a branch or a tag, at the newest snapshot or an old one."""
+async def create_ref(
+    scene: Scene, process: str, repo: Repository, rng: random.Random, snapshot: str | None = None
+) -> None:
+    """Create a branch or a tag: at a snapshot, or else at the newest one or an old one."""
     kind, name = rng.choice(("branch", "tag")), rng.choice(NAMES)
-    old = bool(scene.snapshots) and rng.random() < 0.5
-    snapshot = rng.choice(scene.snapshots) if old else await repo.lookup_branch_async(MAIN)
+    if snapshot is None:
+        old = bool(scene.snapshots) and rng.random() < 0.5
+        snapshot = rng.choice(scene.snapshots) if old else await repo.lookup_branch_async(MAIN)
     noted = RefCreation(process, kind, name, snapshot, scene.clock())
     scene.notes.see(noted)
     create = repo.create_branch_async if kind == "branch" else repo.create_tag_async

@@ -85,4 +85,5 @@ def _casts(workload: Workload) -> tuple[tuple[str, str, int], ...]:
         ("expirer", "e", workload.expirers),
         ("collector", "g", workload.collectors),
         ("compactor", "c", workload.compactors),
+        ("transplanter", "t", workload.transplanters),
     )

@@ -17,7 +17,7 @@ from arraystore.simulation.actors.documents import (
 from arraystore.simulation.actors.hand import Hand
 from arraystore.simulation.observations import Coords
 
-__all__ = ["MOST_ITEMS", "Step", "grow_names", "steps"]
+__all__ = ["MOST_ITEMS", "Step", "append_unique", "grow_names", "steps"]
 
 Step = Callable[[Hand, random.Random], Awaitable[None]]
 
@@ -26,6 +26,8 @@ MOST_ITEMS = 16
 
 _NAMES = ("a", "b", "c", "d")
 _DEEPEST = 3
+_VALUES = 24
+"""Values that must not repeat; there are few."""
 _SIZES = ((8, 40), (60, 200), (60, 200), (700, 900))
 """Bytes of chunks: inlined, gathered into packs, objects of their own; the workload's configuration has the bounds."""
 
@@ -180,6 +182,13 @@ async def _append(hand: Hand, rng: random.Random) -> None:
                 coords = (number, *rest)
                 chunks[coords] = _bytes(hand, rng, f"end of {path}{list(coords)}")
         await hand.append(path, axis, edited(document, items=grown), items, chunks)
+
+
+async def append_unique(hand: Hand, rng: random.Random) -> None:
+    """Append one or two of few values, so that actors collide."""
+    paths = hand.coordinates()
+    if paths:
+        await hand.append_unique(rng.choice(paths), rng.sample(range(_VALUES), rng.choice((1, 1, 2))))
 
 
 # -- nodes --------------------------------------------------------------------------------------------------------

@@ -78,6 +78,12 @@ class Workload:
         Share of transactions on other branches than main, where there are any.
     amending
         Share of transactions that take the place of the newest snapshot.
+    flushing
+        Share of transactions that become snapshots on no branch.
+    unique
+        Share of steps that append values which must not repeat, to an array that is there for that.
+    transplanters
+        How many actors undo snapshots, or repeat them on another branch.
     config
         Of the repository.
     """
@@ -109,6 +115,9 @@ class Workload:
     linger: float = 3.0
     other_branches: float = 0.2
     amending: float = 0.0
+    flushing: float = 0.0
+    unique: float = 0.0
+    transplanters: int = 0
     config: RepositoryConfig = SMALL_CONFIG
 
     @property

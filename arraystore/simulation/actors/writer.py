@@ -11,15 +11,18 @@ from arraystore.errors import ConflictError, InvalidInputError, RebaseFailedErro
 from arraystore.simulation.actors.forking import fork_out
 from arraystore.simulation.actors.hand import Hand
 from arraystore.simulation.actors.losses import LOST, REFUSALS, lost_branch, lost_snapshot
+from arraystore.simulation.actors.referrer import create_ref
 from arraystore.simulation.actors.scene import Scene, draw
 from arraystore.simulation.actors.script import Turn
 from arraystore.simulation.actors.solving import drawn_solver, solver_of
-from arraystore.simulation.actors.steps import steps
+from arraystore.simulation.actors.steps import append_unique, steps
 from arraystore.simulation.observations import Attempt, Committed, Outcome, Rebase, Refused, Solver, Unknown
 
 __all__ = ["write_turn"]
 
 _STEPS = steps()
+_KEPT = 0.4
+"""Share of snapshots on no branch of which their writers make a branch or a tag."""
 _MOST_ASKED = 40
 """Commits in a row that may leave their outcome unknown, where nothing fails any more."""
 
@@ -72,6 +75,7 @@ async def _transaction(
         session = await repo.writable_session_async(branch, isolation=isolation)
     if session is None:
         return None
+    flushes = scene.random(label, "flushes").random() < scene.workload.flushing
     noted = scene.notes.transaction(
         label,
         process=process,
@@ -81,16 +85,23 @@ async def _transaction(
         opened=scene.clock(),
         isolation=isolation,
         metadata={"turn": turn.number} if rng.random() < 0.3 else None,
-        amends=scene.random(label, "amends").random() < scene.workload.amending,
+        amends=not flushes and scene.random(label, "amends").random() < scene.workload.amending,
+        flushes=flushes,
     )
     hand = Hand(scene, process, session, noted, noted.operations)
     with lost_snapshot(scene, process, session.snapshot_id):
         for step in turn.steps:
             await pause(scene, rng)
-            await _step(hand, scene.random(actor, turn.number, step))
+            if scene.random(actor, turn.number, step, "unique").random() < scene.workload.unique:
+                await append_unique(hand, scene.random(actor, turn.number, step))
+            else:
+                await _step(hand, scene.random(actor, turn.number, step))
         if scene.lingers(rng):
             await asyncio.sleep(rng.expovariate(1.0) * scene.workload.linger)
-        return await _commit(hand, scene.random(label, "commit"))
+        outcome = await _commit(hand, scene.random(label, "commit"))
+        if flushes and isinstance(outcome, Committed) and scene.random(label, "kept").random() < _KEPT:
+            await create_ref(scene, process, repo, scene.random(label, "ref"), outcome.snapshot)
+        return outcome
     return None
 
 
@@ -123,7 +134,7 @@ async def _rebase(hand: Hand, rng: random.Random) -> bool:
 async def _commit(hand: Hand, rng: random.Random) -> Outcome | None:
     """Commit, and do what the outcome calls for: ask again, give it to another solver, or leave it."""
     scene = hand.scene
-    solver = Solver() if hand.noted.amends else drawn_solver(hand, rng)
+    solver = Solver() if hand.noted.amends or hand.noted.flushes else drawn_solver(hand, rng)
     allow_empty = rng.random() < 0.1
     outcome: Outcome | None = None
     asked = 0
@@ -156,6 +167,8 @@ async def _attempt(hand: Hand, solver: Solver, rng: random.Random, allow_empty: 
     metadata = None if hand.noted.metadata is None else dict(hand.noted.metadata)
     if hand.noted.amends:
         call = hand.session.amend_async(hand.noted.label, metadata=metadata, allow_empty=allow_empty)
+    elif hand.noted.flushes:
+        call = hand.session.flush_async(hand.noted.label, metadata=metadata)
     else:
         call = hand.session.commit_async(
             hand.noted.label,
@@ -186,7 +199,7 @@ async def _attempt(hand: Hand, solver: Solver, rng: random.Random, allow_empty: 
     except StorageError as error:
         return _ended(attempt, clock(), Unknown(type(error).__name__))
     except SessionStateError as error:
-        if hand.session.has_uncommitted_changes or allow_empty:
+        if hand.session.has_uncommitted_changes or (allow_empty and not hand.noted.flushes):
             raise
         return _ended(attempt, clock(), Refused(type(error).__name__))
     return _ended(attempt, clock(), Committed(snapshot))

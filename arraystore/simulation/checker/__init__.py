@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from arraystore.simulation.checker.content import wrong_content
 from arraystore.simulation.checker.decoder import Commit, Reader
 from arraystore.simulation.checker.derived import wrong_derivatives
+from arraystore.simulation.checker.detached import find_detached, wrong_flushes
 from arraystore.simulation.checker.hierarchies import broken_hierarchies
 from arraystore.simulation.checker.isolation import concurrent_changes
 from arraystore.simulation.checker.keeping import leaks, missed, taken_away
@@ -28,8 +29,10 @@ from arraystore.simulation.checker.outcomes import wrong_outcomes
 from arraystore.simulation.checker.reads import wrong_ancestries, wrong_reads
 from arraystore.simulation.checker.realtime import late_sights
 from arraystore.simulation.checker.records import broken_history
+from arraystore.simulation.checker.repeats import wrong_repeats
 from arraystore.simulation.checker.repository import read_repository
 from arraystore.simulation.checker.serial import dependency_cycles, stale_reads
+from arraystore.simulation.checker.transplanted import groundless_transplants, transplanted
 from arraystore.simulation.checker.violations import RULES, DecodingError, Violation
 from arraystore.simulation.checker.written import Happening, rewritten_objects
 from arraystore.simulation.observations import Observations, Transaction, Unfinished, Upkeep
@@ -72,13 +75,18 @@ def check(
     told = list(events)
     logs = Logs.read(reader, Moments.of(told))
     lifetimes = Lifetimes(logs, read_repository(reader), logs.moments, lag)
+    never_written = [*find_detached(logs, notes)]
     collectors = {seen.process for seen in notes.seen if isinstance(seen, Upkeep) and seen.what == "collect"}
     return [
         *rewritten_objects(told, collectors),
         *logs.broken,
         *broken_history(logs),
         *wrong_outcomes(logs, notes),
-        *_committed(logs, notes),
+        *never_written,
+        *wrong_flushes(logs, notes),
+        *_committed(logs, notes, lifetimes),
+        *_groundless(logs, notes, lifetimes),
+        *wrong_repeats(logs, notes),
         *broken_hierarchies(logs),
         *wrong_reads(logs, notes),
         *_readable(wrong_ancestries(logs, notes, lifetimes)),
@@ -92,22 +100,32 @@ def check(
     ]
 
 
-def _committed(logs: Logs, notes: Observations) -> Iterator[Violation]:
+def _committed(logs: Logs, notes: Observations, lifetimes: Lifetimes) -> Iterator[Violation]:
     """Compare each commit with what its transaction meant."""
     for commit in logs.commits():
         transaction = notes.transactions.get(commit.after.message)
         if transaction is not None:
-            yield from _one(logs, transaction, commit)
+            yield from _one(logs, transaction, commit, lifetimes)
 
 
-def _one(logs: Logs, transaction: Transaction, commit: Commit) -> Iterator[Violation]:
+def _one(logs: Logs, transaction: Transaction, commit: Commit, lifetimes: Lifetimes) -> Iterator[Violation]:
     try:
-        meant = meant_by(logs, transaction, commit)
+        if transaction.transplants is None:
+            meant = meant_by(logs, transaction, commit)
+        else:
+            meant = transplanted(logs, transaction, commit, lifetimes)
     except ModelError as error:
         yield Violation("content", f"it cannot have done what it noted: {error}", transaction.label)
         return
     yield from concurrent_changes(logs, transaction, commit, meant)
     yield from wrong_content(logs, transaction, commit, meant)
+
+
+def _groundless(logs: Logs, notes: Observations, lifetimes: Lifetimes) -> Iterator[Violation]:
+    """Check who was refused to undo or to repeat something."""
+    for transaction in notes.transactions.values():
+        if transaction.transplants is not None:
+            yield from groundless_transplants(logs, transaction, lifetimes)
 
 
 def _readable(found: Iterator[Violation]) -> Iterator[Violation]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import struct
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-__all__ = ["DOCUMENTS", "Array", "array_of", "grown", "kind_of", "reads_alike", "same_json", "shape_only"]
+__all__ = ["DOCUMENTS", "Array", "array_of", "grown", "integers", "kind_of", "reads_alike", "same_json", "shape_only"]
 
 DOCUMENTS = frozenset({"zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"})
 _ARRAYS = ("zarr.json", ".zarray")
@@ -149,3 +150,8 @@ def reads_alike(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> bool
             return False
     old_shape, new_shape = array_of(before).shape, array_of(after).shape
     return len(old_shape) == len(new_shape) and all(a <= b for a, b in zip(old_shape, new_shape, strict=True))
+
+
+def integers(chunks: Iterable[bytes]) -> set[int]:
+    """Return the values of chunks of integers of 64 bits."""
+    return {value for data in chunks for (value,) in struct.iter_unpack("<q", data)}

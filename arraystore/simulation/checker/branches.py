@@ -141,6 +141,10 @@ class Branch:
         place = self._own_places.get(identifier)
         return None if place is None else self.commits[place - 1].number
 
+    def after(self, number: int) -> int:
+        """Return the place behind the last transaction up to a record."""
+        return sum(commit.number <= number for commit in self.commits)
+
     def places(self, identifier: bytes) -> list[int]:
         """Return all places of a snapshot, in order: that of its commit, and those of resets to it."""
         found = {era.place for era in self.eras if era.first.id == identifier}

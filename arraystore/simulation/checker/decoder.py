@@ -389,6 +389,10 @@ class Reader:
         """Return what a checkpoint says of the branch itself."""
         return self.object("snapshots/" + id_text(identifier), 5)[8]
 
+    def digest(self, identifier: bytes) -> bytes | None:
+        """Return the digest of the log that a checkpoint holds."""
+        return self.object("snapshots/" + id_text(identifier), 5)[9]  # type: ignore[no-any-return]
+
     def _nodes(self, table: Any) -> Iterator[Node]:
         count, ids, path_lengths, paths, kinds, per_node, names, name, lengths, contents, layer_counts, layers = table
         per = column(per_node, count)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from urllib.parse import unquote
 
 from arraystore.simulation.checker.content import differences
-from arraystore.simulation.checker.decoder import Branch, HistoryRow, Reader
+from arraystore.simulation.checker.decoder import Branch, HistoryRow, Reader, chained
 from arraystore.simulation.checker.decoding import id_text
 from arraystore.simulation.checker.logs import Logs, id_bytes
 from arraystore.simulation.checker.states import Nodes, Snapshot
@@ -87,7 +87,15 @@ def _checkpoint(logs: Logs, identifier: bytes, key: str, named: Container[bytes]
     life, told = logs.branches[found.branch].lives[found.number].told(), reader.life(identifier)
     if told != life and found.id == logs.branches[found.branch].states[found.number].id:
         yield Violation(_RULE, f"it says {told} of its branch, not {life}", key)
+    yield from _digest(reader, found, identifier, key)
     yield from _pages(reader, found, identifier, key, named)
+
+
+def _digest(reader: Reader, found: Snapshot, identifier: bytes, key: str) -> Iterator[Violation]:
+    """Check that a checkpoint holds the digest of the log up to its record, which whoever wrote it knew."""
+    own = chained(reader.link(found.branch, found.number), reader.record(found.branch, found.number)[2])
+    if reader.digest(identifier) != own:
+        yield Violation(_RULE, f"it does not hold the digest {own.hex()} of record {found.number}", key)
 
 
 def _expected(logs: Logs, found: Snapshot) -> Snapshot | None:
@@ -100,7 +108,7 @@ def _expected(logs: Logs, found: Snapshot) -> Snapshot | None:
         begun = any(era.number == found.number and era.origin is not None for era in branch.eras)
         return replace(state, time=found.time) if begun else state
     within = branch.snapshot(found.id)
-    return within if within is not None and within.number == found.number else None
+    return within if within is not None and within.number == found.number else logs.detached.get(found.id)
 
 
 def _layers(expected: Snapshot, found: Snapshot, key: str) -> Iterator[Violation]:

@@ -11,7 +11,7 @@ from arraystore.simulation.checker.decoding import Cells, Coords
 from arraystore.simulation.checker.model import End, View, inside
 from arraystore.simulation.checker.states import ARRAY, GROUP, Node, Nodes, Snapshot, above, moved
 
-__all__ = ["AppendEffect", "Effects", "effects_of"]
+__all__ = ["AppendEffect", "Effects", "effects_of", "moves_between"]
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ def effects_of(view: View) -> Effects:
     effects = Effects(base)
     effects.created = sorted((n for n in state if n.id not in base.keys), key=lambda n: n.path)
     effects.deleted = {i for i in base.keys if i not in state.keys}
-    effects.moves = _moves(base, state)
+    effects.moves = moves_between(base, state)
     for node in state:
         before = base.by_id(node.id)
         if before is not None and (before is not node):
@@ -202,7 +202,7 @@ def effects_of(view: View) -> Effects:
     return effects
 
 
-def _moves(base: Snapshot, state: Nodes) -> dict[bytes, str]:
+def moves_between(base: Snapshot, state: Nodes) -> dict[bytes, str]:
     """Return the moves that explain all new paths."""
     moves: dict[bytes, str] = {}
     groups: dict[str, str] = {}

@@ -132,7 +132,16 @@ def _late(logs: Logs, lifetimes: Lifetimes, transaction: Transaction, error: str
         return
     if error == "ReadOnlyError" and _closed(lifetimes, transaction.attempts[-1].began - lifetimes.lag, ended):
         return
+    if transaction.flushes and error == "SessionExpiredError" and _was_collected(lifetimes, transaction, ended):
+        return
     yield Violation(_RULE, f"it was refused with {error}, for which there is no reason", transaction.label)
+
+
+def _was_collected(lifetimes: Lifetimes, transaction: Transaction, ended: float) -> bool:
+    """Tell whether a collection had begun that the branch did not know of yet when a session was opened."""
+    log = lifetimes.logs.branches[transaction.branch]
+    known = log.lives[lifetimes.newest(transaction.branch, transaction.began - lifetimes.lag)].fence
+    return lifetimes.table(ended).watermark > known
 
 
 def _closed(lifetimes: Lifetimes, began: float, ended: float) -> bool:

@@ -53,6 +53,8 @@ class Lifetimes:
         made = self.logs.snapshot(snapshot)
         if not self.lag or made is None:
             return False
+        if made.id not in self.logs.places:
+            return False  # on no branch: it is read without any listing
         branch = self.logs.places[made.id][0]
         return self.times(branch)[made.number] > began - self.lag
 
@@ -95,6 +97,8 @@ class Lifetimes:
             times = self.times(name)
             found |= {times[n] for n in range(1, len(times)) if log.lives[n] != log.lives[n - 1]}
             found |= {times[c.number] for c in log.commits if c.after.parent != c.before.id}
+        if self.logs.detached:  # what is on no branch stays until a collection passes it
+            found |= {self.since_entry(e.number) for e in self.refs.entries if e.watermark is not None}
         return sorted(found - {_START})
 
     def between(self, began: float, ended: float) -> list[float]:

@@ -50,12 +50,18 @@ class Logs:
         What could not be read.
     moments
         When which object was written.
+    detached
+        Snapshots that are on no branch, by id.
+    flushed
+        Ids of those of which somebody was told.
     """
 
     reader: Reader
     branches: dict[str, Branch] = field(default_factory=dict)
     broken: list[Violation] = field(default_factory=list)
     moments: Moments = field(default_factory=lambda: Moments({}, {}))
+    detached: dict[bytes, Snapshot] = field(default_factory=dict[bytes, Snapshot])
+    flushed: set[bytes] = field(default_factory=set[bytes])
 
     @classmethod
     def read(cls, reader: Reader, moments: Moments | None = None) -> Logs:
@@ -109,20 +115,22 @@ class Logs:
             yield from branch.commits
 
     def snapshot(self, text: str) -> Snapshot | None:
-        """Return a snapshot by the text of its id; None if no log has it."""
-        place = self.places.get(id_bytes(text))
-        if place is None:
-            return None
-        return self.branches[place[0]].snapshot(id_bytes(text))
+        """Return a snapshot by the text of its id; None if there never was one."""
+        return self.by_id(id_bytes(text))
+
+    def by_id(self, identifier: bytes) -> Snapshot | None:
+        """Return a snapshot of a log, or on no branch; None if there never was one."""
+        place = self.places.get(identifier)
+        return self.detached.get(identifier) if place is None else self.branches[place[0]].snapshot(identifier)
 
     def ancestry(self, identifier: bytes) -> Iterator[Snapshot]:
         """Iterate over a snapshot and those before it, as their parents tell."""
         seen: set[bytes] = set()
-        at = self.snapshot(id_text(identifier))
+        at = self.by_id(identifier)
         while at is not None and at.id not in seen:  # a damaged log may go round in a circle
             seen.add(at.id)
             yield at
-            at = None if at.parent is None else self.snapshot(id_text(at.parent))
+            at = None if at.parent is None else self.by_id(at.parent)
 
     def between(self, branch: str, start: int, end: int) -> Touched:
         """Return what the commits after one place of a log, and before another, have touched."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from arraystore.simulation.checker.arrays import array_of, grown, kind_of
+from arraystore.simulation.checker.arrays import array_of, grown, integers, kind_of
 from arraystore.simulation.checker.decoding import Cells, Coords
 from arraystore.simulation.checker.states import ARRAY, FILE, GROUP, Key, Node, Nodes, Snapshot, place_of
 from arraystore.simulation.observations import (
@@ -186,6 +186,9 @@ class View:
     def _append(self, operation: Append) -> None:
         node = self._array(operation.path)
         length = array_of(node.documents).shape[operation.axis]
+        again = set(operation.unique) & integers(node.chunks.values()) if operation.unique else ()
+        if again:
+            raise ModelError(f"{sorted(again)} are appended to {'/' + node.path!r}, which has them")
         if node.id in self.base.keys:
             self.ends.setdefault(node.id, End(operation.axis, length))
         node = replace(node, documents=grown(node.documents, operation.axis, operation.items))

@@ -35,6 +35,8 @@ def wrong_outcomes(logs: Logs, notes: Observations) -> Iterator[Violation]:
 def _groundless(logs: Logs, transaction: Transaction) -> Iterator[Violation]:
     """Find refusals because of others where there were none, or none that wrote the same chunk."""
     outcome = transaction.outcome
+    if transaction.transplants is not None:
+        return  # which a module of its own knows
     if not isinstance(outcome, Refused) or outcome.error not in ("ConflictError", "RebaseFailedError"):
         return
     try:
@@ -67,6 +69,10 @@ def _outcome(logs: Logs, transaction: Transaction) -> Iterator[Violation]:
     ids = [id_text(commit.id) for commit in found]
     if len(found) > 1:
         yield Violation(_RULE, f"it was committed {len(found)} times: {', '.join(ids)}", label)
+    if transaction.flushes:
+        if ids:
+            yield Violation(_RULE, f"it was to be on no branch, and is there as {ids[0]}", label)
+        return
     if isinstance(outcome, Committed) and ids != [outcome.snapshot]:
         there = "nothing of it is there" if not ids else f"it is there as {ids[0]}"
         yield Violation(_RULE, f"it was acknowledged as {outcome.snapshot}, and {there}", label)

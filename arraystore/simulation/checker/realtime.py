@@ -39,6 +39,8 @@ def late_sights(logs: Logs, notes: Observations, lag: float = 0.0) -> Iterator[V
     """Check everybody who looked at the tip of a branch, through listings that may miss the newest seconds."""
     known = _known(logs, notes)
     for transaction in notes.transactions.values():
+        if transaction.transplants is not None:
+            continue  # nobody was told what it began on
         branch = transaction.branch
         sight = f"a session of {transaction.process}"
         yield from _late(logs, known, branch, transaction.base, transaction.began - lag, sight, transaction.label)
@@ -54,8 +56,9 @@ def late_sights(logs: Logs, notes: Observations, lag: float = 0.0) -> Iterator[V
 def _known(logs: Logs, notes: Observations) -> dict[str, _Known]:
     facts: list[tuple[float, str, str, str]] = []
     for transaction in notes.transactions.values():
-        facts.append((transaction.opened, transaction.branch, transaction.base, f"base of {transaction.label}"))
-        for attempt in transaction.attempts:
+        if transaction.transplants is None:
+            facts.append((transaction.opened, transaction.branch, transaction.base, f"base of {transaction.label}"))
+        for attempt in () if transaction.flushes else transaction.attempts:
             if isinstance(attempt.outcome, Committed) and attempt.ended is not None:
                 snapshot = attempt.outcome.snapshot
                 facts.append((attempt.ended, transaction.branch, snapshot, f"acknowledgement of {transaction.label}"))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from arraystore.simulation.checker.decoder import Branch, Reader, chained, oldest_carried
 from arraystore.simulation.checker.decoding import id_text
-from arraystore.simulation.checker.logs import Logs
-from arraystore.simulation.checker.retained import needs_of
+from arraystore.simulation.checker.logs import Logs, id_bytes
+from arraystore.simulation.checker.retained import needs_of, packs_of
 from arraystore.simulation.checker.violations import DecodingError, Violation
 
 __all__ = ["broken_history"]
@@ -24,7 +24,7 @@ def broken_history(logs: Logs) -> Iterator[Violation]:
         yield from _ids(name, branch, seen)
         yield from _refusals(name, branch)
         yield from _intents(logs.reader, name, branch)
-        yield from _fences(branch)
+        yield from _fences(branch, set(_borrowed(logs, branch)))
 
 
 def _records(reader: Reader, name: str) -> Iterator[Violation]:
@@ -78,17 +78,32 @@ def _intents(reader: Reader, name: str, branch: Branch) -> Iterator[Violation]:
             yield Violation(_RULE, f"it proposes {early}, which had been committed by then", key)
 
 
-def _fences(branch: Branch) -> Iterator[Violation]:
-    """Check that nothing is committed where nothing may be, and that nothing is brought in from below a watermark."""
+def _fences(branch: Branch, borrowed: Container[tuple[int, bytes]]) -> Iterator[Violation]:
+    """Check that nothing is committed where nothing may be, and that nothing is brought in from below a watermark.
+
+    What undoes or repeats a snapshot borrows packs, of any age: whether these are kept is another rule's business.
+    """
     for commit in branch.commits:
         before = branch.lives[commit.number - 1]
         if before.read_only or before.deleted:
             what = "it commits, and the branch is " + ("deleted" if before.deleted else "closed")
             yield Violation(_RULE, what, branch.key(commit.number))
     for number, identifier in [*branch.changes, *_brought(branch)]:
-        if identifier < branch.lives[number - 1].fence:
+        if (number, identifier) not in borrowed and identifier < branch.lives[number - 1].fence:
             what = f"it brings in {id_text(identifier)}, which is below the watermark of a collection"
             yield Violation(_RULE, what, branch.key(number))
+
+
+def _borrowed(logs: Logs, branch: Branch) -> Iterator[tuple[int, bytes]]:
+    """Return the packs of other snapshots that commits may borrow which undo or repeat one, with their records."""
+    for commit in branch.commits:
+        told = commit.after.metadata or {}
+        repeated = logs.snapshot(str(told["cherry_picked_from"])) if "cherry_picked_from" in told else None
+        undone = logs.snapshot(str(told["reverts"])) if "reverts" in told else None
+        if undone is not None and undone.parent is not None:
+            repeated = logs.by_id(undone.parent)
+        packs = () if repeated is None else packs_of(repeated)
+        yield from ((commit.number, id_bytes(key.removeprefix("chunks/"))) for key in packs)
 
 
 def _brought(branch: Branch) -> Iterator[tuple[int, bytes]]:

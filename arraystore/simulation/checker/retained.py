@@ -63,6 +63,9 @@ def held_at(logs: Logs, newest: Mapping[str, int], table: Table) -> Held:
             assert origin.origin is not None
             held.need("snapshots/" + id_text(origin.origin[2]), what)
         _history(logs, newest, held, root, what)
+    for identifier in logs.flushed & logs.detached.keys():
+        if table.watermark <= identifier:
+            _add_detached(held, logs.detached[identifier], "no collection since")
     for name, last in newest.items():
         held.need(logs.reader.record_key(name, last), f"the number of the newest record of {name!r}")
     return held
@@ -98,6 +101,7 @@ def _history(logs: Logs, newest: Mapping[str, int], held: Held, root: Root, what
         life = log.lives[newest[name]]
         era = _era(log, last)
         first = max(era.number, life.expired + 1)
+        wanted = _detached(logs, held, wanted, what)
         wanted = _shown(logs, held, log, (era, first, last), wanted, what)
         if life.expired >= era.number:
             _survivors(logs, held, name, life.survivors, (era.number, last), what)
@@ -110,6 +114,21 @@ def _history(logs: Logs, newest: Mapping[str, int], held: Held, root: Root, what
             return
         held.need("snapshots/" + id_text(era.origin[2]), what)
         name, last = era.origin[:2]
+
+
+def _detached(logs: Logs, held: Held, wanted: bytes | None, what: str) -> bytes | None:
+    """Add what a history shows that is on no branch; returns the next snapshot wanted."""
+    flushed = None if wanted is None else logs.detached.get(wanted)
+    if flushed is None:
+        return wanted
+    _add_detached(held, flushed, what)
+    return flushed.parent
+
+
+def _add_detached(held: Held, snapshot: Snapshot, what: str) -> None:
+    """Add a snapshot that is found by its own checkpoint alone."""
+    held.need("snapshots/" + id_text(snapshot.id), f"snapshot {id_text(snapshot.id)}, which {what} shows")
+    _add(held, snapshot, what)
 
 
 def _era(log: Branch, number: int) -> Era:

@@ -14,6 +14,7 @@ RULES = {
     "reads": "every read returned what the history says for its snapshot",
     "isolation": "no two transactions of concurrent bases changed the same thing, unless a solver was told to",
     "serializability": "serializable transactions read what the snapshot before theirs holds",
+    "repeats": "what is appended as unique was not there, and nobody is refused for what is not there",
     "hierarchy": "one node a path, parents are groups, chunks are within the grid",
     "real time": "what was acknowledged is seen by all that begins later",
     "derived": "checkpoints, pages, hints and rewrites say what the log says",

@@ -138,7 +138,7 @@ MUTATIONS = (
     Mutation(
         "a lost record is the end",
         "where single records are asked for, nobody looks behind the first one that is missing",
-        lambda: [(branch_log, "_BEYOND", ())],
+        lambda: [(branch_log, "_NEAR", ()), (branch_log, "_FAR", ())],
         (),
         explored=("record lost",),
     ),

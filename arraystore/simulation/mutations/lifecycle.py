@@ -15,7 +15,7 @@ from arraystore._environment import Environment
 from arraystore._format.lifecycle import NO_FENCE, Origin
 from arraystore._format.record import Birth, Record, encode_body
 from arraystore._format.repository_log import BranchRow, RepositoryTable
-from arraystore._format.snapshot import checkpoint_key, encode_checkpoint
+from arraystore._format.snapshot import checkpoint_key
 from arraystore._history import pinning
 from arraystore._log import branch_entries, status
 from arraystore._log.branch_log import BranchLog
@@ -23,6 +23,7 @@ from arraystore._log.loading import Tip, load_tip, refresh
 from arraystore._log.retained_snapshots import Kept
 from arraystore._log.state import State
 from arraystore._maintenance import expire
+from arraystore._maintenance.checkpoints import encode_state
 from arraystore._maintenance.collection import collect, fence
 from arraystore._maintenance.collection.sweep import Listing
 from arraystore._maintenance.collection.trace import Trace
@@ -31,6 +32,7 @@ from arraystore._maintenance.scope import Grounds
 from arraystore._repository import refs
 from arraystore.errors import ArrayStoreError
 from arraystore.simulation.actors.workload import Workload
+from arraystore.simulation.faults import Faults
 from arraystore.simulation.mutations.patching import Change, Mutation, all_outside, everywhere, patched
 
 __all__ = ["MUTATIONS"]
@@ -69,6 +71,12 @@ def _forgetful(workload: Workload) -> Workload:
     return replace(workload, writers=1, readers=0, turns=(6, 9), operators=3, expirers=1, collectors=2, lingering=0.0)
 
 
+def _announcing(workload: Workload) -> Workload:
+    """Have snapshots come and go all the time, and as many collections."""
+    calm = replace(_forgetful(workload), flushing=0.0, unique=0.0, transplanters=0)
+    return replace(calm, operators=5, expirers=2, collectors=3, think=0.5, turns=(9, 12))
+
+
 async def _all_but_main(log: BranchLog, tip: Tip, decide: Callable[[Tip], Any]) -> Tip:
     if log.branch == "main":
         return await refresh(log, tip)
@@ -105,7 +113,7 @@ async def _look_first(context: Context, state: State) -> bytes:
     context.environment.after((await context.repository_log.table()).watermark)
     identifier = context.environment.new_id()
     key = checkpoint_key(identifier)
-    await upload(context.storage, [(key, encode_checkpoint(key, state.to_checkpoint(state.pages)))])
+    await upload(context.storage, [(key, await encode_state(context.log(state.branch), key, state))])
     return identifier
 
 
@@ -161,6 +169,19 @@ def _ageless(*arguments: Any) -> Any:
     """Let a leader rebase whatever it finds, however old what that brings in is."""
     with patched((rebase_step, "admission_error", _if_open)):
         return step(*arguments)
+
+
+async def _fenced_slowly(log: BranchLog, tip: Tip, decide: Callable[[Tip], Any]) -> Tip:
+    await log.environment.sleep(4.0 * log.environment.random())
+    return await _append_when(log, tip, decide)
+
+
+def _slow_all_around() -> Iterable[Change]:
+    return [(fence, "append_when", _fenced_slowly), (pinning, "announce", _slow)]
+
+
+def _listed_late(faults: Faults) -> Faults:
+    return replace(Faults.none(), late_listings=10.0, until=faults.until if faults.of_requests else 60.0)
 
 
 def _all_attached() -> Iterable[Change]:
@@ -249,6 +270,15 @@ MUTATIONS = (
         _WHERE,
         settings=lambda: [(pinning, "announce", _slow)],
         tuned=_forgetful,
+    ),
+    Mutation(
+        "listings are believed",
+        "a collection does not wait until listings show what was announced before its fences",
+        lambda: [(_Run, "_outwait_listings", _nothing)],
+        _WHERE,
+        settings=_slow_all_around,
+        tuned=_announcing,
+        spoiled=_listed_late,
     ),
     Mutation(
         "a deletion forgets its condition",

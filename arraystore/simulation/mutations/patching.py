@@ -12,6 +12,7 @@ from arraystore._commit import prepare
 from arraystore._maintenance import checkpoints
 from arraystore.simulation.actors.script import script_of
 from arraystore.simulation.actors.workload import Workload
+from arraystore.simulation.faults import Faults
 from arraystore.simulation.run import Plan, plan_of
 
 __all__ = ["Change", "Mutation", "all_outside", "everywhere", "folded_often", "patched"]
@@ -43,6 +44,8 @@ class Mutation:
         Returns what to change without breaking anything, so that small runs get to where it shows.
     tuned
         Makes the workload of a run such that it shows.
+    spoiled
+        Makes the faults of a run such that it shows.
     """
 
     name: str
@@ -52,6 +55,7 @@ class Mutation:
     explored: tuple[str, ...] = ()
     settings: Callable[[], Iterable[Change]] = tuple
     tuned: Callable[[Workload], Workload] = lambda workload: workload
+    spoiled: Callable[[Faults], Faults] = lambda faults: faults
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -62,8 +66,9 @@ class Mutation:
     def plan(self, seed: int, profile: str) -> Plan:
         """Return the run of a seed in which it is looked for."""
         plan = plan_of(seed, profile)
-        workload = self.tuned(plan.workload)
-        return plan if workload == plan.workload else Plan(seed, workload, plan.faults, script_of(seed, workload))
+        workload, faults = self.tuned(plan.workload), self.spoiled(plan.faults)
+        script = plan.script if workload == plan.workload else script_of(seed, workload)
+        return Plan(seed, workload, faults, script)
 
 
 def all_outside() -> list[Change]:
