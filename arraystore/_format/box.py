@@ -1,4 +1,4 @@
-"""Boxes of chunk-grid coordinates, and the numbering of the cells in them."""
+"""Boxes of chunk-grid coordinates, with numbered cells."""
 
 from __future__ import annotations
 
@@ -16,21 +16,15 @@ from arraystore.errors import FormatError
 __all__ = ["MAX_DIMENSIONS", "MAX_VOLUME", "Box", "bounding_box"]
 
 MAX_DIMENSIONS = 64
-"""numpy's own limit."""
+"""Limit of numpy."""
 
 MAX_VOLUME = (1 << 63) - 1
-"""Cells are numbered with 63 bits."""
+"""Limit of the 63 bits of cell numbers."""
 
 
 @dataclass(frozen=True)
 class Box:
-    """The cells from `low` (inclusive) to `high` (exclusive); without dimensions it has one cell.
-
-    Parameters
-    ----------
-    low, high
-        One bound a dimension.
-    """
+    """Box of cells from `low` (inclusive) to `high` (exclusive); without dimensions it has one cell."""
 
     low: tuple[int, ...]
     high: tuple[int, ...]
@@ -47,7 +41,7 @@ class Box:
 
     @cached_property
     def strides(self) -> tuple[int, ...]:
-        """Cells between neighbours along each dimension, in row-major order."""
+        """Difference of the numbers of neighbours along each dimension, in row-major order."""
         strides: list[int] = []
         step = 1
         for size in reversed(self.shape):
@@ -56,24 +50,24 @@ class Box:
         return tuple(reversed(strides))
 
     def contains(self, coords: tuple[int, ...]) -> bool:
-        """Tell whether a cell is in the box."""
+        """Return whether a cell is in the box."""
         return all(map(le, self.low, coords)) and all(map(lt, coords, self.high))
 
     def number(self, coords: tuple[int, ...]) -> int:
-        """Return the number of a cell that is in the box."""
+        """Return the number of a cell of the box."""
         total = 0
         for c, low, stride in zip(coords, self.low, self.strides, strict=True):
             total += (c - low) * stride
         return total
 
     def numbers(self, coords: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the numbers of many cells, shape (n, d) to (n,)."""
+        """Return the numbers of cells, shape (n, d) to (n,)."""
         if not self.low:
             return np.zeros(len(coords), dtype=np.int64)
         return (coords - np.array(self.low, dtype=np.int64)) @ np.array(self.strides, dtype=np.int64)
 
     def coords(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the coordinates of many cells, shape (n,) to (n, d)."""
+        """Return the coordinates of cells, shape (n,) to (n, d)."""
         out = np.empty((len(numbers), len(self.low)), dtype=np.int64)
         rest = numbers
         for axis, stride in enumerate(self.strides):
@@ -89,32 +83,32 @@ class Box:
         )
 
     def intersects(self, other: Box) -> bool:
-        """Tell whether two boxes share a cell."""
+        """Return whether two boxes share a cell."""
         return all(map(lt, self.low, other.high)) and all(map(lt, other.low, self.high))
 
     def to_wire(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return what goes into a body."""
+        """Encode as a msgpack value."""
         return (self.low, self.high)
 
     @classmethod
     def from_wire(cls, name: str, value: Any) -> Box:
-        """Read what `to_wire` gave; raises `FormatError`."""
+        """Decode the value of `to_wire`; raises `FormatError`."""
         if type(value) is not tuple or len(value) != 2:
-            raise FormatError(name, "a box is a list of two lists")
+            raise FormatError(name, "a box must be a list of two lists")
         low, high = value
         if type(low) is not tuple or type(high) is not tuple or len(low) != len(high) or len(low) > MAX_DIMENSIONS:
-            raise FormatError(name, "a box has as many lower bounds as upper ones, at most 64")
+            raise FormatError(name, "a box must have as many lower as upper bounds, and <= 64")
         for first, end in zip(low, high, strict=True):
             if type(first) is not int or type(end) is not int or not 0 <= first < end <= MAX_VOLUME:
-                raise FormatError(name, f"bounds {first!r} and {end!r} of a box are not in order")
+                raise FormatError(name, f"bounds {first!r} and {end!r} of a box must be ascending")
         box = cls(low, high)
         if box.volume > MAX_VOLUME:
-            raise FormatError(name, "a box has more cells than can be numbered")
+            raise FormatError(name, "a box must have < 2**63 cells")
         return box
 
 
 def bounding_box(coords: npt.NDArray[np.int64]) -> Box:
-    """Return the smallest box around cells, shape (n, d) with n > 0."""
+    """Return the bounding box of cells, shape (n, d) with n > 0."""
     low = coords.min(axis=0)
     high = coords.max(axis=0) + 1
     return Box(tuple(low.tolist()), tuple(high.tolist()))

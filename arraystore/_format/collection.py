@@ -1,4 +1,4 @@
-"""What a garbage collection leaves for the next one, so that it need not look at everything again."""
+"""State that a garbage collection leaves for the next one, which then scans only what has changed."""
 
 from __future__ import annotations
 
@@ -17,15 +17,7 @@ __all__ = ["Collection", "LogSeen", "collection_key", "decode_collection", "enco
 
 @dataclass(frozen=True)
 class LogSeen:
-    """How far a collection has read a branch's log.
-
-    Parameters
-    ----------
-    sequence
-        Number of the newest record that it took into account.
-    life
-        What the log said of the branch there.
-    """
+    """Position up to which a collection has read a branch log, and the life of the branch there."""
 
     sequence: int
     life: BranchLife
@@ -33,48 +25,39 @@ class LogSeen:
 
 @dataclass(frozen=True)
 class Collection:
-    """A finished collection.
-
-    Parameters
-    ----------
-    watermark
-        Everything with an id below it was looked at, and is there because something needs it.
-    table
-        Number of the newest repository record that it took into account.
-    logs
-        By name of the branch.
-    tags
-        Ids of the checkpoints of all tags.
-    early
-        Ids of objects above the watermark that something needs already, one after the other, ascending.
-    """
+    """State left by a finished collection."""
 
     watermark: bytes
+    """Id below which every object was scanned, and is referenced if it exists."""
     table: int
+    """Number of the newest repository record that was taken into account."""
     logs: dict[str, LogSeen]
+    """Scanned position of each branch log, by branch."""
     tags: tuple[bytes, ...]
+    """Ids of the checkpoints of all tags."""
     early: bytes
+    """Concatenated ids of referenced objects above the watermark, ascending."""
 
 
 def collection_key(identifier: bytes) -> str:
-    """Return the key of what a collection left."""
+    """Return the key of the state of a collection."""
     return "collections/" + id_to_text(identifier)
 
 
 def encode_collection(key: str, collection: Collection) -> bytes:
-    """Return the object of a key for what a collection left."""
+    """Encode the state of a collection as the object of a key."""
     logs = tuple((name, seen.sequence, life_to_wire(seen.life)) for name, seen in sorted(collection.logs.items()))
     body = (collection.watermark, collection.table, logs, b"".join(collection.tags), collection.early)
     return encode_object(Kind.COLLECTION, pack_body(body), key)
 
 
 def decode_collection(name: str, data: bytes | bytearray | memoryview) -> Collection:
-    """Read what a collection left; raises `FormatError`."""
+    """Decode the state of a collection; raises `FormatError`."""
     watermark, table, logs, tags, early = read_tuple(
         name, read_object(name, Kind.COLLECTION, data, name), bytes, int, tuple, bytes, bytes
     )
     if table < 0 or len(tags) % ID_BYTES or len(early) % ID_BYTES:
-        raise FormatError(name, "ids of which a part is missing")
+        raise FormatError(name, "ids are truncated, or the number of a record is < 0")
     ids = tuple([tags[at : at + ID_BYTES] for at in range(0, len(tags), ID_BYTES)])
     return Collection(read_id(name, watermark), table, dict([_read_log(name, log) for log in logs]), ids, early)
 
@@ -82,5 +65,5 @@ def decode_collection(name: str, data: bytes | bytearray | memoryview) -> Collec
 def _read_log(name: str, value: Any) -> tuple[str, LogSeen]:
     branch, sequence, life = read_tuple(name, value, str, int, tuple)
     if sequence < 0:
-        raise FormatError(name, "a negative number of a record")
+        raise FormatError(name, "the number of a record must be >= 0")
     return read_name(name, branch), LogSeen(sequence, read_life(name, life))

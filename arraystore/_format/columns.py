@@ -1,13 +1,13 @@
-"""Columns of non-negative integers as small byte strings.
+"""Compact encoding of columns of non-negative integers.
 
-A column is one byte of encoding, one byte of item width and its payload; how many values it has is known from
-where it stands.  Widths are the narrowest of 1, 2, 4 and 8 bytes that hold every value.  Items are stored shuffled
-(all first bytes, then all second bytes, …), which lets zstd find what they have in common.
+A column is one byte of encoding, one byte of item width and its payload; its length is stored elsewhere.  Widths are
+the narrowest of 1, 2, 4 and 8 bytes that hold every value.  Items are stored shuffled (all first bytes, then all second
+bytes, …), which helps zstd to compress them.
 
 =======  ===========================================================================
 CONST 0  one value, little-endian, for all items
 PLAIN 1  the values
-DELTA 2  zigzag differences to the value before (to 0 for the first), modulo 2**64
+DELTA 2  zigzag differences to the preceding value (to 0 for the first), modulo 2**64
 =======  ===========================================================================
 """
 
@@ -49,13 +49,7 @@ def _shuffle(values: npt.NDArray[Any], width: int) -> bytes:
 
 
 def encode_column(values: npt.NDArray[Any]) -> bytes:
-    """Encode non-negative integers below 2**63.
-
-    Parameters
-    ----------
-    values
-        One-dimensional, any integer dtype.
-    """
+    """Encode a one-dimensional array of integers from 0 to 2**63 - 1."""
     first = int(values[0]) if values.size else 0
     if values.size <= 1 or bool((values == values[0]).all()):
         width = _width(first)
@@ -65,35 +59,14 @@ def encode_column(values: npt.NDArray[Any]) -> bytes:
     zigzag = ((steps << 1) ^ (steps >> 63)).view(np.uint64)
     plain_width = _width(int(plain.max()))
     delta_width = _width(int(zigzag.max()))
-    # a column that counts up costs next to nothing after zstd; otherwise the narrower one wins
+    # constant steps compress to next to nothing; otherwise the narrower encoding wins
     if delta_width < plain_width or bool((zigzag[1:] == zigzag[1]).all()):
         return bytes((_DELTA, delta_width)) + _shuffle(zigzag, delta_width)
     return bytes((_PLAIN, plain_width)) + _shuffle(plain, plain_width)
 
 
 def decode_column(name: str, column: Any, count: int, largest: int = (1 << 63) - 1) -> Int64s:
-    """Decode a column.
-
-    Parameters
-    ----------
-    name
-        Of the object and the column, for errors.
-    column
-        What `encode_column` gave.
-    count
-        How many values it has to have; the caller has bounded it.
-    largest
-        The largest value allowed.
-
-    Returns
-    -------
-    ndarray of int64, shape (count,)
-
-    Raises
-    ------
-    FormatError
-        If length, encoding or a value is wrong.
-    """
+    """Decode a column of `count` values from 0 to `largest`; raises `FormatError` naming `name`."""
     if type(column) is not bytes or len(column) < 2:
         raise FormatError(name, "column is missing")
     encoding, width = column[0], column[1]
@@ -102,12 +75,12 @@ def decode_column(name: str, column: Any, count: int, largest: int = (1 << 63) -
             raise FormatError(name, "constant column has the wrong length")
         value = int.from_bytes(column[2:], "little")
         if value > largest:
-            raise FormatError(name, f"value {value} is larger than {largest}")
+            raise FormatError(name, f"value {value} must be <= {largest}")
         return np.full(count, value, dtype=np.int64)
     if encoding not in (_PLAIN, _DELTA) or width not in _DTYPES:
         raise FormatError(name, f"unknown column encoding {encoding} of width {width}")
     if len(column) != 2 + width * count:
-        raise FormatError(name, f"column has {len(column) - 2} bytes, not {count} items of {width}")
+        raise FormatError(name, f"column has {len(column) - 2} bytes, and must have {count} items of {width}")
     planes = np.frombuffer(column, dtype=np.uint8, offset=2)
     items = np.ascontiguousarray(planes.reshape(width, count).T).reshape(-1).view(_DTYPES[width])
     wide = items.astype(np.uint64)
@@ -117,5 +90,5 @@ def decode_column(name: str, column: Any, count: int, largest: int = (1 << 63) -
     else:
         values = wide.view(np.int64)
     if count and (int(values.min()) < 0 or int(values.max()) > largest):
-        raise FormatError(name, f"a value is not within 0…{largest}")
+        raise FormatError(name, f"every value must be >= 0 and <= {largest}")
     return values

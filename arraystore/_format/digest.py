@@ -1,4 +1,4 @@
-"""Digests of logs: each record names all that came before it."""
+"""Digests of logs: each record names the digest of all records before it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ DIGEST_BYTES = 8
 
 
 def log_start(repository: bytes, branch: str) -> bytes:
-    """Return the digest of a log without records: what the first one has before it."""
+    """Return the digest of an empty log, named by the first record."""
     return chained(repository, branch.encode())
 
 
 def chained(before: bytes, body: bytes) -> bytes:
     """Return the digest of a log with one more entry.
 
-    Eight bytes: they are compared only with those of the few records that may stand in one place, and nobody gains
-    anything by forging them, since whoever can write to the log can write a whole one.
+    Eight bytes suffice: digests are only compared with those of the few candidates for one position, and forging one
+    gains nothing, since whoever can write to a log can write all of it.
     """
     return blake2b(before + body, digest_size=DIGEST_BYTES).digest()

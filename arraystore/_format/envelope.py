@@ -1,4 +1,4 @@
-"""The envelope that every metadata object shares, and the checks that its readers share.
+"""Envelope of all metadata objects, and checks shared by their decoders.
 
 ::
 
@@ -11,7 +11,7 @@
     12  CRC-32C of bytes 0-11 and of the stored body  u32, little-endian
     16  stored body
 
-A body is one msgpack value.  Readers bound every size before they allocate, so hostile bytes cost little.
+A body is one msgpack value.  Readers bound every size before they allocate, so that hostile bytes cost little.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ _HEADER = struct.Struct("<4sBBBBII")
 _STORED, _ZSTD = 0, 1
 _ZSTD_LEVEL = 3
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-_SMALLEST_COMPRESSED = 48  # below it zstd's frame costs more than it saves
+_SMALLEST_COMPRESSED = 48  # smaller bodies do not gain from zstd
 
 MiB = 1 << 20
 
 BytesLike = bytes | bytearray | memoryview
 
 LATEST_TIME = 253_402_300_799_999_999
-"""The last microsecond of the year 9999, which is where calendars of programs end."""
+"""Last microsecond of the year 9999, the end of Python's calendar."""
 
 
 class Kind(enum.IntEnum):
-    """What an object is; 2 and 4 were other things once, and are not given again."""
+    """Kind of an object; 2 and 4 were used by earlier versions, and are not reused."""
 
     REPOSITORY = 1
     RECORD = 3
@@ -100,35 +100,27 @@ BODY_LIMIT: dict[Kind, int] = {
 
 _FREE_SIZE = 16 * MiB
 _LARGEST_RATIO = 256
-"""A body above 16 MiB is compressed at most 256-fold, or stored as it is: a few bytes never unfold to a gigabyte."""
+"""Maximum compression ratio of a body above 16 MiB, which limits decompression bombs."""
 
 _FREE_VALUES = 1 << 18
-"""Values that any body may hold; each stored byte buys one more.  Columns hold what is many, so few come near."""
+"""Number of values that any body may hold; each stored byte allows one more."""
 
 
 def encode_object(kind: Kind, body: bytes, key: str = "") -> bytes:
-    """Put a body into an envelope, compressed where that makes it smaller.
+    """Encode a body as an object, compressed if that is smaller; raises `FormatError` above a reader's limits.
 
-    Parameters
-    ----------
-    kind, body
-        What is in it.
-    key
-        Key of an object that is stored under an id, which the checksum covers; empty for any other.
-
-    Raises
-    ------
-    FormatError
-        If no reader would take it: the body is larger than its kind allows, or holds too many values.
+    `key` is the key of an object that is stored under an id, which the checksum covers; empty for any other.
     """
     if len(body) > BODY_LIMIT[kind]:
-        raise FormatError(f"new {kind.name.lower()}", f"{len(body)} bytes are more than the {BODY_LIMIT[kind]} allowed")
+        raise FormatError(
+            f"new {kind.name.lower()}", f"a body of {len(body)} bytes; at most {BODY_LIMIT[kind]} are allowed"
+        )
     stored, codec = body, _STORED
     if len(body) >= _SMALLEST_COMPRESSED:
         compressed = bytes(zstd.compress(body, _ZSTD_LEVEL))
-        if len(compressed) < len(body) and not _unfolds_too_much(len(compressed), len(body)):
+        if len(compressed) < len(body) and not _exceeds_ratio(len(compressed), len(body)):
             stored, codec = compressed, _ZSTD
-    if len(body) > _FREE_VALUES:  # in a smaller one there is no room for too many
+    if len(body) > _FREE_VALUES:  # a smaller body cannot hold too many
         measure(f"new {kind.name.lower()}", body, _FREE_VALUES + len(stored))
     head = _HEADER.pack(MAGIC, FORMAT_VERSION, kind, codec, 0, len(body), 0)[:12]
     checksum = google_crc32c.extend(google_crc32c.extend(google_crc32c.value(head), stored), _identity(key))
@@ -136,82 +128,60 @@ def encode_object(kind: Kind, body: bytes, key: str = "") -> bytes:
 
 
 def bind_object(key: str, data: bytes) -> bytes:
-    """Return an object as it is stored under an id: its checksum covers the id, so it passes for no other one.
-
-    Parameters
-    ----------
-    key
-        Its key.
-    data
-        The object as `encode_object` gives it without a key, and as it is in a record.
-    """
+    """Bind an object, encoded without a key, to the id in its key, which the checksum then covers."""
     (checksum,) = struct.unpack_from("<I", data, 12)
     return b"".join((data[:12], struct.pack("<I", google_crc32c.extend(checksum, _identity(key))), data[16:]))
 
 
 def _identity(key: str) -> bytes:
-    """Return the text of the id in a key; nothing without a key, or of one outside of any folder."""
+    """Return the id in a key as ASCII, empty for a key without a folder."""
     folder, _, identifier = key.rpartition("/")
     return identifier.encode() if folder else b""
 
 
-def _unfolds_too_much(stored: int, size: int) -> bool:
+def _exceeds_ratio(stored: int, size: int) -> bool:
     return size > _FREE_SIZE and size > _LARGEST_RATIO * stored
 
 
 def read_object(name: str, kind: Kind, data: BytesLike, key: str = "") -> Any:
-    """Take the body out of an envelope and decode it; parameters and errors as of `decode_object`, `unpack_body`."""
+    """Decode an object to the value of its body; raises `FormatError`."""
     return unpack_body(name, decode_object(name, kind, data, key), stored=len(data))
 
 
 def decode_object(name: str, kind: Kind, data: BytesLike, key: str = "") -> bytes | bytearray:
-    """Take the body out of an envelope.
+    """Check the envelope of an object of some kind and return its body; raises `FormatError` naming `name`.
 
-    Parameters
-    ----------
-    name
-        Key of the object, for errors.
-    kind
-        What it has to be.
-    data
-        The whole object.
-    key
-        Key of an object that is stored under an id, which the checksum covers; empty for any other.
-
-    Raises
-    ------
-    FormatError
-        If anything at all is wrong with it.
+    `key` is the key of an object that is stored under an id, which the checksum covers; empty for any other.
     """
     if len(data) < _HEADER.size:
-        raise FormatError(name, f"{len(data)} bytes are too few: truncated, or not an arraystore object")
-    magic, version, found, codec, reserved, size, checksum = _HEADER.unpack_from(data)
+        raise FormatError(name, f"{len(data)} bytes are too few: the object is truncated, or not an arraystore object")
+    magic, version, stored_kind, codec, reserved, size, checksum = _HEADER.unpack_from(data)
     if magic != MAGIC:
         raise FormatError(name, "not an arraystore object (wrong magic bytes)")
     if version != FORMAT_VERSION:
         raise FormatError(
             name, f"format version {version}; this release reads version {FORMAT_VERSION} only. {_remedy(version)}"
         )
-    if found != kind:
-        raise FormatError(name, f"kind of object is {found}, not {int(kind)} ({kind.name.lower()})")
+    if stored_kind != kind:
+        raise FormatError(name, f"kind of object is {stored_kind}, not {int(kind)} ({kind.name.lower()})")
     if codec not in (_STORED, _ZSTD) or reserved:
         raise FormatError(name, f"unknown codec {codec} or reserved byte {reserved}")
     if size > BODY_LIMIT[kind]:
-        raise FormatError(name, f"body of {size} bytes is larger than the {BODY_LIMIT[kind]} allowed")
+        raise FormatError(name, f"body of {size} bytes; at most {BODY_LIMIT[kind]} are allowed")
     view = bytes(data)
     stored = view[_HEADER.size :]
-    found = google_crc32c.extend(google_crc32c.extend(google_crc32c.value(view[:12]), stored), _identity(key))
-    if found != checksum:
+    actual = google_crc32c.extend(google_crc32c.extend(google_crc32c.value(view[:12]), stored), _identity(key))
+    if actual != checksum:
         raise FormatError(name, "checksum does not match: the object is damaged, truncated, or that of another key")
     if codec == _STORED:
         if len(stored) != size:
-            raise FormatError(name, f"body has {len(stored)} bytes, not the {size} announced")
+            raise FormatError(name, f"body has {len(stored)} bytes, and the header says {size}")
         return stored
     return _decompress(name, stored, size)
 
 
 def _remedy(version: int) -> str:
-    """Say what to do about an object of another format version."""
+    """Return advice about an object of another format version."""
     if version < FORMAT_VERSION:
         return (
             "Copy its data with the release that wrote it (`export` to plain Zarr), and import it into a new repository"
@@ -221,9 +191,11 @@ def _remedy(version: int) -> str:
 
 def _decompress(name: str, stored: bytes, size: int) -> bytearray:
     if _frame_content_size(stored) != size:
-        raise FormatError(name, "compressed body does not hold the number of bytes announced")
-    if _unfolds_too_much(len(stored), size):
-        raise FormatError(name, f"{len(stored)} bytes unfold to {size}, more than any writer does")
+        raise FormatError(name, "the size of the compressed body is not the one in the header")
+    if _exceeds_ratio(len(stored), size):
+        raise FormatError(
+            name, f"{len(stored)} bytes decompress to {size}, beyond the allowed ratio of {_LARGEST_RATIO}"
+        )
     body = bytearray(size)
     try:
         zstd.decompress(stored, body)
@@ -233,7 +205,7 @@ def _decompress(name: str, stored: bytes, size: int) -> bytearray:
 
 
 def _frame_content_size(frame: bytes) -> int | None:
-    """Content size in the header of a zstd frame (RFC 8878, 3.1.1.1), None where it has none."""
+    """Return the content size in the header of a zstd frame (RFC 8878, 3.1.1.1), None without one."""
     if frame[:4] != _ZSTD_MAGIC or len(frame) < 6:
         return None
     descriptor = frame[4]
@@ -247,73 +219,55 @@ def _frame_content_size(frame: bytes) -> int | None:
 
 
 def packed_size(data: bytes) -> int:
-    """Return how long bytes are when they are compressed as bodies are."""
+    """Return the compressed size of bytes."""
     return len(zstd.compress(data, _ZSTD_LEVEL))
 
 
 def pack_body(value: Any) -> bytes:
-    """Encode a body: msgpack with binary and text types kept apart."""
+    """Encode a body as msgpack with separate binary and string types."""
     packed: bytes | None = msgpack.packb(value, use_bin_type=True)
-    assert packed is not None  # as it is without autoreset=False
+    assert packed is not None  # for the type checker
     return packed
 
 
 def unpack_body(name: str, body: bytes | bytearray, *, stored: int = 0) -> Any:
-    """Decode a body into plain values: None, bool, int, float, str, bytes, tuple, dict.
+    """Decode a body into None, bool, int, float, str, bytes, tuple and dict; raises `FormatError`.
 
-    Parameters
-    ----------
-    name
-        Key of the object, for errors.
-    body
-        What `pack_body` gave.
-    stored
-        Bytes of the object as stored, which bound how many values there may be.
-
-    Raises
-    ------
-    FormatError
-        If it is no msgpack, holds an extension type, nests too deeply or holds more values than any honest body.
+    `stored` is the size of the object as stored, which bounds the number of values.
     """
     measure(name, body, _FREE_VALUES + stored)
     try:
         return msgpack.unpackb(body, raw=False, use_list=False, strict_map_key=True)
     except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
-        raise FormatError(name, f"body is not what the format asks for: {error or type(error).__name__}") from None
+        raise FormatError(name, f"body is not valid msgpack: {error or type(error).__name__}") from None
 
 
 def check_plain(name: str, value: Any) -> Any:
-    """Return free-form data as JSON knows it: maps of text, lists, text, numbers, booleans, None.
-
-    Raises
-    ------
-    FormatError
-        If it holds anything else.
-    """
+    """Return free-form data as JSON values; raises `FormatError` for any other value."""
     if isinstance(value, dict):
         if not all(type(key) is str for key in value):
-            raise FormatError(name, "a key of free-form data is no text")
+            raise FormatError(name, "every key of free-form data must be a string")
         return {key: check_plain(name, item) for key, item in value.items()}
     if isinstance(value, tuple | list):
         return [check_plain(name, item) for item in value]
     if value is None or type(value) in (str, bool, int, float):
         return value
-    raise FormatError(name, f"free-form data holds {type(value).__name__}")
+    raise FormatError(name, f"free-form data must be JSON, and contains {type(value).__name__}")
 
 
 def read_tuple(name: str, value: Any, *kinds: type | tuple[type, ...]) -> tuple[Any, ...]:
-    """Check that a value is a list of exactly these types."""
+    """Check that a value is a tuple of exactly these types; raises `FormatError`."""
     if type(value) is not tuple or len(value) != len(kinds):
         raise FormatError(name, f"expected a list of {len(kinds)} values")
     for item, kind in zip(value, kinds, strict=True):
         allowed: Sequence[type] = kind if isinstance(kind, tuple) else (kind,)
         if type(item) not in allowed:
-            raise FormatError(name, f"expected {[k.__name__ for k in allowed]}, found {type(item).__name__}")
+            raise FormatError(name, f"expected {[k.__name__ for k in allowed]}, got {type(item).__name__}")
     return value
 
 
 def check_time(name: str, value: int) -> int:
-    """Check microseconds since 1970."""
+    """Check a time in microseconds since 1970; raises `FormatError`."""
     if not 0 <= value <= LATEST_TIME:
-        raise FormatError(name, f"time {value} is not between the years 1970 and 9999")
+        raise FormatError(name, f"time {value} must be between the years 1970 and 9999")
     return value

@@ -1,4 +1,4 @@
-"""Whether references say the same: compared a column at a time, with no Python object for each."""
+"""Vectorised comparison of references."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["equal_references"]
 
 
 _BATCH = 1 << 21
-"""Bytes of text that are compared at a time: each takes some 20 bytes of memory meanwhile."""
+"""Number of bytes compared at a time; each takes some 20 bytes of memory."""
 
 
 def equal_references(ours: References, theirs: References) -> Bools:
-    """Tell, for each row of two sets of one length, whether both name the same bytes in the same place.
+    """Return, for each row of two sets of equal length, whether both references are equal.
 
-    Packs count by their id, virtual chunks by URL and checksum, inlined ones by their bytes.  Coordinates are not
+    Packs are compared by id, virtual chunks by URL and checksum, inlined ones by their bytes; coordinates are not
     compared.
     """
     equal: Bools = (_kinds(ours.source) == _kinds(theirs.source)) & (ours.length == theirs.length)
@@ -51,7 +51,7 @@ def _equal_packs(ours: References, theirs: References, rows: Bools) -> Bools:
 
 
 def _equal_locations(ours: References, theirs: References, rows: Bools) -> Bools:
-    """Compare each pair of locations once, however many chunks are there."""
+    """Compare virtual references, each pair of locations once."""
     first, second = ours.source[rows] - VIRTUAL, theirs.source[rows] - VIRTUAL
     width = max(1, len(theirs.locations))
     pairs, at = np.unique(first * width + second, return_inverse=True)
@@ -62,41 +62,41 @@ def _equal_locations(ours: References, theirs: References, rows: Bools) -> Bools
 
 def _equal_rows(ours: Locations, first: Int64s, theirs: Locations, second: Int64s) -> Bools:
     equal: Bools = ours.modified[first] == theirs.modified[second]
-    equal &= _equal_texts(ours.etags, ours.etag_ends, first, theirs.etags, theirs.etag_ends, second)
+    equal &= _equal_strings(ours.etags, ours.etag_ends, first, theirs.etags, theirs.etag_ends, second)
     numbers: dict[str, int] = {}
     prefix = np.array([numbers.setdefault(text, len(numbers)) for text in ours.prefixes], dtype=np.int64)
     other = np.array([numbers.setdefault(text, len(numbers)) for text in theirs.prefixes], dtype=np.int64)
     alike: Bools = prefix[ours.prefix[first]] == other[theirs.prefix[second]]
     rows = equal & alike
-    equal[rows] = _equal_texts(
+    equal[rows] = _equal_strings(
         ours.suffixes, ours.suffix_ends, first[rows], theirs.suffixes, theirs.suffix_ends, second[rows]
     )
-    for i in np.flatnonzero(equal & ~alike).tolist():  # one URL may be cut into prefix and suffix in two ways
+    for i in np.flatnonzero(equal & ~alike).tolist():  # one URL can be split into prefix and suffix in two ways
         equal[i] = ours.url(int(first[i])) == theirs.url(int(second[i]))
     return equal
 
 
-def _equal_texts(blob: bytes, ends: Int64s, at: Int64s, other: bytes, other_ends: Int64s, other_at: Int64s) -> Bools:
-    start, length = _texts(ends, at)
-    other_start, other_length = _texts(other_ends, other_at)
+def _equal_strings(blob: bytes, ends: Int64s, at: Int64s, other: bytes, other_ends: Int64s, other_at: Int64s) -> Bools:
+    start, length = _string_spans(ends, at)
+    other_start, other_length = _string_spans(other_ends, other_at)
     equal: Bools = length == other_length
     equal[equal] = _equal_bytes(blob, start[equal], other, other_start[equal], length[equal])
     return equal
 
 
-def _texts(ends: Int64s, at: Int64s) -> tuple[Int64s, Int64s]:
+def _string_spans(ends: Int64s, at: Int64s) -> tuple[Int64s, Int64s]:
     starts = np.where(at > 0, ends[at - 1], 0)
     return starts, ends[at] - starts
 
 
 def _equal_bytes(blob: bytes, start: Int64s, other: bytes, other_start: Int64s, length: Int64s) -> Bools:
-    """Compare many pairs of stretches of one length each, a bounded number of bytes at a time."""
+    """Compare pairs of byte ranges of equal lengths, a bounded number of bytes at a time."""
     equal = np.ones(len(length), dtype=bool)
-    reached: Int64s = np.cumsum(length)
+    ends: Int64s = np.cumsum(length)
     first = 0
     while first < len(length):
-        before = int(reached[first - 1]) if first else 0
-        last = max(first + 1, int(np.searchsorted(reached, before + _BATCH, side="right")))
+        before = int(ends[first - 1]) if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, before + _BATCH, side="right")))
         rows = slice(first, last)
         equal[rows] = _equal_batch(blob, start[rows], other, other_start[rows], length[rows])
         first = last
@@ -112,5 +112,5 @@ def _equal_batch(blob: bytes, start: Int64s, other: bytes, other_start: Int64s, 
     mine = np.frombuffer(blob, dtype=np.uint8)[np.repeat(start, length) + within]
     yours = np.frombuffer(other, dtype=np.uint8)[np.repeat(other_start, length) + within]
     wrong = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(mine != yours)])
-    unlike: Bools = wrong[ends] != wrong[ends - length]
-    return ~unlike
+    different: Bools = wrong[ends] != wrong[ends - length]
+    return ~different

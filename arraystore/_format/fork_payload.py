@@ -1,8 +1,8 @@
-"""Change payloads: what forks send home, compactly.
+"""Change payloads: compact encoding of the change sets of forks.
 
-A payload speaks of cells, which it lists in parts: one a fork and array.  All their references stand in manifests of
-one dimension, one after the other, sorted by pack and offset, where an offset follows from the length before it; a
-column tells which cell each of them belongs to.  So a reference takes hardly more than its length does.
+A payload lists cells in parts, one per fork and array.  All references are in consecutive one-dimensional manifests,
+sorted by pack and offset, so that most offsets follow from the preceding length; a column maps each reference to its
+cell.  A reference therefore takes little more than its length.
 """
 
 from __future__ import annotations
@@ -33,47 +33,31 @@ __all__ = ["ChangePayload", "ForkChanges", "Part", "decode_changes", "encode_cha
 
 @dataclass(frozen=True)
 class ForkChanges:
-    """What one fork changed, besides chunks.
-
-    Parameters
-    ----------
-    fork
-        Its id.
-    epoch
-        When it was taken: number among the forks of its session.
-    number
-        Of this state of its changes; a later one holds all that those before it held.
-    nodes
-        Changes of nodes, in the order in which they apply.
-    reads
-        What it has read, encoded, where the session is serializable; empty where nothing is known of it.
-    """
+    """Changes of one fork, except chunks."""
 
     fork: bytes
+    """Id of the fork."""
     epoch: int
+    """Number of the fork among those of its session."""
     number: int
+    """Version of its changes; a later one includes all earlier ones."""
     nodes: tuple[NodeChange, ...] = ()
+    """Node changes, in order."""
     reads: bytes = b""
+    """Encoded read set of a serializable session; empty if unknown."""
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Cells of one array that one fork wrote or deleted.
-
-    Parameters
-    ----------
-    fork, array
-        Index in the lists of the payload.
-    box
-        Around the cells.
-    index
-        Numbers of the cells in the box, ascending; None for all of them.
-    """
+    """Cells of one array written or deleted by one fork."""
 
     fork: int
     array: int
+    """Indices in the lists of the payload."""
     box: Box
+    """Bounding box of the cells."""
     index: Int64s | None
+    """Numbers of the cells in the box, ascending; None for all cells."""
 
     @property
     def count(self) -> int:
@@ -85,47 +69,31 @@ class Part:
         return np.arange(self.box.volume, dtype=np.int64) if self.index is None else self.index
 
     def to_wire(self) -> tuple[Any, ...]:
-        """Return what goes into a body."""
+        """Encode as a msgpack value."""
         presence, data = encode_presence(self.box, self.index, self.count)
         return (self.fork, self.array, *self.box.to_wire(), self.count, presence, data)
 
 
 @dataclass(frozen=True, eq=False)
 class ChangePayload:
-    """Changes of one or more forks of one session.
-
-    Parameters
-    ----------
-    session
-        Id of the session.
-    forks
-        The forks; of two that wrote the same thing, the later one counts where that is allowed.
-    arrays
-        Id and path of each array or file that they wrote to.
-    parts
-        The cells that they wrote or deleted; together they are numbered from 0.
-    order
-        For each reference the number of its cell; None where references stand in the order of the cells.
-    manifests
-        The references, over places from 0.
-    """
+    """Changes of one or more forks of one session."""
 
     session: bytes
+    """Id of the session."""
     forks: tuple[ForkChanges, ...]
+    """Forks; where overlap is allowed, the later one wins."""
     arrays: tuple[tuple[bytes, str], ...] = ()
+    """Id and path of each array or file written to."""
     parts: tuple[Part, ...] = ()
+    """Cells written or deleted, numbered consecutively from 0."""
     order: Int64s | None = None
+    """Number of the cell of each reference; None if references are in the order of the cells."""
     manifests: tuple[Manifest, ...] = ()
+    """References, at positions from 0."""
 
 
 def encode_changes(payload: ChangePayload) -> bytes:
-    """Return the bytes of a payload.
-
-    Raises
-    ------
-    FormatError
-        If it holds more than a reader accepts.
-    """
+    """Encode a payload; raises `FormatError` above a reader's limits."""
     forks = tuple(
         (item.fork, item.epoch, item.number, tuple(node.to_wire() for node in item.nodes), item.reads)
         for item in payload.forks
@@ -142,7 +110,7 @@ def encode_changes(payload: ChangePayload) -> bytes:
 
 
 def decode_changes(name: str, data: bytes | bytearray | memoryview) -> ChangePayload:
-    """Read a payload, which may come from anywhere; raises `FormatError`."""
+    """Decode an untrusted payload; raises `FormatError`."""
     body = read_object(name, Kind.CHANGES, data)
     session, forks, arrays, parts, order, manifests = read_tuple(name, body, bytes, tuple, tuple, tuple, bytes, tuple)
     decoded = _read_manifests(name, manifests)
@@ -156,7 +124,7 @@ def decode_changes(name: str, data: bytes | bytearray | memoryview) -> ChangePay
         decoded,
     )
     if not payload.forks:
-        raise FormatError(name, "changes of no fork")
+        raise FormatError(name, "a payload must have at least one fork")
     if len({item.fork for item in payload.forks}) < len(forks) or len({node for node, _ in payload.arrays}) < len(
         arrays
     ):
@@ -165,7 +133,7 @@ def decode_changes(name: str, data: bytes | bytearray | memoryview) -> ChangePay
 
 
 def _encode_order(order: Int64s | None) -> bytes:
-    """Encode what each number differs from the one that follows the number before it."""
+    """Encode cell numbers as differences from the predecessor plus one."""
     if order is None:
         return b""
     steps = np.diff(order, prepend=np.int64(-1)) - 1
@@ -178,22 +146,22 @@ def _decode_order(name: str, column: bytes, count: int) -> Int64s | None:
     zigzag = decode_column(f"{name}: order", column, count)
     order: Int64s = np.cumsum(((zigzag >> 1) ^ -(zigzag & 1)) + 1) - 1
     if count and (int(order.min()) < 0 or int(order.max()) >= count):
-        raise FormatError(name, "a reference belongs to no cell")
-    met = np.zeros(count, dtype=bool)
-    met[order] = True
-    if not bool(met.all()):
-        raise FormatError(name, "two references belong to one cell")
+        raise FormatError(name, "the cell of a reference is out of range")
+    seen = np.zeros(count, dtype=bool)
+    seen[order] = True
+    if not bool(seen.all()):
+        raise FormatError(name, "two references have the same cell")
     return order
 
 
 def _read_manifests(name: str, manifests: tuple[Any, ...]) -> tuple[Manifest, ...]:
-    """Read manifests that fill places from 0 without a gap."""
+    """Decode manifests that cover positions from 0 without a gap."""
     decoded: list[Manifest] = []
     end = 0
     for value in manifests:
         manifest = manifest_from_wire(name, value)
         if manifest.box.low != (end,) or manifest.index is not None:
-            raise FormatError(name, "a manifest does not go on where the one before it ends")
+            raise FormatError(name, "a manifest must begin where the preceding one ends")
         end += manifest.count
         decoded.append(manifest)
     return tuple(decoded)
@@ -202,7 +170,7 @@ def _read_manifests(name: str, manifests: tuple[Any, ...]) -> tuple[Manifest, ..
 def _read_fork(name: str, value: Any) -> ForkChanges:
     fork, epoch, number, nodes, reads = read_tuple(name, value, bytes, int, int, tuple, bytes)
     if epoch < 0 or number < 0:
-        raise FormatError(name, "a fork has a negative number")
+        raise FormatError(name, "the numbers of a fork must be >= 0")
     return ForkChanges(
         read_id(name, fork), epoch, number, tuple([NodeChange.from_wire(name, node) for node in nodes]), reads
     )
@@ -214,16 +182,18 @@ def _read_array(name: str, value: Any) -> tuple[bytes, str]:
 
 
 def _read_parts(name: str, values: tuple[Any, ...], count: int, forks: int, arrays: int) -> tuple[Part, ...]:
-    """Read parts of `count` cells together; so much is bounded before their cells are decoded."""
+    """Decode parts of `count` cells in total, which bounds memory before their cells are decoded."""
     parts: list[Part] = []
     left = count
     for value in values:
         fork, array, low, high, size, presence, data = read_tuple(name, value, int, int, tuple, tuple, int, int, bytes)
         box = Box.from_wire(name, (low, high))
         if not (0 <= fork < forks and 0 <= array < arrays and 0 < size <= min(left, box.volume)):
-            raise FormatError(name, "a part of a fork or array that is not listed, or with more cells than references")
+            raise FormatError(
+                name, "a part must name a listed fork and array, and have at most as many cells as there are references"
+            )
         left -= size
         parts.append(Part(fork, array, box, decode_presence(name, box, size, presence, data)))
     if left:
-        raise FormatError(name, f"{left} references belong to no cell")
+        raise FormatError(name, f"{left} references have no cell")
     return tuple(parts)

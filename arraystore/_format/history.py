@@ -1,4 +1,4 @@
-"""History pages: the snapshots of 64 records (or of 64 pages), so that old ones are found in a few requests."""
+"""History pages: the snapshots of 64 records or of 64 pages, for a look-up in a few requests."""
 
 from __future__ import annotations
 
@@ -28,84 +28,63 @@ __all__ = [
 ]
 
 MAX_ROWS = 1 << 20
-_NONE = bytes(ID_BYTES)
+_NO_ID = bytes(ID_BYTES)
 
 
 @dataclass(frozen=True)
 class SnapshotRow:
-    """A snapshot in a history.
-
-    Parameters
-    ----------
-    sequence
-        Number of the record that made it.
-    id, parent
-        Of the snapshot and of the one before it.
-    time
-        When it was committed, microseconds since 1970, by the writer's clock.
-    note
-        Message and metadata, encoded.
-    """
+    """Snapshot in a history."""
 
     sequence: int
+    """Number of its record."""
     id: bytes
     parent: bytes | None
+    """Ids of the snapshot and of its parent."""
     time: int
+    """Time of commit in microseconds since 1970, by the writer's clock."""
     note: bytes
+    """Encoded message and metadata."""
 
 
 @dataclass(frozen=True)
 class HistoryPage:
-    """Snapshots of a range of records, oldest first, and the checkpoints among them.
-
-    Parameters
-    ----------
-    branch, level, index
-        What it covers; see `page_span`.
-    rows
-        The snapshots.
-    checkpoints
-        Number of a record and id of its checkpoint.
-    """
+    """Snapshots of a range of records, oldest first, and the checkpoints among them."""
 
     branch: str
     level: int
     index: int
+    """Position, see `page_span`."""
     rows: tuple[SnapshotRow, ...]
+    """Snapshots, oldest first."""
     checkpoints: tuple[tuple[int, bytes], ...]
+    """Numbers of records with the ids of their checkpoints."""
 
 
 def page_span(level: int, index: int) -> tuple[int, int]:
-    """Return the first and the last record that a page covers; record 0 is in the first page."""
+    """Return the first and the last record covered by a page; record 0 is in the first page."""
     size = LONG_SKIP**level
     return size * index + (1 if index else 0), size * (index + 1)
 
 
 def history_key(history_prefix: str, level: int, index: int) -> str:
-    """Return the key of a page."""
+    """Return the key of a history page."""
     return f"{history_prefix}{level}/{index:012d}"
 
 
 def encode_history(page: HistoryPage) -> bytes:
-    """Return the object for a page.
-
-    Raises
-    ------
-    FormatError
-        If it has more rows than a reader accepts.
-    """
+    """Encode a page as an object; raises `FormatError` above a reader's limits."""
     body = (page.branch, page.level, page.index, _rows_to_wire(page.rows), page.checkpoints)
     return encode_object(Kind.HISTORY, pack_body(body))
 
 
 def _rows_to_wire(rows: tuple[SnapshotRow, ...]) -> tuple[Any, ...]:
     if len(rows) > MAX_ROWS:
-        raise FormatError("new history page", f"{len(rows)} rows; {MAX_ROWS} are allowed")
+        raise FormatError("new history page", f"{len(rows)} rows; at most {MAX_ROWS} are allowed")
     return (
         len(rows),
         encode_column(np.array([row.sequence for row in rows], dtype=np.int64)),
         b"".join(row.id for row in rows),
-        b"".join(row.parent or _NONE for row in rows),
+        b"".join(row.parent or _NO_ID for row in rows),
         encode_column(np.array([row.time for row in rows], dtype=np.int64)),
         encode_column(np.array([len(row.note) for row in rows], dtype=np.int64)),
         b"".join(row.note for row in rows),
@@ -113,11 +92,11 @@ def _rows_to_wire(rows: tuple[SnapshotRow, ...]) -> tuple[Any, ...]:
 
 
 def decode_history(name: str, data: bytes | bytearray | memoryview, branch: str, level: int, index: int) -> HistoryPage:
-    """Read a page and check that it is the one that its key promises; raises `FormatError`."""
+    """Decode a page and check that it matches its key; raises `FormatError`."""
     body = read_object(name, Kind.HISTORY, data)
-    found_branch, found_level, found_index, wire, checkpoints = read_tuple(name, body, str, int, int, tuple, tuple)
-    if (found_branch, found_level, found_index) != (branch, level, index):
-        raise FormatError(name, f"holds page {found_level}/{found_index} of branch {found_branch[:80]!r}")
+    stored_branch, stored_level, stored_index, wire, checkpoints = read_tuple(name, body, str, int, int, tuple, tuple)
+    if (stored_branch, stored_level, stored_index) != (branch, level, index):
+        raise FormatError(name, f"holds page {stored_level}/{stored_index} of branch {stored_branch[:80]!r}")
     rows = _read_rows(name, wire, *page_span(level, index))
     return HistoryPage(branch, level, index, rows, tuple([_read_checkpoint(name, c) for c in checkpoints]))
 
@@ -125,12 +104,12 @@ def decode_history(name: str, data: bytes | bytearray | memoryview, branch: str,
 def _read_rows(name: str, wire: Any, first: int, last: int) -> tuple[SnapshotRow, ...]:
     count, sequences, ids, parents, times, lengths, notes = read_tuple(name, wire, int, *(bytes,) * 6)
     if not 0 <= count <= MAX_ROWS or len(ids) != count * ID_BYTES or len(parents) != count * ID_BYTES:
-        raise FormatError(name, "columns have different lengths")
+        raise FormatError(name, "columns must have the same length")
     numbers = decode_column(f"{name}: numbers", sequences, count)
     if count and not (
         first <= int(numbers.min()) and int(numbers.max()) <= last and bool((np.diff(numbers) >= 0).all())
     ):
-        raise FormatError(name, "rows are not in order, or of another page")
+        raise FormatError(name, "rows must be in order, and within the page")
     if not all_different(ids):
         raise FormatError(name, "two rows have the same id")
     sequence_list = numbers.tolist()
@@ -138,14 +117,14 @@ def _read_rows(name: str, wire: Any, first: int, last: int) -> tuple[SnapshotRow
     sizes = decode_column(f"{name}: notes", lengths, count, len(notes))
     ends = np.cumsum(sizes)
     if (int(ends[-1]) if count else 0) != len(notes):
-        raise FormatError(name, "lengths do not add up")
+        raise FormatError(name, "lengths must add up to the size of the notes")
     rows: list[SnapshotRow] = []
     for i, (end, size) in enumerate(zip(ends.tolist(), sizes.tolist(), strict=True)):
         at = slice(i * ID_BYTES, (i + 1) * ID_BYTES)
         parent = parents[at]
         rows.append(
             SnapshotRow(
-                sequence_list[i], ids[at], None if parent == _NONE else parent, time_list[i], notes[end - size : end]
+                sequence_list[i], ids[at], None if parent == _NO_ID else parent, time_list[i], notes[end - size : end]
             )
         )
     return tuple(rows)
@@ -153,26 +132,18 @@ def _read_rows(name: str, wire: Any, first: int, last: int) -> tuple[SnapshotRow
 
 @dataclass(frozen=True)
 class Survivors:
-    """Snapshots that an expiry has left of the oldest part of a log.
-
-    Parameters
-    ----------
-    branch, upto
-        The log, and the number of the newest record of that part.
-    rows
-        The snapshots, oldest first; parents are those that are left.
-    checkpoints
-        Id of a checkpoint of each.
-    links
-        Snapshots that are gone and that something still names as its parent, or as what it begins with: for each, the
-        nearest one before it that is left, None if none is.
-    """
+    """Snapshots of the oldest part of a log that an expiry has retained."""
 
     branch: str
     upto: int
+    """Log, and number of the newest record of that part."""
     rows: tuple[SnapshotRow, ...]
+    """Snapshots, oldest first, with retained parents."""
     checkpoints: tuple[bytes, ...]
+    """Ids of their checkpoints."""
     links: tuple[tuple[bytes, bytes | None], ...] = ()
+    """Expired snapshots that are still named as a parent or as the start of a branch, each with its nearest retained
+    ancestor, None if there is none."""
 
 
 def survivors_key(history_prefix: str, identifier: bytes) -> str:
@@ -181,29 +152,29 @@ def survivors_key(history_prefix: str, identifier: bytes) -> str:
 
 
 def encode_survivors(key: str, survivors: Survivors) -> bytes:
-    """Return the object of a key for a list of survivors."""
+    """Encode survivors as the object of a key."""
     assert len(survivors.rows) == len(survivors.checkpoints)
     checkpoints = b"".join(survivors.checkpoints)
-    links = b"".join(gone + (left or _NONE) for gone, left in survivors.links)
+    links = b"".join(gone + (left or _NO_ID) for gone, left in survivors.links)
     body = (survivors.branch, survivors.upto, _rows_to_wire(survivors.rows), checkpoints, links)
     return encode_object(Kind.SURVIVORS, pack_body(body), key)
 
 
 def decode_survivors(name: str, data: bytes | bytearray | memoryview, branch: str) -> Survivors:
-    """Read a list of survivors and check that it is of the log that it is read for; raises `FormatError`."""
+    """Decode survivors and check that they belong to the branch; raises `FormatError`."""
     body = read_object(name, Kind.SURVIVORS, data, name)
-    found_branch, upto, wire, checkpoints, links = read_tuple(name, body, str, int, tuple, bytes, bytes)
-    if found_branch != branch:
-        raise FormatError(name, f"holds snapshots of branch {found_branch[:80]!r}")
+    stored_branch, upto, wire, checkpoints, links = read_tuple(name, body, str, int, tuple, bytes, bytes)
+    if stored_branch != branch:
+        raise FormatError(name, f"holds snapshots of branch {stored_branch[:80]!r}")
     if upto < 0:
-        raise FormatError(name, "a negative number of a record")
+        raise FormatError(name, "the number of a record must be >= 0")
     rows = _read_rows(name, wire, 0, upto)
     if len(checkpoints) != len(rows) * ID_BYTES:
-        raise FormatError(name, "there is not one checkpoint for each snapshot")
+        raise FormatError(name, "there must be one checkpoint for each snapshot")
     if len(links) % (2 * ID_BYTES):
-        raise FormatError(name, "a link of which a part is missing")
+        raise FormatError(name, "links are truncated")
     ids = _ids(links)
-    pairs = [(gone, None if left == _NONE else left) for gone, left in zip(ids[::2], ids[1::2], strict=True)]
+    pairs = [(gone, None if left == _NO_ID else left) for gone, left in zip(ids[::2], ids[1::2], strict=True)]
     return Survivors(branch, upto, rows, tuple(_ids(checkpoints)), tuple(pairs))
 
 
@@ -214,5 +185,5 @@ def _ids(joined: bytes) -> list[bytes]:
 def _read_checkpoint(name: str, value: Any) -> tuple[int, bytes]:
     sequence, identifier = read_tuple(name, value, int, bytes)
     if sequence < 0:
-        raise FormatError(name, "a negative number of a record")
+        raise FormatError(name, "the number of a record must be >= 0")
     return sequence, read_id(name, identifier)

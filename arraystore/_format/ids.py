@@ -1,6 +1,6 @@
 """Identifiers: 12 bytes, a 6-byte time in milliseconds and 6 random bytes, shown as 20 Crockford base32 characters.
 
-Both forms sort by time, so a listing of objects is a listing in order of time.
+Both forms sort by time, so listings of objects are in order of time.
 """
 
 from __future__ import annotations
@@ -38,32 +38,30 @@ _RANDOM_BYTES = 6
 
 
 def id_to_text(identifier: bytes) -> str:
-    """Write an identifier in Crockford base32, most significant character first.
+    """Encode an identifier in Crockford base32, most significant character first.
 
-    The 96 bits stand at the low end of 100, as in ULID: the first character is ``0`` or ``1``.
+    As in ULID, the 96 bits are the low bits of 100, so that the first character is ``0`` or ``1``.
     """
     number = int.from_bytes(identifier, "big")
     return "".join([_PAIRS[(number >> shift) & 1023] for shift in range(90, -1, -10)])
 
 
 def id_from_text(text: str) -> bytes:
-    """Read what `id_to_text` writes, and only that.
-
-    Raises
-    ------
-    InvalidInputError
-        If the text is no identifier.
-    """
+    """Decode the string form of an identifier; raises `InvalidInputError` for any other string."""
     if not isinstance(text, str) or len(text) != ID_CHARS:
-        raise InvalidInputError(f"{text!r} is no id: an id has {ID_CHARS} characters of Crockford's base32")
+        raise InvalidInputError(
+            f"{text!r} is not a valid id: an id must have {ID_CHARS} characters of Crockford's base32"
+        )
     number = 0
     for character in text:
         value = _VALUES.get(character)
         if value is None:
-            raise InvalidInputError(f"{text!r} is no id: {character!r} is not a character of Crockford's base32")
+            raise InvalidInputError(
+                f"{text!r} is not a valid id: {character!r} is not a character of Crockford's base32"
+            )
         number = number << 5 | value
     if number >> 96:
-        raise InvalidInputError(f"{text!r} is no id: it is larger than 96 bits")
+        raise InvalidInputError(f"{text!r} is not a valid id: it must be < 2**96")
     return number.to_bytes(ID_BYTES, "big")
 
 
@@ -72,33 +70,25 @@ _VALUE_OF[np.frombuffer(_ALPHABET.encode(), dtype=np.uint8)] = np.arange(32, dty
 
 
 def ids_from_texts(texts: Sequence[str]) -> tuple[npt.NDArray[np.bytes_], npt.NDArray[np.bool_]]:
-    """Read many ids in their form for keys.
-
-    Returns
-    -------
-    array
-        The ids, 12 bytes each; anything where a text is no id.
-    array
-        Which of the texts are ids.
-    """
-    fits = np.array([len(text) == ID_CHARS and text.isascii() for text in texts], dtype=bool)
-    blob = "".join(text if fit else "0" * ID_CHARS for text, fit in zip(texts, fits.tolist(), strict=True))
+    """Decode many ids in string form, with a mask of the valid ones; the value of an invalid one is arbitrary."""
+    valid = np.array([len(text) == ID_CHARS and text.isascii() for text in texts], dtype=bool)
+    blob = "".join(text if ok else "0" * ID_CHARS for text, ok in zip(texts, valid.tolist(), strict=True))
     values = _VALUE_OF[np.frombuffer(blob.encode(), dtype=np.uint8).reshape(len(texts), ID_CHARS)]
-    fits &= (values < 32).all(axis=1) & (values[:, 0] < 2)
+    valid &= (values < 32).all(axis=1) & (values[:, 0] < 2)
     bits = ((values[:, :, None] >> np.arange(4, -1, -1, dtype=np.uint8)) & 1).reshape(len(values), 5 * ID_CHARS)
     packed = np.packbits(bits[:, 4:], axis=1)
     ids: npt.NDArray[np.bytes_] = np.ascontiguousarray(packed).view(f"S{ID_BYTES}").reshape(-1)
-    return ids, fits
+    return ids, valid
 
 
 def all_different(identifiers: bytes) -> bool:
-    """Tell whether identifiers, one after the other, are all different."""
+    """Return whether concatenated identifiers are all different."""
     items = np.frombuffer(identifiers, dtype=np.dtype((np.void, ID_BYTES)))
     return len(set(items.tolist())) == len(items)
 
 
 def id_time(identifier: bytes) -> int:
-    """Return the time in an identifier, in milliseconds since 1970."""
+    """Return the time of an identifier in milliseconds since 1970."""
     return int.from_bytes(identifier[:6], "big")
 
 
@@ -107,15 +97,7 @@ def _now_ms() -> int:
 
 
 class IdSource:
-    """Makes identifiers; those of one source strictly increase.
-
-    Parameters
-    ----------
-    clock_ms
-        Returns milliseconds since 1970.
-    random_bytes
-        Returns that many random bytes.
-    """
+    """Source of strictly increasing identifiers, from a clock in milliseconds and a source of random bytes."""
 
     def __init__(
         self, clock_ms: Callable[[], int] = _now_ms, random_bytes: Callable[[int], bytes] = os.urandom
@@ -127,7 +109,7 @@ class IdSource:
         renew_locks_after_fork(self)
 
     def renew_locks(self) -> None:
-        """Replace the lock; in a forked child nobody may be left to release the one of the parent."""
+        """Replace the lock, in a forked child."""
         self._lock = threading.Lock()
 
     def __call__(self) -> bytes:
@@ -135,7 +117,7 @@ class IdSource:
         with self._lock:
             now = min(max(self._clock_ms(), 0), _MAX_TIME)
             identifier = now.to_bytes(6, "big") + self._random_bytes(_RANDOM_BYTES)
-            if identifier <= self._last:  # the same millisecond, or a clock set back: go on just after the last one
+            if identifier <= self._last:  # same millisecond, or clock set back
                 later = max(now, id_time(self._last))
                 identifier = later.to_bytes(6, "big") + self._random_bytes(_RANDOM_BYTES)
                 while identifier <= self._last:
@@ -145,7 +127,7 @@ class IdSource:
             return identifier
 
     def advance(self, identifier: bytes) -> None:
-        """Make only ids above a given one from now on."""
+        """Generate only ids above this one from now on."""
         if identifier > self._last:
             with self._lock:
                 self._last = max(self._last, identifier)

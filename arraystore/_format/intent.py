@@ -1,7 +1,7 @@
-"""Intents: transactions that a process has proposed, for whoever leads to commit them together with others'.
+"""Intents: transactions that a process proposes for a group commit by the leader.
 
-An intent stands among the records of its branch, right behind the one on which it was checked, so one listing tells
-the tip and who waits, in the order in which they came.
+The key of an intent sorts right after the record on which it was checked, so that one listing returns the tip and the
+queue of intents in order.
 """
 
 from __future__ import annotations
@@ -39,97 +39,71 @@ __all__ = [
 ]
 
 PATIENCE = 32
-"""Records after the one on which an intent was checked that may take it.  With some five records a second that is six
-seconds; whoever leads has to keep the snapshots of as many records."""
+"""Number of records after the one on which an intent was checked that may commit it: some six seconds at five records
+a second.  The leader keeps the snapshots of as many records."""
 
 MAX_INTENT = 512 * 1024
-"""Largest object, in bytes, that a leader fetches for others; larger transactions are committed by their writers."""
+"""Largest intent in bytes that a leader fetches; larger transactions are committed by their writers."""
 
 _UNKNOWN_RECORD = Here("", 0)
 
 Mark = tuple[int, int, int | None]
-"""Where an array ended that is appended to: dimension, length in items, items a chunk (None where they differ)."""
+"""End of an array that is appended to: dimension, length in items, items per chunk (None if chunks differ)."""
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """A transaction, with all that it takes to check it and to put it into a record.
-
-    Parameters
-    ----------
-    id
-        Of the snapshot that it makes; a record that refuses it names this id, too, and speaks of what was proposed
-        before that record.
-    note
-        Message and metadata, encoded; attachment 0 where it is long.
-    log
-        What it changes; its attachments are those of the proposal.
-    log_place
-        None where the log travels in the body of a record, else the number of the attachment that holds it.
-    attachments
-        What the record carries besides its body.
-    time
-        Microseconds since 1970.
-    isolation
-        0 snapshot, 1 serializable.
-    marks
-        Where arrays ended that it appends to, by id.
-    cuts
-        Grids outside of which it deletes what there is, by id of the array.
-    reads
-        What it depends on, encoded; None for nothing but what it overwrites.
-    guard
-        Arrays to which, if others have appended, its owner wants to look before it goes on.
-    oldest
-        Smallest id of the objects that it brings in; None if it brings in none.
-    packs
-        Ids of the packs that it brings in, as its record will name them.
-    """
+    """Transaction with everything needed to check it and to commit it in a record."""
 
     id: bytes
+    """Id of its snapshot; a record that refuses the proposal names this id."""
     note: bytes
+    """Encoded message and metadata; attachment 0 if it is long."""
     log: TransactionLog
+    """Change log, with attachments of the proposal."""
     log_place: int | None
+    """Index of the attachment that holds the log, None if it goes into the body of the record."""
     attachments: tuple[bytes, ...]
+    """Attachments for the record."""
     time: int
+    """Time in microseconds since 1970."""
     isolation: int
+    """Isolation level: 0 snapshot, 1 serializable."""
     marks: Mapping[bytes, Mark] = field(default_factory=dict[bytes, Mark])
+    """Ends of the arrays that it appends to, by id."""
     cuts: Mapping[bytes, tuple[int, ...]] = field(default_factory=dict[bytes, tuple[int, ...]])
+    """Grids outside of which it deletes all chunks, by id of the array."""
     reads: bytes | None = None
+    """Encoded read set; None if it depends only on what it overwrites."""
     guard: tuple[bytes, ...] = ()
+    """Arrays that the proposer checks again if others have appended to them."""
     oldest: bytes | None = None
+    """Smallest id of the objects that it adds; None if it adds none."""
     packs: bytes | None = b""
+    """Ids of the packs that it adds, as in its record."""
 
 
 @dataclass(frozen=True)
 class Intent:
-    """What one process proposes at once.
-
-    Parameters
-    ----------
-    branch
-        Where it is to be committed.
-    sequence
-        Number of the record on which it was checked.
-    last
-        Number of the last record that may take any of it.
-    proposals
-        In the order in which they are to be tried.
-    """
+    """Transactions that one process proposes together."""
 
     branch: str
+    """Target branch."""
     sequence: int
+    """Number of the record on which it was checked."""
     last: int
+    """Number of the last record that may commit any of it."""
     proposals: tuple[Proposal, ...]
+    """Proposals, in the order in which to check them."""
 
 
 def intent_key(branch_prefix: str, sequence: int, identifier: bytes) -> str:
-    """Return the key of an intent; its id is that of the first transaction in it, unless that was proposed before."""
+    """Return the key of an intent; its id is that of its first transaction, unless that was proposed before."""
     return f"{record_key(branch_prefix, sequence)}-{id_to_text(identifier)}"
 
 
 def read_intent_key(branch_prefix: str, key: str) -> tuple[int, bytes] | None:
-    """Return the record and the id that a key names; None if it is not the key of an intent."""
+    """Parse the key of an intent into record number and id, None for any other key."""
     record, _, text = key.rpartition("-")
     number = read_record_key(branch_prefix, record)
     if number is None:
@@ -141,7 +115,7 @@ def read_intent_key(branch_prefix: str, key: str) -> tuple[int, bytes] | None:
 
 
 def encode_intent(intent: Intent) -> bytes:
-    """Return the object for an intent."""
+    """Encode an intent as an object."""
     proposals = tuple(_proposal_wire(item) for item in intent.proposals)
     body = (intent.branch, intent.sequence, intent.last, proposals)
     return encode_object(Kind.INTENT, pack_body(body))
@@ -158,13 +132,13 @@ def _proposal_wire(item: Proposal) -> tuple[Any, ...]:
 
 
 def decode_intent(name: str, data: bytes | bytearray | memoryview, branch: str, sequence: int) -> Intent:
-    """Read an intent and check that it is one that its key promises; raises `FormatError`."""
+    """Decode an intent and check that it matches its key; raises `FormatError`."""
     body = read_object(name, Kind.INTENT, data)
-    found_branch, found_sequence, last, proposals = read_tuple(name, body, str, int, int, tuple)
-    if (found_branch, found_sequence) != (branch, sequence):
-        raise FormatError(name, f"holds an intent for record {found_sequence} of branch {found_branch[:80]!r}")
+    stored_branch, stored_sequence, last, proposals = read_tuple(name, body, str, int, int, tuple)
+    if (stored_branch, stored_sequence) != (branch, sequence):
+        raise FormatError(name, f"holds an intent for record {stored_sequence} of branch {stored_branch[:80]!r}")
     if not sequence < last <= sequence + PATIENCE or not proposals:
-        raise FormatError(name, "an intent that no record may take, or of nothing")
+        raise FormatError(name, f"an intent must have proposals, and a last record at most {PATIENCE} after its own")
     return Intent(branch, sequence, last, tuple([_read_proposal(name, item) for item in proposals]))
 
 
@@ -178,17 +152,17 @@ def _read_proposal(name: str, value: Any) -> Proposal:
     if isolation not in (0, 1):
         raise FormatError(name, f"unknown isolation {isolation}")
     if not all(type(part) is bytes for part in attachments) or sum(map(len, attachments)) > MAX_ATTACHED:
-        raise FormatError(name, "an attachment is no bytes, or they are too large for a record")
+        raise FormatError(name, f"attachments must be bytes, at most {MAX_ATTACHED} in all")
     decode_note(name, note)
     if len(note) > MAX_NOTE_IN_BODY and attachments[:1] != (note,):
-        raise FormatError(name, "a long note is not attached")
+        raise FormatError(name, "a long note must be attached")
     place = None if type(wire) is tuple else wire
     if place is not None:
         if not 0 <= place < len(attachments):
             raise FormatError(name, f"has no attachment {place}")
         wire = unpack_body(f"{name}: change log", attachments[place])
     elif len(pack_body(wire)) > MAX_LOG_IN_BODY:
-        raise FormatError(name, "a change log that is too large for the body of a record")
+        raise FormatError(name, f"a change log in the body must have <= {MAX_LOG_IN_BODY} bytes")
     log = read_log(name, wire, _UNKNOWN_RECORD)
     for change in log.chunks:
         at = change.layer.attachment
@@ -198,9 +172,9 @@ def _read_proposal(name: str, value: Any) -> Proposal:
         if encoded is not None:
             manifest = decode_manifest(name, encoded)
             if manifest.box != change.layer.box or manifest.count != change.layer.count:
-                raise FormatError(name, "a manifest is not the one that its layer describes")
+                raise FormatError(name, "a manifest does not match its layer")
     if len(guard) % ID_BYTES:
-        raise FormatError(name, "guarded arrays that are no ids")
+        raise FormatError(name, "ids of guarded arrays are truncated")
     return Proposal(
         read_id(name, identifier),
         note,
@@ -221,12 +195,12 @@ def _read_proposal(name: str, value: Any) -> Proposal:
 def _read_mark(name: str, value: Any) -> tuple[bytes, Mark]:
     node, axis, start, chunk = read_tuple(name, value, bytes, int, int, (int, type(None)))
     if not (0 <= axis < MAX_DIMENSIONS and 0 <= start < MAX_VOLUME and (chunk is None or 0 < chunk < MAX_VOLUME)):
-        raise FormatError(name, "an append along no dimension")
+        raise FormatError(name, "an append has a dimension or length out of range")
     return read_id(name, node), (axis, start, chunk)
 
 
 def _read_cut(name: str, value: Any) -> tuple[bytes, tuple[int, ...]]:
     node, grid = read_tuple(name, value, bytes, tuple)
     if len(grid) > MAX_DIMENSIONS or not all(type(side) is int and 0 <= side < MAX_VOLUME for side in grid):
-        raise FormatError(name, "a grid that is none")
+        raise FormatError(name, "a grid has an invalid side")
     return read_id(name, node), grid

@@ -1,4 +1,4 @@
-"""Layers: the manifests of an array, each one generation over those before it."""
+"""Layers: the stacked manifests of an array, newer ones hiding older ones."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ LARGEST_SHIFT = (1 << 62) - 1
 
 
 class Place(enum.IntEnum):
-    """Where the bytes of a manifest are."""
+    """Placement of the bytes of a manifest."""
 
     OBJECT = 0
-    """In an object of their own, ``manifests/<id>``."""
+    """Object ``manifests/<id>``."""
     INLINE = 1
-    """In the layer itself."""
+    """The layer itself."""
     ATTACHMENT = 2
-    """Among the attachments of a commit record."""
+    """Attachment of a commit record."""
 
 
 class Here(NamedTuple):
-    """The record that something is in, and the first attachment of the transaction that it belongs to."""
+    """Enclosing record, and first attachment of the enclosing transaction."""
 
     branch: str
     sequence: int
@@ -38,7 +38,7 @@ class Here(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """Bytes that travel in a commit record, and in that one only."""
+    """Address of an attachment of a commit record."""
 
     branch: str
     sequence: int
@@ -47,37 +47,26 @@ class Attachment:
 
 @dataclass(frozen=True)
 class Layer:
-    """One manifest of an array, as a snapshot names it.
-
-    Parameters
-    ----------
-    id
-        Id of the manifest; unique wherever its bytes are.
-    box
-        What it covers, in chunk-grid coordinates, after the shift.
-    count
-        Number of references, deletions included.
-    deletions
-        Whether some reference says "deleted".
-    inline
-        The manifest's bytes, where they are in the layer.
-    attachment
-        Where they are, if they are attached to a commit record.
-    shift
-        What is added to the manifest's coordinates; None for nothing.
-    """
+    """Manifest of an array, as referenced by a snapshot."""
 
     id: bytes
+    """Id of the manifest, unique for all placements."""
     box: Box
+    """Covered box in chunk-grid coordinates, after the shift."""
     count: int
+    """Number of references, deletions included."""
     deletions: bool = False
+    """Whether any reference is a deletion."""
     inline: bytes | None = None
+    """Bytes of the manifest if they are in the layer."""
     attachment: Attachment | None = None
+    """Address of the bytes if they are an attachment."""
     shift: tuple[int, ...] | None = None
+    """Vector added to the manifest's coordinates; None for no shift."""
 
     @property
     def key(self) -> str:
-        """Key of the manifest's object, where it has one."""
+        """Key of the manifest's object, if it has one."""
         return "manifests/" + id_to_text(self.id)
 
     @property
@@ -87,75 +76,67 @@ class Layer:
 
     @property
     def dense(self) -> bool:
-        """Whether the manifest speaks of every cell of the box."""
+        """Whether the manifest has a reference for every cell of the box."""
         return self.count == self.box.volume
 
     def to_wire(self, record: Here | None = None) -> tuple[Any, ...]:
-        """Return what goes into a body.
-
-        Parameters
-        ----------
-        record
-            Where in which record the body is written; attachments are named relative to it.
-        """
+        """Encode as a msgpack value, with attachments relative to the enclosing record."""
         place: Place
-        where: Any
+        address: Any
         if self.inline is not None:
-            place, where = Place.INLINE, self.inline
+            place, address = Place.INLINE, self.inline
         elif self.attachment is not None:
             place = Place.ATTACHMENT
             at = self.attachment
-            where = (at.branch, at.sequence, at.index)
-            if record is not None and where[:2] == record[:2] and at.index >= record.first:
-                where = at.index - record.first
+            address = (at.branch, at.sequence, at.index)
+            if record is not None and address[:2] == record[:2] and at.index >= record.first:
+                address = at.index - record.first
         else:
-            place, where = Place.OBJECT, None
-        return (self.id, *self.box.to_wire(), self.count, self.deletions, int(place), where, self.shift)
+            place, address = Place.OBJECT, None
+        return (self.id, *self.box.to_wire(), self.count, self.deletions, int(place), address, self.shift)
 
     @classmethod
     def from_wire(cls, name: str, value: Any, record: Here | None = None) -> Layer:
-        """Read what `to_wire` gave; raises `FormatError`."""
-        identifier, low, high, count, deletions, place, where, shift = read_tuple(
+        """Decode the value of `to_wire`; raises `FormatError`."""
+        identifier, low, high, count, deletions, place, address, shift = read_tuple(
             name, value, bytes, tuple, tuple, int, bool, int, (type(None), bytes, int, tuple), (type(None), tuple)
         )
         read_id(name, identifier)
         box = Box.from_wire(name, (low, high))
         if not 0 < count <= min(MAX_REFERENCES, box.volume):
-            raise FormatError(name, f"a layer of {count} references in a box of {box.volume}")
+            raise FormatError(name, f"a layer has {count} references in a box of {box.volume}")
         if shift is not None and (
             len(shift) != len(low) or not all(type(s) is int and abs(s) <= LARGEST_SHIFT for s in shift)
         ):
-            raise FormatError(name, "the shift of a layer does not fit its box")
+            raise FormatError(name, "the shift of a layer must have the dimensions of its box")
         inline: bytes | None = None
         attachment: Attachment | None = None
-        if place == Place.INLINE and type(where) is bytes:
-            inline = where
+        if place == Place.INLINE and type(address) is bytes:
+            inline = address
         elif place == Place.ATTACHMENT:
-            attachment = _read_attachment(name, where, record)
-        elif place != Place.OBJECT or where is not None:
-            raise FormatError(name, f"unknown place {place} of a manifest")
+            attachment = _read_attachment(name, address, record)
+        elif place != Place.OBJECT or address is not None:
+            raise FormatError(name, f"unknown placement {place} of a manifest")
         return cls(identifier, box, count, deletions, inline, attachment, shift)
 
 
-def _read_attachment(name: str, where: Any, record: Here | None) -> Attachment:
-    if type(where) is int and record is not None and where >= 0:
-        return Attachment(record.branch, record.sequence, record.first + where)
-    branch, sequence, index = read_tuple(name, where, str, int, int)
+def _read_attachment(name: str, address: Any, record: Here | None) -> Attachment:
+    if type(address) is int and record is not None and address >= 0:
+        return Attachment(record.branch, record.sequence, record.first + address)
+    branch, sequence, index = read_tuple(name, address, str, int, int)
     if sequence < 0 or index < 0:
-        raise FormatError(name, "an attachment has a negative number")
+        raise FormatError(name, "the number of an attachment must be >= 0")
     return Attachment(branch, sequence, index)
 
 
-def check_owner(name: str, found: Any, repository: bytes) -> None:
-    """Check the id of the repository that an object names; raises `FormatError`."""
-    if read_id(name, found) != repository:
-        raise FormatError(
-            name, f"belongs to repository {id_to_text(found)}; the one that is read is {id_to_text(repository)}"
-        )
+def check_owner(name: str, owner: Any, repository: bytes) -> None:
+    """Check that an object belongs to a repository; raises `FormatError`."""
+    if read_id(name, owner) != repository:
+        raise FormatError(name, f"belongs to repository {id_to_text(owner)}, not to {id_to_text(repository)}")
 
 
 def read_id(name: str, value: Any) -> bytes:
-    """Check that a value is an id."""
+    """Check that a value is an id; raises `FormatError`."""
     if type(value) is not bytes or len(value) != ID_BYTES:
         raise FormatError(name, "expected an id")
     return value

@@ -1,4 +1,4 @@
-"""The layers of many arrays as columns: a checkpoint may hold a million of them."""
+"""Columnar encoding of layers, of which a checkpoint may hold a million."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from arraystore.errors import FormatError
 __all__ = ["decode_layers", "encode_layers"]
 
 _MAX_BOUNDS = 1 << 22
-"""Most bounds of boxes, all layers together: a million layers of four dimensions."""
+"""Maximum number of bounds of all layers: a million layers of four dimensions."""
 
 _PLACE, _DELETIONS, _SHIFTED = 3, 4, 8
 
@@ -29,7 +29,7 @@ def _column(values: Sequence[int]) -> bytes:
 
 
 def encode_layers(layers: Sequence[Layer]) -> tuple[Any, ...]:
-    """Return layers as they go into a body."""
+    """Encode layers as a msgpack value."""
     inline = [layer.inline for layer in layers if layer.inline is not None]
     attached = [layer.attachment for layer in layers if layer.inline is None and layer.attachment is not None]
     branches: dict[str, int] = {}
@@ -62,20 +62,20 @@ def _flags(layer: Layer) -> int:
 
 
 def decode_layers(name: str, value: Any) -> list[Layer]:
-    """Read what `encode_layers` gave; raises `FormatError`."""
+    """Decode the value of `encode_layers`; raises `FormatError`."""
     count, ids, dims, lows, sides, counts, flags, lengths, blob, branch, branches, sequences, indices, shifts = (
         read_tuple(name, value, int, *(bytes,) * 9, tuple, *(bytes,) * 3)
     )
     if count < 0 or len(ids) != count * ID_BYTES or not all(type(item) is str for item in branches):
-        raise FormatError(name, "the table of layers has columns of different lengths")
+        raise FormatError(name, "columns of the table of layers must have the same length")
     ndims = decode_column(f"{name}: dimensions", dims, count, MAX_DIMENSIONS)
     bounds = int(ndims.sum())
     if bounds > _MAX_BOUNDS:
-        raise FormatError(name, f"layers with {bounds} bounds; at most {_MAX_BOUNDS} are allowed")
+        raise FormatError(name, f"the layers have {bounds} bounds; at most {_MAX_BOUNDS} are allowed")
     flag = decode_column(f"{name}: flags", flags, count, _SHIFTED + _DELETIONS + Place.ATTACHMENT)
     place = flag & _PLACE
     if bool((place > Place.ATTACHMENT).any()):
-        raise FormatError(name, "unknown place of a manifest")
+        raise FormatError(name, "unknown placement of a manifest")
     inline = _inline(name, lengths, blob, int((place == Place.INLINE).sum()))
     attached = _attachments(name, branch, branches, sequences, indices, int((place == Place.ATTACHMENT).sum()))
     moved = (flag & _SHIFTED) != 0
@@ -92,15 +92,15 @@ def decode_layers(name: str, value: Any) -> list[Layer]:
         if bits & _SHIFTED:
             vector = tuple(shift[shifted : shifted + ndim])
             shifted += ndim
-        where = bits & _PLACE
+        placement = bits & _PLACE
         layers.append(
             Layer(
                 ids[i * ID_BYTES : (i + 1) * ID_BYTES],
                 box,
                 references,
                 bool(bits & _DELETIONS),
-                next(inline) if where == Place.INLINE else None,
-                next(attached) if where == Place.ATTACHMENT else None,
+                next(inline) if placement == Place.INLINE else None,
+                next(attached) if placement == Place.ATTACHMENT else None,
                 vector,
             )
         )
@@ -111,7 +111,7 @@ def _box(name: str, low: list[int], side: list[int], count: int) -> Box:
     high = tuple([start + length for start, length in zip(low, side, strict=True)])
     box = Box(tuple(low), high)
     if not 0 < count <= box.volume <= MAX_VOLUME or any(h > MAX_VOLUME for h in high):
-        raise FormatError(name, f"a layer of {count} references in a box of {box.volume} cells")
+        raise FormatError(name, f"a layer has {count} references in a box of {box.volume} cells")
     return box
 
 
@@ -119,7 +119,7 @@ def _inline(name: str, lengths: Any, blob: bytes, count: int) -> Iterator[bytes]
     sizes = decode_column(f"{name}: inlined manifests", lengths, count, len(blob))
     ends = np.cumsum(sizes)
     if (int(ends[-1]) if count else 0) != len(blob):
-        raise FormatError(name, "lengths of inlined manifests do not add up")
+        raise FormatError(name, "lengths of inlined manifests must add up to their size")
     return (blob[end - size : end] for end, size in zip(ends.tolist(), sizes.tolist(), strict=True))
 
 
@@ -127,7 +127,7 @@ def _attachments(
     name: str, branch: Any, branches: tuple[str, ...], sequences: Any, indices: Any, count: int
 ) -> Iterator[Attachment]:
     if count and not branches:
-        raise FormatError(name, "attachments without branches")
+        raise FormatError(name, "attachments need a branch")
     of_branch = decode_column(f"{name}: branches", branch, count, max(len(branches) - 1, 0)).tolist()
     at = decode_column(f"{name}: records", sequences, count).tolist()
     index = decode_column(f"{name}: attachments", indices, count).tolist()

@@ -1,8 +1,7 @@
-"""Entries of a branch log that say where the branch stands, what is kept of its past, and what may still be committed.
+"""Lifecycle entries of a branch log, which change no data.
 
-They change no data: a *reset* puts the branch on another snapshot, a *deletion* ends it until a reset revives it, a
-*fence* tells commits how old the objects may be that they bring in, and an *expiry* tells readers which snapshots are
-gone.
+A *reset* moves the branch to another snapshot, a *deletion* ends it until a reset revives it, a *fence* sets the
+watermark below which commits must not add objects, and an *expiry* removes snapshots from history.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ __all__ = [
 ]
 
 NO_FENCE = bytes(ID_BYTES)
-"""Watermark of a branch that no collection has passed: every id is above it."""
+"""Watermark of a branch without a fence; every id is above it."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """A snapshot in some log, and its checkpoint."""
+    """Record of a snapshot in a branch log, and a checkpoint of it."""
 
     branch: str
     sequence: int
@@ -50,133 +49,97 @@ class Origin:
 
 @dataclass(frozen=True)
 class Deleted:
-    """The branch does not exist any more; its log stays, so that no number is given twice.
+    """Deletion of the branch; its log stays, so that record numbers are never reused.
 
-    What a log says from here on can be read without what was before: that may be garbage.
-
-    Parameters
-    ----------
-    snapshot, parent
-        Of the snapshot that the branch stood at, and of the one before it.
-    time
-        Microseconds since 1970.
-    before
-        What the log said of the branch until then.
+    Later records can be read without earlier ones, which may be deleted as garbage.
     """
 
     snapshot: bytes
     parent: bytes | None
+    """Ids of the tip of the branch and of its parent."""
     time: int
+    """Time in microseconds since 1970."""
     before: BranchLife
+    """Life of the branch before this entry."""
 
     def to_wire(self) -> tuple[Any, ...]:
-        """Return what goes into a body."""
+        """Encode as a msgpack value."""
         return (self.snapshot, self.parent, self.time, life_to_wire(self.before))
 
 
 @dataclass(frozen=True)
 class Fence:
-    """From here on commits bring in no object with an id below the watermark.
-
-    Parameters
-    ----------
-    watermark
-        An id; only the time in it is of interest.
-    time
-        Microseconds since 1970.
-    read_only
-        Whether nothing at all may be committed, until a later fence says otherwise.
-    """
+    """Fence: later commits must not add objects with ids below the watermark."""
 
     watermark: bytes
+    """Id, of which only the time matters."""
     time: int
+    """Time in microseconds since 1970."""
     read_only: bool = False
+    """Whether all commits are refused, until a later fence."""
 
     def to_wire(self) -> tuple[Any, ...]:
-        """Return what goes into a body."""
+        """Encode as a msgpack value."""
         return (self.watermark, self.time, self.read_only)
 
 
 @dataclass(frozen=True)
 class Expiry:
-    """Snapshots up to a record are gone, but for some.
-
-    Parameters
-    ----------
-    time
-        Microseconds since 1970.
-    upto
-        Number of the newest record whose snapshots are gone.
-    base
-        Id of a checkpoint of that record: what is read later needs no record up to it.
-    survivors
-        Id of the object that lists the snapshots up to that record that are kept; None for none.
-    """
+    """Expiry of the snapshots up to a record, except survivors."""
 
     time: int
+    """Time in microseconds since 1970."""
     upto: int
+    """Number of the newest record whose snapshots have expired."""
     base: bytes
+    """Id of a checkpoint of that record, so that readers need no record up to it."""
     survivors: bytes | None
+    """Id of the object that lists the retained snapshots; None if there are none."""
 
     def to_wire(self) -> tuple[Any, ...]:
-        """Return what goes into a body."""
+        """Encode as a msgpack value."""
         return (self.time, self.upto, self.base, self.survivors)
 
 
 @dataclass(frozen=True)
 class BranchLife:
-    """What the entries of a log up to a record say of the branch itself.
-
-    Parameters
-    ----------
-    start
-        Number of the newest birth or reset.
-    origin
-        Where the snapshot is that the branch began with there; None for the empty one.
-    fence
-        Watermark that objects which a commit brings in must not be below.
-    read_only
-        Whether nothing may be committed.
-    deleted
-        Whether the branch does not exist any more.
-    cause
-        Number of the newest repository record that the log has taken into account.
-    expired
-        Number of the newest record whose snapshots are gone, -1 if none are.
-    base
-        Id of a checkpoint of that record.
-    survivors
-        Id of the object that lists which of those snapshots are kept.
-    fenced
-        Number of the newest fence, -1 if there is none.
-    ended
-        Number of the newest deletion, -1 if there is none.
-    """
+    """State of a branch itself, from the entries of its log up to a record."""
 
     start: int = 0
+    """Number of the newest birth or reset."""
     origin: Origin | None = None
+    """Origin of the snapshot at that start; None for the empty snapshot."""
     fence: bytes = NO_FENCE
+    """Watermark; commits must not add objects below it."""
     read_only: bool = False
+    """Whether commits are refused."""
     deleted: bool = False
+    """Whether the branch is deleted."""
     cause: int = 0
+    """Number of the newest repository record reflected in the log."""
     expired: int = -1
+    """Number of the newest record whose snapshots have expired, -1 for none."""
     base: bytes | None = None
+    """Id of a checkpoint of that record."""
     survivors: bytes | None = None
+    """Id of the object that lists the survivors."""
     fenced: int = -1
+    """Number of the newest fence, -1 for none."""
     ended: int = -1
+    """Number of the newest deletion, -1 for none."""
 
     @property
     def is_given_up(self) -> bool:
-        """Whether the deletion, if there is one, has been seen by a collection, or may have been."""
+        """Whether the branch is deleted and a later collection may have deleted its objects."""
         return self.deleted and self.fenced > self.ended
 
     def after_start(self, sequence: int, origin: Origin | None, fence: bytes, cause: int) -> BranchLife:
-        """Return what holds after a birth or a reset."""
+        """Return the life after a birth or reset."""
         later = replace(self, start=sequence, origin=origin, deleted=False, read_only=False)
         return replace(later, fence=max(self.fence, fence), cause=max(self.cause, cause))
 
     def after(self, sequence: int, entry: Deleted | Fence | Expiry) -> BranchLife:
-        """Return what holds after one more entry, that of a record of some number."""
+        """Return the life after the entry of a record."""
         if isinstance(entry, Deleted):
             return replace(self, deleted=True, ended=sequence)
         if isinstance(entry, Fence):
@@ -187,46 +150,37 @@ class BranchLife:
 
 @dataclass(frozen=True)
 class Reset:
-    """The branch stands at another snapshot from here on; a deleted branch exists again.
+    """Reset of the branch to another snapshot; revives a deleted branch.
 
-    A log can be read from its newest reset on, whatever has become of what was before it.
-
-    Parameters
-    ----------
-    snapshot, parent
-        Of the snapshot, and of the one before it.
-    time
-        Microseconds since 1970, by the writer's clock.
-    origin
-        Where the snapshot is.
-    before
-        What the log said of the branch until then.
-    fence
-        Watermark that holds from here on, if it is above the one that held before.
-    cause
-        Number of the repository record that created the branch anew; 0 for a plain reset.
+    A log can be read from its newest reset on, without earlier records.
     """
 
     snapshot: bytes
     parent: bytes | None
+    """Ids of the snapshot and of its parent."""
     time: int
+    """Time in microseconds since 1970, by the writer's clock."""
     origin: Origin
+    """Origin of the snapshot."""
     before: BranchLife
+    """Life of the branch before this entry."""
     fence: bytes = NO_FENCE
+    """New watermark, if it is above the previous one."""
     cause: int = 0
+    """Number of the repository record that recreated the branch; 0 for a plain reset."""
 
     def to_wire(self) -> tuple[Any, ...]:
-        """Return what goes into a body."""
+        """Encode as a msgpack value."""
         origin, before = origin_to_wire(self.origin), life_to_wire(self.before)
         return (self.snapshot, self.parent, self.time, origin, before, self.fence, self.cause)
 
 
 NEW_LIFE = BranchLife()
-"""Of a branch of which nothing is said."""
+"""Life of a branch before its first entry."""
 
 
 def life_to_wire(life: BranchLife) -> tuple[Any, ...]:
-    """Return what goes into a checkpoint."""
+    """Encode as a msgpack value of a checkpoint."""
     return (
         life.start,
         origin_to_wire(life.origin),
@@ -243,15 +197,15 @@ def life_to_wire(life: BranchLife) -> tuple[Any, ...]:
 
 
 def read_life(name: str, value: Any) -> BranchLife:
-    """Read what `life_to_wire` gave; raises `FormatError`."""
+    """Decode the value of `life_to_wire`; raises `FormatError`."""
     optional = (bytes, type(None))
     start, origin, fence, read_only, deleted, cause, expired, base, survivors, fenced, ended = read_tuple(
         name, value, int, (tuple, type(None)), bytes, bool, bool, int, int, optional, optional, int, int
     )
     if min(fenced, ended) < -1 or (deleted and ended < start):
-        raise FormatError(name, "a branch that is deleted by no record, or fenced by none")
+        raise FormatError(name, "the record of a deletion or fence is inconsistent")
     if expired < -1 or (expired >= 0) != (base is not None) or (survivors is not None and base is None):
-        raise FormatError(name, "what has expired does not fit together")
+        raise FormatError(name, "the fields of an expiry are inconsistent")
     return BranchLife(
         _number(name, start),
         None if origin is None else read_origin(name, origin),
@@ -268,18 +222,18 @@ def read_life(name: str, value: Any) -> BranchLife:
 
 
 def origin_to_wire(origin: Origin | None) -> tuple[Any, ...] | None:
-    """Return what goes into a body."""
+    """Encode as a msgpack value."""
     return None if origin is None else (origin.branch, origin.sequence, origin.checkpoint)
 
 
 def read_origin(name: str, value: Any) -> Origin:
-    """Read what `origin_to_wire` gave; raises `FormatError`."""
+    """Decode the value of `origin_to_wire`; raises `FormatError`."""
     branch, sequence, checkpoint = read_tuple(name, value, str, int, bytes)
     return Origin(read_name(name, branch), _number(name, sequence), read_id(name, checkpoint))
 
 
 def read_reset(name: str, value: Any) -> Reset:
-    """Read a reset; raises `FormatError`."""
+    """Decode a reset; raises `FormatError`."""
     snapshot, parent, time, origin, before, fence, cause = read_tuple(
         name, value, bytes, (bytes, type(None)), int, tuple, tuple, bytes, int
     )
@@ -295,7 +249,7 @@ def read_reset(name: str, value: Any) -> Reset:
 
 
 def read_deleted(name: str, value: Any) -> Deleted:
-    """Read a deletion; raises `FormatError`."""
+    """Decode a deletion; raises `FormatError`."""
     snapshot, parent, time, before = read_tuple(name, value, bytes, (bytes, type(None)), int, tuple)
     return Deleted(
         read_id(name, snapshot),
@@ -306,21 +260,21 @@ def read_deleted(name: str, value: Any) -> Deleted:
 
 
 def read_fence(name: str, value: Any) -> Fence:
-    """Read a fence; raises `FormatError`."""
+    """Decode a fence; raises `FormatError`."""
     watermark, time, read_only = read_tuple(name, value, bytes, int, bool)
     return Fence(read_id(name, watermark), check_time(name, time), read_only)
 
 
 def read_expiry(name: str, value: Any, sequence: int) -> Expiry:
-    """Read an expiry that stands in a record of some number; raises `FormatError`."""
+    """Decode the expiry of a record; raises `FormatError`."""
     time, upto, base, survivors = read_tuple(name, value, int, int, bytes, (bytes, type(None)))
     if not 0 <= upto < sequence:
-        raise FormatError(name, f"snapshots up to record {upto} expire in record {sequence}")
-    kept = None if survivors is None else read_id(name, survivors)
-    return Expiry(check_time(name, time), upto, read_id(name, base), kept)
+        raise FormatError(name, f"an expiry in record {sequence} must be of earlier records, not up to {upto}")
+    survivors_id = None if survivors is None else read_id(name, survivors)
+    return Expiry(check_time(name, time), upto, read_id(name, base), survivors_id)
 
 
 def _number(name: str, value: int) -> int:
     if value < 0:
-        raise FormatError(name, "a negative number of a record")
+        raise FormatError(name, "the number of a record must be >= 0")
     return value

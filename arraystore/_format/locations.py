@@ -1,4 +1,4 @@
-"""Where virtual chunks are: a columnar table of URLs, each a shared prefix and a suffix of its own, with checksums."""
+"""Locations of virtual chunks: a columnar table of URLs, as shared prefixes and suffixes, with checksums."""
 
 from __future__ import annotations
 
@@ -21,34 +21,23 @@ MAX_LOCATIONS = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class Locations:
-    """URLs of virtual chunks.
-
-    Parameters
-    ----------
-    prefixes
-        Text that URLs start with, each once.
-    prefix
-        Per location, the index of its prefix.
-    suffix_ends
-        Per location, where its suffix ends in `suffixes`; it starts where the one before ends.
-    suffixes
-        All suffixes, UTF-8, one after the other.
-    etag_ends, etags
-        The same for entity tags; an empty one is none.
-    modified
-        Per location, the latest time of modification allowed, in microseconds since 1970; 0 is no limit.
-    distinct
-        Whether all locations are known to differ, so that nobody has to look for equal ones.
-    """
+    """Table of the URLs of virtual chunks."""
 
     prefixes: tuple[str, ...]
+    """Distinct prefixes of URLs."""
     prefix: Int64s
+    """Index of the prefix of each location."""
     suffix_ends: Int64s
+    """End of the suffix of each location in `suffixes`; it starts at the end of the preceding one."""
     suffixes: bytes
+    """Concatenated suffixes in UTF-8."""
     etag_ends: Int64s
     etags: bytes
+    """Ends and concatenated entity tags, in the same form; an empty one means none."""
     modified: Int64s
+    """Latest allowed time of modification of each location, in microseconds since 1970; 0 for no limit."""
     distinct: bool = False
+    """Whether all locations are known to differ."""
 
     def __len__(self) -> int:
         return len(self.prefix)
@@ -60,53 +49,53 @@ class Locations:
         return self.prefixes[int(self.prefix[i])] + suffix
 
     def etag(self, i: int) -> str | None:
-        """Return the entity tag that the object must have, None for any."""
+        """Return the expected entity tag of the object, None for any."""
         start = int(self.etag_ends[i - 1]) if i else 0
         return self.etags[start : int(self.etag_ends[i])].decode() or None
 
     def not_modified_after(self, i: int) -> int | None:
-        """Return the latest time of modification in microseconds since 1970, None for any."""
+        """Return the latest allowed time of modification in microseconds since 1970, None for any."""
         return int(self.modified[i]) or None
 
     def select(self, keep: Int64s) -> Locations:
-        """Return only these locations, in the order given."""
+        """Return these locations, in this order."""
         if not len(keep):
             return NO_LOCATIONS
         if len(keep) == len(self) and bool((keep == np.arange(len(self))).all()):
             return self
-        suffix_ends, suffixes = _select_texts(self.suffix_ends, self.suffixes, keep)
-        etag_ends, etags = _select_texts(self.etag_ends, self.etags, keep)
+        suffix_ends, suffixes = _select_strings(self.suffix_ends, self.suffixes, keep)
+        etag_ends, etags = _select_strings(self.etag_ends, self.etags, keep)
         prefix, modified = self.prefix[keep], self.modified[keep]
         return Locations(self.prefixes, prefix, suffix_ends, suffixes, etag_ends, etags, modified, self.distinct)
 
     def plain_suffixes(self) -> list[str] | None:
-        """Return what follows the prefixes; None where that is not just ASCII."""
+        """Return the suffixes, None unless all are ASCII."""
         if not self.suffixes.isascii():
             return None
         text = self.suffixes.decode()
         return [text[start:stop] for start, stop in _spans(self.suffix_ends)]
 
     def first_equal(self) -> Int64s:
-        """Return, for each location, the first one of the same URL and checksum."""
+        """Return, for each location, the index of the first equal one."""
         count = len(self)
         if self.distinct or count < 2:
             return np.arange(count, dtype=np.int64)
-        columns: list[Sequence[Any]] = [_texts(self.suffix_ends, self.suffixes)]
-        if bool((self.prefix != self.prefix[0]).any()):  # one URL may be cut into prefix and suffix in two ways
+        columns: list[Sequence[Any]] = [_strings(self.suffix_ends, self.suffixes)]
+        if bool((self.prefix != self.prefix[0]).any()):  # one URL can be split into prefix and suffix in two ways
             before = [prefix.encode() for prefix in self.prefixes]
             columns[0] = [before[i] + suffix for i, suffix in zip(self.prefix.tolist(), columns[0], strict=True)]
         if self.etags:
-            columns.append(_texts(self.etag_ends, self.etags))
+            columns.append(_strings(self.etag_ends, self.etags))
         if self.modified.any():
             columns.append(self.modified.tolist())
         rows = list(zip(*columns, strict=True)) if len(columns) > 1 else columns[0]
         if len(set(rows)) == count:
             return np.arange(count, dtype=np.int64)
-        known: dict[Any, int] = {}
-        return np.fromiter((known.setdefault(row, i) for i, row in enumerate(rows)), np.int64, count)
+        first_row: dict[Any, int] = {}
+        return np.fromiter((first_row.setdefault(row, i) for i, row in enumerate(rows)), np.int64, count)
 
     def to_wire(self) -> tuple[Any, ...]:
-        """Return what goes into a body."""
+        """Encode as a msgpack value."""
         return (
             len(self),
             self.prefixes,
@@ -120,12 +109,14 @@ class Locations:
 
     @classmethod
     def from_wire(cls, name: str, value: Any) -> Locations:
-        """Read what `to_wire` gave; raises `FormatError`."""
+        """Decode the value of `to_wire`; raises `FormatError`."""
         count, prefixes, prefix, suffix_lengths, suffixes, etag_lengths, etags, modified = read_tuple(
             name, value, int, tuple, bytes, bytes, bytes, bytes, bytes, bytes
         )
         if not 0 < count <= MAX_LOCATIONS or not prefixes or not all(type(p) is str for p in prefixes):
-            raise FormatError(name, "the table of virtual locations has a wrong size")
+            raise FormatError(
+                name, f"the table of virtual locations must have 1 to {MAX_LOCATIONS} rows and string prefixes"
+            )
         table = cls(
             prefixes,
             decode_column(f"{name}: prefixes", prefix, count, len(prefixes) - 1),
@@ -136,7 +127,7 @@ class Locations:
             decode_column(f"{name}: times", modified, count),
         )
         if int(table.suffix_ends[-1]) != len(suffixes) or int(table.etag_ends[-1]) != len(etags):
-            raise FormatError(name, "the texts of virtual locations do not add up")
+            raise FormatError(name, "the lengths of virtual locations must add up to their size")
         for blob, ends in ((suffixes, table.suffix_ends), (etags, table.etag_ends)):
             _check_utf8(name, blob, ends)
         return table
@@ -146,13 +137,13 @@ def _check_utf8(name: str, blob: bytes, ends: Int64s) -> None:
     try:
         blob.decode()
     except UnicodeDecodeError:
-        raise FormatError(name, "a virtual location is not UTF-8") from None
+        raise FormatError(name, "a virtual location must be UTF-8") from None
     inside = ends[ends < len(blob)]
     if inside.size and bool(((np.frombuffer(blob, dtype=np.uint8)[inside] & 0xC0) == 0x80).any()):
         raise FormatError(name, "a virtual location ends within a character")
 
 
-def _texts(ends: Int64s, blob: bytes) -> list[bytes]:
+def _strings(ends: Int64s, blob: bytes) -> list[bytes]:
     return [blob[start:stop] for start, stop in _spans(ends)]
 
 
@@ -161,9 +152,9 @@ def _spans(ends: Int64s) -> Iterator[tuple[int, int]]:
     return zip([0, *bounds], bounds, strict=False)
 
 
-def _select_texts(ends: Int64s, blob: bytes, keep: Int64s) -> tuple[Int64s, bytes]:
+def _select_strings(ends: Int64s, blob: bytes, keep: Int64s) -> tuple[Int64s, bytes]:
     first, last = int(keep[0]), int(keep[-1])
-    if last - first + 1 == len(keep) and bool((keep[1:] > keep[:-1]).all()):  # neighbours in order: one slice
+    if last - first + 1 == len(keep) and bool((keep[1:] > keep[:-1]).all()):  # consecutive: one slice
         start = int(ends[first - 1]) if first else 0
         return ends[first : last + 1] - start, blob[start : int(ends[last])]
     lengths = np.diff(ends, prepend=np.int64(0))
@@ -171,7 +162,7 @@ def _select_texts(ends: Int64s, blob: bytes, keep: Int64s) -> tuple[Int64s, byte
     new_lengths = lengths[keep]
     new_ends: Int64s = np.cumsum(new_lengths)
     total = int(new_ends[-1]) if len(keep) else 0
-    # gather all bytes at once: for each byte of the result, its place in the blob
+    # positions in the blob of all bytes of the result
     places = np.repeat(starts[keep] - (new_ends - new_lengths), new_lengths) + np.arange(total)
     return new_ends, np.frombuffer(blob, dtype=np.uint8)[places].tobytes()
 
@@ -181,11 +172,11 @@ def _empty() -> Int64s:
 
 
 NO_LOCATIONS = Locations((), _empty(), _empty(), b"", _empty(), b"", _empty())
-"""The empty table."""
+"""Empty table."""
 
 
 def common_directory(urls: Sequence[str]) -> str:
-    """Return what all texts start with, up to a slash; empty if there is no such thing."""
+    """Return the longest common prefix that ends with a slash, empty if there is none."""
     if not urls:
         return ""
     first, last = min(urls), max(urls)
@@ -200,20 +191,10 @@ def locations_from_urls(
     prefix: str | None = None,
     distinct: bool = False,
 ) -> Locations:
-    """Build a table with one prefix.
+    """Build a table with one prefix, by default the common directory of the URLs.
 
-    Parameters
-    ----------
-    urls
-        One a location.
-    etags
-        Entity tag of each, None for none.
-    modified
-        Latest time of modification of each, microseconds since 1970, 0 for none.
-    prefix
-        What all URLs start with, as `common_directory` finds it.
-    distinct
-        Whether no two of them are equal.
+    `etags` and `modified` (microseconds since 1970, 0 for no limit) are the checksums; `distinct` promises that no
+    two locations are equal.
     """
     if not urls:
         return NO_LOCATIONS
@@ -233,16 +214,16 @@ _BATCH = 1 << 16
 
 
 def _joined_suffixes(texts: Sequence[str], skip: int) -> tuple[Int64s, bytes]:
-    """Return all texts without their first `skip` characters as UTF-8, and where each of them ends.
+    """Return the strings without their first `skip` characters as concatenated UTF-8, and their ends.
 
-    Joined, encoded and cut a batch at a time, so that there is no object for each of a million texts.
+    Strings are joined, encoded and split in batches, so that there is no object for each of a million.
     """
     lengths = np.empty(len(texts), dtype=np.int64)
     blobs: list[bytes] = []
     for start in range(0, len(texts), _BATCH):
         batch = texts[start : start + _BATCH]
         joined = "\n".join(batch)
-        if joined.count("\n") != len(batch) - 1:  # a line break within a text
+        if joined.count("\n") != len(batch) - 1:  # a line break within a string
             parts = [text[skip:].encode() for text in batch]
             lengths[start : start + len(batch)] = [len(part) for part in parts]
             blobs.append(b"".join(parts))
@@ -258,17 +239,17 @@ def _joined_suffixes(texts: Sequence[str], skip: int) -> tuple[Int64s, bytes]:
 
 
 def concat_locations(tables: Sequence[Locations]) -> Locations:
-    """Return all locations of several tables, in order."""
+    """Concatenate tables of locations."""
     tables = [table for table in tables if len(table)]
     if len(tables) < 2:
         return tables[0] if tables else NO_LOCATIONS
-    known: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     prefix: list[Int64s] = []
     for table in tables:
-        renumbered = np.array([known.setdefault(p, len(known)) for p in table.prefixes], dtype=np.int64)
+        renumbered = np.array([numbers.setdefault(p, len(numbers)) for p in table.prefixes], dtype=np.int64)
         prefix.append(renumbered[table.prefix])
     return Locations(
-        tuple(known),
+        tuple(numbers),
         np.concatenate(prefix),
         np.cumsum(np.concatenate([np.diff(t.suffix_ends, prepend=np.int64(0)) for t in tables])),
         b"".join(t.suffixes for t in tables),

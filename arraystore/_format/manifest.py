@@ -1,8 +1,8 @@
 """Manifests: immutable, columnar tables of chunk references of one array.
 
 A manifest covers a box of chunk-grid coordinates.  The cells of the box are numbered in row-major order; `index`
-holds the numbers of the cells that the manifest speaks of, or is None where it speaks of all of them.  Look-ups and
-unions are numpy operations on whole columns; there is no Python object per reference.
+holds the numbers of the cells that have a reference, or is None if all have one.  Look-ups and unions are numpy
+operations on whole columns; there is no Python object per reference.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ __all__ = [
 ]
 
 MAX_REFERENCES = 1 << 20
-"""Most references that a reader accepts in one manifest; it bounds what a hostile one can cost."""
+"""Maximum number of references that a reader accepts in one manifest."""
 
 _CELLS_PER_BIT = 16
-"""A bitmap is used where at least one cell in 16 is spoken of; beyond, the index is smaller."""
+"""Cells per reference up to which a bitmap is used; beyond, an index is smaller."""
 
 MAX_REACH = 1 << 62
-"""A chunk ends before this byte of its object, so that differences of offsets fit 63 bits with their sign."""
+"""Exclusive limit of the end of a chunk in its object, so that zigzag differences of offsets fit 63 bits."""
 
 _DENSE, _BITMAP, _INDEX = 0, 1, 2
 
@@ -51,39 +51,27 @@ Column = npt.NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Manifest:
-    """References of one array within a box.
-
-    Parameters
-    ----------
-    box
-        What it covers, in chunk-grid coordinates (before the shift of its layer).
-    index
-        Numbers of the cells that it speaks of, ascending; None for every cell of the box.
-    source
-        Per reference: a pack (``< len(packs)``), then a virtual location, then `inline_source`, then
-        `deleted_source`.
-    offset, length
-        Per reference, bytes in the pack, in the object at the location, or in `inline`.
-    packs
-        Ids of the packs, 12 bytes each, one after the other.
-    locations
-        The virtual locations.
-    inline
-        Bytes of the inlined chunks.
-    """
+    """Chunk references of one array within a box."""
 
     box: Box
+    """Covered box in chunk-grid coordinates, before the shift of the layer."""
     index: Int64s | None
+    """Numbers of the cells with a reference, ascending; None for all cells."""
     source: Column
+    """Source of each reference: a pack, then a virtual location, then `inline_source`, then `deleted_source`."""
     offset: Column
     length: Column
+    """Byte range of each reference in its pack, in the object at its location, or in `inline`."""
     packs: bytes = b""
+    """Concatenated ids of the packs."""
     locations: Locations = NO_LOCATIONS
+    """Virtual locations."""
     inline: bytes = b""
+    """Bytes of the inlined chunks."""
 
     @property
     def count(self) -> int:
-        """Number of references, those that say "deleted" included."""
+        """Number of references, deletions included."""
         return len(self.source)
 
     @cached_property
@@ -93,12 +81,12 @@ class Manifest:
 
     @cached_property
     def inline_source(self) -> int:
-        """Value of `source` that means inlined."""
+        """Value of `source` for inlined chunks."""
         return self.pack_count + len(self.locations)
 
     @cached_property
     def deleted_source(self) -> int:
-        """Value of `source` that means deleted."""
+        """Value of `source` for deleted chunks."""
         return self.inline_source + 1
 
     @cached_property
@@ -108,12 +96,12 @@ class Manifest:
 
     @cached_property
     def pack_seeds(self) -> list[int]:
-        """What checksums of chunks begin with, per pack."""
+        """Initial checksums of the chunks of each pack."""
         return [pack_seed(self.pack_id(i)) for i in range(self.pack_count)]
 
     @cached_property
     def extents(self) -> Int64s:
-        """Per pack, how many of its bytes are known to exist: the end of its last chunk here, with its checksum."""
+        """Known size of each pack: the end of its last referenced chunk, with its checksum."""
         ends = np.zeros(self.pack_count, dtype=np.int64)
         native = self.source < self.pack_count
         reach = self.offset.astype(np.int64)[native] + padded_size(self.length.astype(np.int64)[native])
@@ -122,17 +110,17 @@ class Manifest:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that the columns take."""
+        """Memory of the columns in bytes."""
         index = 0 if self.index is None else self.index.nbytes
-        texts = len(self.packs) + len(self.locations.suffixes) + len(self.locations.etags) + 32 * len(self.locations)
-        return index + self.source.nbytes + self.offset.nbytes + self.length.nbytes + len(self.inline) + texts
+        tables = len(self.packs) + len(self.locations.suffixes) + len(self.locations.etags) + 32 * len(self.locations)
+        return index + self.source.nbytes + self.offset.nbytes + self.length.nbytes + len(self.inline) + tables
 
     def pack_id(self, i: int) -> bytes:
         """Return the id of pack `i`."""
         return self.packs[i * ID_BYTES : (i + 1) * ID_BYTES]
 
     def find(self, coords: tuple[int, ...]) -> int:
-        """Return the position of a cell's reference, -1 if the manifest does not speak of it."""
+        """Return the position of the reference of a cell, -1 if it has none."""
         box = self.box
         total = 0
         for c, low, high, stride in zip(coords, box.low, box.high, box.strides, strict=True):
@@ -145,17 +133,17 @@ class Manifest:
         return at if at < len(self.index) and self.index[at] == total else -1
 
     def numbers(self) -> Int64s:
-        """Return the numbers of all cells that it speaks of, ascending."""
+        """Return the numbers of all cells with a reference, ascending."""
         return np.arange(self.box.volume, dtype=np.int64) if self.index is None else self.index
 
     @cached_property
     def has_deletions(self) -> bool:
-        """Whether a reference says "deleted"."""
+        """Whether any reference is a deletion."""
         return bool((self.source == self.deleted_source).any())
 
 
 def encode_presence(box: Box, index: Int64s | None, count: int) -> tuple[int, bytes]:
-    """Encode which cells of a box are spoken of: the encoding, and its data."""
+    """Encode the set of cells with a reference as an encoding and its data."""
     if index is None or count == box.volume:
         return _DENSE, b""
     if box.volume <= count * _CELLS_PER_BIT:
@@ -166,36 +154,36 @@ def encode_presence(box: Box, index: Int64s | None, count: int) -> tuple[int, by
 
 
 def decode_presence(name: str, box: Box, count: int, presence: int, data: bytes) -> Int64s | None:
-    """Return the numbers of the cells, ascending; None for all of them.  Raises `FormatError`."""
+    """Decode the numbers of the cells, ascending, None for all cells; raises `FormatError`."""
     if presence == _DENSE:
         if count != box.volume or data:
-            raise FormatError(name, f"{count} references do not fill a box of {box.volume}")
+            raise FormatError(name, f"{count} references must fill the box of {box.volume} cells")
         return None
     if presence == _BITMAP:
         if box.volume > count * _CELLS_PER_BIT or len(data) != (box.volume + 7) // 8:
-            raise FormatError(name, "bitmap does not fit the box")
+            raise FormatError(name, "a bitmap must have one bit per cell of the box")
         bits = np.frombuffer(data, dtype=np.uint8)
-        if int(np.bitwise_count(bits).sum()) != count:  # before they become 64 times as large
-            raise FormatError(name, "bitmap does not hold the number of references announced")
+        if int(np.bitwise_count(bits).sum()) != count:  # before it is expanded 64-fold
+            raise FormatError(name, "a bitmap must have one bit set per reference")
         index: Int64s = np.flatnonzero(np.unpackbits(bits)).astype(np.int64)
         if int(index[-1]) >= box.volume:
-            raise FormatError(name, "bitmap reaches past the box")
+            raise FormatError(name, "a bitmap must not have bits beyond the box")
         return index
     if presence == _INDEX:
         index = decode_column(f"{name}: index", data, count, box.volume - 1)
         if count > 1 and int(np.diff(index).min()) <= 0:
-            raise FormatError(name, "index is not ascending")
+            raise FormatError(name, "an index must be ascending")
         return index
     raise FormatError(name, f"unknown presence {presence}")
 
 
 def _steps(source: Int64s, length: Int64s, packs: int) -> Int64s:
-    """Return how far behind a reference the next one of its source is expected: in packs, past its checksum."""
+    """Return the expected difference to the next offset in the same source, in packs with the checksum."""
     return np.where(source < packs, padded_size(length), length)
 
 
 def _encode_offsets(source: Int64s, offset: Int64s, length: Int64s, packs: int) -> bytes:
-    """Encode what an offset differs from where the reference before it ends, where that is in the same source."""
+    """Encode offsets as differences from the end of the preceding reference of the same source."""
     expected = np.zeros_like(offset)
     same = source[1:] == source[:-1]
     expected[1:] = np.where(same, (offset + _steps(source, length, packs))[:-1], 0)
@@ -227,21 +215,15 @@ def _within_reach(offset: Int64s, length: Int64s) -> bool:
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """Return the object for a manifest; raises `FormatError` if it holds more than a reader accepts."""
+    """Encode a manifest as an object; raises `FormatError` above a reader's limits."""
     return encode_object(Kind.MANIFEST, pack_body(manifest_to_wire(manifest)))
 
 
 def manifest_to_wire(manifest: Manifest) -> tuple[Any, ...]:
-    """Return what goes into a body.
-
-    Raises
-    ------
-    FormatError
-        If it holds more than a reader accepts.
-    """
+    """Encode a manifest as a msgpack value; raises `FormatError` above a reader's limits."""
     count = manifest.count
     if not 0 < count <= MAX_REFERENCES:
-        raise FormatError("new manifest", f"{count} references; a manifest holds 1 to {MAX_REFERENCES}")
+        raise FormatError("new manifest", f"{count} references; a manifest must have 1 to {MAX_REFERENCES}")
     source = manifest.source.astype(np.int64)
     length = manifest.length.astype(np.int64)
     offset = manifest.offset.astype(np.int64)
@@ -263,27 +245,15 @@ def manifest_to_wire(manifest: Manifest) -> tuple[Any, ...]:
 
 
 def decode_manifest(name: str, data: bytes | bytearray | memoryview, key: str = "") -> Manifest:
-    """Read a manifest.
+    """Decode a manifest; raises `FormatError`.
 
-    Parameters
-    ----------
-    name
-        Key of the object, for errors.
-    data
-        The whole object.
-    key
-        Its key, where it is an object of its own and not a part of a record.
-
-    Raises
-    ------
-    FormatError
-        If anything at all is wrong with it.
+    `key` is its key if it is an object of its own, empty if it is part of a record.
     """
     return manifest_from_wire(name, read_object(name, Kind.MANIFEST, data, key))
 
 
 def manifest_from_wire(name: str, value: Any) -> Manifest:
-    """Read what `manifest_to_wire` gave; raises `FormatError`."""
+    """Decode the value of `manifest_to_wire`; raises `FormatError`."""
     wire_box, count, presence, present, packs, sources, offsets, lengths, wire_locations, inline = read_tuple(
         name, value, tuple, int, int, bytes, bytes, bytes, bytes, bytes, (tuple, type(None)), bytes
     )
@@ -291,7 +261,7 @@ def manifest_from_wire(name: str, value: Any) -> Manifest:
     if not 0 < count <= min(MAX_REFERENCES, box.volume):
         raise FormatError(name, f"{count} references in a box of {box.volume}; at most {MAX_REFERENCES} are allowed")
     if len(packs) % ID_BYTES:
-        raise FormatError(name, "the table of packs holds a part of an id")
+        raise FormatError(name, "the table of packs is truncated")
     locations = NO_LOCATIONS if wire_locations is None else Locations.from_wire(name, wire_locations)
     pack_count = len(packs) // ID_BYTES
     deleted = pack_count + len(locations) + 1
@@ -301,5 +271,5 @@ def manifest_from_wire(name: str, value: Any) -> Manifest:
     offset = _decode_offsets(name, offsets, source, length, pack_count)
     inlined = source == deleted - 1
     if bool(inlined.any()) and int((offset[inlined] + length[inlined]).max()) > len(inline):
-        raise FormatError(name, "an inlined chunk reaches past the bytes that there are")
+        raise FormatError(name, "an inlined chunk reaches past the inlined bytes")
     return Manifest(box, index, narrow(source), narrow(offset), narrow(length), packs, locations, inline)

@@ -1,7 +1,7 @@
-"""What a msgpack body would unfold to, found out before anything is allocated for it.
+"""Limits of msgpack bodies, checked before anything is allocated.
 
-A decoder allocates a list when it has read how long it is to be; nested lists that each announce millions of items
-would cost gigabytes before the first one turns out to be missing.
+A decoder allocates a list as soon as it has read its length, so that a few nested lists with lengths of millions
+would cost gigabytes before the first missing item is noticed.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from arraystore.errors import FormatError
 __all__ = ["MAX_DEPTH", "measure"]
 
 MAX_DEPTH = 64
-"""Deepest nesting of lists and maps.  Metadata of a commit may use most of it; decoders recurse as deep."""
+"""Maximum nesting of lists and maps, which bounds the recursion of decoders."""
 
 _SCALAR, _ARRAY, _MAP, _BYTES, _REFUSED = range(5)
 
 
 def _table() -> tuple[tuple[int, int, int], ...]:
-    """For each first byte: what follows, bytes of the length field, the length or size that the byte itself says."""
+    """Return kind, bytes of the length field, and length or size in the byte itself, for each first byte."""
     table = [(_SCALAR, 0, 0)] * 256
     for low in range(16):
         table[0x80 + low] = (_MAP, 0, low)
@@ -41,33 +41,17 @@ _TABLE = _table()
 
 
 def measure(name: str, body: bytes | bytearray, limit: int) -> int:
-    """Count the values in a body.
-
-    Parameters
-    ----------
-    name
-        Key of the object, for errors.
-    body
-        One msgpack value.
-    limit
-        Most values that are allowed, lists and maps among them.
-
-    Raises
-    ------
-    FormatError
-        If there are more, if they nest too deeply, if one is of an extension type, or if the body is too short or
-        too long.
-    """
+    """Count the values of a msgpack body, lists and maps included; raises `FormatError` beyond the limits."""
     size = len(body)
     at = 0
-    promised = left = 1
+    announced = left = 1
     outer: list[int] = []
     while True:
         while not left:
             if not outer:
                 if at != size:
                     raise FormatError(name, f"{size - at} bytes follow the body")
-                return promised
+                return announced
             left = outer.pop()
         if at >= size:
             raise FormatError(name, "the body ends too early")
@@ -83,10 +67,10 @@ def measure(name: str, body: bytes | bytearray, limit: int) -> int:
         if kind == _BYTES:
             at += length
         elif kind == _REFUSED:
-            raise FormatError(name, f"a value of the type {first:#x}, which the format does not use")
+            raise FormatError(name, f"a value of type {first:#x}, which the format does not allow")
         else:
             outer.append(left)
             left = length if kind == _ARRAY else 2 * length
-            promised += left
-            if promised > limit or len(outer) > MAX_DEPTH:
-                raise FormatError(name, "too many values, or too deep a nesting of lists")
+            announced += left
+            if announced > limit or len(outer) > MAX_DEPTH:
+                raise FormatError(name, "too many values, or too deeply nested lists")

@@ -1,4 +1,4 @@
-"""Nodes of a hierarchy: groups and arrays by their path, and files, which are keys that belong to neither."""
+"""Nodes of a hierarchy: groups, arrays, and files, which are keys that belong to neither."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from arraystore.errors import FormatError
 __all__ = ["DOCUMENT_NAMES", "Documents", "Node", "NodeKind", "ancestors", "check_path", "node_key"]
 
 MAX_PATH = 4096
-"""Longest path of a node, in characters."""
+"""Maximum length of the path of a node, in characters."""
 
 DOCUMENT_NAMES = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 
@@ -22,64 +22,55 @@ Documents = dict[str, bytes]
 
 
 class NodeKind(enum.IntEnum):
-    """What a node is."""
+    """Kind of a node."""
 
     GROUP = 0
     ARRAY = 1
     FILE = 2
-    """A key of its own; its value is its only chunk."""
+    """Key outside of groups and arrays, with its value as the only chunk."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """A node, with the layers of its chunks where it is an array or a file.
-
-    Parameters
-    ----------
-    id
-        Stays the same when the node is moved, changes when it is created anew.
-    path
-        Without slashes at its ends; the root group has the empty one.
-    kind
-        What it is.
-    documents
-        Its metadata, byte for byte as written; a file has none.
-    layers
-        Oldest first.
-    """
+    """Group, array or file of a snapshot."""
 
     id: bytes
+    """Id, which survives a move and changes when the node is created again."""
     path: str
+    """Path without leading and trailing slash; empty for the root group."""
     kind: NodeKind
+    """Kind."""
     documents: Documents
+    """Metadata documents, byte for byte as written; empty for a file."""
     layers: tuple[Layer, ...] = ()
+    """Layers of chunks, oldest first."""
 
     @property
     def key(self) -> str:
-        """What it is found under in a snapshot."""
+        """Key of the node in a snapshot."""
         return node_key(self.path, self.kind)
 
 
 def node_key(path: str, kind: NodeKind = NodeKind.GROUP) -> str:
-    """Return the key of a node in a snapshot: files have names of their own, so ``a`` may be both."""
+    """Return the key of a node in a snapshot; files have a namespace of their own."""
     return "\0" + path if kind == NodeKind.FILE else path
 
 
 def ancestors(path: str) -> Iterator[str]:
-    """Yield the paths above one, the nearest first and the root group's last; the root has none."""
+    """Yield the paths of the ancestors, nearest first, the root group last."""
     while path:
         path = path.rpartition("/")[0]
         yield path
 
 
 def check_path(name: str, path: Any, kind: NodeKind) -> str:
-    """Check a path that came from a bucket; raises `FormatError`."""
+    """Check an untrusted path; raises `FormatError`."""
     if type(path) is not str or len(path) > MAX_PATH or "\0" in path:
-        raise FormatError(name, "a path is no text, too long or contains NUL")
+        raise FormatError(name, f"a path must be a string without NUL, of <= {MAX_PATH} characters")
     if path == "":
         if kind == NodeKind.FILE:
-            raise FormatError(name, "a file without a name")
+            raise FormatError(name, "a file must have a name")
         return path
     if any(part in ("", ".", "..") for part in path.split("/")):
-        raise FormatError(name, f"path {path[:80]!r} has an empty part, '.' or '..'")
+        raise FormatError(name, f"path {path[:80]!r} must not have an empty part, '.' or '..'")
     return path

@@ -1,8 +1,8 @@
 """Commit records: the entries of a branch log.
 
-A record holds its own *body* (a few hundred bytes), *attachments* (what is too large for a body and small enough to
-save a request), and the bodies of its predecessors, byte for byte, back to the last multiple of 8, of 64 where its
-own number is a multiple of 8, or of 512 where it is one of 64.
+A record has a *body* (a few hundred bytes), *attachments* (too large for a body, small enough to save a request), and
+the bodies of its predecessors, byte for byte, back to the last multiple of 8, of 64 if its own number is a multiple of
+8, or of 512 if it is a multiple of 64.
 """
 
 from __future__ import annotations
@@ -85,34 +85,34 @@ LONGEST_SKIP = 512
 _DIGITS = 12
 
 MAX_BODY = 16 * 1024
-"""A body is repeated some eleven times by its successors; 511 of the largest are 8 MiB."""
+"""Maximum size of a body, which some eleven successors repeat; 511 of the largest are 8 MiB."""
 
 MAX_MANIFEST_IN_BODY = 160
-"""A manifest of one small chunk travels in the body; a larger one is attached, which is not repeated."""
+"""Size up to which a manifest is in the body; a larger one is an attachment, which is not repeated."""
 
 MAX_LOG_IN_BODY = 4 * 1024
 MAX_PACKED_LOG_IN_BODY = 640
-"""Change logs above either of these, as they are and compressed, are attached.
+"""Sizes, uncompressed and compressed, above which a change log is an attachment.
 
-Repeated metadata documents compress to next to nothing within a record; with these bounds appends, which change the
-shape of some arrays, travel in the body, and a commit of one chunk stays below 4 KiB, all repetitions counted.
+Repeated metadata documents compress well within a record.  With these limits the logs of appends are in the body, and
+a commit of one chunk stays below 4 KiB, all repetitions included.
 """
 
 MAX_NOTE_IN_BODY = 256
-"""Message and metadata above this are attached."""
+"""Size above which message and metadata are an attachment."""
 
 MOST_PACKS_IN_BODY = 8
-"""Ids of packs that a body names; who writes more of them in one commit writes megabytes."""
+"""Number of packs that a body lists; a commit with more of them writes megabytes."""
 
 MAX_ATTACHED = 256 * 1024
-"""All attachments of a record together: what still travels as fast as a small object (20 ms a MiB to S3)."""
+"""Maximum size of all attachments of a record, still as fast as a small object (20 ms a MiB to S3)."""
 
 MAX_MESSAGE = 64 * 1024
 MAX_METADATA = 64 * 1024
 
 
 class EntryKind(enum.IntEnum):
-    """What an entry of a branch log is."""
+    """Kind of an entry of a branch log."""
 
     BIRTH = 0
     COMMIT = 1
@@ -125,106 +125,78 @@ class EntryKind(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Birth:
-    """First entry of a branch: its first snapshot, empty or another branch's.
-
-    Parameters
-    ----------
-    snapshot, parent
-        Of the snapshot, and of the one before it.
-    time
-        Microseconds since 1970, by the writer's clock.
-    origin
-        Where the snapshot is, if it is another branch's.
-    fence
-        Watermark that holds from the beginning.
-    cause
-        Number of the repository record that created the branch; 0 for the first one.
-    """
+    """First entry of a branch: an empty snapshot, or one of another branch."""
 
     snapshot: bytes
     parent: bytes | None
+    """Ids of the snapshot and of its parent."""
     time: int
+    """Time in microseconds since 1970, by the writer's clock."""
     origin: Origin | None = None
+    """Origin of the snapshot, if it is of another branch."""
     fence: bytes = NO_FENCE
+    """Initial watermark."""
     cause: int = 0
+    """Number of the repository record that created the branch; 0 for the first branch."""
 
 
 @dataclass(frozen=True)
 class Transaction:
-    """One commit of a user.
-
-    Parameters
-    ----------
-    id
-        Of the snapshot that it makes.
-    parent
-        Of the snapshot before it on the branch.
-    time
-        Microseconds since 1970, by the writer's clock; never compared for safety.
-    isolation
-        0 snapshot, 1 serializable.
-    note
-        Encoded message and metadata, or the number of the attachment that holds them.
-    log
-        The changes, or the number of the attachment, or the id of the object in ``transactions/`` that holds them.
-    first
-        Where the attachments of the transaction begin among those of its record; their numbers count from there.
-    amends
-        Id of the snapshot whose place it takes in the history: the newest one, on top of which its changes apply.
-    packs
-        Ids of the packs that it brings in, one after the other; None if they are more than `MOST_PACKS_IN_BODY`, and
-        only its manifests tell.
-    """
+    """Commit of one session."""
 
     id: bytes
+    """Id of its snapshot."""
     parent: bytes
+    """Id of the parent snapshot."""
     time: int
+    """Time in microseconds since 1970, by the writer's clock; never compared for safety."""
     isolation: int
+    """Isolation level: 0 snapshot, 1 serializable."""
     note: bytes | int
+    """Encoded message and metadata, or the number of their attachment."""
     log: TransactionLog | int | bytes
+    """Change log, or the number of its attachment, or the id of its object in ``transactions/``."""
     first: int = 0
+    """Number of its first attachment in the record; its own attachments are numbered from there."""
     amends: bytes | None = None
+    """Id of the snapshot that it replaces in history: the newest one, to which its changes apply."""
     packs: bytes | None = b""
+    """Concatenated ids of the packs that it adds; None for more than `MOST_PACKS_IN_BODY`, listed only in its
+    manifests."""
 
 
 @dataclass(frozen=True)
 class Commit:
-    """Entry that makes one or more transactions visible.
-
-    Parameters
-    ----------
-    transactions
-        At least one.
-    refused
-        Ids of proposed transactions (see `arraystore._format.intent`) that collide with what was committed before this
-        record: no later record may take what was proposed before this one.
-    """
+    """Entry that commits one or more transactions."""
 
     transactions: tuple[Transaction, ...]
+    """Transactions, at least one."""
     refused: tuple[bytes, ...] = ()
+    """Ids of proposals (see `arraystore._format.intent`) that conflict with earlier commits: no later record may commit
+    them from intents that precede this record."""
 
 
 @dataclass(frozen=True)
 class Replacement:
-    """Layers of one array that are replaced by others with the same content."""
+    """Replacement of consecutive layers of one array by others with the same content."""
 
     node: bytes
     first: bytes
-    """Id of the oldest layer that is replaced."""
+    """Id of the oldest replaced layer."""
     last: bytes
-    """Id of the newest one; all between them are replaced too."""
+    """Id of the newest replaced layer."""
     count: int
-    """How many they are."""
+    """Number of replaced layers."""
     added: tuple[Layer, ...]
 
 
 @dataclass(frozen=True)
 class Rewrite:
-    """Entry that re-points layers and changes no data; not a snapshot, not shown in history."""
+    """Entry that replaces layers without changing data; it is no snapshot and not part of history."""
 
     replacements: tuple[Replacement, ...]
     packs: bytes | None = b""
-    """Ids of the packs that it brings in, as in a `Transaction`."""
+    """Concatenated ids of the packs that it adds, as in a `Transaction`."""
 
 
 Body = Birth | Commit | Rewrite | Reset | Deleted | Fence | Expiry
@@ -232,31 +204,21 @@ Body = Birth | Commit | Rewrite | Reset | Deleted | Fence | Expiry
 
 @dataclass(frozen=True)
 class Record:
-    """A record as stored.
-
-    Parameters
-    ----------
-    branch, sequence
-        Where it stands; repeated inside, so that a misplaced object is noticed.
-    body
-        Its own entry, encoded.
-    attachments
-        What its own body refers to by number.
-    previous
-        Encoded bodies of the records before it, in order.
-    repository
-        Id of the repository; a log fills it in when it takes the record.
-    before
-        Digest of the log up to the record before it, see `chained`; a log fills it in.
-    """
+    """Record as stored."""
 
     branch: str
     sequence: int
+    """Position of the record, repeated inside to detect a misplaced object."""
     body: bytes
+    """Encoded entry of this record."""
     attachments: tuple[bytes, ...] = ()
+    """Attachments, to which the body refers by number."""
     previous: tuple[bytes, ...] = field(default=())
+    """Encoded bodies of preceding records, in order."""
     repository: bytes = bytes(ID_BYTES)
+    """Id of the repository, set by the log that appends the record."""
     before: bytes = bytes(DIGEST_BYTES)
+    """Digest of the log up to the preceding record, see `chained`; set by the log."""
 
     @property
     def digest(self) -> bytes:
@@ -264,27 +226,27 @@ class Record:
         return chained(self.before, self.body)
 
     def bodies(self) -> dict[int, bytes]:
-        """Return its own and the carried bodies by number."""
+        """Return its own and the carried bodies by record number."""
         first = self.sequence - len(self.previous)
-        found = {first + i: body for i, body in enumerate(self.previous)}
-        found[self.sequence] = self.body
-        return found
+        bodies = {first + i: body for i, body in enumerate(self.previous)}
+        bodies[self.sequence] = self.body
+        return bodies
 
 
 def record_key(branch_prefix: str, sequence: int) -> str:
-    """Return the key of a record; numbers have twelve digits, so keys sort as the numbers do."""
+    """Return the key of a record, with twelve digits so that keys sort by number."""
     return f"{branch_prefix}{sequence:0{_DIGITS}d}"
 
 
 def read_record_key(branch_prefix: str, key: str) -> int | None:
-    """Return the number of the record that a key names; None if it is not the key of a record."""
+    """Parse the key of a record into its number, None for any other key."""
     text = key[len(branch_prefix) :]
     is_number = len(text) == _DIGITS and text.isascii() and text.isdigit()
     return int(text) if is_number and key.startswith(branch_prefix) else None
 
 
 def first_carried(sequence: int) -> int:
-    """Return the number of the oldest record whose body record `sequence` carries (its own if none)."""
+    """Return the number of the oldest record whose body record `sequence` carries, its own if none."""
     if sequence <= 0:
         return sequence
     skip = SHORT_SKIP if sequence % SHORT_SKIP else LONG_SKIP if sequence % LONG_SKIP else LONGEST_SKIP
@@ -292,18 +254,18 @@ def first_carried(sequence: int) -> int:
 
 
 def fits_body(log: bytes) -> bool:
-    """Tell whether an encoded change log is small enough to be repeated by the records that follow."""
+    """Return whether an encoded change log is small enough for the body of a record."""
     if len(log) <= MAX_PACKED_LOG_IN_BODY:
         return True
     return len(log) <= MAX_LOG_IN_BODY and packed_size(log) <= MAX_PACKED_LOG_IN_BODY
 
 
 def encode_record(record: Record) -> bytes:
-    """Return the object for a record."""
+    """Encode a record as an object; raises `FormatError` above a reader's limits."""
     if len(record.body) > MAX_BODY:
-        raise FormatError("new commit record", f"a body of {len(record.body)} bytes; {MAX_BODY} are allowed")
+        raise FormatError("new commit record", f"a body of {len(record.body)} bytes; at most {MAX_BODY} are allowed")
     if sum(map(len, record.attachments)) > 4 * MAX_ATTACHED:
-        raise FormatError("new commit record", "attachments are too large")
+        raise FormatError("new commit record", f"attachments must have <= {4 * MAX_ATTACHED} bytes in all")
     body = (
         *(record.repository, record.branch, record.sequence, record.before),
         *(record.body, record.attachments, record.previous),
@@ -314,44 +276,38 @@ def encode_record(record: Record) -> bytes:
 def decode_record(
     name: str, data: bytes | bytearray | memoryview, branch: str, sequence: int, repository: bytes
 ) -> Record:
-    """Read a record and check that it is the one that its key promises; raises `FormatError`."""
+    """Decode a record and check that it matches its key; raises `FormatError`."""
     body = read_object(name, Kind.RECORD, data)
-    owner, found_branch, found_sequence, before, own, attachments, previous = read_tuple(
+    owner, stored_branch, stored_sequence, before, own, attachments, previous = read_tuple(
         name, body, bytes, str, int, bytes, bytes, tuple, tuple
     )
     check_owner(name, owner, repository)
-    if (found_branch, found_sequence) != (branch, sequence):
-        raise FormatError(name, f"holds record {found_sequence} of branch {found_branch[:80]!r}")
+    if (stored_branch, stored_sequence) != (branch, sequence):
+        raise FormatError(name, f"holds record {stored_sequence} of branch {stored_branch[:80]!r}")
     if len(before) != DIGEST_BYTES:
-        raise FormatError(name, f"a digest of {len(before)} bytes")
+        raise FormatError(name, f"a digest must have {DIGEST_BYTES} bytes, not {len(before)}")
     if len(previous) != sequence - first_carried(sequence):
-        raise FormatError(name, f"carries {len(previous)} bodies")
+        raise FormatError(name, f"carries {len(previous)} bodies, not {sequence - first_carried(sequence)}")
     for part in (own, *previous):
         if type(part) is not bytes or len(part) > MAX_BODY:
-            raise FormatError(name, "a body is no bytes or too large")
+            raise FormatError(name, f"a body must be bytes, at most {MAX_BODY}")
     if not all(type(part) is bytes for part in attachments) or sum(map(len, attachments)) > 4 * MAX_ATTACHED:
-        raise FormatError(name, "an attachment is no bytes, or they are too large")
+        raise FormatError(name, f"attachments must be bytes, at most {4 * MAX_ATTACHED} in all")
     return Record(branch, sequence, own, attachments, previous, repository, before)
 
 
 def encode_note(message: str, metadata: dict[str, Any]) -> bytes:
-    """Encode message and metadata of a commit.
-
-    Raises
-    ------
-    InvalidInputError
-        If the metadata nests more deeply than a reader accepts.
-    """
+    """Encode message and metadata of a commit; raises `InvalidInputError` above a reader's limits."""
     note = pack_body((message, metadata or None))
     try:
         measure("message and metadata", note, MAX_MESSAGE + MAX_METADATA)
     except FormatError as error:
-        raise InvalidInputError(f"they cannot be stored: {error}") from None
+        raise InvalidInputError(f"message and metadata are not valid: {error}") from None
     return note
 
 
 def decode_note(name: str, note: bytes) -> tuple[str, dict[str, Any]]:
-    """Read what `encode_note` gave; raises `FormatError`."""
+    """Decode message and metadata of a commit; raises `FormatError`."""
     message, metadata = read_tuple(name, unpack_body(name, note), str, (dict, type(None)))
     return message, check_plain(name, metadata or {})
 
@@ -368,10 +324,10 @@ def encode_body(sequence: int, body: Body, branch: str) -> bytes:
         content = (tuple(_transaction_wire(t, branch, sequence) for t in body.transactions), b"".join(body.refused))
     elif isinstance(body, Rewrite):
         kind = EntryKind.REWRITE
-        replaced = tuple(
+        replacements = tuple(
             (r.node, r.first, r.last, r.count, tuple(a.to_wire(record) for a in r.added)) for r in body.replacements
         )
-        content = (replaced, body.packs)
+        content = (replacements, body.packs)
     else:
         kind = _LIFECYCLE[type(body)]
         content = body.to_wire()
@@ -393,12 +349,12 @@ def _transaction_wire(item: Transaction, branch: str, sequence: int) -> tuple[An
 
 
 def decode_body(name: str, data: bytes, branch: str, sequence: int) -> Body:
-    """Read the entry of a record; raises `FormatError`."""
+    """Decode the entry of a record; raises `FormatError`."""
     number, kind, content = read_tuple(name, unpack_body(name, data), int, int, tuple)
     if number != sequence:
-        raise FormatError(name, f"body {number} stands where {sequence} should")
+        raise FormatError(name, f"the body is of record {number}, not {sequence}")
     if (kind == EntryKind.BIRTH) != (sequence == 0):
-        raise FormatError(name, "a log has one birth, which is its first entry")
+        raise FormatError(name, "a log must have one birth, as its first entry")
     if kind == EntryKind.BIRTH:
         return _read_birth(name, content)
     if kind == EntryKind.COMMIT:
@@ -406,7 +362,7 @@ def decode_body(name: str, data: bytes, branch: str, sequence: int) -> Body:
     if kind == EntryKind.REWRITE:
         replacements, packs = read_tuple(name, content, tuple, (bytes, type(None)))
         if not replacements:
-            raise FormatError(name, "a rewrite of nothing")
+            raise FormatError(name, "a rewrite must have replacements")
         here = Here(branch, sequence)
         return Rewrite(tuple([_read_replacement(name, item, here) for item in replacements]), check_packs(name, packs))
     if kind == EntryKind.RESET:
@@ -423,7 +379,7 @@ def decode_body(name: str, data: bytes, branch: str, sequence: int) -> Body:
 def check_packs(name: str, packs: bytes | None) -> bytes | None:
     """Check the ids of packs in a body; raises `FormatError`."""
     if packs is not None and (len(packs) % ID_BYTES or len(packs) > MOST_PACKS_IN_BODY * ID_BYTES):
-        raise FormatError(name, "packs that are no ids, or too many")
+        raise FormatError(name, f"the ids of packs are truncated, or more than {MOST_PACKS_IN_BODY}")
     return packs
 
 
@@ -435,16 +391,16 @@ def _read_birth(name: str, value: Any) -> Birth:
     if parent is not None:
         read_id(name, parent)
     if cause < 0:
-        raise FormatError(name, "a negative number of a record")
+        raise FormatError(name, "the number of a record must be >= 0")
     return Birth(read_id(name, snapshot), parent, check_time(name, time), origin, read_id(name, fence), cause)
 
 
 def _read_commit(name: str, value: Any, branch: str, sequence: int) -> Commit:
     transactions, refused = read_tuple(name, value, tuple, bytes)
     if not transactions:
-        raise FormatError(name, "a commit of nothing")
+        raise FormatError(name, "a commit must have transactions")
     if len(refused) % ID_BYTES:
-        raise FormatError(name, "refused transactions that are no ids")
+        raise FormatError(name, "the ids of refused transactions are truncated")
     ids = [refused[at : at + ID_BYTES] for at in range(0, len(refused), ID_BYTES)]
     return Commit(tuple([_read_transaction(name, t, branch, sequence) for t in transactions]), tuple(ids))
 
@@ -458,7 +414,7 @@ def _read_transaction(name: str, value: Any, branch: str, sequence: int) -> Tran
     if isolation not in (0, 1):
         raise FormatError(name, f"unknown isolation {isolation}")
     if (type(note) is int and note < 0) or (type(log) is int and log < 0) or first < 0:
-        raise FormatError(name, "a negative number of an attachment")
+        raise FormatError(name, "the number of an attachment must be >= 0")
     if type(log) is bytes and len(log) != ID_BYTES:
         raise FormatError(name, "expected the id of a transaction log")
     if type(log) is tuple:
@@ -479,7 +435,7 @@ def _read_transaction(name: str, value: Any, branch: str, sequence: int) -> Tran
 def _read_replacement(name: str, value: Any, record: Here) -> Replacement:
     node, first, last, count, added = read_tuple(name, value, bytes, bytes, bytes, int, tuple)
     if count < 1:
-        raise FormatError(name, "a rewrite that replaces nothing")
+        raise FormatError(name, "a replacement must replace >= 1 layers")
     return Replacement(
         read_id(name, node),
         read_id(name, first),

@@ -1,7 +1,7 @@
-"""Sets of references while they are worked on: gathered, laid over each other, cut into manifests.
+"""Sets of references in memory: concatenated, overlaid, split into manifests.
 
-Here, unlike in a manifest, sources are numbered so that tables can grow: packs from 0, virtual locations from
-`VIRTUAL`, and two negative values for inlined and deleted chunks.
+Unlike in a manifest, sources are numbered so that tables can grow: packs from 0, virtual locations from `VIRTUAL`, and
+negative values for inlined and deleted chunks.
 """
 
 from __future__ import annotations
@@ -35,50 +35,41 @@ DELETED = -2
 VIRTUAL = 1 << 40
 
 _INLINE_PER_MANIFEST = 16 << 20
-"""Bytes of inlined chunks in one manifest, which is read whole."""
+"""Maximum bytes of inlined chunks in one manifest, which is read as a whole."""
 
 REFERENCES_PER_MANIFEST = 1 << 16
-"""Manifests are cut at this many references: some 200 kB to fetch for the first chunk that is read."""
+"""Maximum number of references in one manifest: some 200 kB to fetch for the first chunk."""
 
 
 @dataclass(frozen=True, eq=False)
 class References:
-    """References of one array, at most one a cell.
-
-    Parameters
-    ----------
-    coords
-        Chunk-grid coordinates, shape (n, d), in row-major order.
-    source, offset, length
-        As in a manifest, but with the numbering of this module.
-    packs
-        Ids of the packs.
-    locations
-        Virtual locations.
-    inline
-        Bytes of inlined chunks.
-    """
+    """References of one array, at most one per cell."""
 
     coords: Int64s
+    """Chunk-grid coordinates, shape (n, d), in row-major order."""
     source: Int64s
     offset: Int64s
     length: Int64s
+    """Columns as in a manifest, with the numbering of this module."""
     packs: tuple[bytes, ...] = ()
+    """Ids of the packs."""
     locations: Locations = NO_LOCATIONS
+    """Virtual locations."""
     inline: bytes = b""
+    """Bytes of inlined chunks."""
 
     def __len__(self) -> int:
         return len(self.source)
 
     def take(self, keep: npt.NDArray[np.bool_] | Int64s | slice) -> References:
-        """Return some of the references, by mask, position or slice; the tables stay as they are."""
+        """Select references by mask, position or slice, with unchanged tables."""
         return replace(
             self, coords=self.coords[keep], source=self.source[keep], offset=self.offset[keep], length=self.length[keep]
         )
 
     @classmethod
     def from_manifest(cls, manifest: Manifest, shift: tuple[int, ...] | None = None) -> References:
-        """Expand a manifest, moved by the shift of its layer."""
+        """Expand a manifest, with the shift of its layer applied."""
         coords = manifest.box.coords(manifest.numbers())
         if shift is not None and any(shift):
             coords = coords + np.array(shift, dtype=np.int64)
@@ -102,8 +93,8 @@ class References:
         )
 
 
-def _joined(parts: Sequence[References]) -> References:
-    """Put sets one after the other, with one numbering of sources."""
+def _concatenate(parts: Sequence[References]) -> References:
+    """Concatenate sets, with a common numbering of sources."""
     packs: dict[bytes, int] = {}
     sources: list[Int64s] = []
     offsets: list[Int64s] = []
@@ -134,31 +125,26 @@ def _joined(parts: Sequence[References]) -> References:
 
 
 def overlay(parts: Sequence[References], *, keep_deleted: bool) -> References:
-    """Lay sets over each other; where two speak of the same cell, the later one counts.
+    """Overlay one or more sets, oldest first, so that the newest reference of each cell wins.
 
-    Parameters
-    ----------
-    parts
-        Oldest first, at least one.
-    keep_deleted
-        Whether deletions stay: yes where something older may lie below, no where nothing does.
+    `keep_deleted` keeps deletions, which hide references of older sets that are not among the parts.
     """
-    joined = _joined(parts) if len(parts) > 1 else parts[0]
-    if not len(joined):
-        return joined
-    numbers = bounding_box(joined.coords).numbers(joined.coords)
+    combined = _concatenate(parts) if len(parts) > 1 else parts[0]
+    if not len(combined):
+        return combined
+    numbers = bounding_box(combined.coords).numbers(combined.coords)
     order = np.argsort(numbers, kind="stable")
     ordered = numbers[order]
     last = np.ones(len(ordered), dtype=bool)
     last[:-1] = ordered[1:] != ordered[:-1]
-    result = joined.take(order[last])
+    result = combined.take(order[last])
     if not keep_deleted:
         result = result.take(result.source != DELETED)
     return result
 
 
 def tile_shape(grid: tuple[int, ...], limit: int) -> tuple[int, ...]:
-    """Whole trailing dimensions as long as they fit, a part of the next one, single steps of those before."""
+    """Return the shape of tiles of at most `limit` cells: trailing dimensions in full, part of one, 1 of the others."""
     shape = [1] * len(grid)
     room = limit
     for axis in range(len(grid) - 1, -1, -1):
@@ -170,15 +156,15 @@ def tile_shape(grid: tuple[int, ...], limit: int) -> tuple[int, ...]:
 
 
 def to_manifests(references: References, limit: int = REFERENCES_PER_MANIFEST) -> Iterator[Manifest]:
-    """Cut a set into manifests of bounded size along the grid, each with only the sources that it uses.
+    """Split a set into manifests of bounded size along the grid, each with only its own sources.
 
-    Tiles stand at fixed places of the grid, so that later writes to the same place fold together.
+    Tiles are at fixed positions of the grid, so that compaction can merge later writes to the same region.
     """
     if not len(references):
         return
     box = bounding_box(references.coords)
     if len(references) <= limit:
-        yield from _bounded(references)
+        yield from _split_by_inline_bytes(references)
         return
     shape = tile_shape(box.high, limit)
     tiles = references.coords // np.array(shape, dtype=np.int64)
@@ -187,12 +173,12 @@ def to_manifests(references: References, limit: int = REFERENCES_PER_MANIFEST) -
         order = np.argsort(numbers, kind="stable")
         references, numbers = references.take(order), numbers[order]
     cuts = (np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist()
-    for start, stop in _grouped([*cuts, len(numbers)], limit):
-        yield from _bounded(references.take(slice(start, stop)))
+    for start, stop in _merge_tiles([*cuts, len(numbers)], limit):
+        yield from _split_by_inline_bytes(references.take(slice(start, stop)))
 
 
-def _grouped(ends: list[int], limit: int) -> Iterator[tuple[int, int]]:
-    """Put neighbouring tiles together as long as they hold at most `limit` references: scattered ones fill few."""
+def _merge_tiles(ends: list[int], limit: int) -> Iterator[tuple[int, int]]:
+    """Merge neighbouring tiles of at most `limit` references in total."""
     start = last = 0
     for end in ends:
         if end - start > limit and last > start:
@@ -202,13 +188,13 @@ def _grouped(ends: list[int], limit: int) -> Iterator[tuple[int, int]]:
     yield start, last
 
 
-def _bounded(references: References) -> Iterator[Manifest]:
-    """Halve what inlines more bytes than a manifest should hold."""
+def _split_by_inline_bytes(references: References) -> Iterator[Manifest]:
+    """Split references until each manifest has a bounded number of inlined bytes."""
     inlined = references.length[references.source == INLINE]
     if len(references) > 1 and int(inlined.sum()) > _INLINE_PER_MANIFEST:
         half = len(references) // 2
-        yield from _bounded(references.take(slice(0, half)))
-        yield from _bounded(references.take(slice(half, None)))
+        yield from _split_by_inline_bytes(references.take(slice(0, half)))
+        yield from _split_by_inline_bytes(references.take(slice(half, None)))
     else:
         yield _manifest(references, bounding_box(references.coords))
 
@@ -243,15 +229,15 @@ def _manifest(references: References, box: Box) -> Manifest:
 
 
 def _used_locations(table: Locations, used: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the locations that references need, each URL and checksum once, and which of them each needs."""
-    needed, which = np.unique(used, return_inverse=True)
+    """Return the distinct locations of references, and the index of the location of each."""
+    needed, inverse = np.unique(used, return_inverse=True)
     firsts = table.select(needed).first_equal() if len(needed) else needed
     kept, of_needed = np.unique(firsts, return_inverse=True)
-    return needed[kept], of_needed.reshape(-1)[which.reshape(-1)]
+    return needed[kept], of_needed.reshape(-1)[inverse.reshape(-1)]
 
 
 def _gather_inline(references: References, inlined: npt.NDArray[np.bool_]) -> tuple[Int64s, bytes]:
-    """Keep only the inlined bytes that are used, in the order of the cells."""
+    """Gather the inlined bytes in use, in the order of the cells."""
     offset = references.offset.copy()
     offset[references.source == DELETED] = 0
     if not bool(inlined.any()):

@@ -1,4 +1,4 @@
-"""Small objects: the repository itself, tags, hints, and the names of branches and tags in keys."""
+"""Repository object, hints, and prefixes and names of branches and tags in keys."""
 
 from __future__ import annotations
 
@@ -34,25 +34,21 @@ _LONGEST_NAME = 200
 
 
 def name_in_key(name: str) -> str:
-    """Return the form of a branch's or tag's name that stands in keys: one path part, percent-encoded.
-
-    Raises
-    ------
-    InvalidInputError
-        If the name is empty, no text, or too long for a file name.
-    """
+    """Encode the name of a branch or tag as one part of a key; raises `InvalidInputError` for an invalid name."""
     if not isinstance(name, str) or not name:
-        raise InvalidInputError("a branch or tag needs a name that is not empty")
+        raise InvalidInputError("the name of a branch or tag must be a non-empty string")
     if any(ord(character) < 32 or ord(character) == 127 for character in name):
-        raise InvalidInputError(f"the name {name!r} contains control characters")
+        raise InvalidInputError(f"the name {name!r} must not contain control characters")
     try:
         encoded = quote(name, safe="")
     except UnicodeEncodeError:
-        raise InvalidInputError(f"the name {name!r} is not valid unicode") from None
+        raise InvalidInputError(f"the name {name!r} must be valid Unicode") from None
     if encoded.startswith("."):
         encoded = "%2E" + encoded[1:]
     if len(encoded) > _LONGEST_NAME:
-        raise InvalidInputError(f"the name {name[:40]!r}… is too long: {len(encoded)} of {_LONGEST_NAME} bytes")
+        raise InvalidInputError(
+            f"the name {name[:40]!r}… is too long: its {len(encoded)} bytes must be <= {_LONGEST_NAME}"
+        )
     return encoded
 
 
@@ -66,31 +62,31 @@ def read_name(name: str, value: str) -> str:
 
 
 def name_from_key(part: str) -> str:
-    """Undo `name_in_key`."""
+    """Decode the name of a branch or tag in a key."""
     return unquote(part)
 
 
 def refs_prefix(repository: bytes) -> str:
-    """Return what the keys of all logs of a repository start with.
+    """Return the prefix of the logs of a repository.
 
-    They name its id, so that what a session of another repository, one that was here before, writes late is nowhere
-    in the way.
+    It contains the id of the repository, so that late writes of sessions of a previous repository in this location do
+    not interfere.
     """
     return f"refs/{id_to_text(repository)}/"
 
 
 def branches_prefix(repository: bytes) -> str:
-    """Return what the keys of the logs of all branches start with."""
+    """Return the prefix of the logs of all branches."""
     return f"{refs_prefix(repository)}branch/"
 
 
 def branch_prefix(repository: bytes, branch: str) -> str:
-    """Return what the keys of a branch's records start with."""
+    """Return the prefix of the records of a branch."""
     return f"{branches_prefix(repository)}{name_in_key(branch)}/"
 
 
 def history_prefix(repository: bytes, branch: str) -> str:
-    """Return what the keys of a branch's history pages and survivors start with."""
+    """Return the prefix of the history pages and survivors of a branch."""
     return f"history/{id_to_text(repository)}/{name_in_key(branch)}/"
 
 
@@ -101,7 +97,7 @@ def hint_key(branch: str) -> str:
 
 @dataclass(frozen=True)
 class RepositoryInfo:
-    """What the object ``repo`` says: that there is a repository, which one, and how it was configured at first."""
+    """Content of the object ``repo``: id, time of creation and initial configuration of the repository."""
 
     id: bytes
     time: int
@@ -109,48 +105,40 @@ class RepositoryInfo:
 
 
 def encode_repository(info: RepositoryInfo) -> bytes:
-    """Return the object ``repo``."""
+    """Encode the object ``repo``."""
     return encode_object(Kind.REPOSITORY, pack_body((info.id, info.time, info.config)))
 
 
 def decode_repository(name: str, data: bytes | bytearray | memoryview) -> RepositoryInfo:
-    """Read the object ``repo``; raises `FormatError`."""
+    """Decode the object ``repo``; raises `FormatError`."""
     identifier, time, config = read_tuple(name, read_object(name, Kind.REPOSITORY, data), bytes, int, dict)
     return RepositoryInfo(read_id(name, identifier), check_time(name, time), check_plain(name, config))
 
 
 @dataclass(frozen=True)
 class Hint:
-    """Where to start looking for the tip of a branch; may be stale or missing.
-
-    Parameters
-    ----------
-    sequence
-        Number of a record that exists.
-    checkpoint
-        Id of the checkpoint of that record.
-    settings
-        Number of the newest repository record that its writer knew.
-    repository
-        Id of the repository; its key does not tell.
-    """
+    """Position to start looking for the tip of a branch at; may be stale or missing."""
 
     sequence: int
+    """Number of an existing record."""
     checkpoint: bytes
+    """Id of its checkpoint."""
     settings: int = 0
+    """Number of the newest repository record known to the writer."""
     repository: bytes = bytes(ID_BYTES)
+    """Id of the repository, which the key of a hint does not contain."""
 
 
 def encode_hint(hint: Hint) -> bytes:
-    """Return the object for a hint."""
+    """Encode a hint as an object."""
     return encode_object(Kind.HINT, pack_body((hint.repository, hint.sequence, hint.checkpoint, hint.settings)))
 
 
 def decode_hint(name: str, data: bytes | bytearray | memoryview) -> Hint:
-    """Read a hint; raises `FormatError`."""
+    """Decode a hint; raises `FormatError`."""
     repository, sequence, checkpoint, settings = read_tuple(
         name, read_object(name, Kind.HINT, data), bytes, int, bytes, int
     )
     if sequence < 0 or settings < 0:
-        raise FormatError(name, "a negative number of a record")
+        raise FormatError(name, "the number of a record must be >= 0")
     return Hint(sequence, read_id(name, checkpoint), settings, read_id(name, repository))

@@ -1,7 +1,7 @@
-"""The repository log: tags, branches, settings and watermarks, one entry a record.
+"""Repository log: tags, branches, settings and watermarks, one entry per record.
 
-A record carries the entries since the last multiple of 64, and at multiples of 64 the table that all entries so far
-make; so whoever reads the newest record needs one other at most.
+A record carries the entries since the last multiple of 64, and at multiples of 64 the table of all entries so far, so
+that reading the newest record needs at most one other.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ __all__ = [
 FIRST_BRANCH = "main"
 TABLE_EVERY = 64
 MAX_SETTING = 64 * 1024
-"""Bytes of one setting: it is repeated by the records that follow."""
+"""Maximum bytes of one setting, which later records repeat."""
 
 
 class RepositoryOperation(enum.IntEnum):
-    """What an entry of the repository log says."""
+    """Kind of an entry of the repository log."""
 
     TAG_CREATED = 0
     TAG_DELETED = 1
@@ -56,111 +56,73 @@ class RepositoryOperation(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Tag:
-    """A name for one snapshot, for ever.
-
-    Parameters
-    ----------
-    snapshot
-        What it names.
-    origin
-        Record that made the snapshot, and a checkpoint of exactly it.
-    """
+    """Immutable name of one snapshot."""
 
     snapshot: bytes
+    """Id of the snapshot."""
     origin: Origin
+    """Record of the snapshot, and a checkpoint of exactly that record."""
 
 
 @dataclass(frozen=True)
 class BranchRow:
-    """A branch in the table.
-
-    Parameters
-    ----------
-    number
-        Of the repository record that says so.
-    deleted
-        Whether it does not exist any more.
-    snapshot, parent
-        Of what it was created from, and of what was before that.
-    origin
-        Where that is; None for the first branch.
-    fence
-        Watermark at its creation.
-    """
+    """Row of a branch in the table."""
 
     number: int
+    """Number of the repository record of its creation or deletion."""
     deleted: bool
+    """Whether it is deleted."""
     snapshot: bytes | None = None
     parent: bytes | None = None
+    """Ids of its first snapshot and of its parent."""
     origin: Origin | None = None
+    """Origin of that snapshot; None for the first branch."""
     fence: bytes = NO_FENCE
+    """Watermark at its creation."""
 
 
 @dataclass(frozen=True)
 class RepositoryEntry:
-    """One entry.
-
-    Parameters
-    ----------
-    operation
-        What happened.
-    time
-        Microseconds since 1970, by the writer's clock.
-    name
-        Of the branch, tag or setting; empty for none.
-    snapshot, parent, origin
-        Of a branch or tag that is created.
-    value
-        Of a setting, or what a collection or an expiry did, for people.
-    watermark
-        Id below which things were, or are about to be, collected.
-    object
-        Id of the object in which a collection left what the next one has to know.
-    """
+    """Entry of the repository log."""
 
     operation: RepositoryOperation
+    """Kind of the entry."""
     time: int
+    """Time in microseconds since 1970, by the writer's clock."""
     name: str = ""
+    """Name of the branch, tag or setting; empty for none."""
     snapshot: bytes | None = None
     parent: bytes | None = None
     origin: Origin | None = None
+    """Snapshot, its parent and its origin, of a created branch or tag."""
     value: Any = None
+    """Value of a setting, or a summary of a collection or an expiry."""
     watermark: bytes | None = None
+    """Id below which objects are subject to collection."""
     object: bytes | None = None
+    """Id of the object with the state of a collection."""
 
 
 @dataclass(frozen=True)
 class RepositoryTable:
-    """What all entries up to a record make.
-
-    Parameters
-    ----------
-    number
-        Of the record, 0 before the first one.
-    tags
-        By name.
-    burnt
-        Names of deleted tags, which are never given again.
-    branches
-        By name, deleted ones included.
-    settings
-        By name.
-    watermark
-        The highest one.
-    collection
-        Id of what the last finished collection left.
-    digest
-        Of the log up to the record.
-    """
+    """State of the repository log after a record."""
 
     number: int = 0
+    """Number of the record, 0 before the first one."""
     tags: Mapping[str, Tag] = field(default_factory=dict[str, Tag])
+    """Tags by name."""
     burnt: frozenset[str] = frozenset()
+    """Names of deleted tags, which are never reused."""
     branches: Mapping[str, BranchRow] = field(default_factory=lambda: {FIRST_BRANCH: BranchRow(0, deleted=False)})
+    """Branches by name, deleted ones included."""
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Settings by name."""
     watermark: bytes = NO_FENCE
+    """Highest watermark."""
     collection: bytes | None = None
+    """Id of the state of the last finished collection."""
     digest: bytes = field(default=b"", compare=False)
+    """Digest of the log up to the record."""
 
     @classmethod
     def first(cls, repository: bytes) -> RepositoryTable:
@@ -175,8 +137,8 @@ class RepositoryTable:
             assert entry.snapshot is not None and entry.origin is not None  # noqa: PT018
             return replace(now, tags={**self.tags, name: Tag(entry.snapshot, entry.origin)})
         if kind == RepositoryOperation.TAG_DELETED:
-            left = {tag: value for tag, value in self.tags.items() if tag != name}
-            return replace(now, tags=left, burnt=self.burnt | {name})
+            remaining = {tag: value for tag, value in self.tags.items() if tag != name}
+            return replace(now, tags=remaining, burnt=self.burnt | {name})
         if kind == RepositoryOperation.BRANCH_CREATED:
             row = BranchRow(number, False, entry.snapshot, entry.parent, entry.origin, self.watermark)
             return replace(now, branches={**self.branches, name: row})
@@ -193,41 +155,32 @@ class RepositoryTable:
 
 @dataclass(frozen=True)
 class RepositoryRecord:
-    """A record as stored.
-
-    Parameters
-    ----------
-    number
-        Its own.
-    entries
-        Those from `carried_from` on, its own last.
-    table
-        What all entries make, where the number is a multiple of 64.
-    repository
-        Id of the repository.
-    before
-        Digest of the log up to the record before it.
-    """
+    """Record of the repository log as stored."""
 
     number: int
+    """Number of the record."""
     entries: tuple[RepositoryEntry, ...]
+    """Entries from `carried_from` on, its own last."""
     table: RepositoryTable | None = None
+    """State after the record, if its number is a multiple of 64."""
     repository: bytes = bytes(ID_BYTES)
+    """Id of the repository."""
     before: bytes = bytes(DIGEST_BYTES)
+    """Digest of the log up to the preceding record."""
 
 
 def repository_log_prefix(repository: bytes) -> str:
-    """Return what the keys of the records of the repository log start with."""
+    """Return the prefix of the records of the repository log."""
     return f"{refs_prefix(repository)}repository/"
 
 
 def carried_from(number: int) -> int:
-    """Return the number of the first entry that a record carries."""
+    """Return the number of the first entry carried by a record."""
     return (number - 1) // TABLE_EVERY * TABLE_EVERY + 1
 
 
 def encode_repository_record(record: RepositoryRecord) -> bytes:
-    """Return the object for a record."""
+    """Encode a record as an object."""
     table = None if record.table is None else _table_to_wire(record.table)
     body = (
         record.repository,
@@ -242,18 +195,18 @@ def encode_repository_record(record: RepositoryRecord) -> bytes:
 def decode_repository_record(
     name: str, data: bytes | bytearray | memoryview, number: int, repository: bytes
 ) -> RepositoryRecord:
-    """Read a record and check that it is the one that its key promises; raises `FormatError`."""
+    """Decode a record and check that it matches its key; raises `FormatError`."""
     body = read_object(name, Kind.REPOSITORY_LOG, data)
-    owner, found, before, wires, wire = read_tuple(name, body, bytes, int, bytes, tuple, (tuple, type(None)))
+    owner, stored_number, before, wires, wire = read_tuple(name, body, bytes, int, bytes, tuple, (tuple, type(None)))
     check_owner(name, owner, repository)
-    if found != number:
-        raise FormatError(name, f"holds record {found} of the repository log")
+    if stored_number != number:
+        raise FormatError(name, f"holds record {stored_number} of the repository log")
     if number < 1 or len(wires) != number - carried_from(number) + 1:
-        raise FormatError(name, f"carries {len(wires)} entries")
+        raise FormatError(name, f"carries {len(wires)} entries, not {number - carried_from(number) + 1}")
     if (wire is not None) != (number % TABLE_EVERY == 0):
-        raise FormatError(name, "a table stands in every 64th record, and only there")
+        raise FormatError(name, "every 64th record, and no other, must have a table")
     if len(before) != DIGEST_BYTES:
-        raise FormatError(name, f"a digest of {len(before)} bytes")
+        raise FormatError(name, f"a digest must have {DIGEST_BYTES} bytes, not {len(before)}")
     entries = tuple([_read_entry(name, item) for item in wires])
     if wire is None:
         return RepositoryRecord(number, entries, None, repository, before)
@@ -293,9 +246,9 @@ def _read_entry(name: str, value: Any) -> RepositoryEntry:
     if created or operation in (RepositoryOperation.TAG_DELETED, RepositoryOperation.BRANCH_DELETED):
         read_name(name, about)
     if created and (snapshot is None or origin is None):
-        raise FormatError(name, f"creates {about[:80]!r} from nothing")
+        raise FormatError(name, f"creates {about[:80]!r} without a snapshot")
     if operation == RepositoryOperation.WATERMARK and watermark is None:
-        raise FormatError(name, "a watermark without an id")
+        raise FormatError(name, "a watermark must have an id")
     return RepositoryEntry(
         operation,
         check_time(name, time),
@@ -311,7 +264,7 @@ def _read_entry(name: str, value: Any) -> RepositoryEntry:
 
 def _read_value(name: str, value: Any) -> Any:
     if type(value) is not tuple or len(value) != 1:
-        raise FormatError(name, "expected one value")
+        raise FormatError(name, "expected a list of one value")
     return check_plain(name, value)[0]
 
 
@@ -330,14 +283,14 @@ def _read_table(name: str, value: Any, number: int) -> RepositoryTable:
         name, value, tuple, tuple, tuple, tuple, bytes, (bytes, type(None))
     )
     if not all(type(tag) is str for tag in burnt):
-        raise FormatError(name, "the name of a tag is no text")
+        raise FormatError(name, "the name of a tag must be a string")
     for tag in burnt:
         read_name(name, tag)
     if collection is not None:
         read_id(name, collection)
     rows = dict([_read_branch(name, row) for row in branches])
     if FIRST_BRANCH not in rows:
-        raise FormatError(name, f"there is no branch {FIRST_BRANCH!r}")
+        raise FormatError(name, f"the table must have a row of branch {FIRST_BRANCH!r}")
     return RepositoryTable(
         number,
         dict([_read_tag(name, row) for row in tags]),
@@ -363,7 +316,7 @@ def _read_branch(name: str, value: Any) -> tuple[str, BranchRow]:
         if item is not None:
             read_id(name, item)
     if number < 0 or (origin is None) != (snapshot is None):
-        raise FormatError(name, f"the row of branch {branch[:80]!r} does not fit together")
+        raise FormatError(name, f"the row of branch {branch[:80]!r} is inconsistent")
     place = None if origin is None else read_origin(name, origin)
     return read_name(name, branch), BranchRow(number, deleted, snapshot, parent, place, read_id(name, fence))
 

@@ -1,4 +1,4 @@
-"""Keys that the library keeps in a hierarchy for itself: committed and branched with the data, but not listed."""
+"""Keys reserved for the library in a hierarchy: committed and branched with the data, but not listed."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from arraystore._format.node import Node
 __all__ = ["HIDDEN", "has_visible_files", "is_hidden", "visible"]
 
 HIDDEN = ".arraystore"
-"""Path below which they are."""
+"""Path of the group of reserved keys."""
 
 
 def is_hidden(path: str) -> bool:
-    """Tell whether a path, key or prefix (without a slash in front) is one of the library's own."""
+    """Return whether a path, key or prefix without a leading slash is reserved."""
     return path == HIDDEN or path.startswith(HIDDEN + "/")
 
 
 def visible(nodes: Iterable[Node], path: str) -> list[Node]:
-    """Return nodes without the library's own, unless the path or prefix that is asked for is one of them."""
+    """Return the nodes without reserved ones, unless the requested path or prefix is reserved."""
     return list(nodes) if is_hidden(path) else [node for node in nodes if not is_hidden(node.path)]
 
 
 def has_visible_files(keys: Iterable[str]) -> bool:
-    """Tell whether there are files, besides the library's own, among the keys of nodes."""
+    """Return whether the keys of nodes include files that are not reserved."""
     return any(key.startswith("\0") and not is_hidden(key[1:]) for key in keys)

@@ -1,4 +1,4 @@
-"""Checkpoints: complete snapshots, so that readers need not replay a log from its start."""
+"""Checkpoints: complete snapshots, which save readers from replaying a log from its start."""
 
 from __future__ import annotations
 
@@ -25,57 +25,38 @@ MAX_NODES = 1 << 22
 
 @dataclass(frozen=True, order=True)
 class PageRef:
-    """A history page and what it covers.
-
-    Parameters
-    ----------
-    level, index
-        Page `index` of a level covers records ``64**level * index + 1`` to ``64**level * (index + 1)``.
-    lowest, highest
-        Smallest and largest id of a snapshot in it.
-    """
+    """Reference to a history page."""
 
     level: int
     index: int
+    """Position; page `index` of a level covers records ``64**level * index + 1`` to ``64**level * (index + 1)``."""
     lowest: bytes
     highest: bytes
+    """Smallest and largest id of its snapshots."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A snapshot, complete.
-
-    Parameters
-    ----------
-    branch, sequence
-        Record whose state this is.
-    snapshot, parent
-        Ids of the newest snapshot at that record and of the one before it.
-    time
-        When it was committed, microseconds since 1970.
-    note
-        Message and metadata of that snapshot, encoded.
-    nodes
-        All nodes.
-    pages
-        Directory of the branch's history pages, oldest first.
-    life
-        What the log says of the branch itself.
-    digest
-        Of the log up to the record, so that whoever has this needs no record to go on; None where its writer did not
-        know it.
-    """
+    """Complete state of a branch at a record."""
 
     branch: str
     sequence: int
+    """Position of the record."""
     snapshot: bytes
     parent: bytes | None
+    """Ids of the newest snapshot at that record and of its parent."""
     time: int
+    """Time of commit in microseconds since 1970."""
     note: bytes
+    """Encoded message and metadata of that snapshot."""
     nodes: tuple[Node, ...]
+    """Nodes."""
     pages: tuple[PageRef, ...]
+    """References to the history pages of the branch, oldest first."""
     life: BranchLife = NEW_LIFE
+    """Life of the branch."""
     digest: bytes | None = None
+    """Digest of the log up to the record, needed to append without reading it; None if unknown to the writer."""
 
 
 def checkpoint_key(identifier: bytes) -> str:
@@ -109,11 +90,11 @@ def _encode_nodes(nodes: tuple[Node, ...]) -> tuple[Any, ...]:
     )
 
 
-def _cut(name: str, lengths: Any, count: int, blob: bytes) -> list[bytes]:
+def _split(name: str, lengths: Any, count: int, blob: bytes) -> list[bytes]:
     sizes = decode_column(name, lengths, count, len(blob))
     ends = np.cumsum(sizes)
     if (int(ends[-1]) if count else 0) != len(blob):
-        raise FormatError(name, "lengths do not add up")
+        raise FormatError(name, "lengths must add up to the size of the data")
     return [blob[end - size : end] for end, size in zip(ends.tolist(), sizes.tolist(), strict=True)]
 
 
@@ -122,32 +103,34 @@ def _decode_nodes(name: str, value: Any) -> tuple[Node, ...]:
         read_tuple(name, value, int, *(bytes,) * 5, tuple, *(bytes,) * 4, tuple)
     )
     if not 0 <= count <= MAX_NODES or len(ids) != count * ID_BYTES:
-        raise FormatError(name, "the table of nodes has columns of different lengths")
+        raise FormatError(name, "columns of the table of nodes must have the same length")
     if not all_different(ids):
         raise FormatError(name, "two nodes have the same id")
     if not all(type(item) is str for item in names) or not set(DOCUMENT_NAMES).issuperset(names):
         raise FormatError(name, "unknown names of metadata documents")
-    path_list = _cut(f"{name}: paths", path_lengths, count, paths)
+    path_list = _split(f"{name}: paths", path_lengths, count, paths)
     kind_list = decode_column(f"{name}: kinds", kinds, count, max(NodeKind)).tolist()
     per_node = decode_column(f"{name}: documents", counts, count, len(DOCUMENT_NAMES))
     total = int(per_node.sum())
     name_list = decode_column(f"{name}: documents", document_names, total, max(len(names) - 1, 0)).tolist()
     if total and not names:
-        raise FormatError(name, "documents without names")
-    contents = _cut(f"{name}: documents", document_lengths, total, documents)
+        raise FormatError(name, "documents must have names")
+    contents = _split(f"{name}: documents", document_lengths, total, documents)
     layers = _layers_of_nodes(name, count, *rest)
     nodes: list[Node] = []
     at = 0
-    for i, (raw_path, raw_kind, found) in enumerate(zip(path_list, kind_list, per_node.tolist(), strict=True)):
+    for i, (raw_path, raw_kind, document_count) in enumerate(zip(path_list, kind_list, per_node.tolist(), strict=True)):
         kind = NodeKind(raw_kind)
         try:
             path = check_path(name, raw_path.decode(), kind)
         except UnicodeDecodeError:
-            raise FormatError(name, "a path is not UTF-8") from None
-        of_node: Documents = {names[name_list[j]]: contents[j] for j in range(at, at + found)}
-        at += found
-        if len(of_node) != found or (found and kind == NodeKind.FILE):
-            raise FormatError(name, f"metadata documents of node {path[:80]!r} are twice there, or of a file")
+            raise FormatError(name, "a path must be UTF-8") from None
+        of_node: Documents = {names[name_list[j]]: contents[j] for j in range(at, at + document_count)}
+        at += document_count
+        if len(of_node) != document_count or (document_count and kind == NodeKind.FILE):
+            raise FormatError(
+                name, f"node {path[:80]!r} must not have a metadata document twice, or be a file with one"
+            )
         _check_dimensions(name, path, kind, layers[i])
         nodes.append(Node(ids[i * ID_BYTES : (i + 1) * ID_BYTES], path, kind, of_node, layers[i]))
     if len({node.key for node in nodes}) != count:
@@ -159,18 +142,18 @@ def _layers_of_nodes(name: str, count: int, per_node: Any, table: Any) -> list[t
     layers = decode_layers(name, table)
     ends = np.cumsum(decode_column(f"{name}: layers", per_node, count, len(layers))).tolist()
     if (ends[-1] if count else 0) != len(layers):
-        raise FormatError(name, "nodes do not have as many layers as there are")
+        raise FormatError(name, "the layers of all nodes must add up to the table of layers")
     return [tuple(layers[start:end]) for start, end in zip([0, *ends[:-1]], ends, strict=True)] if count else []
 
 
 def _check_dimensions(name: str, path: str, kind: NodeKind, layers: tuple[Layer, ...]) -> None:
     dimensions = {len(layer.box.low) for layer in layers}
     if len(dimensions) > 1 or (layers and kind == NodeKind.GROUP) or (dimensions > {0} and kind == NodeKind.FILE):
-        raise FormatError(name, f"layers of node {path[:80]!r} do not fit it, or each other")
+        raise FormatError(name, f"layers of node {path[:80]!r} do not match its kind, or each other")
 
 
 def encode_checkpoint(key: str, checkpoint: Checkpoint) -> bytes:
-    """Return the object of a key for a checkpoint."""
+    """Encode a checkpoint as the object of a key."""
     body = (
         checkpoint.branch,
         checkpoint.sequence,
@@ -187,15 +170,15 @@ def encode_checkpoint(key: str, checkpoint: Checkpoint) -> bytes:
 
 
 def decode_checkpoint(name: str, data: bytes | bytearray | memoryview) -> Checkpoint:
-    """Read a checkpoint; raises `FormatError`."""
+    """Decode a checkpoint; raises `FormatError`."""
     body = read_object(name, Kind.CHECKPOINT, data, name)
     branch, sequence, snapshot, parent, time, note, nodes, pages, life, digest = read_tuple(
         name, body, str, int, bytes, (bytes, type(None)), int, bytes, tuple, tuple, tuple, (bytes, type(None))
     )
     if digest is not None and len(digest) != DIGEST_BYTES:
-        raise FormatError(name, f"a digest of {len(digest)} bytes")
+        raise FormatError(name, f"a digest must have {DIGEST_BYTES} bytes, not {len(digest)}")
     if sequence < 0:
-        raise FormatError(name, "a negative number of a record")
+        raise FormatError(name, "the number of a record must be >= 0")
     return Checkpoint(
         branch,
         sequence,
@@ -213,5 +196,5 @@ def decode_checkpoint(name: str, data: bytes | bytearray | memoryview) -> Checkp
 def _read_page_ref(name: str, value: Any) -> PageRef:
     level, index, lowest, highest = read_tuple(name, value, int, int, bytes, bytes)
     if not 0 < level < 11 or index < 0:
-        raise FormatError(name, "a history page of an impossible place")
+        raise FormatError(name, "a reference to a history page has an invalid level or index")
     return PageRef(level, index, read_id(name, lowest), read_id(name, highest))

@@ -1,4 +1,4 @@
-"""Transaction logs: what one commit changed, enough to rebuild the snapshot and to detect conflicts exactly."""
+"""Transaction logs: changes of one commit, sufficient to rebuild the snapshot and to detect conflicts exactly."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _DOCUMENT_NAMES = frozenset(DOCUMENT_NAMES)
 
 
 class Operation(enum.IntEnum):
-    """What happened to a node."""
+    """Kind of a change of a node."""
 
     CREATED = 0
     UPDATED = 1
@@ -43,88 +43,69 @@ class Operation(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Append:
-    """Growth of an array at its end along one dimension, wherever that end is by the time it is committed.
-
-    Parameters
-    ----------
-    axis
-        The dimension.
-    start
-        Length along it when the append was prepared, in items.
-    items
-        By how many items it grows.
-    chunk
-        Length of a chunk along it; `start` is a multiple of it.
-    """
+    """Growth of an array along one dimension, from its end at the time of the commit."""
 
     axis: int
+    """Dimension."""
     start: int
+    """Length in items when the append was prepared, a multiple of `chunk`."""
     items: int
+    """Number of appended items."""
     chunk: int
+    """Length of a chunk along the dimension."""
 
     def shift(self, length: int, dimensions: int) -> tuple[int, ...]:
-        """Return how far appended chunks move, in chunks, where an array of so many dimensions has this length."""
+        """Return the shift of appended chunks, in chunks, for an array that now has this length."""
         steps = (length - self.start) // self.chunk
         return tuple([steps if axis == self.axis else 0 for axis in range(dimensions)])
 
     def to_wire(self) -> tuple[int, int, int, int]:
-        """Return what goes into a body."""
+        """Encode as a msgpack value."""
         return (self.axis, self.start, self.items, self.chunk)
 
     @classmethod
     def from_wire(cls, name: str, value: Any) -> Append:
-        """Read what `to_wire` gave; raises `FormatError`."""
+        """Decode the value of `to_wire`; raises `FormatError`."""
         axis, start, items, chunk = read_tuple(name, value, int, int, int, int)
         if not (0 <= axis < MAX_DIMENSIONS and 0 <= start < MAX_VOLUME and 0 < items < MAX_VOLUME):
-            raise FormatError(name, "an append along no dimension, or of no items")
+            raise FormatError(name, "an append has a dimension, start or number of items out of range")
         if not 0 < chunk < MAX_VOLUME or start % chunk:
-            raise FormatError(name, "an append that does not start where a chunk does")
+            raise FormatError(name, "an append must start at the boundary of a chunk")
         return cls(axis, start, items, chunk)
 
 
 @dataclass(frozen=True)
 class NodeChange:
-    """A change of one node.
-
-    Parameters
-    ----------
-    operation
-        What happened.
-    id
-        Of the node.
-    path
-        Where it is (before a move).
-    kind
-        What it is.
-    documents
-        CREATED: all of them.  UPDATED: those that changed, None for removed.
-    target
-        MOVED: the new path.
-    append
-        APPENDED: by how much it grows.
-    """
+    """Change of one node."""
 
     operation: Operation
+    """Kind of the change."""
     id: bytes
+    """Id of the node."""
     path: str
+    """Path, before a move."""
     kind: NodeKind
+    """Kind of the node."""
     documents: dict[str, bytes | None]
+    """Documents of a created node, or those that an update changes, None for removed ones."""
     target: str | None = None
+    """New path of a moved node."""
     append: Append | None = None
+    """Growth of an array."""
 
     def applied_to(self, documents: Documents) -> Documents:
-        """Return the documents of the node after the change, given those before it."""
+        """Return the documents of the node after the change."""
         merged = {**documents, **self.documents}
         return {name: document for name, document in merged.items() if document is not None}
 
     def to_wire(self) -> tuple[Any, ...]:
-        """Return what goes into a body."""
+        """Encode as a msgpack value."""
         rest = self.append.to_wire() if self.append is not None else self.target
         return (int(self.operation), self.id, self.path, int(self.kind), self.documents or None, rest)
 
     @classmethod
     def from_wire(cls, name: str, value: Any) -> NodeChange:
-        """Read what `to_wire` gave; raises `FormatError`."""
+        """Decode the value of `to_wire`; raises `FormatError`."""
         operation, identifier, path, kind, documents, rest = read_tuple(
             name, value, int, bytes, str, int, (dict, type(None)), (str, tuple, type(None))
         )
@@ -136,17 +117,17 @@ class NodeChange:
         if not _DOCUMENT_NAMES.issuperset(documents):
             raise FormatError(name, f"unknown metadata documents {sorted(map(repr, documents))[:8]}")
         if documents and (kind == NodeKind.FILE or operation not in (Operation.CREATED, Operation.UPDATED)):
-            raise FormatError(name, "metadata documents of a file, or of a node that is deleted or moved")
+            raise FormatError(name, "only a created or updated group or array may have metadata documents")
         removable = operation == Operation.UPDATED
         for document in documents.values():
             if type(document) is not bytes and not (document is None and removable):
-                raise FormatError(name, "a metadata document is no bytes")
+                raise FormatError(name, "a metadata document must be bytes")
         target = rest if type(rest) is str else None
         append = Append.from_wire(name, rest) if type(rest) is tuple else None
         if (target is not None) != (operation == Operation.MOVED):
-            raise FormatError(name, "only a move has a target")
+            raise FormatError(name, "a move, and nothing else, must have a target")
         if (append is not None) != (operation == Operation.APPENDED) or (append and kind != NodeKind.ARRAY):
-            raise FormatError(name, "only an append of an array has a length")
+            raise FormatError(name, "an append of an array, and nothing else, must have a length")
         if target is not None:
             check_path(name, target, kind)
         return cls(operation, read_id(name, identifier), check_path(name, path, kind), kind, documents, target, append)
@@ -154,7 +135,7 @@ class NodeChange:
 
 @dataclass(frozen=True)
 class Presence:
-    """Which cells of a box a layer speaks of; compact, exact."""
+    """Compact, exact set of the cells of a box that have a reference."""
 
     box: Box
     count: int
@@ -163,7 +144,7 @@ class Presence:
 
     @classmethod
     def of(cls, box: Box, index: npt.NDArray[np.int64] | None, count: int) -> Presence:
-        """Encode the numbers of cells (None for all)."""
+        """Encode the numbers of cells, None for all cells."""
         return cls(box, count, *encode_presence(box, index, count))
 
     def numbers(self, name: str) -> npt.NDArray[np.int64]:
@@ -174,59 +155,50 @@ class Presence:
 
 @dataclass(frozen=True)
 class ChunkChange:
-    """Chunks of one array that a transaction wrote or deleted: one layer.
-
-    Parameters
-    ----------
-    node
-        Id of the array.
-    layer
-        The layer that it put on top.
-    presence
-        Which cells: kind and data of a `Presence`; None where the layer is dense or its manifest is inline and
-        tells itself.
-    appended
-        Whether these chunks belong to what the transaction appends to the array, and go where that ends up.
-    """
+    """Layer of chunks of one array that a transaction wrote or deleted."""
 
     node: bytes
+    """Id of the array."""
     layer: Layer
+    """Layer."""
     presence: tuple[int, bytes] | None = None
+    """Kind and data of the `Presence` of its cells; None if the layer is dense or its manifest is inline."""
     appended: bool = False
+    """Whether these chunks belong to the append of the transaction, and shift with it."""
 
     def to_wire(self, record: Here | None) -> tuple[Any, ...]:
-        """Return what goes into a body."""
+        """Encode as a msgpack value."""
         return (self.node, self.layer.to_wire(record), self.presence, self.appended)
 
     @classmethod
     def from_wire(cls, name: str, value: Any, record: Here | None) -> ChunkChange:
-        """Read what `to_wire` gave; raises `FormatError`."""
+        """Decode the value of `to_wire`; raises `FormatError`."""
         node, wire, presence, appended = read_tuple(name, value, bytes, tuple, (tuple, type(None)), bool)
         layer = Layer.from_wire(name, wire, record)
         if presence is not None:
             read_tuple(name, presence, int, bytes)
             decode_presence(name, layer.box, layer.count, *presence)
         elif layer.inline is None and not layer.dense:
-            raise FormatError(name, "a sparse layer does not tell its cells")
+            raise FormatError(name, "a sparse layer must list its cells")
         if appended and layer.shift is not None:
-            raise FormatError(name, "an appended layer is shifted before it is appended")
+            raise FormatError(name, "an appended layer must not have a shift")
         return cls(read_id(name, node), layer, presence, appended)
 
 
 @dataclass(frozen=True)
 class TransactionLog:
-    """What one transaction changed; nodes in the order in which the changes apply."""
+    """Changes of one transaction, with node changes in order."""
 
     nodes: tuple[NodeChange, ...] = ()
     chunks: tuple[ChunkChange, ...] = ()
 
     def to_wire(self, record: Here | None = None) -> tuple[Any, ...]:
-        """Return what goes into a body; `record` is where it is written to."""
+        """Encode as a msgpack value, with attachments relative to the enclosing record."""
         return (tuple(n.to_wire() for n in self.nodes), tuple(c.to_wire(record) for c in self.chunks))
 
 
 def read_log(name: str, value: Any, record: Here | None = None) -> TransactionLog:
-    """Read what `TransactionLog.to_wire` gave; raises `FormatError`."""
+    """Decode the value of `TransactionLog.to_wire`; raises `FormatError`."""
     nodes, chunks = read_tuple(name, value, tuple, tuple)
     log = TransactionLog(
         tuple([NodeChange.from_wire(name, node) for node in nodes]),
@@ -234,17 +206,17 @@ def read_log(name: str, value: Any, record: Here | None = None) -> TransactionLo
     )
     grown = {change.id for change in log.nodes if change.append is not None}
     if len(grown) < sum(change.append is not None for change in log.nodes):
-        raise FormatError(name, "appends to an array twice")
+        raise FormatError(name, "a log must not append to an array twice")
     if any(chunk.appended and chunk.node not in grown for chunk in log.chunks):
-        raise FormatError(name, "appended chunks of an array that is not appended to")
+        raise FormatError(name, "appended chunks need an append of their array")
     return log
 
 
 def encode_transaction(key: str, log: TransactionLog) -> bytes:
-    """Return the object of a key for a log that is too large for a commit record."""
+    """Encode a log that is too large for a record as the object of a key."""
     return encode_object(Kind.TRANSACTION, pack_body(log.to_wire()), key)
 
 
 def decode_transaction(name: str, data: bytes | bytearray | memoryview) -> TransactionLog:
-    """Read an object of ``transactions/``; raises `FormatError`."""
+    """Decode an object of ``transactions/``; raises `FormatError`."""
     return read_log(name, read_object(name, Kind.TRANSACTION, data, name))

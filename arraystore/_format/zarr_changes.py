@@ -1,8 +1,8 @@
-"""What a change of an array's metadata documents means for its chunks.
+"""Effects of changes of an array's metadata documents on its chunks.
 
-Attributes may change while others write chunks.  What decides how a chunk's bytes become values may not: data type,
-shape where it shrinks, chunk grid, chunk keys, codecs, fill value, dimension names, and the attributes by which
-climate data says how stored numbers become physical ones.
+Attributes may change while others write chunks.  Anything that determines how a chunk is decoded may not: data type,
+shape if it shrinks, chunk grid, chunk keys, codecs, fill value, dimension names, and CF attributes that map stored to
+physical values.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ MEANING_ATTRIBUTES = (
     "calendar",
     "_ARRAY_DIMENSIONS",
 )
-"""Attributes that decide what stored numbers mean, after the CF conventions and xarray's encoding of dimensions."""
+"""Attributes that determine the meaning of stored values, by the CF conventions and xarray's encoding."""
 
 _GRIDS = ("zarr.json", ".zarray")
 
 _CONSOLIDATED = b"consolidated_metadata"
-_REMEMBERED_BYTES = 16 * 1024
-_KEPT = 512
-"""Documents whose shapes are remembered: each append is looked at when it is checked, gathered and applied."""
+_CACHED_BYTES = 16 * 1024
+_CACHED = 512
+"""Number of cached documents; an append needs them when it is checked, batched and applied."""
 
 
 def _parsed(documents: Documents, name: str) -> dict[str, Any] | None:
@@ -63,7 +63,7 @@ def _meaning(attributes: Any) -> dict[str, Any]:
 
 
 def _structure(documents: Documents, name: str) -> dict[str, Any] | None:
-    """Return what a document says about how chunks are read, without the shape."""
+    """Return the parts of a document that determine the decoding of chunks, except the shape."""
     value = _parsed(documents, name)
     if value is None:
         return None
@@ -76,12 +76,12 @@ def _structure(documents: Documents, name: str) -> dict[str, Any] | None:
 
 
 def _equal(first: Any, second: Any) -> bool:
-    # by their text, since a fill value of NaN is equal to nothing, and 1 is not the same fill value as true
+    # as JSON, since NaN is not equal to itself, and 1 is equal to True
     return json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
 
 
 def reads_alike(before: Documents, after: Documents) -> bool:
-    """Tell whether every chunk that there was is read as before: the array only grew, or changed plain attributes."""
+    """Return whether existing chunks are decoded as before: the array only grew, or changed other attributes."""
     names = ("zarr.json", ".zarray", ".zattrs")
     changed = [name for name in names if before.get(name) != after.get(name)]
     for name in changed:
@@ -98,21 +98,9 @@ def reads_alike(before: Documents, after: Documents) -> bool:
 
 
 def without_consolidated(name: str, document: bytes, before: bytes | None) -> bytes | None:
-    """Return a document without consolidated metadata, which the next change of a node below would leave stale.
+    """Return a document without consolidated metadata, which would become stale; None if nothing is left.
 
-    Parameters
-    ----------
-    name
-        Of the document.
-    document
-        As written.
-    before
-        The document that it takes the place of; returned where both say the same, so that nothing has changed.
-
-    Returns
-    -------
-    bytes or None
-        None where nothing is left.
+    Returns `before`, the document that it replaces, if both are then equal, so that nothing changes.
     """
     if name == ".zmetadata":
         return None
@@ -128,12 +116,12 @@ def without_consolidated(name: str, document: bytes, before: bytes | None) -> by
 
 
 def same_shape(before: Documents, after: Documents) -> bool:
-    """Tell whether an array has the shape that it had."""
+    """Return whether an array keeps its shape."""
     return array_info(before).shape == array_info(after).shape
 
 
 def alike(first: Documents, second: Documents) -> bool:
-    """Tell whether documents say the same, however they are written."""
+    """Return whether documents are equal as JSON."""
     if first == second:
         return True
     return first.keys() == second.keys() and all(_equal(_parsed(first, n), _parsed(second, n)) for n in first)
@@ -141,38 +129,32 @@ def alike(first: Documents, second: Documents) -> bool:
 
 @dataclass(frozen=True)
 class Dimension:
-    """One dimension of an array.
-
-    Parameters
-    ----------
-    length
-        In items.
-    chunk
-        Length of a chunk along it; None where chunks differ in length or documents disagree.
-    """
+    """Dimension of an array."""
 
     length: int
+    """Length in items."""
     chunk: int | None
+    """Length of a chunk; None if chunks differ in length, or documents disagree."""
 
 
 def dimension_of(documents: Documents, axis: int) -> Dimension:
-    """Return length and chunk length of a dimension; raises `InvalidInputError` where there is none."""
+    """Return length and chunk length of a dimension; raises `InvalidInputError` if it does not exist."""
     v3, v2 = documents.get("zarr.json"), documents.get(".zarray")
-    return (_remembered_dimension if _is_small(v3, v2) else _dimension_of)(v3, v2, axis)
+    return (_cached_dimension if _is_small(v3, v2) else _dimension_of)(v3, v2, axis)
 
 
 def _dimension_of(zarr_json: bytes | None, zarray: bytes | None, axis: int) -> Dimension:
     documents = _both(zarr_json, zarray)
-    shape, found = array_info(documents).shape, _grids(documents, axis)
-    sides = {_chunk(name, value, axis) for name, value in found.items()}
-    lengths = {int(value["shape"][axis]) for value in found.values()}
+    shape, grids = array_info(documents).shape, _grids(documents, axis)
+    sides = {_chunk(name, value, axis) for name, value in grids.items()}
+    lengths = {int(value["shape"][axis]) for value in grids.values()}
     chunk = sides.pop() if len(sides) == 1 and len(lengths) == 1 else None
     return Dimension(shape[axis], chunk)
 
 
 def _grids(documents: Documents, axis: int) -> dict[str, dict[str, Any]]:
-    """Return the documents that describe the array; raises `InvalidInputError` where one has no such dimension."""
-    found: dict[str, dict[str, Any]] = {}
+    """Return the parsed documents with a grid; raises `InvalidInputError` if one lacks the dimension."""
+    grids: dict[str, dict[str, Any]] = {}
     for name in _GRIDS:
         try:
             shape = array_info({name: documents.get(name, b"")}).shape
@@ -182,8 +164,8 @@ def _grids(documents: Documents, axis: int) -> dict[str, dict[str, Any]]:
             raise InvalidInputError(f"an array of {len(shape)} dimensions has no dimension {axis}")
         value = _parsed(documents, name)
         if value is not None:
-            found[name] = value
-    return found
+            grids[name] = value
+    return grids
 
 
 def _chunk(name: str, document: dict[str, Any], axis: int) -> int | None:
@@ -198,12 +180,9 @@ def _chunk(name: str, document: dict[str, Any], axis: int) -> int | None:
 
 
 def with_length(documents: Documents, axis: int, length: int) -> Documents:
-    """Return documents in which an array has another length along a dimension.
-
-    A document is parsed, its shape changed, and written again with members in the order in which they were.
-    """
+    """Return the documents with another length of the array along a dimension, members in the same order."""
     v3, v2 = documents.get("zarr.json"), documents.get(".zarray")
-    return documents | (_remembered_length if _is_small(v3, v2) else _with_length)(v3, v2, axis, length)
+    return documents | (_cached_length if _is_small(v3, v2) else _with_length)(v3, v2, axis, length)
 
 
 def _with_length(zarr_json: bytes | None, zarray: bytes | None, axis: int, length: int) -> Documents:
@@ -214,13 +193,13 @@ def _with_length(zarr_json: bytes | None, zarray: bytes | None, axis: int, lengt
     return changed
 
 
-_remembered_dimension = lru_cache(maxsize=_KEPT)(_dimension_of)
-_remembered_length = lru_cache(maxsize=_KEPT)(_with_length)
+_cached_dimension = lru_cache(maxsize=_CACHED)(_dimension_of)
+_cached_length = lru_cache(maxsize=_CACHED)(_with_length)
 
 
 def _is_small(zarr_json: bytes | None, zarray: bytes | None) -> bool:
-    """Tell whether documents are small enough for hundreds of them to be remembered."""
-    return len(zarr_json or b"") + len(zarray or b"") <= _REMEMBERED_BYTES
+    """Return whether documents are small enough for the cache."""
+    return len(zarr_json or b"") + len(zarray or b"") <= _CACHED_BYTES
 
 
 def _both(zarr_json: bytes | None, zarray: bytes | None) -> Documents:

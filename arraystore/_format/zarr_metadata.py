@@ -1,6 +1,6 @@
-"""What an array's metadata documents say about its chunks: grid and keys.
+"""Chunk grid and chunk keys of an array, from its metadata documents.
 
-Only what the store needs is read, and checked; the documents themselves are kept byte for byte.
+Only the members that the store needs are parsed and checked; the documents are stored byte for byte.
 """
 
 from __future__ import annotations
@@ -17,65 +17,48 @@ __all__ = ["DOCUMENT_NAMES", "ArrayInfo", "array_info", "known_index", "node_typ
 
 DOCUMENT_NAMES = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 
-_known: dict[str, int] = {}
-"""Canonical texts only, so that looking one up is all the checking that it needs."""
+_indices: dict[str, int] = {}
+"""Cache of valid chunk indices by their canonical string."""
 
-_KNOWN_LIMIT = 1 << 17
+_INDICES_LIMIT = 1 << 17
 
-known_index = _known.__getitem__
-"""The value of an index that `parse_index` has read before; raises KeyError for any other text."""
+known_index = _indices.__getitem__
+"""Return a chunk index that `parse_index` has cached; raises `KeyError` for any other string."""
 
 
 def parse_index(text: str) -> int:
-    """Read a chunk index in its one canonical form: ASCII digits without leading zeros.
-
-    Raises
-    ------
-    ValueError
-        For anything else.
-    """
-    value = _known.get(text)
+    """Parse a chunk index, ASCII digits without leading zeros; raises `ValueError` for any other string."""
+    value = _indices.get(text)
     if value is None:
         if not (text.isascii() and text.isdigit()) or (text[0] == "0" and text != "0") or len(text) > 19:
-            raise ValueError(f"{text[:40]!r} is no chunk index")
+            raise ValueError(f"{text[:40]!r} is not a valid chunk index")
         value = int(text)
-        if len(_known) < _KNOWN_LIMIT:
-            _known[text] = value
+        if len(_indices) < _INDICES_LIMIT:
+            _indices[text] = value
     return value
 
 
 @dataclass(frozen=True)
 class ArrayInfo:
-    """Shape, chunk grid and chunk keys of an array.
-
-    Parameters
-    ----------
-    shape
-        In items.
-    grid
-        Number of chunks along each dimension.
-    encodings
-        How chunk keys are written: name (``default`` or ``v2``) and separator.  Two where an array has documents of
-        both zarr versions that disagree.
-    foreign
-        zarr's own object for an encoding that is neither of these two.
-    """
+    """Shape, chunk grid and chunk keys of an array."""
 
     shape: tuple[int, ...]
+    """Shape in items."""
     grid: tuple[int, ...]
+    """Number of chunks along each dimension."""
     encodings: tuple[tuple[str, str], ...]
+    """Chunk key encodings: name (``default`` or ``v2``) and separator; two if the documents of both Zarr versions exist
+    and disagree."""
     foreign: Any = None
+    """Chunk key encoding of zarr, for any other name."""
 
     @cached_property
     def chunk_prefixes(self) -> tuple[str, ...]:
-        """What chunk keys start with, per encoding, relative to the array's path."""
+        """Prefix of chunk keys relative to the array, for each encoding."""
         return tuple("c" + separator if name == "default" else "" for name, separator in self.encodings)
 
     def parse(self, key: str) -> tuple[int, ...] | None:
-        """Return the coordinates that a key (relative to the array) names; None if it is no chunk key.
-
-        The coordinates may be outside of the grid.
-        """
+        """Parse a relative key into chunk coordinates, possibly outside of the grid; None for other keys."""
         for name, separator in self.encodings:
             rest = key
             if name == "default":
@@ -118,7 +101,7 @@ class ArrayInfo:
         return text if coords else "0"
 
     def inside(self, coords: tuple[int, ...]) -> bool:
-        """Tell whether a chunk is in the grid."""
+        """Return whether a chunk is in the grid."""
         return all(map(lt, coords, self.grid))
 
 
@@ -131,7 +114,7 @@ def _load(document: bytes) -> dict[str, Any] | None:
 
 
 def node_type(name: str, document: bytes) -> str | None:
-    """Return ``array`` or ``group`` for a document that makes a node, None for any other bytes."""
+    """Return ``array`` or ``group`` for a document that defines a node, None for any other bytes."""
     if name == ".zgroup":
         value = _load(document)
         return "group" if value is not None and value.get("zarr_format") == 2 else None
@@ -149,28 +132,22 @@ def node_type(name: str, document: bytes) -> str | None:
 
 
 def array_info(documents: dict[str, bytes]) -> ArrayInfo:
-    """Read the documents of an array.
-
-    Raises
-    ------
-    InvalidInputError
-        If they do not describe one.
-    """
-    found: list[ArrayInfo] = []
+    """Parse the documents of an array; raises `InvalidInputError` if they do not define one."""
+    infos: list[ArrayInfo] = []
     if (document := documents.get("zarr.json")) is not None:
-        info = _remembered_v3(document) if len(document) <= _REMEMBERED_BYTES else None
-        info = info or _info_v3(document)  # a document that was not understood before may be, with a new encoding
+        info = _cached_v3(document) if len(document) <= _CACHED_BYTES else None
+        info = info or _info_v3(document)  # an encoding registered meanwhile may be needed
         if info is not None:
-            found.append(info)
+            infos.append(info)
     if ".zarray" in documents and (value := _load(documents[".zarray"])) is not None:
         info = _parsed_v2(value)
         if info is not None:
-            found.append(info)
-    if not found:
+            infos.append(info)
+    if not infos:
         raise InvalidInputError("the metadata does not describe an array that this release can read")
-    first = found[0]
-    if len(found) == 2 and found[1].encodings != first.encodings:
-        return ArrayInfo(first.shape, first.grid, first.encodings + found[1].encodings, first.foreign)
+    first = infos[0]
+    if len(infos) == 2 and infos[1].encodings != first.encodings:
+        return ArrayInfo(first.shape, first.grid, first.encodings + infos[1].encodings, first.foreign)
     return first
 
 
@@ -179,9 +156,9 @@ def _info_v3(document: bytes) -> ArrayInfo | None:
     return None if value is None else _parsed_v3(value)
 
 
-_REMEMBERED_BYTES = 4096
-_remembered_v3 = lru_cache(maxsize=1024)(_info_v3)
-"""The same document is asked about again and again: at each look at its array, and each time that a log is applied."""
+_CACHED_BYTES = 4096
+_cached_v3 = lru_cache(maxsize=1024)(_info_v3)
+"""Parsed documents, needed at each access to an array and each time a log is applied."""
 
 
 def _sizes(value: Any) -> tuple[int, ...] | None:
@@ -201,7 +178,7 @@ def _regular_grid(shape: tuple[int, ...], chunks: Any) -> tuple[int, ...] | None
 
 
 def _rectilinear_grid(shape: tuple[int, ...], configuration: dict[str, Any]) -> tuple[int, ...] | None:
-    """Count chunks of sides that vary; read here, as zarr's releases know such grids only if told to, or not at all."""
+    """Return the grid of chunks of varying sides, which zarr supports only if enabled, or not at all."""
     if configuration.get("kind") != "inline":
         return None
     sides = configuration.get("chunk_shapes")
@@ -209,7 +186,7 @@ def _rectilinear_grid(shape: tuple[int, ...], configuration: dict[str, Any]) -> 
         return None
     grid: list[int] = []
     for extent, side in zip(shape, sides, strict=True):
-        # A bare size is that of as many chunks as it takes.
+        # A bare size is repeated as often as necessary.
         count = _chunks_in_runs(extent, side if isinstance(side, list) else [[side, max(extent, 1)]])
         if count is None:
             return None
@@ -218,10 +195,9 @@ def _rectilinear_grid(shape: tuple[int, ...], configuration: dict[str, Any]) -> 
 
 
 def _chunks_in_runs(extent: int, runs: list[Any]) -> int | None:
-    """Return how many of the chunks of one dimension hold items; None if they do not cover it.
+    """Return the number of chunks within the extent of a dimension; None if they do not cover it.
 
-    A run is the size of one chunk, or a pair of a size and a count.  Chunks may lie beyond the end of an array that
-    was shrunk.
+    A run is the size of one chunk, or a pair of size and count.  Chunks may lie beyond the end of a shrunk array.
     """
     covered = count = 0
     for run in runs:
@@ -278,7 +254,7 @@ def _encoding_by_zarr(encoding: dict[str, Any]) -> Any:
         from zarr.core.chunk_key_encodings import ChunkKeyEncoding
         from zarr.registry import get_chunk_key_encoding_class
 
-        found = get_chunk_key_encoding_class(encoding["name"]).from_dict(encoding)
+        key_encoding = get_chunk_key_encoding_class(encoding["name"]).from_dict(encoding)
     except (ImportError, ValueError, TypeError, KeyError):
         return None
-    return found if isinstance(found, ChunkKeyEncoding) else None
+    return key_encoding if isinstance(key_encoding, ChunkKeyEncoding) else None

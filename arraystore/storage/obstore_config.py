@@ -18,48 +18,32 @@ __all__ = ["Client", "ObstoreConfig", "build_client"]
 
 @dataclass(frozen=True, slots=True)
 class ObstoreConfig:
-    """Configuration of a storage on S3, Google Cloud Storage or Azure.
-
-    Parameters
-    ----------
-    kind
-        Provider.
-    bucket
-        Bucket or container.
-    prefix
-        Prefix of all keys in the bucket, without leading and trailing slash; may be empty.
-    location
-        URL of the storage, without secrets.
-    options
-        Client settings that are not secret.
-    secret_options
-        Client settings that are, or may be, secret.
-    credentials
-        Fixed credentials, or the first ones of `get_credentials`.
-    get_credentials
-        Callable that returns credentials.
-    headers
-        Headers to send with every request.
-    allow_http
-        Whether the endpoint may be unencrypted.
-    pickle_credentials
-        Whether pickles may contain the secrets.
-    settings
-        Timeouts, retries and concurrency.
-    """
+    """Configuration of a storage on S3, Google Cloud Storage or Azure."""
 
     kind: Literal["s3", "gcs", "azure"]
+    """Provider."""
     bucket: str
+    """Bucket or container."""
     prefix: str
+    """Prefix of all keys in the bucket, without leading and trailing slash; may be empty."""
     location: str
+    """URL of the storage, without secrets."""
     options: tuple[tuple[str, str | bool], ...] = ()
+    """Client settings that are not secret."""
     secret_options: tuple[tuple[str, Secret], ...] = ()
+    """Client settings that are, or may be, secret."""
     credentials: SecretCredentials | None = None
+    """Fixed credentials, or the first ones of `get_credentials`."""
     get_credentials: Callable[[], Any] | None = None
+    """Callable that returns credentials."""
     headers: tuple[tuple[str, Secret], ...] = ()
+    """Headers to send with every request."""
     allow_http: bool = False
+    """Whether the endpoint may be unencrypted."""
     pickle_credentials: bool = False
+    """Whether pickles may contain the secrets."""
     settings: StorageSettings = field(default_factory=StorageSettings)
+    """Timeouts, retries and concurrency."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         if not self.pickle_credentials and (self.secret_options or self.headers or self.credentials):

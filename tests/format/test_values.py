@@ -192,7 +192,7 @@ def test_a_body_of_a_record_decodes_to_what_it_was(number: int, data: st.DataObj
     body = data.draw(v.bodies(Here("main", number)))
     encoded = encode_body(number, body, "main")
     assert decode_body("test", encoded, "main", number) == body
-    with pytest.raises(FormatError, match="stands where"):
+    with pytest.raises(FormatError, match="the body is of record"):
         decode_body("test", encoded, "main", number + 1)
     with pytest.raises(FormatError, match="one birth"):
         decode_body("test", encode_body(17 - number, body, "main"), "main", 17 - number)
