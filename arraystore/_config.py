@@ -1,4 +1,4 @@
-"""How a repository lays out, caches and checks what it stores."""
+"""Configuration of a repository: layout, caches and checks."""
 
 from __future__ import annotations
 
@@ -15,30 +15,29 @@ MiB = 1 << 20
 
 @dataclass(frozen=True)
 class RepositoryConfig:
-    """Configuration of a repository; what is given to `Repository.create` is kept in the repository.
+    """Configuration of a repository; `Repository.create` stores it in the repository.
 
     Parameters
     ----------
     inline_chunk_threshold_bytes
-        Chunks of at most this many bytes travel in the manifest instead of a pack.
+        Size up to which a chunk is inlined in its manifest; must be >= 0 and <= 65536.
     own_object_threshold_bytes
-        Chunks of at least this many bytes become objects of their own.
+        Size from which a chunk becomes an object of its own.
     pack_target_bytes
-        Smaller chunks are gathered into objects of about this size.
+        Approximate size of the packs that smaller chunks are written to; must be >= `own_object_threshold_bytes`.
     max_bytes_in_flight
-        Most bytes of packs that wait for upload; then writers wait.
+        Maximum size of packs waiting for upload; beyond it writers block.
     manifest_cache_bytes
-        Decoded manifests that are kept in memory, per process.
+        Size of the cache of decoded manifests, per process.
     chunk_cache_bytes
-        Parts of packs that are kept in memory, per process, where a request costs more than what it brings.
+        Size of the cache of parts of packs, per process, used if the latency of a request dominates its transfer.
     log_cache_bytes
-        Records of a branch's log, and what is decoded of them, that are kept in memory, per branch and process.
+        Size of the cache of log records and their decoded form, per branch and process.
     branches_in_memory
-        Most branches that a process keeps newest snapshot and log of; those used least recently are dropped first, and
-        opened anew when they are used again.
+        Maximum number of branches whose newest snapshot and log are cached per process; the least recently used are
+        evicted first.
     verify_chunks
-        Whether chunks that are read are checked against their checksums, unless a session is told otherwise.  What is
-        written gets checksums in any case.
+        Whether to verify checksums of chunks on read, unless a session overrides it.  Checksums are always written.
     """
 
     inline_chunk_threshold_bytes: int = 512
@@ -53,19 +52,21 @@ class RepositoryConfig:
 
     def __post_init__(self) -> None:
         if type(self.verify_chunks) is not bool:
-            raise InvalidInputError(f"configuration verify_chunks={self.verify_chunks!r} is neither true nor false")
+            raise InvalidInputError(f"configuration verify_chunks={self.verify_chunks!r} must be true or false")
         for field in fields(self):
             value = getattr(self, field.name)
             if field.name != "verify_chunks" and (type(value) is not int or value < 0):
-                raise InvalidInputError(f"configuration {field.name}={value!r} must be an integer of at least 0")
+                raise InvalidInputError(f"configuration {field.name}={value!r} must be an integer >= 0")
         if self.pack_target_bytes < self.own_object_threshold_bytes:
             raise InvalidInputError(
-                f"pack_target_bytes={self.pack_target_bytes} is smaller than "
-                f"own_object_threshold_bytes={self.own_object_threshold_bytes}: "
-                "a pack must hold any chunk that goes into one"
+                f"configuration pack_target_bytes={self.pack_target_bytes} must be >= "
+                f"own_object_threshold_bytes={self.own_object_threshold_bytes}: a pack must hold any chunk below it"
             )
         if self.inline_chunk_threshold_bytes > 64 * 1024:
-            raise InvalidInputError("inline_chunk_threshold_bytes is at most 65536: manifests are read whole")
+            raise InvalidInputError(
+                f"configuration inline_chunk_threshold_bytes={self.inline_chunk_threshold_bytes} must be <= 65536: "
+                "manifests are read as a whole"
+            )
 
     @classmethod
     def default(cls) -> RepositoryConfig:
@@ -73,7 +74,7 @@ class RepositoryConfig:
         return cls()
 
     def merge(self, **changes: Any) -> RepositoryConfig:
-        """Return a configuration with some values changed."""
+        """Return a copy with some values changed."""
         return replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -83,14 +84,14 @@ class RepositoryConfig:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> RepositoryConfig:
         """Build a configuration; raises `InvalidInputError` for unknown names or values."""
-        known = {field.name for field in fields(cls)}
-        unknown = values.keys() - known
+        names = {field.name for field in fields(cls)}
+        unknown = values.keys() - names
         if unknown:
-            raise InvalidInputError(f"unknown configuration {sorted(unknown)}; known are {sorted(known)}")
+            raise InvalidInputError(f"unknown configuration {sorted(unknown)}: choose from {sorted(names)}")
         return cls(**values)
 
     def pack_settings(self) -> PackSettings:
-        """Return what the pack writer needs."""
+        """Return the settings of the pack writer."""
         return PackSettings(
             self.inline_chunk_threshold_bytes,
             self.own_object_threshold_bytes,

@@ -1,4 +1,4 @@
-"""What a conflict is: which of our changes collides with which snapshot, where, and what to do about it."""
+"""Conflicts between the changes of a session and snapshots committed since its base."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _SHOWN_CONFLICTS = 20
 
 
 class ConflictType(enum.Enum):
-    """What collides; "ours" is the session's change, "theirs" what was committed since its base."""
+    """Kind of a conflict; "ours" are the session's changes, "theirs" those committed since its base."""
 
     NewNodeConflictsWithExistingNode = 1
-    """Ours creates a node at a path where theirs has one, or below or above which theirs has one that forbids it."""
+    """Ours creates a node at a path where theirs has one, or above or below a node of theirs that rules it out."""
     NewNodeInInvalidGroup = 2
-    """Ours creates a node whose parent theirs deleted, moved away, or made an array."""
+    """Ours creates a node whose parent theirs deleted, moved, or replaced by an array."""
     ZarrMetadataDoubleUpdate = 3
-    """Both changed the metadata of one node."""
+    """Both changed the metadata of the same node."""
     ZarrMetadataUpdateOfDeletedArray = 4
-    """Ours changed the metadata of an array, or appended to it, which theirs deleted."""
+    """Ours changed the metadata of an array, or appended to an array, that theirs deleted."""
     ZarrMetadataUpdateOfDeletedGroup = 5
     """Ours changed the metadata of a group that theirs deleted."""
     ChunkDoubleUpdate = 6
@@ -34,27 +34,27 @@ class ConflictType(enum.Enum):
     ChunksUpdatedInDeletedArray = 7
     """Ours wrote chunks of an array that theirs deleted."""
     ChunksUpdatedInUpdatedArray = 8
-    """Ours wrote chunks of an array of which theirs changed how chunks are read."""
+    """Ours wrote chunks of an array whose decoding theirs changed."""
     DeleteOfUpdatedArray = 9
     """Ours deletes an array that theirs changed."""
     DeleteOfUpdatedGroup = 10
-    """Ours deletes a group that theirs changed, moved, or put a node into."""
+    """Ours deletes a group that theirs changed, moved, or added a node to."""
     MoveOperationCannotBeRebased = 11
-    """Ours moves a node that theirs moved or deleted, or to a place that theirs took or took away."""
+    """Ours moves a node that theirs moved or deleted, or to a path that theirs created or deleted."""
     ZarrMetadataUpdateOfUpdatedChunks = 12
-    """Ours changed how chunks of an array are read, of which theirs wrote chunks."""
+    """Ours changed the decoding of an array of which theirs wrote chunks."""
     DeleteOfDeletedNode = 13
     """Both deleted the same node."""
     UnalignedAppend = 14
-    """Ours appends, and theirs appended, and the ends are not those of whole chunks."""
+    """Both append, and an end is not at the boundary of a chunk."""
     DuplicateAppend = 15
-    """Ours appends values of a unique coordinate that theirs has appended."""
+    """Ours appends values of a unique coordinate that theirs appended, too."""
     ReadConflict = 16
-    """Ours is serializable and read something that theirs changed."""
+    """Ours is serializable and read data that theirs changed."""
 
 
 class VersionSelection(enum.Enum):
-    """Which of two versions of a chunk counts."""
+    """Choice between two versions of a chunk."""
 
     Fail = 0
     UseOurs = 1
@@ -63,20 +63,20 @@ class VersionSelection(enum.Enum):
 
 @dataclass(frozen=True, eq=False)
 class Conflict:
-    """One collision.
+    """Conflict between a change of the session and a snapshot.
 
     Parameters
     ----------
     conflict_type
-        What collides.
+        Kind of the conflict.
     path
-        Of the node, with a slash in front, where theirs has it (or had it).
+        Path of the node in theirs, or before theirs deleted it, with a leading slash.
     conflicted_chunks
-        Grid coordinates of the chunks, shape (n, d); None where it is not about chunks.
+        Grid coordinates of the chunks, shape (n, d); None for a conflict that does not concern chunks.
     snapshot
-        Id of the snapshot that it collides with; of several the newest.
+        Id of the conflicting snapshot, the newest of several.
     detail
-        What happened, for people.
+        Description of the conflict.
     node
         Id of the node.
     """
@@ -103,7 +103,7 @@ class Conflict:
         return f"Conflict({self.conflict_type.name}, {self.path!r}, chunks={self.chunks_text() or None})"
 
     def chunks_text(self) -> str:
-        """Return the first of the chunks, and how many more there are."""
+        """Format the coordinates of the first chunks and the number of the others."""
         if self.conflicted_chunks is None:
             return ""
         shown = ", ".join(str(tuple(row)) for row in self.conflicted_chunks[:_SHOWN_CHUNKS].tolist())
@@ -112,7 +112,7 @@ class Conflict:
 
 
 def conflict_table(conflicts: Sequence[Any]) -> str:
-    """Return conflicts as a table of text, a line each."""
+    """Format conflicts as a table with one line each."""
     rows = [("conflict", "path", "chunks", "with snapshot", "what happened")]
     rows += [
         (item.conflict_type.name, item.path, item.chunks_text(), item.snapshot, item.detail)

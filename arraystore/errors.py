@@ -1,7 +1,7 @@
-"""Every error that arraystore raises on purpose.
+"""Exceptions and warnings of arraystore.
 
-The names and the tree are those that users of versioned array stores know.  Each message names the object,
-the cause and the remedy.  Errors pickle, so that they survive the way back from a worker process.
+Names and hierarchy are those that users of versioned array stores know.  Messages name the object,
+the cause and the remedy.  All exceptions are picklable, so that worker processes can return them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ArrayStoreError(Exception):
 
     @property
     def message(self) -> str:
-        """The text of the error."""
+        """Message of the error."""
         return str(self.args[0]) if self.args else ""
 
     def __str__(self) -> str:
@@ -56,19 +56,19 @@ class ArrayStoreError(Exception):
 
 
 class StorageError(ArrayStoreError):
-    """A request to the storage failed for good: retries, if it allows any, are used up."""
+    """Storage request failed after all retries."""
 
 
 class UnsupportedStorageError(StorageError):
-    """The storage lacks something that safety needs, an atomic put-if-absent for instance."""
+    """Storage lacks an operation that safety depends on, for example an atomic put-if-absent."""
 
 
 class NotFoundError(ArrayStoreError, KeyError):
-    """Something that was asked for by name does not exist."""
+    """Requested item does not exist."""
 
 
 class ObjectNotFoundError(NotFoundError, FileNotFoundError):
-    """There is no object of this key in the storage."""
+    """Object does not exist in the storage."""
 
     def __init__(self, key: str, where: str = "") -> None:
         super().__init__(f"no object {key!r}" + (f" in {where}" if where else ""))
@@ -80,86 +80,86 @@ class ObjectNotFoundError(NotFoundError, FileNotFoundError):
 
 
 class RepositoryNotFoundError(NotFoundError):
-    """There is no repository at this place."""
+    """Repository does not exist at this location."""
 
 
 class RepositoryGoneError(RepositoryNotFoundError):
-    """The repository of this session was deleted, or another one was created in its place; nothing was committed."""
+    """Repository of this session was deleted or replaced by another one; nothing was committed."""
 
 
 class RefNotFoundError(NotFoundError):
-    """There is no such branch or tag."""
+    """Branch or tag does not exist."""
 
 
 class SnapshotNotFoundError(NotFoundError):
-    """There is no such snapshot in the history."""
+    """Snapshot does not exist in the history."""
 
 
 class SnapshotExpiredError(SnapshotNotFoundError):
-    """The snapshot was there, and has expired: what only it needed may be deleted already."""
+    """Snapshot has expired; objects that only it referenced may be deleted."""
 
 
 class NodeNotFoundError(NotFoundError):
-    """There is no such array or group in the snapshot."""
+    """Array or group does not exist in the snapshot."""
 
 
 class AlreadyExistsError(ArrayStoreError):
-    """Something of this name exists already."""
+    """Item of this name already exists."""
 
 
 class InvalidInputError(ArrayStoreError, ValueError):
-    """An argument cannot be used; nothing was changed."""
+    """Argument is not valid; nothing was changed."""
 
 
 class InvalidKeyError(InvalidInputError):
-    """A store key that no valid hierarchy can hold; nothing was changed."""
+    """Store key is not valid in a hierarchy; nothing was changed."""
 
 
 class ReadOnlyError(ArrayStoreError, ValueError):
-    """A write through something that may only be read."""
+    """Write through a read-only session or store."""
 
 
 class SessionStateError(ArrayStoreError):
-    """The session cannot do this in the state that it is in."""
+    """Operation is not allowed in the current state of the session."""
 
 
 class SessionExpiredError(SessionStateError):
-    """The session is older than what a garbage collection has to leave alone; nothing was committed.
+    """Session is stale: its objects are older than the watermark of a garbage collection; nothing was committed.
 
-    What it has written since then may be collected at any moment, so it must never be referred to.  Start again with
-    a new session: nothing that was committed is lost.
+    Garbage collection may delete uncommitted objects of the session at any time, so they must not be referenced.
+    Repeat the changes in a new session; committed data is not affected.
     """
 
 
 class StreamRestartedError(SessionStateError):
-    """A stream begins anew under the id of one whose batches have been written; nothing was committed.
+    """Stream restarts under the id of a stream with committed batches; nothing was committed.
 
-    Its batches are numbered from the beginning, so that they look as if they had been written before.
+    Its batches are numbered from 0 again, and would be taken for batches that are already committed.
     """
 
 
 class VirtualReferenceError(InvalidInputError, StorageError):
-    """A virtual reference that must not be followed: it leaves its container, or is in none.
+    """Virtual reference is outside of all containers, or leaves its own, and must not be followed.
 
-    Raised when such a reference is written, where nothing was changed, and when one that is there already is read.
+    Raised when such a reference is written, without changing anything, and when an existing one is read.
     """
 
 
 class SourceChangedError(StorageError):
-    """The object that a virtual chunk refers to is not what it was when the reference was written.
+    """Source object of a virtual chunk has changed since the reference was written; no bytes were returned.
 
-    None of its bytes was returned.  Restore the object, or write the references anew and commit them.
+    Restore the object, or write the references again and commit them.
 
     Parameters
     ----------
     url
-        Of the object.
+        URL of the object.
     expected, found
-        State of the object that the reference is for, and that of the object now.
+        Expected and actual state of the object.
     path
-        Path of the array, None where it is not known.
+        Path of the array, None if unknown.
     chunk
-        Grid coordinates of the chunk, None where they are not known.
+        Grid coordinates of the chunk, None if unknown.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class SourceChangedError(StorageError):
         whose = "" if path is None else f", which chunk {chunk} of {'/' + path!r} refers to,"
         super().__init__(
             f"the source {url}{whose} has changed since the reference was written: expected {expected}, found {found}. "
-            "Restore the source, or write the references to it anew with set_virtual_refs and commit"
+            "Restore the source, or write the references to it again with set_virtual_refs and commit"
         )
         self.url = url
         self.expected = expected
@@ -177,7 +177,7 @@ class SourceChangedError(StorageError):
         self.chunk = chunk
 
     def of_chunk(self, path: str, chunk: tuple[int, ...]) -> SourceChangedError:
-        """Return the same error, with the array and the chunk."""
+        """Return the same error with the array and the chunk."""
         return SourceChangedError(self.url, self.expected, self.found, path, chunk)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -185,14 +185,14 @@ class SourceChangedError(StorageError):
 
 
 class FormatError(ArrayStoreError):
-    """The bytes of an object are not what the format asks for.
+    """Object violates the format.
 
     Parameters
     ----------
     object_name
-        Key of the object in the storage, or a description where it has none.
+        Key of the object in the storage, or a description if it has none.
     reason
-        What is wrong with it.
+        Violated rule.
     """
 
     def __init__(self, object_name: str, reason: str) -> None:
@@ -205,33 +205,33 @@ class FormatError(ArrayStoreError):
 
 
 class LogForkError(FormatError):
-    """A record does not go on from the record before it: it was written on top of another one.
+    """Log has a fork: a record does not follow the preceding one, but was written after a different one.
 
-    Nothing of such a log is read from there on.  ``arraystore verify`` names the records.
+    The log is not read beyond such a record.  ``arraystore verify`` lists the records.
     """
 
 
 class LogHoleError(FormatError):
-    """A record is missing below newer ones: ``arraystore repair`` rebuilds it, or says what has to be restored."""
+    """Log has a hole, a missing record below newer ones; ``arraystore repair`` rebuilds it or says what to restore."""
 
 
 class ChunkDamagedError(FormatError):
-    """Bytes of a chunk are not those that were written; none of them was returned.
+    """Bytes of a chunk do not match their checksum; none of them were returned.
 
     Restore the object from a backup or from an older version in the bucket.  If there is none, write the chunk again,
-    or reset the branch to a snapshot that does not need it.  ``arraystore verify --level chunks`` finds what else is
-    damaged.
+    or reset the branch to a snapshot that does not reference it.  ``arraystore verify --level chunks`` lists all
+    damaged chunks.
 
     Parameters
     ----------
     object_name
         Key of the object.
     offset, length
-        Where the chunk is in it, in bytes.
+        Byte range of the chunk in the object.
     path
-        Path of the array, None where it is not known.
+        Path of the array, None if unknown.
     chunk
-        Grid coordinates of the chunk, None where they are not known.
+        Grid coordinates of the chunk, None if unknown.
     """
 
     def __init__(
@@ -247,7 +247,7 @@ class ChunkDamagedError(FormatError):
             object_name,
             f"the {length} bytes from {offset} on{whose}, do not match their checksum: the object is damaged, or is "
             "not the one that was written. Restore it from a backup or an older version in the bucket, or write these "
-            "chunks again; `arraystore verify --level chunks` finds what else is damaged",
+            "chunks again; `arraystore verify --level chunks` lists all damaged chunks",
         )
         self.offset = offset
         self.length = length
@@ -255,7 +255,7 @@ class ChunkDamagedError(FormatError):
         self.chunk = chunk
 
     def of_chunk(self, path: str, chunk: tuple[int, ...]) -> ChunkDamagedError:
-        """Return the same error, with the array and the chunk."""
+        """Return the same error with the array and the chunk."""
         return ChunkDamagedError(self.object_name, self.offset, self.length, path, chunk)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -263,22 +263,24 @@ class ChunkDamagedError(FormatError):
 
 
 class ConflictError(ArrayStoreError):
-    """The branch has moved since the session was opened; nothing was committed.
+    """Branch has moved since the session was opened; nothing was committed.
 
     Parameters
     ----------
     expected_parent
-        Snapshot that the session is based on.
+        Base snapshot of the session.
     actual_parent
-        Snapshot that the branch is at now.
+        Current tip of the branch.
+    branch
+        Branch of the session.
     """
 
     def __init__(self, expected_parent: str | None, actual_parent: str | None, branch: str = "") -> None:
         of_branch = f" of branch {branch!r}" if branch else ""
         super().__init__(
             f"the tip{of_branch} is snapshot {actual_parent}, but this session is based on {expected_parent}: "
-            "somebody committed in between. Nothing was committed. Commit with rebase_with=ConflictDetector() to put "
-            "these changes on top of theirs where they do not collide, or write them again in a new session."
+            "another session committed meanwhile. Nothing was committed. Commit with rebase_with=ConflictDetector() to "
+            "rebase the changes if they do not conflict, or repeat them in a new session."
         )
         self.expected_parent = expected_parent
         self.actual_parent = actual_parent
@@ -289,21 +291,21 @@ class ConflictError(ArrayStoreError):
 
 
 class RebaseFailedError(ConflictError):
-    """What the session changed collides with what was committed since; nothing was committed, nothing lost.
+    """Changes of the session conflict with commits since its base; nothing was committed.
 
-    The session keeps its changes and its base.  Solve what the conflicts name in a new session, or call `rebase`
-    with a solver that may choose.
+    The session keeps its changes and its base.  Resolve the conflicts in a new session, or call `rebase` with a
+    solver.
 
     Parameters
     ----------
     snapshot
-        Newest snapshot of the branch, on which the changes were to go.
+        Tip of the branch, onto which the changes were to be rebased.
     conflicts
-        Every `Conflict` that is left.
+        Unresolved `Conflict` objects.
     expected_parent
-        Snapshot that the session is based on.
+        Base snapshot of the session.
     branch
-        Of the session.
+        Branch of the session.
     """
 
     def __init__(
@@ -311,8 +313,10 @@ class RebaseFailedError(ConflictError):
     ) -> None:
         super().__init__(expected_parent, snapshot, branch)
         count = f"{len(conflicts)} conflict{'s' if len(conflicts) != 1 else ''}"
-        on = f"on snapshot {snapshot}" + (f", the tip of branch {branch!r}" if branch else "")
-        self.args = (f"the changes cannot be put {on}: {count}. Nothing was committed.\n{conflict_table(conflicts)}",)
+        onto = f"onto snapshot {snapshot}" + (f", the tip of branch {branch!r}" if branch else "")
+        self.args = (
+            f"the changes cannot be rebased {onto}: {count}. Nothing was committed.\n{conflict_table(conflicts)}",
+        )
         self.snapshot = snapshot
         self.conflicts = list(conflicts)
 
@@ -321,16 +325,16 @@ class RebaseFailedError(ConflictError):
 
 
 class MergeConflictError(ArrayStoreError):
-    """Forks of one session changed the same thing; nothing was merged.
+    """Forks of one session changed the same chunk or node; nothing was merged.
 
     Parameters
     ----------
     message
-        What collided.
+        Description of the conflict.
     path
         Path of the array or group.
     chunks
-        Grid coordinates of the chunks that more than one wrote, at most a hundred of them.
+        Grid coordinates of the chunks that several forks wrote, at most a hundred of them.
     """
 
     def __init__(self, message: str, path: str = "", chunks: tuple[tuple[int, ...], ...] = ()) -> None:
@@ -343,4 +347,4 @@ class MergeConflictError(ArrayStoreError):
 
 
 class UnmergedForksWarning(UserWarning):
-    """A session is committed while forks of it have changes that it does not have."""
+    """Session is committed while forks of it have unmerged changes."""

@@ -259,7 +259,7 @@ def test_the_configuration_is_kept_and_refuses_what_is_neither_true_nor_false() 
     assert repository.config.verify_chunks
     repository.save_config(CONFIG.merge(verify_chunks=False))
     assert not Repository.open(storage).config.verify_chunks
-    with pytest.raises(InvalidInputError, match="verify_chunks=1 is neither true nor false"):
+    with pytest.raises(InvalidInputError, match="verify_chunks=1 must be true or false"):
         RepositoryConfig(verify_chunks=1)  # type: ignore[arg-type]
 
 
