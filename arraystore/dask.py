@@ -1,4 +1,4 @@
-"""Dask arrays into a session: every task writes through a fork of its own, and all changes come home together."""
+"""Dask arrays into a session: every task writes through a fork of its own, and all changes are merged together."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ import zarr
 from zarr.storage import StorePath
 
 from arraystore._format.types import Int64s
+from arraystore._session.base import SessionBase
 from arraystore._session.fork import ForkSession
 from arraystore._session.session import Session
 from arraystore.distributed import extract_session, merge_sessions
@@ -89,15 +90,15 @@ def store_dask(
             raise InvalidInputError(f"store_dask computes at once and needs no lock: leave {name}= out")
     all_sources = _several(sources)
     all_targets: list[zarr.Array[Any]] = _several(targets)
-    home = _home(all_targets)
+    session = _session_of(all_targets)
     parts = _placed(all_sources, all_targets, _regions(regions, len(all_targets)))
     _check_blocks(parts)
     _check_sources(parts)
-    check_scheduler(home, all_sources, compute_kwargs)
-    fork = home if isinstance(home, ForkSession) else home.fork()
-    payload = _compute(fork, parts, split_every, compute_kwargs)
-    if fork is not home:
-        home.merge(payload)
+    check_scheduler(session, all_sources, compute_kwargs)
+    if isinstance(session, ForkSession):
+        return _compute(session, parts, split_every, compute_kwargs)
+    payload = _compute(session.fork(), parts, split_every, compute_kwargs)
+    session.merge(payload)
     return payload
 
 
@@ -191,7 +192,7 @@ def _joined(payloads: Any, axis: Any = None, keepdims: Any = None, computing_met
 # -- where it is computed ---------------------------------------------------------------------------------
 
 
-def check_scheduler(session: Session, collections: Sequence[Any], compute_kwargs: Mapping[str, Any]) -> None:
+def check_scheduler(session: SessionBase, collections: Sequence[Any], compute_kwargs: Mapping[str, Any]) -> None:
     """Check that what computes can open the storage of a session, as far as it is another process.
 
     Workers of a cluster that cannot would fail as they unpickle a task, and be started again for ever.
@@ -266,23 +267,23 @@ def _positions(source: DaskArray, target: zarr.Array[Any], region: Region | None
     return places
 
 
-def _home(targets: Sequence[zarr.Array[Any]]) -> Session:
+def _session_of(targets: Sequence[zarr.Array[Any]]) -> Session | ForkSession:
     """Return the session or fork that all targets are of."""
-    homes: list[Session] = []
+    sessions: list[Session | ForkSession] = []
     for target in targets:
         if not isinstance(target, zarr.Array):
             raise InvalidInputError(
                 f"a target is a zarr.Array opened on session.store or fork.store, not {type(target).__name__}"
             )
-        home = extract_session(target)
-        if all(home is not other for other in homes):
-            homes.append(home)
-    if len(homes) != 1:
+        session = extract_session(target)
+        if all(session is not other for other in sessions):
+            sessions.append(session)
+    if len(sessions) != 1:
         raise InvalidInputError(
-            f"the targets are of {len(homes)} sessions or forks: open all of them on one fork.store or session.store"
+            f"the targets are of {len(sessions)} sessions or forks: open all of them on one fork.store or session.store"
         )
-    homes[0].check_writable()
-    return homes[0]
+    sessions[0].check_writable()
+    return sessions[0]
 
 
 def _chunk_ends(target: zarr.Array[Any], axis: int) -> Int64s:

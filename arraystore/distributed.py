@@ -1,4 +1,4 @@
-"""Writing in many places at once: changes of forks combined on their way home, and the session behind an array.
+"""Writing in many places at once: changes of forks combined before they are merged, and the session of an array.
 
 Workers return what `ForkSession.changes` gives them.  Where there are many, they need not all travel to the process
 that commits: `merge_sessions` makes one payload of several, which can be merged with others in turn, as a tree.
@@ -82,4 +82,5 @@ def extract_session(thing: Any) -> Session | ForkSession:
                 f"{type(thing).__name__} {str(thing)[:80]!r} is not kept in a session: open it from session.store"
             )
         store = inner
-    return store.session
+    session: Session | ForkSession = store.session
+    return session

@@ -33,7 +33,7 @@ _NAME = "__xarray_dataarray_name__"
 
 def to_arraystore(
     obj: xr.DataArray | xr.Dataset,
-    session: Session,
+    session: Session | ForkSession,
     *,
     group: str | None = None,
     mode: Mode | None = None,
@@ -131,10 +131,12 @@ to_icechunk = to_arraystore
 
 
 @contextlib.contextmanager
-def _growing(session: Session, dim: Hashable | None) -> Iterator[None]:
+def _growing(session: Session | ForkSession, dim: Hashable | None) -> Iterator[None]:
     """Let arrays grow at their end, wherever that is by then: to look where it is now is not to depend on it."""
     if dim is None:
         yield
+    elif isinstance(session, ForkSession):
+        raise SessionStateError("forks do not append to arrays: do it in the session, before forking")
     else:
         with session.appending(str(dim)), session.hierarchy.untracked():
             yield
@@ -185,8 +187,8 @@ def _is_dask(value: Any) -> bool:
     return dask is not None and bool(dask.is_dask_collection(value))
 
 
-def _check_session(session: Session, dataset: xr.Dataset, compute_kwargs: Mapping[str, Any]) -> None:
-    if not isinstance(session, Session):
+def _check_session(session: Session | ForkSession, dataset: xr.Dataset, compute_kwargs: Mapping[str, Any]) -> None:
+    if not isinstance(session, Session | ForkSession):
         raise InvalidInputError(f"a session is needed, not {type(session).__name__}: see Repository.writable_session")
     session.check_writable()
     lazy = [name for name, variable in dataset.variables.items() if variable.chunks is not None]

@@ -66,12 +66,15 @@ class ForkLedger:
         What forks see below their own changes, with the change set and its version that it shows.
     reported
         Epochs of forks that a warning has named.
+    rebased
+        Epoch of the last fork that was issued before the newest rebase: it and those before it cannot be merged.
     """
 
     merged: Merged = field(default_factory=Merged)
     issued: dict[int, IssuedFork] = field(default_factory=dict)
     view: tuple[ChangeSet, int, UncommittedView] | None = None
     reported: set[int] = field(default_factory=set)
+    rebased: int = 0
 
     def issue(self, epoch: int) -> IssuedFork:
         """Note a fork that is issued now."""

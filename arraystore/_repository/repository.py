@@ -18,7 +18,8 @@ from arraystore._repository.methods.refs import RefMethods
 from arraystore._repository.methods.settings import SettingMethods
 from arraystore._repository.snapshots import load_snapshot, load_snapshot_as_of
 from arraystore._runtime import run
-from arraystore._session.session import Session, isolation_number
+from arraystore._session.base import isolation_number
+from arraystore._session.session import Session
 from arraystore._session.store import ArrayStore
 from arraystore.errors import AlreadyExistsError, RepositoryNotFoundError
 from arraystore.storage.protocol import Storage

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import zarr
 from zarr.api.asynchronous import open_array
 
+from arraystore._changes.change_set import ChangeSet
 from arraystore._changes.node_changes import axis_of
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.zarr_metadata import array_info
+from arraystore._session.base import SessionBase
+from arraystore._session.hierarchy import Hierarchy
 from arraystore._session.rebase import Unique
-from arraystore.errors import InvalidInputError, NodeNotFoundError
+from arraystore.errors import InvalidInputError, NodeNotFoundError, SessionStateError
 
-if TYPE_CHECKING:
-    from arraystore._session.session import Session
-
-__all__ = ["append", "append_async", "note_unique"]
+__all__ = ["append", "append_async", "appending", "unique_of", "with_unique"]
 
 
 @dataclass(frozen=True)
@@ -50,39 +51,52 @@ class _Part:
         return tuple(new if axis == self.axis else slice(None) for axis in range(len(self.shape)))
 
 
-def append(session: Session, data: Mapping[str, npt.ArrayLike], dim: str, unique: str | None) -> None:
-    """Append to arrays along a dimension; see `Session.append`.
+@contextmanager
+def appending(changes: ChangeSet, dim: str) -> Iterator[None]:
+    """Let arrays that grow along a dimension within the block be appended to; see `Session.appending`."""
+    before = changes.appending
+    if before not in (None, dim):
+        raise SessionStateError(f"the session is appending along {before!r} already")
+    changes.appending = dim
+    try:
+        yield
+    finally:
+        changes.appending = before
+
+
+def append(session: SessionBase, data: Mapping[str, npt.ArrayLike], dim: str, unique: str | None) -> Unique | None:
+    """Append to arrays along a dimension; returns what must not repeat.  See `Session.append`.
 
     Everything is checked before anything is changed.
     """
     with session.hierarchy.untracked():  # that it knows where the arrays end does not make it depend on that
-        parts = _parts(session, data, dim)
+        parts = _parts(session.hierarchy, data, dim)
         found = None if unique is None else _check_unique(session, parts, unique)
-        with session.appending(dim) as store:
+        with appending(session.hierarchy.writable(), dim):
             for part in parts:
-                array = zarr.open_array(store, path=part.node.path, mode="r+")
+                array = zarr.open_array(session.store, path=part.node.path, mode="r+")
                 array.resize(part.grown)
                 array[part.place] = part.values
-    if found is not None:
-        _note(session, found)
+    return found
 
 
-async def append_async(session: Session, data: Mapping[str, npt.ArrayLike], dim: str, unique: str | None) -> None:
+async def append_async(
+    session: SessionBase, data: Mapping[str, npt.ArrayLike], dim: str, unique: str | None
+) -> Unique | None:
     """Asynchronous twin of `append`."""
     with session.hierarchy.untracked():
-        parts = _parts(session, data, dim)
+        parts = _parts(session.hierarchy, data, dim)
         found = None if unique is None else await _check_unique_async(session, parts, unique)
-        with session.appending(dim) as store:
+        with appending(session.hierarchy.writable(), dim):
             for part in parts:
-                array = await open_array(store=store, path=part.node.path, mode="r+")
+                array = await open_array(store=session.store, path=part.node.path, mode="r+")
                 await array.resize(part.grown)
                 await array.setitem(part.place, part.values)
-    if found is not None:
-        _note(session, found)
+    return found
 
 
-def note_unique(session: Session, path: str, start: int, values: npt.NDArray[Any]) -> None:
-    """Have the commit fail if somebody else has appended one of the values that were appended to a coordinate.
+def unique_of(hierarchy: Hierarchy, path: str, start: int, values: npt.NDArray[Any]) -> Unique:
+    """Return values that were appended to a coordinate, for the commit to fail if somebody else has appended one, too.
 
     Parameters
     ----------
@@ -93,31 +107,30 @@ def note_unique(session: Session, path: str, start: int, values: npt.NDArray[Any
     values
         What was appended; none of it was there before.
     """
-    node = session.hierarchy.node(path.strip("/"))
+    node = hierarchy.node(path.strip("/"))
     if node is None:
         raise NodeNotFoundError(f"there is no array {path!r}")
-    _note(session, Unique(node.id, node.path, start, values))
+    return Unique(node.id, node.path, start, values)
 
 
-def _note(session: Session, found: Unique) -> None:
-    session.uniques = [u for u in session.uniques if u.node != found.node] + [_with_older(session, found)]
+def with_unique(uniques: Sequence[Unique], new: Unique) -> list[Unique]:
+    """Return what must not repeat, with values that were appended now."""
+    old = next((unique for unique in uniques if unique.node == new.node), None)
+    if old is not None:
+        new = Unique(new.node, new.path, old.start, np.concatenate([old.values, new.values]))
+    return [*(unique for unique in uniques if unique.node != new.node), new]
 
 
-def _with_older(session: Session, new: Unique) -> Unique:
-    old = next((u for u in session.uniques if u.node == new.node), None)
-    return new if old is None else Unique(new.node, new.path, old.start, np.concatenate([old.values, new.values]))
-
-
-def _parts(session: Session, data: Mapping[str, npt.ArrayLike], dim: str) -> list[_Part]:
+def _parts(hierarchy: Hierarchy, data: Mapping[str, npt.ArrayLike], dim: str) -> list[_Part]:
     if not data:
         raise InvalidInputError("there is nothing to append: give data by path")
-    parts = [_part(session, path, values, dim) for path, values in data.items()]
-    _check_together(session, parts, dim)
+    parts = [_part(hierarchy, path, values, dim) for path, values in data.items()]
+    _check_together(hierarchy, parts, dim)
     return parts
 
 
-def _part(session: Session, path: str, values: npt.ArrayLike, dim: str) -> _Part:
-    node = session.hierarchy.node(path.strip("/"))
+def _part(hierarchy: Hierarchy, path: str, values: npt.ArrayLike, dim: str) -> _Part:
+    node = hierarchy.node(path.strip("/"))
     if node is None or node.kind != NodeKind.ARRAY:
         raise NodeNotFoundError(f"there is no array {path!r} to append to")
     axis = axis_of(node.documents, dim)
@@ -136,7 +149,7 @@ def _part(session: Session, path: str, values: npt.ArrayLike, dim: str) -> _Part
     return _Part(node, axis, shape, found)
 
 
-def _check_together(session: Session, parts: list[_Part], dim: str) -> None:
+def _check_together(hierarchy: Hierarchy, parts: list[_Part], dim: str) -> None:
     first = parts[0]
     for part in parts[1:]:
         if part.items != first.items or part.length != first.length:
@@ -146,7 +159,7 @@ def _check_together(session: Session, parts: list[_Part], dim: str) -> None:
             )
     given = {part.node.id for part in parts}
     groups = {part.node.path.rpartition("/")[0] for part in parts}
-    changes = session.hierarchy.writable()
+    changes = hierarchy.writable()
     for node in changes.all_nodes():
         if node.kind != NodeKind.ARRAY or node.id in given or node.path.rpartition("/")[0] not in groups:
             continue
@@ -154,13 +167,13 @@ def _check_together(session: Session, parts: list[_Part], dim: str) -> None:
             raise InvalidInputError(f"array '/{node.path}' has the dimension {dim!r} too: append to it as well")
 
 
-def _check_unique(session: Session, parts: list[_Part], unique: str) -> Unique:
+def _check_unique(session: SessionBase, parts: list[_Part], unique: str) -> Unique:
     part = _unique_part(parts, unique)
     there = zarr.open_array(session.store, path=part.node.path, mode="r")[:]
     return _not_repeated(part, np.asarray(there), unique)
 
 
-async def _check_unique_async(session: Session, parts: list[_Part], unique: str) -> Unique:
+async def _check_unique_async(session: SessionBase, parts: list[_Part], unique: str) -> Unique:
     part = _unique_part(parts, unique)
     array = await open_array(store=session.store, path=part.node.path, mode="r")
     return _not_repeated(part, np.asarray(await array.getitem(slice(None))), unique)

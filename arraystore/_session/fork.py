@@ -6,26 +6,32 @@ import asyncio
 import os
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from arraystore._changes.change_set import ChangeSet
 from arraystore._changes.read_set import ReadSet
 from arraystore._context import Context
-from arraystore._forks.ledger import IssuedFork
+from arraystore._forks.ledger import ForkLedger, IssuedFork
 from arraystore._forks.merge import OnOverlap, PayloadOrigin, apply_payloads, check_overlap, collect, decode_payload
 from arraystore._forks.payload_table import PAYLOAD
 from arraystore._forks.uncommitted import UncommittedView, uncommitted_view, with_uncommitted
 from arraystore._format.fork_payload import encode_changes
+from arraystore._format.node import Node
 from arraystore._log.loading import Tip
 from arraystore._runtime import run
-from arraystore._session.hierarchy import Hierarchy
+from arraystore._session.base import Isolation, SessionBase, SessionState, pack_writer
 from arraystore._session.pickling import SnapshotLocator
-from arraystore._session.session import Session, pack_writer
 from arraystore.errors import InvalidInputError, SessionStateError
 
-__all__ = ["ForkSession", "fork_of", "forks_in", "merge_into", "payloads_of", "rebuild_fork_async"]
-
-Isolation = Literal["snapshot", "serializable"]
+__all__ = [
+    "ForkSession",
+    "SessionOnlyError",
+    "forks_in",
+    "issue_fork",
+    "merge_forks",
+    "payloads_of",
+    "rebuild_fork_async",
+]
 
 _AT_ONCE = 64
 """Forks that upload what they have left at the same time."""
@@ -33,8 +39,27 @@ _AT_ONCE = 64
 _MERGED_INLINE = 16
 """Payloads that are merged on the event loop; more are merged in a thread, so that input and output go on."""
 
+SESSION_ONLY = {
+    "abandon": "a fork has no forks: call abandon on its session",
+    "amend": "a fork does not amend: merge it into its session, and call amend there",
+    "append": "forks do not append to arrays: do it in the session, before forking",
+    "appending": "forks do not append to arrays: do it in the session, before forking",
+    "commit": "a fork is not committed: merge it into its session, and commit that",
+    "flush": "a fork is not flushed: merge it into its session, and call flush there",
+    "fork": "a fork is not forked: fork its session, or pickle the fork before writing to it",
+    "has_forks": "a fork has no forks: ask its session",
+    "merge": "nothing is merged into a fork: merge all forks into their session",
+    "move": "forks do not move nodes: do it in the session, before forking",
+    "rebase": "a fork is not rebased: merge it into its session, and rebase that",
+}
+"""What a session has and a fork lacks, asynchronous twins left out, and what to do in its place."""
 
-class ForkSession(Session):
+
+class SessionOnlyError(SessionStateError, AttributeError):
+    """A fork lacks what only sessions have."""
+
+
+class ForkSession(SessionBase):
     """A part of a session that may travel: written to in any process, never committed, merged back.
 
     Comes from `Session.fork`.  Every copy that is unpickled is a fork of its own.
@@ -55,8 +80,8 @@ class ForkSession(Session):
             state = tip.state
         else:
             state = with_uncommitted(tip.state, below) if isinstance(below, bytes) else below.state
-        super().__init__(context, Tip(state, {}), tip.state.branch, isolation, verify_chunks)
         self._origin = tip
+        super().__init__(context, Tip(state, {}), branch=state.branch, isolation=isolation, verify_chunks=verify_chunks)
         self._session = session
         self._epoch = epoch
         self._sent = 0
@@ -65,19 +90,24 @@ class ForkSession(Session):
         self._issued.fork = weakref.ref(self)
         if isinstance(below, UncommittedView):
             self._reader = below.reader(self._reader)
-        self._begin(ReadSet() if self._isolation else None)
+        self._begin()
+        self._state = SessionState.OPEN
 
-    def _begin(self, reads: ReadSet | None) -> None:
-        """Begin without changes."""
-        self._changes = ChangeSet(self._tip.state, pack_writer(self.context))
-        self.hierarchy = Hierarchy(self._tip.state, self._reader, self._changes)
+    if not TYPE_CHECKING:  # for type checkers a fork simply lacks these methods
+
+        def __getattr__(self, name: str) -> NoReturn:
+            remedy = SESSION_ONLY.get(name.removesuffix("_async"))
+            if remedy is not None:
+                raise SessionOnlyError(remedy)
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+
+    def _begin(self) -> None:
+        """Begin without changes; what was read before stays noted, for it may decide what is written."""
+        self._show(ChangeSet(self._tip.state, pack_writer(self.context)), self.hierarchy.reads)
+
+    def _show(self, changes: ChangeSet | None, reads: ReadSet | None) -> None:
+        super()._show(changes, reads)
         self.hierarchy.beneath = self._origin.state
-        self.hierarchy.reads = reads
-
-    @property
-    def branch(self) -> None:
-        """Forks are on no branch."""
-        return
 
     def check_writable(self, refusal: str = "the session is read-only") -> None:
         """Check that something may be written now; what a forked child inherits becomes a fork of its own.
@@ -90,14 +120,15 @@ class ForkSession(Session):
         with self._lock:
             if not self.is_of_this_process and not self.has_uncommitted_changes:
                 self._id = self.context.environment.new_id()
-                self._begin(self.hierarchy.reads)  # what was read before may decide what is written here
+                self._begin()
                 self._pid = os.getpid()
         super().check_writable(refusal)
 
     def discard_changes(self) -> None:
         """Forget everything that was written through this fork."""
-        super().discard_changes()
-        self._begin(self.hierarchy.reads)
+        self.check_writable()
+        self._id = self.context.environment.new_id()
+        self._begin()
 
     def changes(self) -> bytes:
         """Make what was written durable, and return all changes so far, compactly, for `Session.merge`."""
@@ -106,52 +137,21 @@ class ForkSession(Session):
     async def changes_async(self) -> bytes:
         """Asynchronous twin of `changes`."""
         self.check_writable()
-        assert self._changes is not None
         self._issued.sent = True
         self._sent += 1
         origin = PayloadOrigin(self._session, self._id, self._epoch, self._sent)
-        return encode_changes(await collect(self._changes, self._reader, origin, self._noted()))
+        return encode_changes(await collect(self.hierarchy.writable(), self._reader, origin, self._noted()))
 
     def _noted(self) -> bytes:
         """Return what this fork has read, as it travels; nothing where its session does not want to know."""
         reads = self.hierarchy.reads
         return b"" if reads is None or reads.empty else reads.encode()
 
-    async def commit_async(self, *_arguments: Any, **_options: Any) -> str:
-        """Refuse: forks are merged, and their session is committed."""
-        raise SessionStateError("a fork is not committed: merge it into its session, and commit that")
-
-    async def amend_async(self, *_arguments: Any, **_options: Any) -> str:
-        """Refuse: forks are merged, and their session amends."""
-        raise SessionStateError("a fork does not amend: merge it into its session, and call amend there")
-
-    async def flush_async(self, *_arguments: Any, **_options: Any) -> str:
-        """Refuse: forks are merged, and their session is flushed."""
-        raise SessionStateError("a fork is not flushed: merge it into its session, and call flush there")
-
-    async def rebase_async(self, *_arguments: Any, **_options: Any) -> None:
-        """Refuse: sessions are rebased."""
-        raise SessionStateError("a fork is not rebased: merge it into its session, and rebase that")
-
-    async def fork_async(self) -> ForkSession:
-        """Refuse: fork the session."""
-        raise SessionStateError("a fork is not forked: fork its session, or pickle the fork before writing to it")
-
-    async def merge_async(self, *_forks: Any, **_options: Any) -> None:
-        """Refuse: forks are merged into their session."""
-        raise SessionStateError("nothing is merged into a fork: merge all forks into their session")
-
-    def append(self, *_arguments: Any, **_options: Any) -> Any:
-        """Refuse: append in the session."""
-        raise _only_in_session("append to arrays")
-
-    def appending(self, *_arguments: Any, **_options: Any) -> Any:
-        """Refuse: append in the session."""
-        raise _only_in_session("append to arrays")
-
-    def move(self, *_arguments: Any, **_options: Any) -> Any:
-        """Refuse: move in the session."""
-        raise _only_in_session("move nodes")
+    async def _keep_snapshot(self, node: Node) -> None:
+        raise SessionStateError(
+            f"a fork cannot move chunks of array {'/' + node.path!r} that it has not written itself: "
+            "shift or reindex the array in the session, before or after its forks"
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         self._check_unwritten()
@@ -171,10 +171,6 @@ class ForkSession(Session):
         self._issued.sent = True
         locator = SnapshotLocator.of(self.context, self._origin.state, self.verify_chunks)
         return locator, self._session, self._epoch, below, self.isolation, self._noted()
-
-
-def _only_in_session(what: str) -> SessionStateError:
-    return SessionStateError(f"forks do not {what}: do it in the session, before forking")
 
 
 def rebuild_fork(
@@ -206,49 +202,53 @@ def _rebuilt(
     return fork
 
 
-async def fork_of(session: Session) -> ForkSession:
+async def issue_fork(session: SessionBase, ledger: ForkLedger) -> ForkSession:
     """Return a fork of a session; see `Session.fork`."""
     session.check_writable()
-    changes, ledger = session._changes, session._ledger
-    assert changes is not None
+    changes = session.hierarchy.writable()
     with changes.lock:
-        changes.epoch = max(changes.epoch, session._rebased_epoch)
+        changes.epoch = max(changes.epoch, ledger.rebased)
         epoch = changes.next_epoch()
         changes.packs.settle()  # what the session overwrites from now on goes elsewhere, and is noted
-    below = await _below(session, changes)
-    issued = ledger.issue(epoch)
-    isolation: Isolation = "serializable" if session._isolation else "snapshot"
-    verify = session.verify_chunks
-    return ForkSession(session.context, session._tip, session._id, epoch, below, isolation, issued, verify)
+    below = await _below(session.context, changes, ledger)
+    return ForkSession(
+        session.context,
+        session.base_tip,
+        session._id,
+        epoch,
+        below,
+        session.isolation,
+        ledger.issue(epoch),
+        session.verify_chunks,
+    )
 
 
-async def _below(session: Session, changes: ChangeSet) -> UncommittedView | None:
-    """Return what is uncommitted, as forks see it: the same for all that are taken while nothing changes."""
-    known, version = session._ledger.view, changes.version
+async def _below(context: Context, changes: ChangeSet, ledger: ForkLedger) -> UncommittedView | None:
+    """Return what is uncommitted, as forks see it: the same for all that are issued while nothing changes."""
+    known, version = ledger.view, changes.version
     if known is not None and known[0] is changes and known[1] == version:
         return known[2]
     if changes.empty:
         return None
-    found = await uncommitted_view(changes, session.context.reader)
-    session._ledger.view = changes, version, found
-    return found
+    view = await uncommitted_view(changes, context.reader)
+    ledger.view = changes, version, view
+    return view
 
 
-async def merge_into(session: Session, forks: Iterable[Any], on_overlap: str) -> None:
-    """Bring home what forks changed; see `Session.merge`."""
+async def merge_forks(session: SessionBase, ledger: ForkLedger, forks: Iterable[Any], on_overlap: str) -> None:
+    """Merge what forks changed; see `Session.merge`."""
     session.check_writable()
     checked = check_overlap(on_overlap)
     payloads = await payloads_of(list(forks_in(forks)))
     if len(payloads) > _MERGED_INLINE:
-        await asyncio.to_thread(_bring_home, session, payloads, checked)
+        await asyncio.to_thread(_merge_payloads, session, ledger, payloads, checked)
     else:
-        _bring_home(session, payloads, checked)
+        _merge_payloads(session, ledger, payloads, checked)
 
 
-def _bring_home(session: Session, payloads: Sequence[bytes], on_overlap: OnOverlap) -> None:
-    changes, ledger, reads = session._changes, session._ledger, session.hierarchy.reads
-    assert changes is not None
-    decoded = [decode_payload(data, session._id, session._rebased_epoch) for data in payloads]
+def _merge_payloads(session: SessionBase, ledger: ForkLedger, payloads: Sequence[bytes], on_overlap: OnOverlap) -> None:
+    reads, changes = session.hierarchy.reads, session.hierarchy.writable()
+    decoded = [decode_payload(data, session._id, ledger.rebased) for data in payloads]
     noted: list[ReadSet] = []
     if reads is not None:
         noted = [ReadSet.decode(PAYLOAD, fork.reads) for payload in decoded for fork in payload.forks if fork.reads]

@@ -1,13 +1,12 @@
-"""How sessions travel: as the place of their snapshot, and what is uncommitted."""
+"""What pickled sessions are made of: the locator of their snapshot, and in its own process the session itself."""
 
 from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Protocol
 
 from arraystore._context import Context
-from arraystore._forks.uncommitted import uncommitted_view, with_uncommitted
 from arraystore._format.refs import Hint
 from arraystore._history.missing_objects import check_still_kept
 from arraystore._log.loading import Tip, load_tip
@@ -15,17 +14,24 @@ from arraystore._log.state import State
 from arraystore._runtime import run
 from arraystore.errors import ObjectNotFoundError, SessionStateError
 
-if TYPE_CHECKING:
-    from arraystore._session.session import Session
+__all__ = ["SnapshotLocator", "forget_live", "keep_live", "live_session"]
 
-__all__ = ["SnapshotLocator", "forget_live", "keep_live", "reduce_session"]
 
-_live: weakref.WeakValueDictionary[bytes, Session] = weakref.WeakValueDictionary()
+class LiveSession(Protocol):
+    """A writable session, as far as it matters here."""
+
+    @property
+    def is_of_this_process(self) -> bool:
+        """Whether the session was made in this process, and not in one that this is a forked child of."""
+        ...
+
+
+_live: weakref.WeakValueDictionary[bytes, LiveSession] = weakref.WeakValueDictionary()
 _states: dict[tuple[str, str, int, bytes], State] = {}
 _STATES_KEPT = 8
 
 
-def keep_live(identifier: bytes, session: Session) -> None:
+def keep_live(identifier: bytes, session: LiveSession) -> None:
     """Have a writable session found when it is unpickled in its own process."""
     _live[identifier] = session
 
@@ -33,6 +39,12 @@ def keep_live(identifier: bytes, session: Session) -> None:
 def forget_live(identifier: bytes) -> None:
     """Have it found no more under this id."""
     _live.pop(identifier, None)
+
+
+def live_session(identifier: bytes) -> LiveSession | None:
+    """Return the writable session of this id, if it is of this process: a forked child's is as old as the child."""
+    found = _live.get(identifier)
+    return found if found is not None and found.is_of_this_process else None
 
 
 @dataclass(frozen=True)
@@ -101,44 +113,3 @@ class SnapshotLocator:
                 "one that was pickled: the repository there is another one by now"
             )
         return tip
-
-
-def reduce_session(session: Session) -> tuple[Any, ...]:
-    """Return what a session is pickled as; uncommitted chunks are made durable first."""
-    locator = SnapshotLocator.of(session.context, session._tip.state, session.verify_chunks)
-    if session.uncommitted is not None:
-        return rebuild_writer, (locator, *session.uncommitted)
-    if session._changes is None:
-        return rebuild_reader, (locator,)
-    return rebuild_writer, (locator, session._id, run(_sent(session)))
-
-
-async def _sent(session: Session) -> bytes:
-    assert session._changes is not None
-    found = await uncommitted_view(session._changes, session._reader)
-    if found.unsent and not session.is_of_this_process:
-        raise SessionStateError(
-            "chunks of this session wait for upload in the process that wrote them, which this one is a forked child "
-            "of: pickle the session there"
-        )
-    return await found.send()
-
-
-def rebuild_reader(locator: SnapshotLocator) -> Session:
-    """Return a session that only reads."""
-    from arraystore._session.session import Session
-
-    return Session(locator.context, locator.load(), None, verify_chunks=locator.verify_chunks)
-
-
-def rebuild_writer(locator: SnapshotLocator, identifier: bytes, log: bytes) -> Session:
-    """In its own process it is the same session; elsewhere a copy that may be read, uncommitted changes included."""
-    from arraystore._session.session import Session
-
-    live = _live.get(identifier)
-    if live is not None and live.is_of_this_process:  # a forked child's is as old as the child
-        return live
-    tip = Tip(with_uncommitted(locator.load().state, log), {})
-    copy = Session(locator.context, tip, None, verify_chunks=locator.verify_chunks)
-    copy.uncommitted = identifier, log
-    return copy

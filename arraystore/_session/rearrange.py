@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import enum
 import operator
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,23 +12,20 @@ import numpy as np
 
 from arraystore._changes.change_set import ChangeSet
 from arraystore._commit.rebase_changes import put_references
-from arraystore._context import Context
 from arraystore._format.box import Box
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.references import DELETED, VIRTUAL, References
 from arraystore._format.types import Bools, Int64s
 from arraystore._format.zarr_changes import dimension_of
 from arraystore._format.zarr_metadata import array_info
-from arraystore._history.pinning import announce
-from arraystore._log.loading import Tip
-from arraystore._runtime import run
-from arraystore._session.base import SessionView
 from arraystore._session.hierarchy import Hierarchy
 from arraystore.errors import InvalidInputError, NodeNotFoundError, SessionStateError
 
-__all__ = ["DELETE", "Deletion", "Readdressing"]
+__all__ = ["DELETE", "ChunkFunction", "Deletion", "places_of", "plan_reindex", "plan_shift", "rearrange"]
 
-Mapping = Callable[[Any], Any]
+ChunkFunction = Callable[[Any], Any]
+"""From the grid coordinates of a chunk, or of many, to those that they get."""
+Keep = Callable[[Node], Awaitable[None]]
 
 _PLACE, _STAYS, _GOES = 0, 1, 2
 """Kinds of answers of a function: a place, None, and `DELETE`."""
@@ -48,132 +44,32 @@ DELETE = Deletion.DELETE
 """What a function of `Session.reindex_array` returns for a chunk that shall be deleted."""
 
 
-class Readdressing(SessionView, ABC):
-    """What a session can do to the places of chunks."""
+async def rearrange(hierarchy: Hierarchy, places: Places, plan: Plan, keep: Keep) -> None:
+    """Carry out a plan.
 
-    def __init__(self, context: Context, tip: Tip) -> None:
-        super().__init__(context, tip)
-        self._announced: dict[bytes, bytes] = {}
-
-    @abstractmethod
-    def check_writable(self, refusal: str = "the session is read-only") -> None:
-        """Check that something may be written now."""
-
-    @property
-    @abstractmethod
-    def branch(self) -> str | None:
-        """Branch that the session commits to; None for a fork."""
-
-    def shift_array(self, array_path: str, chunk_offset: Iterable[int]) -> None:
-        """Move all chunks of an array by a vector; no data is read or written.
-
-        What would leave the grid is dropped: resize the array first to keep it.  Places that nothing moves to become
-        empty.  It is committed, and rebased, as a change of the chunks concerned: those that were there, and those
-        that are there now.
-
-        Parameters
-        ----------
-        array_path
-            Of the array; its chunks must all be of one shape.
-        chunk_offset
-            How far to move along each dimension, in chunks (of a sharded array, in shards).
-
-        Raises
-        ------
-        NodeNotFoundError
-            If there is no such array.
-        InvalidInputError
-            If its chunks differ in shape, or the offset does not fit it.
-        SessionStateError
-            If another thread writes to the array meanwhile; nothing was changed.
-        """
-        self.check_writable()
-        run(self.shift_array_async(array_path, chunk_offset))
-
-    async def shift_array_async(self, array_path: str, chunk_offset: Iterable[int]) -> None:
-        """Asynchronous twin of `shift_array`."""
-        self.check_writable()
-        places = await _places(self.hierarchy, array_path)
-        move = _offset(chunk_offset, places.grid, array_path)
-        targets = places.coords + np.array(move, dtype=np.int64)
-        await self._rearrange(places, _Plan(targets, _inside(targets, places.grid)))
-
-    def reindex_array(
-        self, array_path: str, forward: Mapping, backward: Mapping | None = None, *, vectorized: bool = False
-    ) -> None:
-        """Give each chunk of an array the place that a function tells; no data is read or written.
-
-        Places that chunks leave, and that nothing goes to, become empty: unlike in other stores, no stale chunk is left
-        behind, with `backward` or without.  No chunk is deleted unless the function says so with `arraystore.DELETE`.
-
-        Parameters
-        ----------
-        array_path
-            Of the array; its chunks must all be of one shape.
-        forward
-            From the grid coordinates of a chunk, a tuple, to those that it gets; None leaves the chunk where it is, and
-            `arraystore.DELETE` deletes it.  It is asked for the chunks that there are only.
-        backward
-            Its inverse.  Nothing depends on it, but where it is given it is checked, for chunks that are not deleted.
-        vectorized
-            Whether the functions take and return the coordinates of many chunks at once, as integers of shape (n, d); a
-            row with `arraystore.DELETE` in it, which is an integer, deletes the chunk, and in place of all rows, all.
-
-        Raises
-        ------
-        NodeNotFoundError
-            If there is no such array.
-        InvalidInputError
-            If its chunks differ in shape, two chunks get the same place, what a function returns is no place in the
-            grid, or `backward` does not undo `forward`.
-        SessionStateError
-            If another thread writes to the array meanwhile; nothing was changed.
-        """
-        self.check_writable()
-        places = run(_places(self.hierarchy, array_path))
-        plan = _planned(places, forward, backward, vectorized)  # in the thread that the functions belong to
-        run(self._rearrange(places, plan))
-
-    async def reindex_array_async(
-        self, array_path: str, forward: Mapping, backward: Mapping | None = None, *, vectorized: bool = False
-    ) -> None:
-        """Asynchronous twin of `reindex_array`."""
-        self.check_writable()
-        places = await _places(self.hierarchy, array_path)
-        await self._rearrange(places, _planned(places, forward, backward, vectorized))
-
-    async def _rearrange(self, places: _Places, plan: _Plan) -> None:
-        moved = plan.keep & (plan.targets != places.coords).any(axis=1)
-        if not bool((moved | ~plan.keep).any()):
-            return
-        _check_distinct(places, plan)
-        if places.refers_to_packs(moved):
-            await self._keep_snapshot(places.node)
-        _apply(self.hierarchy, places, plan, moved)
-
-    async def _keep_snapshot(self, node: Node) -> None:
-        """Let no garbage collection take away what gets another reference now.
-
-        The chunks may be gone from the branch by the time of the commit, rewritten into other packs for instance.
-        """
-        if self.branch is None:
-            raise SessionStateError(
-                f"a fork cannot move chunks of array {'/' + node.path!r} that it has not written itself: "
-                "shift or reindex the array in the session, before or after its forks"
-            )
-        changes = self.hierarchy.writable()
-        snapshot = self._tip.state.snapshot
-        if snapshot not in self._announced:
-            self._announced[snapshot] = await announce(self.context, self._tip.state)
-        if self._announced[snapshot] not in changes.borrowed:
-            changes.borrowed.append(self._announced[snapshot])
+    Parameters
+    ----------
+    hierarchy
+        Of the array.
+    places, plan
+        Its chunks, and where they go.
+    keep
+        Called with the array before chunks get another reference that are in packs of others.
+    """
+    moved = plan.keep & (plan.targets != places.coords).any(axis=1)
+    if not bool((moved | ~plan.keep).any()):
+        return
+    _check_distinct(places, plan)
+    if places.refers_to_packs(moved):
+        await keep(places.node)
+    _apply(hierarchy, places, plan, moved)
 
 
 # -- what there is ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
-class _Places:
+class Places:
     """The chunks that an array has: first those that the session wrote, then the others.
 
     Parameters
@@ -211,14 +107,23 @@ class _Places:
 
 
 @dataclass(frozen=True, eq=False)
-class _Plan:
+class Plan:
     """Where each chunk of an array goes, and which of them are kept."""
 
     targets: Int64s
     keep: Bools
 
 
-async def _places(hierarchy: Hierarchy, array_path: str) -> _Places:
+async def places_of(hierarchy: Hierarchy, array_path: str) -> Places:
+    """Return the chunks that an array has.
+
+    Raises
+    ------
+    NodeNotFoundError
+        If there is no such array.
+    InvalidInputError
+        If its chunks differ in shape.
+    """
     changes = hierarchy.writable()
     node = hierarchy.node(array_path.strip("/"))
     if node is None or node.kind != NodeKind.ARRAY:
@@ -240,7 +145,7 @@ async def _places(hierarchy: Hierarchy, array_path: str) -> _Places:
     coords = written[0][alive]
     if base is not None:
         coords = np.concatenate([coords, base.coords])
-    return _Places(node, grid, written, alive, base, coords)
+    return Places(node, grid, written, alive, base, coords)
 
 
 def _written(changes: ChangeSet, node: Node) -> tuple[Int64s, Int64s]:
@@ -282,7 +187,15 @@ def _offset(chunk_offset: Iterable[int], grid: tuple[int, ...], path: str) -> tu
     return tuple([max(-side, min(side, step)) for step, side in zip(move, grid, strict=True)])
 
 
-def _planned(places: _Places, forward: Mapping, backward: Mapping | None, vectorized: bool) -> _Plan:
+def plan_shift(places: Places, chunk_offset: Iterable[int]) -> Plan:
+    """Plan to move all chunks by a vector; see `Session.shift_array`."""
+    move = _offset(chunk_offset, places.grid, places.node.path)
+    targets = places.coords + np.array(move, dtype=np.int64)
+    return Plan(targets, _inside(targets, places.grid))
+
+
+def plan_reindex(places: Places, forward: ChunkFunction, backward: ChunkFunction | None, vectorized: bool) -> Plan:
+    """Plan to move each chunk to where a function says; see `Session.reindex_array`."""
     targets, answer = _mapped(forward, places.coords, vectorized)
     targets = np.where((answer == _STAYS)[:, None], places.coords, targets)
     keep = answer != _GOES
@@ -298,10 +211,10 @@ def _planned(places: _Places, forward: Mapping, backward: Mapping | None, vector
                 f"backward does not undo forward: chunk {_shown(start)} goes to {_shown(end)}, to which backward says "
                 f"{told}; if it shall be deleted, return arraystore.DELETE for it from forward"
             )
-    return _Plan(targets, keep)
+    return Plan(targets, keep)
 
 
-def _check_inside(places: _Places, targets: Int64s, keep: Bools) -> None:
+def _check_inside(places: Places, targets: Int64s, keep: Bools) -> None:
     outside = np.flatnonzero(keep & ~_inside(targets, places.grid))
     if len(outside):
         start, end = places.coords[outside[0]], targets[outside[0]]
@@ -311,7 +224,7 @@ def _check_inside(places: _Places, targets: Int64s, keep: Bools) -> None:
         )
 
 
-def _mapped(function: Mapping, coords: Int64s, vectorized: bool) -> tuple[Int64s, Int64s]:
+def _mapped(function: ChunkFunction, coords: Int64s, vectorized: bool) -> tuple[Int64s, Int64s]:
     """Return where chunks go, and of which kind each answer was: a place, None or `DELETE`."""
     if vectorized:
         answer = function(coords.copy())
@@ -333,7 +246,7 @@ def _mapped(function: Mapping, coords: Int64s, vectorized: bool) -> tuple[Int64s
     return np.array(places, dtype=np.int64).reshape(coords.shape), np.array(kinds, dtype=np.int64)
 
 
-def _row(function: Mapping, coords: tuple[int, ...]) -> list[int] | Deletion | None:
+def _row(function: ChunkFunction, coords: tuple[int, ...]) -> list[int] | Deletion | None:
     found = function(coords)
     if found is None or isinstance(found, Deletion):
         return found
@@ -361,7 +274,7 @@ def _shown(row: Int64s) -> str:
 # -- bringing it there --------------------------------------------------------------------------------------------
 
 
-def _apply(hierarchy: Hierarchy, places: _Places, plan: _Plan, moved: Bools) -> None:
+def _apply(hierarchy: Hierarchy, places: Places, plan: Plan, moved: Bools) -> None:
     """Move chunks to their targets, and drop those that are not kept."""
     box, node, own = _whole(places.grid), places.node, places.own
     left = places.coords[moved | ~plan.keep]
@@ -383,7 +296,7 @@ def _apply(hierarchy: Hierarchy, places: _Places, plan: _Plan, moved: Bools) -> 
         hierarchy.forget()
 
 
-def _check_distinct(places: _Places, plan: _Plan) -> None:
+def _check_distinct(places: Places, plan: Plan) -> None:
     box = _whole(places.grid)
     ordered = np.sort(box.numbers(plan.targets[plan.keep]))
     again = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
@@ -395,7 +308,7 @@ def _check_distinct(places: _Places, plan: _Plan) -> None:
         )
 
 
-def _check_unchanged(hierarchy: Hierarchy, changes: ChangeSet, places: _Places) -> None:
+def _check_unchanged(hierarchy: Hierarchy, changes: ChangeSet, places: Places) -> None:
     """Check that what was worked out still holds: the functions of the caller ran without the lock."""
     node = places.node
     same = hierarchy.changes is changes and changes.node(node.key) is node

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -42,11 +42,9 @@ from arraystore._format.transaction import Operation
 from arraystore._format.zarr_metadata import array_info
 from arraystore._log.loading import Tip
 from arraystore._log.state import State
+from arraystore._session.base import SessionBase
 from arraystore._session.hierarchy import Hierarchy
 from arraystore.errors import InvalidInputError, RebaseFailedError
-
-if TYPE_CHECKING:
-    from arraystore._session.session import Session
 
 __all__ = ["Unique", "open_view", "rebase_prepared", "resolve_conflicts"]
 
@@ -80,7 +78,7 @@ class Unique:
 
 
 async def rebase_prepared(
-    session: Session, transaction: PendingTransaction, tip: Tip, solver: ConflictSolver
+    session: SessionBase, uniques: Sequence[Unique], transaction: PendingTransaction, tip: Tip, solver: ConflictSolver
 ) -> Prepared:
     """Rebase a session's transaction onto a record without committing it.
 
@@ -93,13 +91,13 @@ async def rebase_prepared(
     obstacle = await rebase_uncommitted(session.context.log(session.branch or ""), request, tip)
     if obstacle is None:
         return request.prepared
-    return await resolve_conflicts(session, request.prepared, obstacle, solver)
+    return await resolve_conflicts(session, uniques, request.prepared, obstacle, solver)
 
 
 async def resolve_conflicts(
-    session: Session, prepared: Prepared, obstacle: Obstacle, solver: ConflictSolver
+    session: SessionBase, uniques: Sequence[Unique], prepared: Prepared, obstacle: Obstacle, solver: ConflictSolver
 ) -> Prepared:
-    """Return a session's transaction as it goes on top of what it collided with.
+    """Return a session's transaction rebased onto what it collided with.
 
     Raises
     ------
@@ -115,7 +113,7 @@ async def resolve_conflicts(
             prepared, nodes, prepared.log.chunks, (), context.storage, context.environment
         )
         obstacle = replace(obstacle, conflicts=tuple(c for c in obstacle.conflicts if c.node not in saved))
-    conflicts = [*obstacle.conflicts, *await _find_repeated(session, obstacle)]
+    conflicts = [*obstacle.conflicts, *await _find_repeated(session, uniques, obstacle)]
     answers = await _ask(session, prepared, conflicts, obstacle, solver) if conflicts else []
     solved = [(c, answer) for c, answer in zip(conflicts, answers, strict=True) if answer is not None]
     left = [c for c, answer in zip(conflicts, answers, strict=True) if answer is None]
@@ -138,7 +136,7 @@ async def resolve_conflicts(
     return await _adapt(session, resolved, obstacle)
 
 
-async def _adapt(session: Session, prepared: Prepared, obstacle: Obstacle) -> Prepared:
+async def _adapt(session: SessionBase, prepared: Prepared, obstacle: Obstacle) -> Prepared:
     """Return a transaction whose documents have the shapes that theirs has let grow."""
     nodes = adapt_node_changes(prepared, obstacle.before, obstacle.tip.state)
     if nodes is None:
@@ -147,7 +145,7 @@ async def _adapt(session: Session, prepared: Prepared, obstacle: Obstacle) -> Pr
     return await rewrite_transaction(prepared, nodes, prepared.log.chunks, (), context.storage, context.environment)
 
 
-def _failed(session: Session, after: State, conflicts: Sequence[Conflict]) -> RebaseFailedError:
+def _failed(session: SessionBase, after: State, conflicts: Sequence[Conflict]) -> RebaseFailedError:
     return RebaseFailedError(id_to_text(after.snapshot), conflicts, session.snapshot_id, session.branch or "")
 
 
@@ -187,7 +185,7 @@ def _deleted(prepared: Prepared) -> set[bytes]:
 
 
 async def _ask(
-    session: Session, prepared: Prepared, conflicts: Sequence[Conflict], obstacle: Obstacle, solver: ConflictSolver
+    session: SessionBase, prepared: Prepared, conflicts: Sequence[Conflict], obstacle: Obstacle, solver: ConflictSolver
 ) -> list[Solution | None]:
     if any(is_hidden(conflict.path.lstrip("/")) for conflict in conflicts):
         # The library's own keys, such as how far a stream is: whoever collides there has to look again, and with what
@@ -200,27 +198,25 @@ async def _ask(
 
 
 def _ask_all(
-    prepared: Prepared, conflicts: Sequence[Conflict], versions: Versions[Session], solver: ConflictSolver
+    prepared: Prepared, conflicts: Sequence[Conflict], versions: Versions[SessionBase], solver: ConflictSolver
 ) -> list[Solution | None]:
     """Ask somebody else's solver, in a thread where it may wait for storage."""
     answers = [answer_of(solver.solve(conflict, versions)) for conflict in conflicts]
     return [None if a is None else _encoded(a, c, prepared, versions) for c, a in zip(conflicts, answers, strict=True)]
 
 
-def open_view(session: Session, which: str, obstacle: Obstacle) -> Session:
+def open_view(session: SessionBase, which: str, obstacle: Obstacle) -> SessionBase:
     """Return a session that only reads: the base, ours with its changes, or theirs."""
-    from arraystore._session.session import Session
-
     if which == "theirs":
-        return Session(session.context, obstacle.tip, None)
-    view = Session(session.context, session.base_tip, None)
+        return SessionBase(session.context, obstacle.tip)
+    view = SessionBase(session.context, session.base_tip)
     if which == "ours":
         mine = session.hierarchy
         view.hierarchy = Hierarchy(mine.state, mine.reader, mine.changes)
     return view
 
 
-def _encoded(answer: Solution, conflict: Conflict, prepared: Prepared, versions: Versions[Session]) -> Solution:
+def _encoded(answer: Solution, conflict: Conflict, prepared: Prepared, versions: Versions[SessionBase]) -> Solution:
     """Encode merged chunks that come as arrays, as the metadata says of the array as it will be."""
     if not any(isinstance(value, np.ndarray) for value in answer.chunks.values()):
         return answer
@@ -250,16 +246,16 @@ def _encode(documents: Documents, coords: tuple[int, ...], values: npt.NDArray[A
 # -- coordinates that must not repeat -------------------------------------------------------------------------------
 
 
-async def _find_repeated(session: Session, obstacle: Obstacle) -> list[Conflict]:
+async def _find_repeated(session: SessionBase, uniques: Sequence[Unique], obstacle: Obstacle) -> list[Conflict]:
     """Find values of unique coordinates that theirs has by now."""
-    uniques = [unique for unique in session.uniques if unique.node in obstacle.theirs.nodes]
-    if not uniques:
+    concerned = [unique for unique in uniques if unique.node in obstacle.theirs.nodes]
+    if not concerned:
         return []
     theirs = open_view(session, "theirs", obstacle)
-    return [found for unique in uniques for found in await _compare(theirs, unique, obstacle)]
+    return [found for unique in concerned for found in await _compare(theirs, unique, obstacle)]
 
 
-async def _compare(theirs: Session, unique: Unique, obstacle: Obstacle) -> list[Conflict]:
+async def _compare(theirs: SessionBase, unique: Unique, obstacle: Obstacle) -> list[Conflict]:
     key = obstacle.tip.state.keys.get(unique.node)
     if key is None:
         return []  # deleted, which is a conflict of its own
@@ -273,7 +269,7 @@ async def _compare(theirs: Session, unique: Unique, obstacle: Obstacle) -> list[
     return [Conflict(ConflictType.DuplicateAppend, "/" + key, None, snapshot, detail, unique.node)]
 
 
-async def _values(view: Session, path: str) -> npt.NDArray[Any]:
+async def _values(view: SessionBase, path: str) -> npt.NDArray[Any]:
     """Return the values of a whole array; they are decoded in a thread, and no loop waits for that."""
     node = view.hierarchy.node(path)
     assert node is not None

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy.typing as npt
 
 from arraystore._changes.change_set import ChangeSet
 from arraystore._changes.declared_reads import declared_reads
 from arraystore._changes.read_set import ReadSet
-from arraystore._chunks.pack_writer import PackWriter
 from arraystore._commit.note import check_note
 from arraystore._commit.prepare import prepare
 from arraystore._commit.prepared import Prepared
@@ -25,17 +22,17 @@ from arraystore._commit.request import Committed, Outstanding, Request
 from arraystore._commit.solvers import ConflictSolver, check_solver
 from arraystore._context import Context
 from arraystore._forks.ledger import ForkLedger, warn_of_unmerged
+from arraystore._forks.merge import OnOverlap
+from arraystore._forks.uncommitted import uncommitted_view, with_uncommitted
 from arraystore._history.detached_snapshots import write_detached
-from arraystore._history.diff import Diff, status_of
 from arraystore._log.branch_log import AppendUncertainError
 from arraystore._log.loading import Tip
 from arraystore._runtime import run
-from arraystore._session.append import append, append_async
-from arraystore._session.forking import Forking
-from arraystore._session.hierarchy import Hierarchy
+from arraystore._session.append import append, append_async, appending, with_unique
+from arraystore._session.base import Isolation, SessionBase, SessionState, pack_writer
+from arraystore._session.fork import ForkSession, forks_in, issue_fork, merge_forks
 from arraystore._session.move import check_moves, move_node
-from arraystore._session.pickling import forget_live, keep_live, reduce_session
-from arraystore._session.rearrange import Readdressing
+from arraystore._session.pickling import SnapshotLocator, forget_live, keep_live, live_session
 from arraystore._session.rebase import Unique, rebase_prepared, resolve_conflicts
 from arraystore._session.store import ArrayStore
 from arraystore.errors import (
@@ -49,22 +46,28 @@ from arraystore.errors import (
 
 __all__ = ["Session"]
 
-_ELSEWHERE = (
-    "was opened in another process, which would never see what is written here: "
-    "take session.fork() there, and merge what its changes() returns"
-)
 
-ISOLATIONS = ("snapshot", "serializable")
+@dataclass
+class _Attempt:
+    """What is known of a commit under way, for the case that it fails.
+
+    Parameters
+    ----------
+    uncertain
+        Whether it may have arrived.
+    outstanding
+        What others may still commit of it.
+    """
+
+    uncertain: bool
+    outstanding: Outstanding | None
+
+    def fail(self, uncertain: bool, outstanding: Outstanding | None = None) -> None:
+        """Note that there is no answer but an error, and whether the commit may have arrived all the same."""
+        self.uncertain, self.outstanding = uncertain, outstanding
 
 
-def isolation_number(name: str) -> int:
-    """Return the number of an isolation level; raises `InvalidInputError` for an unknown one."""
-    if name not in ISOLATIONS:
-        raise InvalidInputError(f"there is no isolation {name!r}; choose one of {', '.join(map(repr, ISOLATIONS))}")
-    return ISOLATIONS.index(name)
-
-
-class Session(Forking, Readdressing):
+class Session(SessionBase):
     """One snapshot of a repository, and, in a writable session, changes over it.
 
     Sessions come from `Repository.readonly_session` and `Repository.writable_session`.
@@ -87,136 +90,57 @@ class Session(Forking, Readdressing):
         self,
         context: Context,
         tip: Tip,
-        branch: str | None,
-        isolation: Literal["snapshot", "serializable"] = "snapshot",
+        branch: str | None = None,
+        isolation: Isolation = "snapshot",
         verify_chunks: bool | None = None,
     ) -> None:
-        super().__init__(context, tip)
-        self.verify_chunks = verify_chunks
-        self._reader = context.reader.checking(verify_chunks)
-        self._branch = branch
-        self._id = context.environment.new_id()
-        self._pid = os.getpid()
-        self._lock = threading.Lock()
-        self._changes: ChangeSet | None = None
+        super().__init__(context, tip, branch=branch, isolation=isolation, verify_chunks=verify_chunks)
         self._prepared: Prepared | None = None
         self._prepared_version = -1
-        self._isolation = isolation_number(isolation)
-        self.uniques: list[Unique] = []
-        self._uncertain = False
         self._outstanding: Outstanding | None = None
-        self._busy = False
         self._ledger = ForkLedger()
-        self._rebased_epoch = 0
+        self.uniques: list[Unique] = []
         self.default_metadata: dict[str, Any] = {}
-        self.uncommitted: tuple[bytes, bytes] | None = None
         if branch is not None:
-            self._changes = ChangeSet(tip.state, pack_writer(context))
+            self._show(ChangeSet(tip.state, pack_writer(context)), self.hierarchy.reads)
+            self._state = SessionState.OPEN
             keep_live(self._id, self)
-        self.hierarchy = Hierarchy(tip.state, self._reader, self._changes)
-        if self._isolation:
-            self.hierarchy.reads = ReadSet()
-
-    # -- what it is -----------------------------------------------------------------------------------------
-
-    @property
-    def read_only(self) -> bool:
-        """Whether nothing can be written: opened so, or committed by now."""
-        return self._changes is None
-
-    @property
-    def is_of_this_process(self) -> bool:
-        """Whether the session was made in this process, and not in one that this is a forked child of."""
-        return os.getpid() == self._pid
 
     @property
     def branch(self) -> str | None:
         """Branch that the session commits to, None if it only reads."""
         return self._branch
 
-    @property
-    def isolation(self) -> str:
-        """``"snapshot"`` or ``"serializable"``."""
-        return ISOLATIONS[self._isolation]
-
-    @property
-    def reads(self) -> dict[str, Any]:
-        """What a serializable session has noted of its reads, for people; empty for any other."""
-        return {} if self.hierarchy.reads is None else self.hierarchy.reads.summary(self.hierarchy.beneath.keys)
-
-    @property
-    def store(self) -> ArrayStore:
-        """The session as a Zarr store."""
-        return ArrayStore(self)
-
-    @property
-    def has_uncommitted_changes(self) -> bool:
-        """Whether there is something to commit."""
-        return self._changes is not None and not self._changes.empty
-
-    def describe(self) -> str:
-        """Return a short text that tells repository, branch and snapshot."""
-        place = f"{self.context.storage.location}@{self._branch or ''}{'/' if self._branch else ''}"
-        return place + self.snapshot_id
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.describe()}{' read-only' if self.read_only else ''}>"
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Session):
-            return NotImplemented
-        if self is other:
-            return True
-        same_place = self.context.storage.location == other.context.storage.location
-        same_place &= self.uncommitted == other.uncommitted
-        return same_place and self.read_only and other.read_only and self.snapshot_id == other.snapshot_id
-
-    def __hash__(self) -> int:
-        return hash(self.context.storage.location)
-
     def __reduce__(self) -> tuple[Any, ...]:
-        return reduce_session(self)
+        if self._copied is not None:
+            return rebuild_writer, (self._locator(), *self._copied)
+        if self._changes is None:
+            return super().__reduce__()
+        return rebuild_writer, (self._locator(), self._id, run(self._sent(self._changes)))
+
+    async def _sent(self, changes: ChangeSet) -> bytes:
+        """Make uncommitted chunks durable, and return what is uncommitted."""
+        view = await uncommitted_view(changes, self._reader)
+        if view.unsent and not self.is_of_this_process:
+            raise SessionStateError(
+                "chunks of this session wait for upload in the process that wrote them, which this one is a forked "
+                "child of: pickle the session there"
+            )
+        return await view.send()
 
     # -- changing -------------------------------------------------------------------------------------------
-
-    def check_writable(self, refusal: str = "the session is read-only") -> None:
-        """Check that something may be written now.
-
-        Raises
-        ------
-        ReadOnlyError
-            If the session is read-only.
-        SessionStateError
-            If it is being committed, or belongs to another process.
-        """
-        if self.uncommitted is not None:
-            raise ReadOnlyError(f"this session is a copy, to read only, of one that {_ELSEWHERE}")
-        if self._changes is None:
-            raise ReadOnlyError(refusal)
-        if self._busy:
-            raise SessionStateError("the session is being committed; write before or after, not meanwhile")
-        if self._uncertain:
-            raise SessionStateError("nobody knows yet whether this session is committed: call commit again to find out")
-        if not self.is_of_this_process:
-            raise SessionStateError(f"this writable session {_ELSEWHERE}")
-
-    def status(self) -> Diff:
-        """Return what is uncommitted."""
-        return Diff() if self._changes is None else status_of(self._changes)
 
     def discard_changes(self) -> None:
         """Forget everything uncommitted."""
         self.check_writable()
         forget_live(self._id)
-        self._id = self.context.environment.new_id()  # forks of what is discarded have no home any more
+        self._id = self.context.environment.new_id()  # forks of what is discarded can no longer be merged
         keep_live(self._id, self)
-        self._changes = ChangeSet(self._tip.state, pack_writer(self.context))
         self._ledger = ForkLedger()
         self._prepared = None
         self.uniques = []
-        noted = self.hierarchy.reads  # what was read stays read: what comes next may be decided by it
-        self.hierarchy = Hierarchy(self._tip.state, self._reader, self._changes)
-        self.hierarchy.reads = noted
+        # What was read stays read: what comes next may be decided by it.
+        self._show(ChangeSet(self._tip.state, pack_writer(self.context)), self.hierarchy.reads)
 
     def commit(
         self,
@@ -303,26 +227,24 @@ class Session(Forking, Readdressing):
         reads: Mapping[str, Any] | None = None,
     ) -> str:
         self._warn_of_unmerged_forks()
-        if not self._uncertain:
+        if self._state is not SessionState.UNCERTAIN:
             self.check_writable()
-        changes = self._changes
-        assert changes is not None
-        assert self._branch is not None
+        changes = self.hierarchy.writable()
         check_solver(rebase_with)
         note = check_note(message, metadata, self.default_metadata)
         depends = self._depends(reads)
-        if changes.empty and not allow_empty and not self._uncertain:
-            raise SessionStateError("there is nothing to commit; pass allow_empty=True to commit all the same")
-        with self._occupied():
-            if not self._uncertain:
+        with self._committing() as attempt:
+            if not attempt.uncertain:
+                if changes.empty and not allow_empty:
+                    raise SessionStateError("there is nothing to commit; pass allow_empty=True to commit all the same")
                 changes.seal()
                 self._prepared = replace(await self._prepare(note), amends=amends)
             assert self._prepared is not None
             if self._prepared.amends is not None:  # it fits on the snapshot that it takes the place of, and no other
                 tries = 0
-            request = Request(self._pending(self._prepared, depends), self._tip, tries, self._uncertain)
-            request.outstanding = self._outstanding
-            return self._committed((await self._carry_through(request, rebase_with)).tip)
+            request = Request(self._pending(self._prepared, depends), self._tip, tries, attempt.uncertain)
+            request.outstanding = attempt.outstanding
+            return self._committed((await self._carry_through(request, rebase_with, attempt)).tip)
 
     def amend(self, message: str, *, metadata: dict[str, Any] | None = None, allow_empty: bool = False) -> str:
         """Commit in the place of the newest snapshot: what was written is added to it, message and metadata are new.
@@ -350,7 +272,8 @@ class Session(Forking, Readdressing):
         self, message: str, *, metadata: dict[str, Any] | None = None, allow_empty: bool = False
     ) -> str:
         """Asynchronous twin of `amend`."""
-        if not self._uncertain or self._prepared is None or self._prepared.amends is None:
+        amended = self._prepared is not None and self._prepared.amends is not None
+        if self._state is not SessionState.UNCERTAIN or not amended:
             self.check_writable()
         if self._tip.state.parent is None:
             raise InvalidInputError("the first snapshot of a repository cannot be amended: nothing is before it")
@@ -383,16 +306,15 @@ class Session(Forking, Readdressing):
     async def flush_async(self, message: str, *, metadata: dict[str, Any] | None = None) -> str:
         """Asynchronous twin of `flush`."""
         self.check_writable()
-        changes = self._changes
-        assert changes is not None
+        changes = self.hierarchy.writable()
         note = check_note(message, metadata, self.default_metadata)
         if changes.empty:
             raise SessionStateError("there is nothing to write")
-        with self._occupied():
+        with self._committing():
             changes.seal()
             return self._committed(await write_detached(self.context, self._tip, await self._prepare(note)))
 
-    async def _carry_through(self, request: Request, solver: ConflictSolver | None) -> Committed:
+    async def _carry_through(self, request: Request, solver: ConflictSolver | None, attempt: _Attempt) -> Committed:
         """Hand a transaction to the branch's committer until it is in the log."""
         committer = self.context.committer(self._branch or "")
         while True:
@@ -400,25 +322,22 @@ class Session(Forking, Readdressing):
             try:
                 found = await asyncio.wrap_future(answer)
             except asyncio.CancelledError:
-                self._uncertain = not committer.withdraw(request)
-                self._outstanding = request.outstanding
+                attempt.fail(not committer.withdraw(request), request.outstanding)
                 raise
             except AppendUncertainError:
-                self._uncertain = True
-                self._outstanding = request.outstanding
+                attempt.fail(True, request.outstanding)
                 raise
             except (ConflictError, ReadOnlyError, RefNotFoundError, SessionStateError):
-                self._uncertain, self._outstanding = False, None
+                attempt.fail(False)
                 raise
             except ArrayStoreError:
-                self._uncertain = self._uncertain or request.taken or request.uncertain
-                self._outstanding = request.outstanding
+                attempt.fail(attempt.uncertain or request.taken or request.uncertain, request.outstanding)
                 raise
-            self._uncertain, self._outstanding = False, None
+            attempt.fail(False)  # whatever fails from here on
             if isinstance(found, Committed):
                 return found
             assert solver is not None  # without one there is a ConflictError
-            prepared = await resolve_conflicts(self, request.prepared, found, solver)
+            prepared = await resolve_conflicts(self, self.uniques, request.prepared, found, solver)
             request = request.again(prepared, found.tip)
 
     async def _prepare(self, note: bytes) -> Prepared:
@@ -435,18 +354,26 @@ class Session(Forking, Readdressing):
         return again
 
     @contextmanager
-    def _occupied(self) -> Iterator[None]:
+    def _committing(self) -> Iterator[_Attempt]:
         """Take no changes and no other commit meanwhile."""
         with self._lock:
-            if self._busy:
+            if self._state is SessionState.COMMITTING:
                 raise SessionStateError("the session is being committed already")
-            self._busy = True
+            if self._state is not SessionState.UNCERTAIN:
+                self.check_writable()
+            attempt = _Attempt(self._state is SessionState.UNCERTAIN, self._outstanding)
+            self._state = SessionState.COMMITTING
         try:
-            yield
+            yield attempt
         finally:
-            self._busy = False
-            if self._changes is not None and not self._uncertain:
+            self._outstanding = attempt.outstanding
+            if self._changes is None:
+                self._state = SessionState.COMMITTED
+            elif attempt.uncertain:
+                self._state = SessionState.UNCERTAIN
+            else:
                 self._changes.unseal()
+                self._state = SessionState.OPEN
 
     def _depends(self, reads: Mapping[str, Any] | None) -> ReadSet | None:
         """Return what the changes depend on; None where that is nothing but what they overwrite."""
@@ -459,11 +386,9 @@ class Session(Forking, Readdressing):
 
     def _committed(self, tip: Tip) -> str:
         self._tip = tip
-        self._changes = None
         self._prepared = None
-        self._uncertain = False
         self.uniques = []
-        self.hierarchy = Hierarchy(tip.state, self._reader, None)
+        self._show(None, None)
         return self.snapshot_id
 
     # -- rebasing -------------------------------------------------------------------------------------------
@@ -488,30 +413,26 @@ class Session(Forking, Readdressing):
     async def rebase_async(self, solver: ConflictSolver, *, reads: Mapping[str, Any] | None = None) -> None:
         """Asynchronous twin of `rebase`."""
         self.check_writable()
-        changes = self._changes
-        assert changes is not None
-        assert self._branch is not None
+        changes = self.hierarchy.writable()
         if solver is None:
             raise InvalidInputError("rebase needs a solver; ConflictDetector() is the one that decides nothing")
         check_solver(solver)
         depends = self._depends(reads)
-        tip = await self.context.tip(self._branch)
+        tip = await self.context.tip(self._branch or "")
         if tip.sequence == self._tip.sequence:
             return
-        with self._occupied():
+        with self._committing():
             changes.seal()
             prepared = await self._prepare(b"" if self._prepared is None else self._prepared.note)
-            prepared = await rebase_prepared(self, self._pending(prepared, depends), tip, solver)
+            transaction = self._pending(prepared, depends)
+            prepared = await rebase_prepared(self, self.uniques, transaction, tip, solver)
             moved = await rebase_changes(changes, prepared, tip.state, self.context.reader, pack_writer(self.context))
             moved.packs.known |= changes.packs.known
             moved.borrowed = changes.borrowed
             self._prepared, self._prepared_version = prepared, moved.version
-            self._rebased_epoch = changes.epoch
-            self._changes = moved
+            self._ledger.rebased = changes.epoch
             self._tip = tip
-            noted = self.hierarchy.reads
-            self.hierarchy = Hierarchy(tip.state, self._reader, moved)
-            self.hierarchy.reads = noted
+            self._show(moved, self.hierarchy.reads)
 
     # -- moving, appending ----------------------------------------------------------------------------------
 
@@ -549,16 +470,8 @@ class Session(Forking, Readdressing):
             Name of the dimension, as the metadata of the arrays has it.
         """
         self.check_writable()
-        changes = self._changes
-        assert changes is not None
-        before = changes.appending
-        if before not in (None, dim):
-            raise SessionStateError(f"the session is appending along {before!r} already")
-        changes.appending = dim
-        try:
+        with appending(self.hierarchy.writable(), dim):
             yield self.store
-        finally:
-            changes.appending = before
 
     def append(self, data: Mapping[str, npt.ArrayLike], dim: str, *, unique: str | None = None) -> None:
         """Append to all arrays of a group that share a dimension.
@@ -581,18 +494,93 @@ class Session(Forking, Readdressing):
             If there is no such array.
         """
         self.check_writable()
-        append(self, data, dim, unique)
+        self._note_unique(append(self, data, dim, unique))
+
+    # -- forks ----------------------------------------------------------------------------------------------
+
+    def fork(self) -> ForkSession:
+        """Return a fork: a session that may be pickled, written to in any process, and merged back.
+
+        What is uncommitted here (arrays just created, for instance) travels along.  Taking a fork costs no request;
+        chunks that wait for upload are uploaded when it is pickled.
+        """
+        return run(self.fork_async())
+
+    async def fork_async(self) -> ForkSession:
+        """Asynchronous twin of `fork`."""
+        return await issue_fork(self, self._ledger)
+
+    @property
+    def has_forks(self) -> bool:
+        """Whether forks of this session are somewhere that were not merged."""
+        return bool(self._ledger.issued)
+
+    def abandon(self, fork: ForkSession) -> None:
+        """Give up what was written through a fork, and through what was unpickled from it: no commit warns of it.
+
+        Parameters
+        ----------
+        fork
+            A fork of this session.
+        """
+        self._ledger.abandon(fork)
+
+    def merge(
+        self, *forks: ForkSession | bytes | Iterable[ForkSession | bytes], on_overlap: OnOverlap = "error"
+    ) -> None:
+        """Merge what forks changed: all of it, or nothing.
+
+        Parameters
+        ----------
+        forks
+            Forks of this session, what their `changes()` or `merge_sessions` returned, or lists of these.
+        on_overlap
+            What happens where the same chunk was written by two forks, or by a fork and, since that was taken, the
+            session: ``"error"``, or ``"last"``, where the later argument wins, over the session and over what was
+            merged before, too.  All else that collides is an error in any case, and so is a chunk into which the array
+            has grown meanwhile, of which the later one may know a part only.
+
+        Raises
+        ------
+        MergeConflictError
+            If two forks changed the same chunk or node, or a fork is another session's, or the session was rebased
+            since it was taken.
+        FormatError
+            If a payload is damaged.
+        InvalidInputError
+            If something else is given.
+        """
+        flat = list(forks_in(forks))  # iterators are the caller's code: they run in the caller's thread
+        run(self.merge_async(flat, on_overlap=on_overlap))
+
+    async def merge_async(
+        self, *forks: ForkSession | bytes | Iterable[ForkSession | bytes], on_overlap: OnOverlap = "error"
+    ) -> None:
+        """Asynchronous twin of `merge`."""
+        await merge_forks(self, self._ledger, forks, on_overlap)
 
     async def append_async(self, data: Mapping[str, npt.ArrayLike], dim: str, *, unique: str | None = None) -> None:
         """Asynchronous twin of `append`."""
         self.check_writable()
-        await append_async(self, data, dim, unique)
+        self._note_unique(await append_async(self, data, dim, unique))
+
+    def _note_unique(self, appended: Unique | None) -> None:
+        """Have the commit fail if somebody else appends one of these values, too."""
+        if appended is not None:
+            self.uniques = with_unique(self.uniques, appended)
 
     def _warn_of_unmerged_forks(self) -> None:
         """Warn, where this package was called, if forks that may have written something have not been merged."""
         warn_of_unmerged(self._ledger)
 
 
-def pack_writer(context: Context) -> PackWriter:
-    """Return what makes packs of the chunks of one session."""
-    return PackWriter(context.storage, context.environment, context.config.pack_settings())
+def rebuild_writer(locator: SnapshotLocator, identifier: bytes, log: bytes) -> Session:
+    """In its own process it is the same session; elsewhere a copy that may be read, uncommitted changes included."""
+    live = live_session(identifier)
+    if isinstance(live, Session):
+        return live
+    tip = Tip(with_uncommitted(locator.load().state, log), {})
+    copy = Session(locator.context, tip, verify_chunks=locator.verify_chunks)
+    copy._copied = identifier, log
+    copy._state = SessionState.COPY
+    return copy

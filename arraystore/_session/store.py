@@ -7,7 +7,7 @@ import builtins
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,20 +18,19 @@ from zarr.core.sync import SyncMixin
 
 from arraystore._chunks.reader import Window, whole_chunk
 from arraystore._chunks.virtual_checksums import FROM_SOURCE, Checksum
+from arraystore._context import Context
 from arraystore._format.box import Box
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.zarr_metadata import array_info
 from arraystore._history.missing_objects import check_not_expired
+from arraystore._log.loading import Tip
 from arraystore._runtime import run, submit
-from arraystore._session.hierarchy import check_key, join
+from arraystore._session.hierarchy import Hierarchy, check_key, join
 from arraystore._session.listing import list_dir, list_prefix, prefix_size
 from arraystore._session.virtual_references import VirtualChunkSpec, checksum_of, write_virtual_references
 from arraystore.errors import InvalidInputError, ObjectNotFoundError, ReadOnlyError
 
-if TYPE_CHECKING:
-    from arraystore._session.session import Session
-
-__all__ = ["ArrayStore"]
+__all__ = ["ArrayStore", "StoreSession"]
 
 _WRITE_REFUSED = "store was opened in read-only mode and does not support writing"
 
@@ -57,6 +56,35 @@ def _view(value: Buffer) -> memoryview:
     return view if view.format == "B" else view.cast("B")
 
 
+class StoreSession(Protocol):
+    """A session, as far as its store needs it."""
+
+    hierarchy: Hierarchy
+
+    @property
+    def context(self) -> Context:
+        """What sessions of the repository share."""
+        ...
+
+    @property
+    def base_tip(self) -> Tip:
+        """The record that the session is based on."""
+        ...
+
+    @property
+    def read_only(self) -> bool:
+        """Whether nothing can be written."""
+        ...
+
+    def check_writable(self, refusal: str = ...) -> None:
+        """Check that something may be written now."""
+        ...
+
+    def describe(self) -> str:
+        """Return a short text that tells repository, branch and snapshot."""
+        ...
+
+
 class ArrayStore(Store, SyncMixin):
     """A session as a Zarr store.
 
@@ -71,16 +99,16 @@ class ArrayStore(Store, SyncMixin):
         Whether writes through it are refused; always so for a session that is read-only.
     """
 
-    def __init__(self, session: Session, *, read_only: bool = False) -> None:
+    def __init__(self, session: StoreSession, *, read_only: bool = False) -> None:
         super().__init__(read_only=read_only or session.read_only)
-        self._session = session
+        self._session: StoreSession = session
         self._is_open = False
 
     # -- identity -------------------------------------------------------------------------------------------
 
     @property
-    def session(self) -> Session:
-        """The session that this store shows."""
+    def session(self) -> Any:  # a Session or a ForkSession, which are made of stores and not the other way round
+        """The session, or the fork, that this store shows."""
         return self._session
 
     @property
@@ -367,7 +395,8 @@ class ArrayStore(Store, SyncMixin):
         node = self._array(array_path)
         coords = np.array([chunk.index for chunk in chunks], dtype=np.int64)
         write_virtual_references(
-            self._session,
+            self._session.hierarchy,
+            self._session.context.containers,
             node,
             coords.reshape(len(chunks), -1),
             [chunk.location for chunk in chunks],
@@ -424,7 +453,8 @@ class ArrayStore(Store, SyncMixin):
             raise InvalidInputError(f"arr_offset {arr_offset} does not fit a box of {chunk_grid_shape} chunks")
         box = Box(low, tuple(start + int(side) for start, side in zip(low, chunk_grid_shape, strict=True)))
         write_virtual_references(
-            self._session,
+            self._session.hierarchy,
+            self._session.context.containers,
             node,
             box,
             locations,
@@ -454,5 +484,5 @@ def _buffer(value: Any) -> Buffer:
     return value
 
 
-def _rebuild(cls: type[ArrayStore], session: Session, read_only: bool) -> ArrayStore:
+def _rebuild(cls: type[ArrayStore], session: StoreSession, read_only: bool) -> ArrayStore:
     return cls(session, read_only=read_only)

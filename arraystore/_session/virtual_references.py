@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +17,9 @@ from arraystore._format.locations import Locations, common_directory, locations_
 from arraystore._format.node import Node
 from arraystore._format.types import Int64s
 from arraystore._format.zarr_metadata import array_info
+from arraystore._session.hierarchy import Hierarchy
 from arraystore.errors import InvalidInputError, VirtualReferenceError
 from arraystore.storage.source_urls import all_paths_plain, object_path, url_problem
-
-if TYPE_CHECKING:
-    from arraystore._session.session import Session
 
 __all__ = ["Checksums", "VirtualChunkSpec", "checksum_of", "write_virtual_references"]
 
@@ -70,7 +68,8 @@ def checksum_of(spec: Any, otherwise: Checksum) -> Checksum:
 
 
 def write_virtual_references(
-    session: Session,
+    hierarchy: Hierarchy,
+    containers: VirtualContainers,
     node: Node,
     cells: Int64s | Box,
     urls: Sequence[str],
@@ -83,8 +82,10 @@ def write_virtual_references(
 
     Parameters
     ----------
-    session, node
+    hierarchy, node
         Where to.
+    containers
+        Places that references may lead to.
     cells
         Coordinates of the chunks, shape (n, d), or a box of them, in row-major order.
     urls, offsets, lengths
@@ -101,11 +102,11 @@ def write_virtual_references(
     """
     grid = array_info(node.documents).grid
     _check_columns(node, grid, cells, urls, offsets, lengths)
-    locations, numbers_of_urls = _locations(session.context.containers, urls, validate, checksums)
+    locations, numbers_of_urls = _locations(containers, urls, validate, checksums)
     if not len(locations):
         return
     keep = None if bool((numbers_of_urls >= 0).all()) else numbers_of_urls >= 0
-    changes = session.hierarchy.writable()
+    changes = hierarchy.writable()
     with changes.lock:
         changes.check_open()
         if changes.epoch:  # there are forks, whose writes may overlap with these
@@ -121,7 +122,7 @@ def write_virtual_references(
             table.put_numbered(numbers, values)
         else:
             table.put_numbered(numbers[keep], values[keep])
-        session.hierarchy.forget()
+        hierarchy.forget()
 
 
 def _locations(

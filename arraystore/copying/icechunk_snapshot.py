@@ -172,7 +172,8 @@ class _Snapshot:
         rows = [places[number] for number in wanted.tolist()]
         try:
             write_virtual_references(
-                self._ours,
+                self._ours.hierarchy,
+                self._ours.context.containers,
                 node,
                 coords,
                 [url for url, _, _ in rows],

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from arraystore._repository.repository import Repository
-from arraystore._session.session import Session
+from arraystore._session.base import SessionBase
 from arraystore.errors import (
     InvalidInputError,
     RefNotFoundError,
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from arraystore._context import Context
 
-    Source: TypeAlias = Repository | Session | str | os.PathLike[str]
+    Source: TypeAlias = Repository | SessionBase | str | os.PathLike[str]
 
 __all__ = ["check_reachable", "open_repository", "pinned_session"]
 
@@ -66,7 +66,7 @@ def pinned_session(
     snapshot_id: str | None = None,
     ref: str | None = None,
     as_of: datetime | None = None,
-) -> Session:
+) -> SessionBase:
     """Return a session on one snapshot: whatever is committed later, what it shows stays the same.
 
     Parameters
@@ -89,7 +89,7 @@ def pinned_session(
     """
     given = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "ref": ref}
     named = [name for name, value in given.items() if value is not None]
-    if isinstance(source, Session):
+    if isinstance(source, SessionBase):
         if named or as_of is not None:
             named += ["as_of"] * (as_of is not None)
             raise InvalidInputError(

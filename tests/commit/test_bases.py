@@ -26,20 +26,22 @@ NOTE = b"\x92\xa1x\x80"
 
 
 def of_a_fork(repo: ars.Repository) -> Session:
-    """A session with uncommitted nodes, forked: the fork changes what no record has made."""
+    """A session on the base of a fork, which has uncommitted nodes: it changes what no record has made."""
     session = repo.writable_session("main")
     chunked(session.store, "new", 4)
-    fork = session.fork()
-    zarr.open_array(fork.store, path="new", mode="r+").attrs["units"] = "K"
-    return fork
+    return _changing(repo, session.fork())
 
 
 def of_a_fork_that_came_from_elsewhere(repo: ars.Repository) -> Session:
     session = repo.writable_session("main")
     chunked(session.store, "new", 4)
-    fork: ars.ForkSession = pickle.loads(pickle.dumps(session.fork()))
-    zarr.open_array(fork.store, path="new", mode="r+").attrs["units"] = "K"
-    return fork
+    return _changing(repo, pickle.loads(pickle.dumps(session.fork())))
+
+
+def _changing(repo: ars.Repository, fork: ars.ForkSession) -> Session:
+    session = Session(repo._context, fork.base_tip, "main")
+    zarr.open_array(session.store, path="new", mode="r+").attrs["units"] = "K"
+    return session
 
 
 def of_a_snapshot_on_no_branch(repo: ars.Repository) -> Session:

@@ -166,17 +166,9 @@ def test_only_the_session_commits_rebases_appends_moves_and_merges() -> None:
     repo, _ = counted(ars.in_memory_storage())
     session = repo.writable_session("main")
     fork = session.fork()
-    for attempt in (
-        lambda: fork.commit("no"),
-        lambda: fork.rebase(ars.ConflictDetector()),
-        lambda: fork.append({"a": [1]}, "x"),
-        lambda: fork.appending("x"),
-        lambda: fork.move("a", "b"),
-        lambda: fork.merge(session.fork()),
-        fork.fork,
-    ):
+    for name in ("commit", "amend", "flush", "rebase", "append", "appending", "move", "merge", "fork"):
         with pytest.raises(SessionStateError, match=r"session"):
-            attempt()
+            getattr(fork, name)()
     fork.discard_changes()
     fill(fork, 0, 4)
     session.merge(fork)

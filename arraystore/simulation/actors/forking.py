@@ -7,9 +7,11 @@ import pickle
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from arraystore._forks.merge import OnOverlap
 from arraystore._session.fork import rebuild_fork_async
+from arraystore._session.session import Session
 from arraystore.errors import MergeConflictError, StorageError
 from arraystore.simulation.actors.hand import Hand
 from arraystore.simulation.actors.losses import LOST
@@ -104,7 +106,7 @@ async def _work(
     brought = Brought()
     try:
         fork = await rebuild_fork_async(*pickle.loads(pickled))  # noqa: S301 - our own, of a moment ago
-        hand = Hand(scene, process.name, fork, noted, brought.operations)
+        hand = Hand(scene, process.name, cast(Session, fork), noted, brought.operations)  # no more than forks can
         hand.readable, hand.see = readable, brought.reads.append
         for _ in range(rng.randint(1, 3)):
             await asyncio.sleep(rng.expovariate(1.0) * scene.workload.think)

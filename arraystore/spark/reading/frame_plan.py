@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from arraystore._session.session import Session
+from arraystore._session.base import SessionBase
 from arraystore.errors import InvalidInputError
 from arraystore.spark.reading.decoding import Decoder, Values, decoder_of
 from arraystore.spark.reading.opening import Opened, coordinate_of, open_arrays
@@ -85,7 +85,7 @@ class FramePlan:
         That are read, those of the leading variable.
     """
 
-    session: Session
+    session: SessionBase
     variables: tuple[Variable, ...]
     axes: tuple[AxisSelection, ...]
     labels: tuple[SelectedLabels | None, ...]
@@ -109,7 +109,7 @@ class FramePlan:
 
 
 def plan_frame(
-    session: Session,
+    session: SessionBase,
     paths: str | Sequence[str] | Mapping[str, str],
     *,
     sel: Mapping[str, Any] | None = None,

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from arraystore._repository.repository import Repository
-from arraystore._session.session import Session
+from arraystore._session.base import SessionBase
 from arraystore.errors import ArrayStoreError, InvalidInputError
 from arraystore.spark.cluster import slots
 from arraystore.spark.errors import marked
@@ -106,7 +106,7 @@ ChunkFunction: TypeAlias = Callable[[Chunk], "Columns | Iterable[Columns] | None
 
 def map_chunks(
     spark: SparkSession,
-    repo: Repository | Session | str | os.PathLike[str],
+    repo: Repository | SessionBase | str | os.PathLike[str],
     paths: str | Sequence[str] | Mapping[str, str],
     fn: ChunkFunction,
     schema: StructType | str,

@@ -11,7 +11,7 @@ import numpy as np
 import zarr
 from zarr.errors import NodeTypeValidationError
 
-from arraystore._session.session import Session
+from arraystore._session.base import SessionBase
 from arraystore.errors import InvalidInputError, NodeNotFoundError
 from arraystore.spark.reading.coordinates import Coordinate
 from arraystore.spark.reading.decoding import decoder_of
@@ -43,7 +43,7 @@ class OpenedArray:
 class Opened:
     """The arrays of a frame, of which `lead` has all dimensions."""
 
-    session: Session
+    session: SessionBase
     arrays: tuple[OpenedArray, ...]
     lead: OpenedArray
 
@@ -68,7 +68,9 @@ def sides_of(array: zarr.Array[Any], axis: int, *, stored: bool) -> int | np.nda
         return np.array((sizes.write_chunk_sizes if stored else sizes.read_chunk_sizes)[axis], dtype=np.int64)
 
 
-def open_arrays(session: Session, paths: str | Sequence[str] | Mapping[str, str], dims: Sequence[str] | None) -> Opened:
+def open_arrays(
+    session: SessionBase, paths: str | Sequence[str] | Mapping[str, str], dims: Sequence[str] | None
+) -> Opened:
     """Open the arrays that a frame is made of.
 
     Parameters
@@ -96,7 +98,7 @@ def open_arrays(session: Session, paths: str | Sequence[str] | Mapping[str, str]
     return Opened(session, arrays, _lead(arrays))
 
 
-def _found(session: Session, paths: str | Sequence[str] | Mapping[str, str]) -> list[tuple[str, zarr.Array[Any]]]:
+def _found(session: SessionBase, paths: str | Sequence[str] | Mapping[str, str]) -> list[tuple[str, zarr.Array[Any]]]:
     if isinstance(paths, str):
         paths = [paths]
     named = list(paths.items()) if isinstance(paths, Mapping) else [(None, path) for path in paths]
@@ -117,7 +119,7 @@ def _found(session: Session, paths: str | Sequence[str] | Mapping[str, str]) -> 
     return found
 
 
-def _array(session: Session, key: str) -> zarr.Array[Any] | None:
+def _array(session: SessionBase, key: str) -> zarr.Array[Any] | None:
     """Open an array, None if it is a group."""
     try:
         return zarr.open_array(session.store, path=key, mode="r")
@@ -132,7 +134,7 @@ def _array(session: Session, key: str) -> zarr.Array[Any] | None:
     return None
 
 
-def _not_found(session: Session, key: str) -> NodeNotFoundError:
+def _not_found(session: SessionBase, key: str) -> NodeNotFoundError:
     above, _, name = key.rpartition("/")
     try:
         names = sorted(key for key, _ in zarr.open_group(session.store, path=above, mode="r").members())
@@ -147,7 +149,7 @@ def _not_found(session: Session, key: str) -> NodeNotFoundError:
     )
 
 
-def _variables_in(session: Session, key: str) -> list[tuple[str, zarr.Array[Any]]]:
+def _variables_in(session: SessionBase, key: str) -> list[tuple[str, zarr.Array[Any]]]:
     """Return the arrays in a group that are no coordinates of it."""
     group = zarr.open_group(session.store, path=key, mode="r")
     arrays = sorted(group.arrays())

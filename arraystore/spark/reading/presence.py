@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import zarr
 
-from arraystore._session.session import Session
+from arraystore._session.base import SessionBase
 from arraystore.spark.reading.opening import Opened, sides_of
 from arraystore.spark.reading.selection import AxisSelection, Int64s
 
 __all__ = ["present_numbers"]
 
 
-def present_numbers(session: Session, opened: Opened, axes: Sequence[AxisSelection]) -> Int64s:
+def present_numbers(session: SessionBase, opened: Opened, axes: Sequence[AxisSelection]) -> Int64s:
     """Return the numbers of chunks of the leading array that an array has data in, rising.
 
     Arrays that lack a dimension do not count: they are there for every position along it.

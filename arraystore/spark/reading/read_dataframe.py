@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from arraystore._repository.repository import Repository
-from arraystore._session.session import Session
+from arraystore._session.base import SessionBase
 from arraystore.spark.cluster import slots
 from arraystore.spark.fork_job import task_frame
 from arraystore.spark.reading.frame_plan import Coords
@@ -25,7 +25,7 @@ __all__ = ["create_view", "read_dataframe"]
 
 def read_dataframe(
     spark: SparkSession,
-    repo: Repository | Session | str | os.PathLike[str],
+    repo: Repository | SessionBase | str | os.PathLike[str],
     paths: str | Sequence[str] | Mapping[str, str],
     *,
     branch: str | None = None,
@@ -145,7 +145,7 @@ def read_dataframe(
 def create_view(
     spark: SparkSession,
     name: str,
-    repo: Repository | Session | str | os.PathLike[str],
+    repo: Repository | SessionBase | str | os.PathLike[str],
     paths: str | Sequence[str] | Mapping[str, str],
     **options: Any,
 ) -> DataFrame:

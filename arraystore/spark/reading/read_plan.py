@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import pyarrow as pa
 
-from arraystore._session.session import Session
+from arraystore._session.base import SessionBase
 from arraystore.errors import ArrayStoreError, InvalidInputError
 from arraystore.spark.errors import marked
 from arraystore.spark.reading.blocks import blocks_of_task
@@ -58,7 +58,7 @@ class ReadPlan:
 
 
 def plan_read(
-    session: Session,
+    session: SessionBase,
     paths: str | Sequence[str] | Mapping[str, str],
     *,
     sel: Mapping[str, Any] | None = None,

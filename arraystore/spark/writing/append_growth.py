@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 
-from arraystore._session.append import note_unique
+from arraystore._session.append import unique_of, with_unique
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
 from arraystore.spark.cf_time import cf_time_codec
@@ -251,7 +251,8 @@ def grown(session: Session, growth: Growth) -> Iterator[None]:
         if growth.coordinate is not None and growth.labels is not None:
             array = zarr.open_array(session.store, path=growth.coordinate, mode="r+")
             array[growth.before :] = growth.labels
-            note_unique(session, growth.coordinate, growth.before, growth.labels)
+            new = unique_of(session.hierarchy, growth.coordinate, growth.before, growth.labels)
+            session.uniques = with_unique(session.uniques, new)
         yield
     except BaseException:
         if clean:
