@@ -32,6 +32,7 @@ __all__ = [
     "carried_from",
     "decode_repository_record",
     "encode_repository_record",
+    "entry_digest",
     "repository_log_prefix",
 ]
 
@@ -132,7 +133,7 @@ class RepositoryTable:
     def after(self, entry: RepositoryEntry) -> RepositoryTable:
         """Return the table after one more entry."""
         number, kind, name = self.number + 1, entry.operation, entry.name
-        now = replace(self, number=number, digest=chained(self.digest, pack_body(_entry_to_wire(entry))))
+        now = replace(self, number=number, digest=entry_digest(self.digest, entry))
         if kind == RepositoryOperation.TAG_CREATED:
             assert entry.snapshot is not None and entry.origin is not None  # noqa: PT018
             return replace(now, tags={**self.tags, name: Tag(entry.snapshot, entry.origin)})
@@ -210,10 +211,15 @@ def decode_repository_record(
     entries = tuple([_read_entry(name, item) for item in wires])
     if wire is None:
         return RepositoryRecord(number, entries, None, repository, before)
-    digest = chained(before, pack_body(_entry_to_wire(entries[-1])))
+    digest = entry_digest(before, entries[-1])
     return RepositoryRecord(
         number, entries, replace(_read_table(name, wire, number), digest=digest), repository, before
     )
+
+
+def entry_digest(before: bytes, entry: RepositoryEntry) -> bytes:
+    """Return the digest of the log with one more entry."""
+    return chained(before, pack_body(_entry_to_wire(entry)))
 
 
 def _entry_to_wire(entry: RepositoryEntry) -> tuple[Any, ...]:

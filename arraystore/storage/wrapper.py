@@ -29,7 +29,7 @@ class WrapperStorage(Storage):
         return self._inner.listing_lag
 
     @listing_lag.setter
-    def listing_lag(self, seconds: float) -> None:
+    def listing_lag(self, seconds: float) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
         self._inner.listing_lag = seconds
 
     @property

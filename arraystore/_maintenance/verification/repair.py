@@ -14,8 +14,9 @@ from typing import Any
 
 from arraystore._environment import Environment
 from arraystore._format.history import HistoryPage, encode_history, page_span
-from arraystore._format.record import LONG_SKIP, Record, encode_record
+from arraystore._format.record import LONG_SKIP, encode_record, record_key
 from arraystore._format.refs import hint_key, name_from_key
+from arraystore._format.repository_log import encode_repository_record
 from arraystore._format.snapshot import checkpoint_key
 from arraystore._log.ancestry import rows_of_records
 from arraystore._log.branch_log import BranchLog
@@ -170,15 +171,18 @@ class _Repair:
 
     async def records(self) -> None:
         """Write missing records anew, the oldest first, which never changes what is there."""
+        refs = self._found.refs
+        for number, lost in sorted(refs.rebuilt.items()):
+            await self._rebuilt(record_key(refs.repository_prefix, number), encode_repository_record(lost))
         for name, records in self._found.rebuilt.items():
             log = self._found.refs.logs[name].log
             expired = await self._expired(self._found.refs.logs[name]) if records else None
             due = () if expired is None else [each for each in records if each.sequence > expired]
             for record in due:
-                await self._record(log.key(record.sequence), record)
+                await self._rebuilt(log.key(record.sequence), encode_record(record))
 
-    async def _record(self, key: str, record: Record) -> None:
-        if self._dry_run or await self._storage.put_if_absent(key, encode_record(record)):
+    async def _rebuilt(self, key: str, data: bytes) -> None:
+        if self._dry_run or await self._storage.put_if_absent(key, data):
             self.actions.append(RepairAction(key, "rebuilt from what later records repeat of it"))
 
     async def _expired(self, root: LogRoot) -> int | None:

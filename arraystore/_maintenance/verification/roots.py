@@ -14,6 +14,7 @@ from arraystore._format.lifecycle import Expiry, Origin
 from arraystore._format.record import first_carried, read_record_key, record_key
 from arraystore._format.refs import branch_prefix, branches_prefix, name_from_key, refs_prefix
 from arraystore._format.repository_log import (
+    TABLE_EVERY,
     RepositoryRecord,
     RepositoryTable,
     carried_from,
@@ -25,6 +26,7 @@ from arraystore._log.loading import load_tip
 from arraystore._log.retained_snapshots import Kept, kept_snapshots
 from arraystore._log.state import State
 from arraystore._maintenance.verification.findings import Collector, Severity
+from arraystore._maintenance.verification.repository_records import rebuild_records
 from arraystore.errors import ArrayStoreError, FormatError, NotFoundError, ObjectNotFoundError
 from arraystore.storage.protocol import ObjectInfo, Storage
 
@@ -33,6 +35,8 @@ __all__ = ["LogRoot", "Refs", "kept_of", "last_expiry", "open_logs", "read_repos
 _PARALLEL = 16
 _FOREIGN = re.compile("refs/([0-9A-Z]{20})/")
 _RESTORE = "restore the object from a backup or an older version in the bucket"
+_REBUILD = "run repair, which rebuilds the record from what later ones repeat of it"
+_NOT_REBUILT = f"{_RESTORE}: no later record that fits repeats what it held, so it cannot be rebuilt"
 
 
 @dataclass
@@ -75,6 +79,8 @@ class Refs:
         Logs of branches, deleted ones included, by name.
     repository
         Numbers of the records of the repository log.
+    rebuilt
+        Records of the repository log that are missing, as a repair can write them.
     strays
         Objects whose keys mean nothing.
     foreign
@@ -84,6 +90,7 @@ class Refs:
     id: bytes = bytes(12)
     logs: dict[str, LogRoot] = field(default_factory=dict[str, LogRoot])
     repository: list[int] = field(default_factory=list[int])
+    rebuilt: dict[int, RepositoryRecord] = field(default_factory=dict[int, RepositoryRecord])
     strays: list[ObjectInfo] = field(default_factory=list[ObjectInfo])
     foreign: dict[str, list[ObjectInfo]] = field(default_factory=dict[str, list[ObjectInfo]])
 
@@ -160,11 +167,21 @@ async def read_repository_log(
     if not numbers:
         return RepositoryTable.first(refs.id)
     # Old records may have been tidied away, but none that the newest one goes on from.
-    for number in range(min(numbers[0], carried_from(numbers[-1])), numbers[-1]):
-        if number not in numbers:
-            what = "the record of the repository log does not exist, though later ones do"
-            collector.warning(record_key(prefix, number), what, _RESTORE)
+    there = set(numbers)
+    lost = [n for n in range(min(numbers[0], carried_from(numbers[-1])), numbers[-1]) if n not in there]
+    refs.rebuilt = rebuild_records(lost, records, refs.id)
+    for number in lost:
+        what = "the record of the repository log does not exist, though later ones do"
+        remedy = _REBUILD if number in refs.rebuilt else _remedy(number, numbers[-1])
+        collector.warning(record_key(prefix, number), what, remedy)
     return _replayed(records, prefix, numbers[-1], collector)
+
+
+def _remedy(number: int, newest: int) -> str:
+    """Tell what helps where a record of the repository log cannot be rebuilt, and what can be read without it."""
+    if number % TABLE_EVERY == 0 and newest - number < TABLE_EVERY:
+        return f"{_NOT_REBUILT}; until then nobody knows tags, branches and settings, and branches can be read only"
+    return f"{_NOT_REBUILT}; later records tell tags, branches and settings without it, but for the log of operations"
 
 
 def _replayed(

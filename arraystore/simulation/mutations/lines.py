@@ -27,7 +27,7 @@ _decide, _is_over = IntentQueue._decide, IntentQueue._is_over
 
 def _appends_only(workload: Workload) -> Workload:
     """Have transactions that do not collide with themselves."""
-    return replace(workload, writers=10, shared=1, operations={"append": 1.0}, turns=(3, 5), think=0.02)
+    return replace(workload, writers=10, shared=1, operations={"append": 1.0}, turns=(3, 5), think=0.1)
 
 
 def _gives_up_early(self: IntentQueue, mine: Any) -> bool:

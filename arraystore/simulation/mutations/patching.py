@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from arraystore._commit import prepare
@@ -13,7 +13,8 @@ from arraystore._maintenance import checkpoints
 from arraystore.simulation.actors.script import script_of
 from arraystore.simulation.actors.workload import Workload
 from arraystore.simulation.faults import Faults
-from arraystore.simulation.run import Plan, plan_of
+from arraystore.simulation.profiles import PROFILES
+from arraystore.simulation.run import Plan
 
 __all__ = ["Change", "Mutation", "all_outside", "everywhere", "folded_often", "patched"]
 
@@ -64,11 +65,10 @@ class Mutation:
             yield
 
     def plan(self, seed: int, profile: str) -> Plan:
-        """Return the run of a seed in which it is looked for."""
-        plan = plan_of(seed, profile)
-        workload, faults = self.tuned(plan.workload), self.spoiled(plan.faults)
-        script = plan.script if workload == plan.workload else script_of(seed, workload)
-        return Plan(seed, workload, faults, script)
+        """Return the run of a seed in which it is looked for; what actors do besides is a matter of `tuned`."""
+        workload, faults = replace(PROFILES[profile], besides=0.0).drawn(seed)
+        workload = self.tuned(workload)
+        return Plan(seed, workload, self.spoiled(faults), script_of(seed, workload))
 
 
 def all_outside() -> list[Change]:
