@@ -264,11 +264,11 @@ class ChangeSet:
     def array(self, node: Node) -> ArrayChanges:
         """Return the chunk changes of a node, made on first use."""
         with self.lock:
-            found = self.arrays.get(node.id)
-            if found is None:
+            changes = self.arrays.get(node.id)
+            if changes is None:
                 grid = () if node.kind == NodeKind.FILE else array_info(node.documents).grid
-                found = self.arrays[node.id] = ArrayChanges(ChunkTable(grid))
-            return found
+                changes = self.arrays[node.id] = ArrayChanges(ChunkTable(grid))
+            return changes
 
     def put_chunk(self, node: Node, coords: tuple[int, ...], entry: Entry) -> ArrayChanges:
         """Set the reference of a chunk."""

@@ -49,10 +49,10 @@ def declared_reads(state: State, reads: Mapping[str, Any]) -> ReadSet:
             "reads must be a mapping of paths to regions, such as {'/balance': np.s_[3:7]}, "
             f"not {type(reads).__name__}"
         )
-    found = ReadSet()
+    read_set = ReadSet()
     for path, region in reads.items():
-        _declare(found, state, _checked_path(path), region)
-    return found
+        _declare(read_set, state, _checked_path(path), region)
+    return read_set
 
 
 def _checked_path(path: Any) -> str:
@@ -64,20 +64,20 @@ def _checked_path(path: Any) -> str:
         raise InvalidInputError(f"path {path[:80]!r} in reads: {error.reason}") from None
 
 
-def _declare(found: ReadSet, state: State, path: str, region: Any) -> None:
+def _declare(read_set: ReadSet, state: State, path: str, region: Any) -> None:
     node, file = state.nodes.get(path), state.nodes.get(file_key(path))
-    found.node(path)
+    read_set.node(path)
     if path and (node is None or file is not None):
-        found.node(file_key(path))
+        read_set.node(file_key(path))
     if region is None:
         return
     if file is not None:
-        found.array(file.id)
+        read_set.array(file.id)
     if region is ...:
         if node is not None and node.kind == NodeKind.ARRAY:
-            found.array(node.id)
+            read_set.array(node.id)
         else:
-            found.tree(path)
+            read_set.tree(path)
         return
     if node is None or node.kind != NodeKind.ARRAY:
         what = "nothing" if node is None else "a group"
@@ -86,7 +86,7 @@ def _declare(found: ReadSet, state: State, path: str, region: Any) -> None:
             "that the session is based on; give None for its metadata, or ... for everything at and below it"
         )
     for cells in _touched(node, region):
-        found.cells(node.id, cells)
+        read_set.cells(node.id, cells)
 
 
 def _touched(node: Node, region: Any) -> list[Cells]:

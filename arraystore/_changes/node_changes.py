@@ -79,8 +79,8 @@ def append_mark(before: Documents, after: Documents, dimension: str) -> AppendMa
         return None
     if any(a != b for i, (a, b) in enumerate(zip(old, new, strict=True)) if i != axis):
         return None
-    found = dimension_of(before, axis)
-    return AppendMark(axis, found.length, found.chunk)
+    dimension_before = dimension_of(before, axis)
+    return AppendMark(axis, dimension_before.length, dimension_before.chunk)
 
 
 def append_of(mark: AppendMark, before: Documents, after: Documents) -> Append | None:

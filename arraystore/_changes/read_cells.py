@@ -209,19 +209,19 @@ class ReadCells:
             raise FormatError(name, f"blocks of level {level}, {len(boxes)} boxes: more than any session keeps")
         if whole and (boxes or wire is not None):
             raise FormatError(name, "chunks besides all of the array")
-        found = cls()
-        found.whole, found.level = whole, level
-        found.boxes = [Box.from_wire(name, box) for box in boxes]
+        cells = cls()
+        cells.whole, cells.level = whole, level
+        cells.boxes = [Box.from_wire(name, box) for box in boxes]
         if wire is not None:
-            found.blocks = _read_blocks(name, wire)
-            if any(end - 1 > MAX_VOLUME >> level for end in found.blocks.box.high):
+            cells.blocks = _read_blocks(name, wire)
+            if any(end - 1 > MAX_VOLUME >> level for end in cells.blocks.box.high):
                 raise FormatError(name, "blocks beyond every chunk that there can be")
-        sides = {len(box.low) for box in found.boxes} | {found._dimensions()}
-        if found.blocks is not None:
-            sides.add(len(found.blocks.box.low))
+        sides = {len(box.low) for box in cells.boxes} | {cells._dimensions()}
+        if cells.blocks is not None:
+            sides.add(len(cells.blocks.box.low))
         if len(sides) > 1:
             raise FormatError(name, f"chunks of one array with {sorted(map(str, sides))} dimensions")
-        return found
+        return cells
 
 
 def _read_blocks(name: str, value: tuple[Any, ...]) -> Cells:
@@ -230,7 +230,7 @@ def _read_blocks(name: str, value: tuple[Any, ...]) -> Cells:
     if not 0 < count <= (box.volume if count == box.volume else min(MAX_CELLS, box.volume)):
         raise FormatError(name, f"{count} blocks in a box of {box.volume}; at most {MAX_CELLS} are kept")
     if count == box.volume and (presence or data):
-        raise FormatError(name, "blocks that fill their box are told as such")
+        raise FormatError(name, "blocks that fill their box must be written as the box")
     return Cells(box, decode_presence(name, box, count, presence, data))
 
 
@@ -253,8 +253,8 @@ def _among(blocks: Cells, coords: Int64s) -> npt.NDArray[np.bool_]:
         mask[blocks.numbers] = True
         return mask[wanted]
     at = np.minimum(blocks.numbers.searchsorted(wanted), len(blocks.numbers) - 1)
-    found: npt.NDArray[np.bool_] = blocks.numbers[at] == wanted
-    return found
+    present: npt.NDArray[np.bool_] = blocks.numbers[at] == wanted
+    return present
 
 
 def _inside(box: Box, coords: Int64s) -> npt.NDArray[np.bool_]:

@@ -177,8 +177,8 @@ class ReadSet:
         else:
             for node, coords in taken:
                 by_node[node].append(coords)
-        for node, found in by_node.items():
-            self._change(node, lambda array, found=found: _add_all(array, found))
+        for node, cells in by_node.items():
+            self._change(node, lambda array, cells=cells: _add_all(array, cells))
 
     def _change(self, node: bytes, change: Any) -> None:
         """Change what is noted of an array; the lock is held."""
@@ -283,28 +283,28 @@ class ReadSet:
         *kinds, arrays = read_tuple(name, unpack_body(name, data, stored=len(data)), *[tuple] * 6)
         if sum(map(len, (*kinds, arrays))) > MAX_ENTRIES:
             raise FormatError(name, f"more than the {MAX_ENTRIES} keys, listings and arrays that a session keeps")
-        found = cls()
-        for kind, texts in zip(found._kinds(), kinds, strict=True):
+        read_set = cls()
+        for kind, texts in zip(read_set._kinds(), kinds, strict=True):
             kind.update([_read_text(name, text) for text in texts])
         for item in arrays:
             node, wire = read_tuple(name, item, bytes, tuple)
-            array = found._arrays[read_id(name, node)] = ReadCells.from_wire(name, wire)
-            found._weight += array.weight
-            if found._weight > MAX_TOTAL_CELLS:
+            array = read_set._arrays[read_id(name, node)] = ReadCells.from_wire(name, wire)
+            read_set._weight += array.weight
+            if read_set._weight > MAX_TOTAL_CELLS:
                 raise FormatError(name, f"more than the {MAX_TOTAL_CELLS} blocks of chunks that a session keeps")
-        if len(found._arrays) < len(arrays):
+        if len(read_set._arrays) < len(arrays):
             raise FormatError(name, "names an array twice")
-        found._bound()
-        return found
+        read_set._bound()
+        return read_set
 
 
-def _add_all(array: ReadCells, found: list[tuple[int, ...]]) -> None:
-    dimensions = len(found[0])
-    if set(map(len, found)) != {dimensions}:
+def _add_all(array: ReadCells, coords: list[tuple[int, ...]]) -> None:
+    dimensions = len(coords[0])
+    if set(map(len, coords)) != {dimensions}:
         array.add_all()
         return
-    flat = np.fromiter(chain.from_iterable(found), np.int64, dimensions * len(found))
-    array.add(flat.reshape(len(found), dimensions))
+    flat = np.fromiter(chain.from_iterable(coords), np.int64, dimensions * len(coords))
+    array.add(flat.reshape(len(coords), dimensions))
 
 
 def _read_text(name: str, text: Any) -> str:
@@ -338,7 +338,7 @@ class _Comparison:
 
     def conflicts(self) -> list[Conflict]:
         """Return all collisions, in order of path."""
-        found: list[Conflict] = []
+        conflicts: list[Conflict] = []
         there = {node.key: node for node in self.footprint.nodes.values() if node.deleted is None}
         reported: set[str] = set()
         for key, snapshot in self.footprint.keys.items():
@@ -346,10 +346,10 @@ class _Comparison:
             why = self._place(key, arrived)
             if why:
                 reported.add(key)
-                found.append(_conflict(_shown(key), snapshot, why, b"" if arrived is None else arrived.id))
+                conflicts.append(_conflict(_shown(key), snapshot, why, b"" if arrived is None else arrived.id))
         for node in self.footprint.nodes.values():
-            found += self._node(node, node.key in reported)
-        return sorted(found, key=lambda conflict: conflict.path)
+            conflicts += self._node(node, node.key in reported)
+        return sorted(conflicts, key=lambda conflict: conflict.path)
 
     def _place(self, key: str, arrived: NodeFootprint | None) -> str:
         """Tell why it matters that a node has appeared or vanished at a key; empty where it does not."""
@@ -385,17 +385,17 @@ class _Comparison:
         changes = [snapshot for snapshot in (node.updated, node.reshaped, node.appended) if snapshot is not None]
         text = _text(node.key)
         in_tree = self.trees.match(text)
-        found: list[Conflict] = []
+        conflicts: list[Conflict] = []
         if changes and not reported and (in_tree or node.key in self.keys):
             grew = node.appended is not None and len(changes) == 1
             why = "its metadata was read; it was appended to" if grew else "its metadata was read, and changed"
-            found.append(_conflict(node.path, max(changes), why, node.id))
+            conflicts.append(_conflict(node.path, max(changes), why, node.id))
         array = self.arrays.get(node.id)
         if in_tree or self.prefixes.match(text):
             array = _ALL
         if array is not None:
-            found += _chunk_conflicts(node, array, reported or bool(found))
-        return found
+            conflicts += _chunk_conflicts(node, array, reported or bool(conflicts))
+        return conflicts
 
 
 def _chunk_conflicts(node: NodeFootprint, array: ReadCells, reported: bool) -> list[Conflict]:
@@ -407,17 +407,17 @@ def _chunk_conflicts(node: NodeFootprint, array: ReadCells, reported: bool) -> l
         what = "deleted" if node.deleted is not None else "moved"
         snapshot = node.deleted or node.moved or b""
         return [_conflict(node.path, snapshot, f"chunks of it were read; it was {what}", node.id)]
-    found: list[Conflict] = []
+    conflicts: list[Conflict] = []
     if node.reshaped is not None and not reported:
         why = "chunks of it were read; how its chunks are read was changed"
-        found.append(_conflict(node.path, node.reshaped, why, node.id))
+        conflicts.append(_conflict(node.path, node.reshaped, why, node.id))
     coords = array.hits(node.cells()) if node.chunks else np.empty((0, 0), dtype=np.int64)
     if len(coords):
         why = "chunks that were read, or looked for, were written or deleted"
         if array.level:
             why += f" (so many were read that they are remembered in blocks of {array.side} along each axis)"
-        found.append(_conflict(node.path, node.snapshot_of(coords), why, node.id, coords))
-    return found
+        conflicts.append(_conflict(node.path, node.snapshot_of(coords), why, node.id, coords))
+    return conflicts
 
 
 _ALL = ReadCells()
@@ -439,15 +439,15 @@ def _text(key: str) -> str:
 
 def _above(paths: Iterable[str]) -> set[str]:
     """Return the paths that are above others."""
-    found: set[str] = set()
+    above: set[str] = set()
     for path in paths:
         rest = path
         while rest:
             rest = rest.rpartition("/")[0]
-            if rest in found:
+            if rest in above:
                 break
-            found.add(rest)
-    return found
+            above.add(rest)
+    return above
 
 
 class _Prefixes:

@@ -75,11 +75,11 @@ class Ours:
     @cached_property
     def cells(self) -> dict[bytes, list[Cells]]:
         """Chunks that it writes or deletes in place, by array."""
-        found: dict[bytes, list[Cells]] = {}
+        by_array: dict[bytes, list[Cells]] = {}
         for change in self.log.chunks:
             if not change.appended:
-                found.setdefault(change.node, []).append(cells_of("change log of this session", change))
-        return found
+                by_array.setdefault(change.node, []).append(cells_of("change log of this session", change))
+        return by_array
 
 
 def detect(ours: Ours, theirs: Footprint, before: State, after: State) -> list[Conflict]:
@@ -97,7 +97,7 @@ def detect(ours: Ours, theirs: Footprint, before: State, after: State) -> list[C
         The snapshot that theirs made.
     """
     view = _View(ours, theirs, before, after)
-    found = [
+    conflicts = [
         *_creations(view),
         *_moves(view),
         *_carried(view),
@@ -106,7 +106,7 @@ def detect(ours: Ours, theirs: Footprint, before: State, after: State) -> list[C
         *_chunks(view),
         *_deletions(view),
     ]
-    return sorted(found, key=lambda conflict: conflict.conflict_type.value)
+    return sorted(conflicts, key=lambda conflict: conflict.conflict_type.value)
 
 
 @dataclass(frozen=True)
@@ -396,12 +396,12 @@ def _both_wrote(view: _View, node: bytes, cells: Sequence[Cells], theirs: NodeFo
     cut = view.ours.cuts.get(node)
     if cut is None and not cells:
         return np.empty((0, 0), dtype=np.int64)  # an append, which writes behind whatever theirs wrote
-    found = theirs.cells()
-    both = shared(cells, found) if cells else np.empty((0, len(found[0].box.low)), dtype=np.int64)
+    written = theirs.cells()
+    both = shared(cells, written) if cells else np.empty((0, len(written[0].box.low)), dtype=np.int64)
     updates = (change for change in view.ours.changes(Operation.UPDATED) if change.id == node)
     if cut is None or any(_reshapes(view.before, change) for change in updates):
         return both  # a shrink that lasts collides as such
-    coords = np.concatenate([part.coords() for part in found])
+    coords = np.concatenate([part.coords() for part in written])
     outside = coords[(coords >= np.array(cut, dtype=np.int64)).any(axis=1)]
     return np.unique(np.concatenate([both, outside]), axis=0)
 

@@ -155,8 +155,8 @@ def _edge(prepared: Prepared, conflict: Conflict, answer: Solution, base: State,
 def _partly_known(cells: Int64s, edge: _Edge) -> Int64s:
     """Return the cells that hold items which the chosen side does not know."""
     end = np.minimum((cells + 1) * np.array(edge.chunk), np.array(edge.shape))
-    found: Int64s = cells[(end > np.array(edge.chosen)).any(axis=1)]
-    return found
+    partly: Int64s = cells[(end > np.array(edge.chosen)).any(axis=1)]
+    return partly
 
 
 async def _merge_chunk(
@@ -192,8 +192,8 @@ async def _read_ours(prepared: Prepared, node: bytes, cell: tuple[int, ...], rea
 
 
 async def _read_theirs(layers: Sequence[Layer], cell: tuple[int, ...], reader: ChunkReader) -> BytesLike | None:
-    found = await reader.find(layers, cell)
-    return None if found is None else await reader.read(found, whole_chunk)
+    place = await reader.find(layers, cell)
+    return None if place is None else await reader.read(place, whole_chunk)
 
 
 def _put_together(edge: _Edge, cell: tuple[int, ...], chosen: BytesLike | None, other: BytesLike | None) -> bytes:

@@ -155,7 +155,7 @@ class GroupCommitter:
         and a verdict wants all that is new, which an attempt that loses shows.
         """
         needed = max(request.base.sequence for request in requests)
-        known = [found for found in (tip, self._newest()) if found is not None]
+        known = [record for record in (tip, self._newest()) if record is not None]
         newest = max(known, key=lambda each: each.sequence, default=None)
         if newest is None or newest.sequence < needed:
             newest, self._followed = self._followed, None
@@ -184,12 +184,12 @@ class GroupCommitter:
 
     async def _check(self, request: Request, passages: Passages) -> None:
         """Rebase a transaction onto a record, or give it its answer."""
-        found = await rebase_request(request, passages)
-        if isinstance(found, Invalid):
-            self._fail(request, found.error)
-        elif found is not None:
+        answer = await rebase_request(request, passages)
+        if isinstance(answer, Invalid):
+            self._fail(request, answer.error)
+        elif answer is not None:
             self._forget([request])
-            request.answer.set_result(found)
+            request.answer.set_result(answer)
 
     async def _look_first(self, requests: Sequence[Request], tip: Tip) -> Tip:
         """Catch up before an attempt that would probably lose, or that must not be made twice."""

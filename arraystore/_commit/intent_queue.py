@@ -110,17 +110,17 @@ class IntentQueue:
 
     async def look(self, tip: Tip) -> int:
         """List what is behind a record, intents included; returns the number of the newest record."""
-        found = await self._list(tip.sequence)
-        self._note(found)
+        listing = await self._list(tip.sequence)
+        self._note(listing)
         self.busy = any(
-            known.open and not known.decided and known.last > found.newest for known in self._known.values()
+            known.open and not known.decided and known.last > listing.newest for known in self._known.values()
         )
-        return found.newest
+        return listing.newest
 
     async def _list(self, after: int) -> IntentListing:
         log = self.log
         began = self._now()
-        found = IntentListing(after)
+        listing = IntentListing(after)
         pages = 0
         async for page in log.storage.list(log.prefix, log.key(max(0, after - PATIENCE))):
             pages += 1
@@ -128,20 +128,20 @@ class IntentQueue:
                 self._pace.requested(self._now() - began)
             elif pages == 2:
                 hint = await log.hint()  # so far behind that leaping beats reading on
-                if hint is not None and hint.sequence > found.newest + PATIENCE:
+                if hint is not None and hint.sequence > listing.newest + PATIENCE:
                     leap = await self._list(hint.sequence)
                     if leap.listed >= hint.sequence:  # a hint may be wrong
                         return leap
             for info in page:
-                found.add(log.prefix, info.key)
-        return found
+                listing.add(log.prefix, info.key)
+        return listing
 
-    def _note(self, found: IntentListing) -> None:
+    def _note(self, listing: IntentListing) -> None:
         """Take up intents that are new, and forget those that are gone."""
         self._looked = True
-        listed = set(found.keys)
+        listed = set(listing.keys)
         self._known = {key: known for key, known in self._known.items() if key in listed}
-        for key in found.keys:
+        for key in listing.keys:
             if key not in self._known:
                 sequence, identifier = read_intent_key(self.log.prefix, key) or (0, b"")
                 known = self._known[key] = TrackedIntent(key, identifier, sequence, sequence + PATIENCE)
@@ -216,13 +216,13 @@ class IntentQueue:
 
     def _decided_lately(self, tip: Tip) -> dict[bytes, int]:
         """Return what the records at hand decided: their intents may still be there, and nobody waits for these."""
-        found: dict[bytes, int] = {}
+        decided: dict[bytes, int] = {}
         for number, body in tip.bodies.items():
             if tip.sequence - PATIENCE < number <= tip.sequence:
                 entry = self.log.decode(number, body)
                 if isinstance(entry, Commit):
-                    found |= dict.fromkeys([*(item.id for item in entry.transactions), *entry.refused], number)
-        return found
+                    decided |= dict.fromkeys([*(item.id for item in entry.transactions), *entry.refused], number)
+        return decided
 
     async def _publish(self, requests: Sequence[Request]) -> TrackedIntent | None:
         """Write the intent of some requests; None if it would be too large for others to read."""
@@ -384,12 +384,12 @@ class IntentQueue:
 
     async def _lead(self, mine: TrackedIntent) -> None:
         """Decide about everybody who waits, and put the record that says so."""
-        found = await self._list(self._at.sequence)
+        listing = await self._list(self._at.sequence)
         waited_for = {key for key, known in self._known.items() if known.key < mine.key}
-        self._note(found)
+        self._note(listing)
         self._known.setdefault(mine.key, mine)
-        if found.newest > self._at.sequence:
-            await self._follow_to(found.newest)
+        if listing.newest > self._at.sequence:
+            await self._follow_to(listing.newest)
             if not self._waits(mine):
                 return
         before_me = {key for key, known in self._known.items() if key < mine.key and self._counts(known)}
@@ -433,12 +433,12 @@ class IntentQueue:
     def _takeable(self, mine: TrackedIntent) -> list[TrackedIntent]:
         """Return the intents that the next record may take, and that can be checked here, in order."""
         number = self._at.sequence + 1
-        found = [
+        takeable = [
             known
             for key, known in sorted(self._known.items())
             if known.open and not known.stale and known.last >= number and self._reaches(known.sequence)
         ]
-        return found[:_MOST_TAKEN] + [each for each in found[_MOST_TAKEN:] if each is mine]
+        return takeable[:_MOST_TAKEN] + [each for each in takeable[_MOST_TAKEN:] if each is mine]
 
     def _reaches(self, sequence: int) -> bool:
         """Tell whether every record after one, up to the tip, is at hand."""

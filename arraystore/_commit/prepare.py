@@ -164,8 +164,8 @@ class Placing:
         layer = Layer(self.environment.new_id(), manifest.box, manifest.count, manifest.has_deletions)
         presence = None
         if not layer.dense:
-            found = Presence.of(manifest.box, manifest.index, manifest.count)
-            presence = (found.kind, found.data)
+            cells = Presence.of(manifest.box, manifest.index, manifest.count)
+            presence = (cells.kind, cells.data)
         self.add_again(ChunkChange(node, layer, presence, appended), encode_manifest(manifest))
 
     def add_again(self, change: ChunkChange, encoded: bytes | None) -> None:

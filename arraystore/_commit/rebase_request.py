@@ -115,11 +115,11 @@ async def rebase_uncommitted(log: BranchLog, request: Request, tip: Tip) -> Obst
     ArrayStoreError
         If it can never be committed behind that record.
     """
-    found = await rebase_request(request, Passages(log, tip))
-    if isinstance(found, Invalid):
-        raise found.error
-    assert not isinstance(found, Committed)  # what may have been committed takes no changes, and is not rebased
-    return found
+    answer = await rebase_request(request, Passages(log, tip))
+    if isinstance(answer, Invalid):
+        raise answer.error
+    assert not isinstance(answer, Committed)  # what may have been committed takes no changes, and is not rebased
+    return answer
 
 
 def check_recorded(base: State) -> None:

@@ -105,9 +105,9 @@ class Request:
 
     def again(self, prepared: Prepared, base: Tip) -> Request:
         """Return a request for what became of the transaction, checked for another record."""
-        found = Request(replace(self.transaction, prepared=prepared), base, self.tries)
-        found.attempts, found.rebased, found.outstanding = self.attempts, self.rebased, self.outstanding
-        return found
+        request = Request(replace(self.transaction, prepared=prepared), base, self.tries)
+        request.attempts, request.rebased, request.outstanding = self.attempts, self.rebased, self.outstanding
+        return request
 
     @property
     def prepared(self) -> Prepared:

@@ -148,7 +148,7 @@ def check_solver(solver: Any) -> None:
         )
 
 
-def answer_of(found: Any) -> Solution | None:
+def answer_of(answer: Any) -> Solution | None:
     """Return a solver's answer as a solution; None for unsolved.
 
     Raises
@@ -156,15 +156,15 @@ def answer_of(found: Any) -> Solution | None:
     TypeError
         If it is none of what `ConflictSolver.solve` may return.
     """
-    if found is None or found is VersionSelection.Fail:
+    if answer is None or answer is VersionSelection.Fail:
         return None
-    if isinstance(found, VersionSelection):
-        return Solution(found)
-    if not isinstance(found, Solution):
-        raise TypeError(f"a solver returns a Solution, a VersionSelection or None, not {type(found).__name__}")
-    if found.selection is VersionSelection.Fail:
+    if isinstance(answer, VersionSelection):
+        return Solution(answer)
+    if not isinstance(answer, Solution):
+        raise TypeError(f"a solver must return a Solution, a VersionSelection or None, not {type(answer).__name__}")
+    if answer.selection is VersionSelection.Fail:
         return None
-    for coords, value in found.chunks.items():
+    for coords, value in answer.chunks.items():
         if not isinstance(coords, tuple) or not isinstance(value, bytes | np.ndarray):
-            raise TypeError("merged chunks are bytes or arrays by tuples of grid coordinates")
-    return found
+            raise TypeError("merged chunks must be bytes or arrays, by tuples of grid coordinates")
+    return answer
