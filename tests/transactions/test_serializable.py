@@ -544,7 +544,7 @@ def test_regions_of_sharded_arrays_are_told_by_the_shard(repo: ars.Repository) -
 @pytest.mark.parametrize(
     ("declared", "text"),
     [
-        ({"/a/../b": None}, "has an empty part"),
+        ({"/a/../b": None}, "must not have an empty part"),
         ({7: None}, "a path in reads must be a string"),
         ({"/a": 4}, "out of bounds: along dimension 0 it must be >= -4 and < 4"),
         ({"/a": np.s_[0, 0, 0]}, "must have at most"),

@@ -103,7 +103,7 @@ MUTATIONS = (
     Mutation(
         "repeated values pass",
         "who appends values that must not repeat does not look at what others appended meanwhile",
-        lambda: [(rebase, "_repeated", _no_conflicts)],
+        lambda: [(rebase, "_find_repeated", _no_conflicts)],
         ("calm",),
         tuned=_unique,
     ),
