@@ -18,12 +18,12 @@ from arraystore._format.ids import id_from_text
 from arraystore._format.lifecycle import life_to_wire
 from arraystore._runtime import run
 from arraystore._session.store import ArrayStore
-from arraystore.simulation import checker
-from arraystore.simulation.checker.decoder import Reader
-from arraystore.simulation.checker.decoding import id_text
-from arraystore.simulation.checker.repository import TAG_CREATED, read_repository
-from arraystore.simulation.checker.states import Node, Snapshot
 from arraystore.storage import Storage
+from tests.simulation import checker
+from tests.simulation.checker.decoder import Reader
+from tests.simulation.checker.decoding import id_text
+from tests.simulation.checker.repository import TAG_CREATED, read_repository
+from tests.simulation.checker.states import Node, Snapshot
 
 URL = "s3://elsewhere/"
 
@@ -376,6 +376,5 @@ def test_the_independent_reader_imports_nothing_of_the_code_that_it_checks() -> 
         imported |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
         ours = {name for name in imported if name.startswith(("arraystore", "tests"))}
         assert all(
-            name.startswith("arraystore.simulation.checker") or name == "arraystore.simulation.observations"
-            for name in ours
+            name.startswith("tests.simulation.checker") or name == "tests.simulation.observations" for name in ours
         )

@@ -16,14 +16,14 @@ from arraystore import Repository, SnapshotNotFoundError, in_memory_storage
 from arraystore._environment import ENVIRONMENT, Environment
 from arraystore._format.ids import IdSource
 from arraystore.errors import StorageError
-from arraystore.simulation.mutations.patching import all_outside, patched
-from arraystore.simulation.run import simulate
 from arraystore.storage import Storage
 from tests.commit.support import keys
 from tests.lifecycle.model import now
 from tests.lifecycle.test_collection import _Mortal
 from tests.maintenance.worlds import Meanwhile
 from tests.sessionops.worlds import commit, put, world
+from tests.simulation.mutations.patching import all_outside, patched
+from tests.simulation.runs.run import simulate
 
 DAY = timedelta(days=1)
 

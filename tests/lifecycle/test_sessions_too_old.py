@@ -24,10 +24,10 @@ from arraystore import (
 from arraystore._environment import ENVIRONMENT, Environment
 from arraystore._format.ids import IdSource
 from arraystore._session.session import Session
-from arraystore.simulation.mutations.patching import all_outside
 from arraystore.storage import Storage
 from tests.commit.support import keys
 from tests.lifecycle.model import CONFIG, now
+from tests.simulation.mutations.patching import all_outside
 
 CHUNK = 1000
 """Numbers of a chunk, which is an object of its own and written at once."""

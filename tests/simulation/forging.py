@@ -10,8 +10,8 @@ import google_crc32c
 import msgpack
 
 from arraystore._format.envelope import bind_object
-from arraystore.simulation.checker.decoder import Reader, chained, oldest_carried
-from arraystore.simulation.checker.decoding import body
+from tests.simulation.checker.decoder import Reader, chained, oldest_carried
+from tests.simulation.checker.decoding import body
 
 RECORD, CHECKPOINT, PAGE, HINT, REPOSITORY = 3, 5, 8, 9, 12
 

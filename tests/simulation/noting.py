@@ -12,7 +12,7 @@ import arraystore as ars
 from arraystore._conflicts import Conflict, ConflictType, VersionSelection
 from arraystore._runtime import run
 from arraystore.errors import ConflictError
-from arraystore.simulation.observations import (
+from tests.simulation.observations import (
     Append,
     Committed,
     Coords,

@@ -11,9 +11,10 @@ from functools import cache
 import numpy as np
 import pytest
 
-from arraystore.simulation.actors.documents import UNIQUE_DIMENSION, coordinate_document
-from arraystore.simulation.checker import Violation, check
-from arraystore.simulation.observations import (
+from tests.simulation.actors.documents import UNIQUE_DIMENSION, coordinate_document
+from tests.simulation.checker import Violation, check
+from tests.simulation.noting import Actor, Play, array
+from tests.simulation.observations import (
     Append,
     Committed,
     Observations,
@@ -23,7 +24,6 @@ from arraystore.simulation.observations import (
     Transaction,
     Transplant,
 )
-from tests.simulation.noting import Actor, Play, array
 
 
 def _flushed(play: Play, actor: Actor) -> str:

@@ -14,26 +14,9 @@ import pytest
 import arraystore as ars
 from arraystore._format.ids import id_from_text
 from arraystore._format.pack import pack_seed, padded_size, trailer
-from arraystore.simulation.checker import RULES, Violation, check
-from arraystore.simulation.checker.decoding import body
-from arraystore.simulation.observations import (
-    Ancestry,
-    Append,
-    Committed,
-    ListingRead,
-    Observations,
-    RefCreation,
-    RefListing,
-    RefLook,
-    Refused,
-    Solver,
-    TipLook,
-    Unfinished,
-    Unknown,
-    ValueRead,
-    WriteChunk,
-)
 from arraystore.simulation.trace import Event
+from tests.simulation.checker import RULES, Violation, check
+from tests.simulation.checker.decoding import body
 from tests.simulation.forging import (
     CHECKPOINT,
     HINT,
@@ -50,6 +33,23 @@ from tests.simulation.forging import (
     tip_of,
 )
 from tests.simulation.noting import DETECTOR, GROUP, Actor, Play, array
+from tests.simulation.observations import (
+    Ancestry,
+    Append,
+    Committed,
+    ListingRead,
+    Observations,
+    RefCreation,
+    RefListing,
+    RefLook,
+    Refused,
+    Solver,
+    TipLook,
+    Unfinished,
+    Unknown,
+    ValueRead,
+    WriteChunk,
+)
 
 BASIC = Solver("basic")
 THEIRS = Solver("basic", on_chunk_conflict="theirs")
@@ -685,7 +685,7 @@ def _forged_nodes(history: Any, nodes: Callable[[dict[str, bytes]], list[Any]]) 
 def everything_state() -> dict[str, bytes]:
     """Return the ids of the nodes at the end, by path."""
     objects, _ = _everything()
-    from arraystore.simulation.checker.decoder import Reader
+    from tests.simulation.checker.decoder import Reader
 
     return {path: node.id for (path, _), node in Reader(objects).replay("main").nodes.items()}
 

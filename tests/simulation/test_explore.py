@@ -13,14 +13,14 @@ from arraystore._commit import batch, rebase_request, rebase_step
 from arraystore._environment import Environment
 from arraystore._log import branch_log
 from arraystore.errors import StorageError
-from arraystore.simulation import explore as explore_module
 from arraystore.simulation.bucket import Bucket
-from arraystore.simulation.choices import Actor, Bounds, Configuration, Execution, Footprint, independent
-from arraystore.simulation.configurations import CONFIGURATIONS, by_name
-from arraystore.simulation.explore import explore, replay, table
 from arraystore.simulation.loop import SimulationError
 from arraystore.simulation.world import Process
 from arraystore.storage.protocol import Storage
+from tests.simulation.exploration import explore as explore_module
+from tests.simulation.exploration.choices import Actor, Bounds, Configuration, Execution, Footprint, independent
+from tests.simulation.exploration.configurations import CONFIGURATIONS, by_name
+from tests.simulation.exploration.explore import explore, replay, table
 
 
 def fine(run: Execution) -> Sequence[str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from arraystore.simulation.actors.forking import _left_of
-from arraystore.simulation.observations import Create, Delete, Move, Operation, WriteChunk
+from tests.simulation.actors.forking import _left_of
+from tests.simulation.observations import Create, Delete, Move, Operation, WriteChunk
 
 
 def test_nothing_is_left_of_what_a_fork_did_to_a_node_that_another_one_has_deleted() -> None:

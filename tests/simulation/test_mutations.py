@@ -9,10 +9,10 @@ import pytest
 
 from arraystore._commit import prepare
 from arraystore._log.branch_log import put_surely
-from arraystore.simulation.__main__ import main
-from arraystore.simulation.mutations import MUTATIONS
-from arraystore.simulation.mutations.hunt import Catch, Hunt, explored, hunt, table
-from arraystore.simulation.mutations.patching import Mutation, everywhere, patched
+from tests.simulation.__main__ import main
+from tests.simulation.mutations import MUTATIONS
+from tests.simulation.mutations.hunt import Catch, Hunt, explored, hunt, table
+from tests.simulation.mutations.patching import Mutation, everywhere, patched
 
 BUDGET = 40.0
 """Seconds, of which hardly any mutation takes more than two: the machine may be busy."""
@@ -82,7 +82,7 @@ def test_every_mutation_puts_something_else_in_place() -> None:
 def test_a_function_is_replaced_wherever_it_was_imported_but_in_the_checker() -> None:
     owners = {owner.__name__ for owner, _, _ in everywhere(put_surely, print)}  # type: ignore[attr-defined]
     assert {"arraystore._log.branch_log", "arraystore._commit.intent_queue"} <= owners
-    assert not any(name.startswith("arraystore.simulation.checker") for name in owners)
+    assert not any(name.startswith("tests.simulation.checker") for name in owners)
 
 
 def test_nested_patches_end_in_order() -> None:

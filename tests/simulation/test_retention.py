@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from arraystore.simulation import run
-from arraystore.simulation.checker import check
-from arraystore.simulation.checker.decoder import Reader
-from arraystore.simulation.checker.decoding import id_text
-from arraystore.simulation.checker.retained import needs_of
-from arraystore.simulation.checker.violations import Violation
-from arraystore.simulation.observations import (
+from arraystore.simulation.trace import Event
+from tests.simulation.checker import check
+from tests.simulation.checker.decoder import Reader
+from tests.simulation.checker.decoding import id_text
+from tests.simulation.checker.retained import needs_of
+from tests.simulation.checker.violations import Violation
+from tests.simulation.forging import CHECKPOINT, forged, put_commit, put_record, record_key
+from tests.simulation.observations import (
     Attempt,
     Missing,
     Observations,
@@ -26,9 +27,8 @@ from arraystore.simulation.observations import (
     Solver,
     Upkeep,
 )
-from arraystore.simulation.run import simulate
-from arraystore.simulation.trace import Event
-from tests.simulation.forging import CHECKPOINT, forged, put_commit, put_record, record_key
+from tests.simulation.runs import run
+from tests.simulation.runs.run import simulate
 
 LATE = 1e9
 

@@ -6,17 +6,17 @@ import asyncio
 
 import arraystore as ars
 from arraystore._format.ids import id_to_text
-from arraystore.simulation.checker import check
-from arraystore.simulation.checker.applying import Touched
-from arraystore.simulation.checker.branches import Branch, Commit
-from arraystore.simulation.checker.decoder import Reader
-from arraystore.simulation.checker.lives import Era, Life
-from arraystore.simulation.checker.logs import Logs
-from arraystore.simulation.checker.realtime import late_sights
-from arraystore.simulation.checker.states import Snapshot
-from arraystore.simulation.checker.violations import Violation
-from arraystore.simulation.observations import Committed, Observations, RefChange, RefCreation, Solver, TipLook, Upkeep
 from arraystore.storage import Storage
+from tests.simulation.checker import check
+from tests.simulation.checker.applying import Touched
+from tests.simulation.checker.branches import Branch, Commit
+from tests.simulation.checker.decoder import Reader
+from tests.simulation.checker.lives import Era, Life
+from tests.simulation.checker.logs import Logs
+from tests.simulation.checker.realtime import late_sights
+from tests.simulation.checker.states import Snapshot
+from tests.simulation.checker.violations import Violation
+from tests.simulation.observations import Committed, Observations, RefChange, RefCreation, Solver, TipLook, Upkeep
 
 BEGAN, FIRST, SECOND, THIRD = (bytes(11) + bytes([number]) for number in range(1, 5))
 

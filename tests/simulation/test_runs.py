@@ -15,16 +15,16 @@ import pytest
 from arraystore._commit import conflict_detection
 from arraystore._repository.repository import Repository
 from arraystore.errors import StorageError
-from arraystore.simulation.__main__ import main
-from arraystore.simulation.actors import reader
-from arraystore.simulation.actors.script import Script, script_of
-from arraystore.simulation.actors.workload import OPERATIONS, Workload
 from arraystore.simulation.faults import Faults
-from arraystore.simulation.observations import Append, Committed, Refused, Repeated, Unknown
-from arraystore.simulation.profiles import PROFILES
-from arraystore.simulation.run import Report, plan_of, simulate
-from arraystore.simulation.schedule import schedule
-from arraystore.simulation.shrink import kinds_of, shrink
+from tests.simulation.__main__ import main
+from tests.simulation.actors import reader
+from tests.simulation.actors.script import Script, script_of
+from tests.simulation.actors.workload import OPERATIONS, Workload
+from tests.simulation.observations import Append, Committed, Refused, Repeated, Unknown
+from tests.simulation.runs.profiles import PROFILES
+from tests.simulation.runs.run import Report, plan_of, simulate
+from tests.simulation.runs.schedule import schedule
+from tests.simulation.runs.shrink import kinds_of, shrink
 
 PARTS = 2
 SEEDS = {"long": 2, "busy": 12, "crowd": 20, "mixed": 32}
@@ -38,7 +38,7 @@ def test_nothing_is_violated(profile: str, part: int) -> None:
         report = simulate(seed, profile=profile)
         if not report.ok:
             told = "\n".join(map(str, report.violations))
-            pytest.fail(f"python -m arraystore.simulation replay {seed} --profile {profile}\n{told}")
+            pytest.fail(f"python -m tests.simulation replay {seed} --profile {profile}\n{told}")
         assert report.commits, "a run without commits shows nothing"
 
 
@@ -80,7 +80,7 @@ def test_the_same_seed_is_the_same_run_event_for_event(profile: str) -> None:
 
 
 def test_the_same_seed_is_the_same_run_in_another_interpreter() -> None:
-    code = "from arraystore.simulation.run import simulate; print(simulate(5, profile='mixed').digest)"
+    code = "from tests.simulation.runs.run import simulate; print(simulate(5, profile='mixed').digest)"
     found = {
         subprocess.run(
             [sys.executable, "-c", code],
@@ -295,7 +295,7 @@ def test_a_failure_is_told_with_how_to_see_it_again(
     assert main(["run", "--seeds", "12", "--profile", "busy"]) == 1
     out = capsys.readouterr().out
     (again,) = {line.split("again: ")[1] for line in out.splitlines() if "again: " in line and "replay 0 " in line}
-    assert again == "python -m arraystore.simulation replay 0 --profile busy"
+    assert again == "python -m tests.simulation replay 0 --profile busy"
     assert main(["replay", "0", "--profile", "busy"]) == 1
     assert "violated: [isolation]" in capsys.readouterr().out
 
@@ -303,7 +303,7 @@ def test_a_failure_is_told_with_how_to_see_it_again(
 def test_the_endless_mode_stops_at_a_failure_or_when_its_time_is_over(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from arraystore.simulation import commands
+    from tests.simulation.runs import commands
 
     monkeypatch.setattr(commands, "_BATCH", 3)
     assert main(["loop", "--profile", "calm", "--minutes", "0.00001"]) == 0

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 from zarr.core.buffer import cpu
 
-from arraystore.simulation.actors.documents import group_document
 from arraystore.simulation.world import EPOCH, Process, World
+from tests.simulation.actors.documents import group_document
 
 
 async def _wrote(process: Process) -> list[str]:

@@ -26,7 +26,6 @@ from arraystore import (
 )
 from arraystore._format.record import MAX_ATTACHED, MAX_BODY, Commit
 from arraystore._log.branch_log import AppendUncertainError
-from arraystore.simulation.checker.decoder import Reader
 from arraystore.storage import CountingStorage, Fault, FaultyStorage
 from tests.commit.support import (
     commit_number,
@@ -39,6 +38,7 @@ from tests.commit.support import (
     repository_at,
     without_maintenance,
 )
+from tests.simulation.checker.decoder import Reader
 from tests.transactions.gate import (
     EVERY,
     Gate,
