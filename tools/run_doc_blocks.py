@@ -1,4 +1,4 @@
-"""Run the code of README.md and docs/, so that no page shows what does not work.
+"""Run the code of README.md, docs/ and the harness, so that no page shows what does not work.
 
     python tools/run_doc_blocks.py [PAGE ...]
 
@@ -143,6 +143,7 @@ def _problem_of(page: Path) -> str:
             done = subprocess.run(
                 [sys.executable, str(Path(__file__).resolve()), "--in-this-process", str(page)],
                 cwd=directory,
+                env=_environment_of(page),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -155,9 +156,19 @@ def _problem_of(page: Path) -> str:
     return done.stdout + f"status {done.returncode}" if done.returncode else ""
 
 
+def _environment_of(page: Path) -> dict[str, str]:
+    """Return the environment of a page: those of the tests are read in a checkout, where `tests` can be imported."""
+    in_tests = page.is_relative_to(ROOT / "tests")
+    return os.environ | ({"PYTHONPATH": str(ROOT)} if in_tests else {})
+
+
 def all_pages() -> list[Path]:
-    """Return README.md and all pages of docs/."""
-    return [*ROOT.glob("README.md"), *sorted((ROOT / "docs").rglob("*.md"))]
+    """Return README.md, all pages of docs/ and those of the tests."""
+    return [
+        *ROOT.glob("README.md"),
+        *sorted((ROOT / "docs").rglob("*.md")),
+        *sorted((ROOT / "tests").rglob("README.md")),
+    ]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -18,7 +18,7 @@ RECORD, CHECKPOINT, PAGE, HINT, REPOSITORY = 3, 5, 8, 9, 12
 
 def enveloped(kind: int, value: Any) -> bytes:
     """Return an object with a body."""
-    packed = msgpack.packb(value)
+    packed: bytes = msgpack.packb(value) or b""
     head = struct.pack("<4sBBBBI", b"ARST", 2, kind, 0, 0, len(packed))
     return head + struct.pack("<I", google_crc32c.value(head + packed)) + packed
 

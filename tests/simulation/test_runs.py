@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from tests.simulation.runs.run import Report, plan_of, simulate
 from tests.simulation.runs.schedule import schedule
 from tests.simulation.runs.shrink import kinds_of, shrink
 
+ROOT = Path(__file__).parents[2]
 PARTS = 2
 SEEDS = {"long": 2, "busy": 12, "crowd": 20, "mixed": 32}
 """Runs of a profile; 20 of any other."""
@@ -84,7 +86,7 @@ def test_the_same_seed_is_the_same_run_in_another_interpreter() -> None:
     found = {
         subprocess.run(
             [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONHASHSEED": number},
+            env={**os.environ, "PYTHONHASHSEED": number, "PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
             check=True,
