@@ -33,7 +33,7 @@ from arraystore._runtime import submit
 from arraystore.errors import ArrayStoreError, RefNotFoundError
 from arraystore.storage.protocol import Storage
 
-__all__ = ["Context", "abandon_work"]
+__all__ = ["Context"]
 
 _logger = logging.getLogger("arraystore")
 _contexts: weakref.WeakSet[Context] = weakref.WeakSet()
@@ -285,11 +285,6 @@ class Context:
         while running := self.running():
             await asyncio.gather(*map(asyncio.wrap_future, running))
 
-    def abandon(self) -> None:
-        """Wait for nothing that runs in the background any more."""
-        with self._lock:
-            self._work = set()
-
     def running(self) -> list[Future[None]]:
         """Return what runs in the background now."""
         with self._lock:
@@ -306,17 +301,11 @@ def _with_checkpoint(tip: Tip, other: State) -> Tip:
 
 def _finish() -> None:
     """Let background work end before the process does: a program of one commit has no later one to do it."""
-    wait([future for context in list(_contexts) for future in context.running()], timeout=_PATIENCE)
+    awaited = [context for context in list(_contexts) if context.environment.awaited]
+    wait([future for context in awaited for future in context.running()], timeout=_PATIENCE)
 
 
 atexit.register(_finish)
-
-
-def abandon_work(location: str) -> None:
-    """Let the process end without waiting for background work on a storage: a simulation that is over does none."""
-    for context in list(_contexts):
-        if context.storage.location == location:
-            context.abandon()
 
 
 def _finish_in_children(finish: Callable[[], None]) -> None:

@@ -73,6 +73,8 @@ class Environment:
         Makes ids.
     memo
         What clients of one program share of what they decode; None where each is a program of its own.
+    awaited
+        Whether the program waits at its end for what runs in the background; not for what a simulation left.
     """
 
     now_us: Callable[[], int] = _now_us
@@ -80,6 +82,7 @@ class Environment:
     random: Callable[[], float] = random.random
     new_id: IdSource = field(default_factory=IdSource)
     memo: Memo | None = None
+    awaited: bool = True
 
     def after(self, watermark: bytes) -> None:
         """Let new ids be above a watermark, whatever the clock here says; else nothing written could be committed."""

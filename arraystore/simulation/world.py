@@ -49,7 +49,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from arraystore._config import RepositoryConfig
-from arraystore._context import abandon_work
 from arraystore._environment import ENVIRONMENT, Environment
 from arraystore._format.ids import IdSource
 from arraystore._repository.repository import Repository
@@ -109,6 +108,7 @@ class Process(Sender):
             sleep=self.sleep,
             random=self.chance.random,
             new_id=IdSource(lambda: self.now_us() // 1000, self.chance.randbytes),
+            awaited=False,
         )
         self._main: Main | None = None
         self._task: asyncio.Task[Any] | None = None
@@ -269,7 +269,6 @@ class World:
         """Drop everything that has not ended."""
         self.loop.close()
         self.processes.clear()
-        abandon_work(self.bucket.location)
 
     # -- making -------------------------------------------------------------------------------------------------
 
