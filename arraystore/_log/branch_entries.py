@@ -10,9 +10,10 @@ from collections.abc import Callable
 from arraystore._format.record import Birth, Body, Deleted, Record, Reset, encode_body, first_carried
 from arraystore._format.repository_log import BranchRow, RepositoryEntry, RepositoryOperation, RepositoryTable
 from arraystore._log.backoff import Backoff
-from arraystore._log.branch_log import BranchLog, previous_bodies
+from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip, advance, load_tip, refresh
 from arraystore._log.repository_log import RepositoryLog
+from arraystore._log.spans import previous_bodies
 from arraystore._log.state import State
 from arraystore._log.status import check_open
 from arraystore.errors import RefNotFoundError, StorageError

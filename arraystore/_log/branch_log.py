@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from arraystore._environment import Environment
 from arraystore._format.digest import log_start
@@ -34,6 +34,7 @@ from arraystore._log.chain import LogChain
 from arraystore._log.conditional_put import Put, put_surely, unsettled
 from arraystore._log.presence import check_repository, read_hint
 from arraystore._log.record_cache import Kept
+from arraystore._log.spans import Span, carriers
 from arraystore.errors import (
     FormatError,
     LogForkError,
@@ -51,8 +52,6 @@ __all__ = [
     "BranchLog",
     "Put",
     "Resolved",
-    "Span",
-    "carriers",
     "check_repository",
     "put_surely",
     "read_hint",
@@ -87,32 +86,6 @@ Resolved = tuple[Transaction, TransactionLog, bytes]
 
 class AppendUncertainError(StorageError):
     """The storage failed while a record was on its way: nobody knows yet whether it arrived."""
-
-
-def carriers(first: int, last: int) -> list[int]:
-    """Return the records to read so that the bodies of `first` to `last` are all at hand: ≤ 3 + (last-first)/512."""
-    numbers: list[int] = []
-    at = last
-    while at >= first:
-        numbers.append(at)
-        at = first_carried(at) - 1
-    return numbers
-
-
-@dataclass(frozen=True)
-class Span:
-    """A stretch of a log.
-
-    Parameters
-    ----------
-    bodies
-        Encoded bodies by number, without gaps.
-    records
-        The records that were read for it, by number.
-    """
-
-    bodies: dict[int, bytes]
-    records: dict[int, Record]
 
 
 class BranchLog:
@@ -610,12 +583,3 @@ def _weight(record: Record) -> int:
 def transaction_key(identifier: bytes) -> str:
     """Return the key of a transaction log."""
     return "transactions/" + id_to_text(identifier)
-
-
-def previous_bodies(sequence: int, bodies: dict[int, bytes]) -> tuple[bytes, ...] | None:
-    """Return what record `sequence` has to carry, None if a body is not at hand."""
-    numbers: Iterable[int] = range(first_carried(sequence), sequence)
-    try:
-        return tuple([bodies[number] for number in numbers])
-    except KeyError:
-        return None

@@ -19,7 +19,7 @@ from arraystore._format.repository_log import (
     decode_repository_record,
     repository_log_prefix,
 )
-from arraystore._log.branch_log import carriers
+from arraystore._log.spans import carriers
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.storage.protocol import Storage
 

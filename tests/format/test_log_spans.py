@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from arraystore._format.history import page_span
 from arraystore._format.record import Record, decode_record, encode_record, first_carried
-from arraystore._log.branch_log import carriers, previous_bodies
+from arraystore._log.spans import carriers, previous_bodies
 from arraystore.errors import FormatError
 
 LOG = {number: b"body %d" % number for number in range(1400)}

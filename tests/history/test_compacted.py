@@ -16,7 +16,8 @@ from arraystore._format.manifest import encode_manifest
 from arraystore._format.record import Record, Replacement, Rewrite, encode_body
 from arraystore._format.references import to_manifests
 from arraystore._history.compare import compare
-from arraystore._log.branch_log import BranchLog, previous_bodies
+from arraystore._log.branch_log import BranchLog
+from arraystore._log.spans import previous_bodies
 from arraystore._repository.snapshots import load_snapshot
 from arraystore._runtime import run
 from tests.commit.support import DistantStorage, put_bytes, run_alone

@@ -11,8 +11,9 @@ from arraystore._format.history import page_span, survivors_key
 from arraystore._format.intent import PATIENCE, read_intent_key
 from arraystore._format.layer import Layer
 from arraystore._format.record import LONGEST_SKIP, decode_record, read_record_key
-from arraystore._log.branch_log import BranchLog, carriers
+from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip
+from arraystore._log.spans import carriers
 from arraystore._maintenance.scope import Grounds
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.storage.protocol import ObjectInfo

@@ -19,8 +19,9 @@ from arraystore._format.envelope import pack_body, unpack_body
 from arraystore._format.record import Body, Record, Transaction, encode_body, encode_record
 from arraystore._format.snapshot import Checkpoint, PageRef
 from arraystore._log.branch_entries import append_entry
-from arraystore._log.branch_log import BranchLog, previous_bodies, put_surely
+from arraystore._log.branch_log import BranchLog, put_surely
 from arraystore._log.loading import Tip
+from arraystore._log.spans import previous_bodies
 from arraystore._log.state import State
 from arraystore.errors import ObjectNotFoundError, StorageError
 from arraystore.storage.protocol import Storage
