@@ -56,7 +56,7 @@ class Layer:
     count: int
     """Number of references, deletions included."""
     deletions: bool = False
-    """Whether any reference is a deletion."""
+    """True if any reference is a deletion."""
     inline: bytes | None = None
     """Bytes of the manifest if they are in the layer."""
     attachment: Attachment | None = None
@@ -71,12 +71,12 @@ class Layer:
 
     @property
     def is_object(self) -> bool:
-        """Whether the manifest has an object of its own."""
+        """True if the manifest has an object of its own."""
         return self.inline is None and self.attachment is None
 
     @property
     def dense(self) -> bool:
-        """Whether the manifest has a reference for every cell of the box."""
+        """True if the manifest has a reference for every cell of the box."""
         return self.count == self.box.volume
 
     def to_wire(self, record: Here | None = None) -> tuple[Any, ...]:

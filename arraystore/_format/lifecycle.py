@@ -76,7 +76,7 @@ class Fence:
     time: int
     """Time in microseconds since 1970."""
     read_only: bool = False
-    """Whether all commits are refused, until a later fence."""
+    """True if all commits are refused, until a later fence."""
 
     def to_wire(self) -> tuple[Any, ...]:
         """Encode as a msgpack value."""
@@ -112,9 +112,9 @@ class BranchLife:
     fence: bytes = NO_FENCE
     """Watermark; commits must not add objects below it."""
     read_only: bool = False
-    """Whether commits are refused."""
+    """True if commits are refused."""
     deleted: bool = False
-    """Whether the branch is deleted."""
+    """True if the branch is deleted."""
     cause: int = 0
     """Number of the newest repository record reflected in the log."""
     expired: int = -1
@@ -130,7 +130,7 @@ class BranchLife:
 
     @property
     def is_given_up(self) -> bool:
-        """Whether the branch is deleted and a later collection may have deleted its objects."""
+        """True if the branch is deleted and a later collection may have deleted its objects."""
         return self.deleted and self.fenced > self.ended
 
     def after_start(self, sequence: int, origin: Origin | None, fence: bytes, cause: int) -> BranchLife:

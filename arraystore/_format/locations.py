@@ -37,7 +37,7 @@ class Locations:
     modified: Int64s
     """Latest allowed time of modification of each location, in microseconds since 1970; 0 for no limit."""
     distinct: bool = False
-    """Whether all locations are known to differ."""
+    """True if all locations are known to differ."""
 
     def __len__(self) -> int:
         return len(self.prefix)

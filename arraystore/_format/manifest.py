@@ -138,7 +138,7 @@ class Manifest:
 
     @cached_property
     def has_deletions(self) -> bool:
-        """Whether any reference is a deletion."""
+        """True if any reference is a deletion."""
         return bool((self.source == self.deleted_source).any())
 
 

@@ -72,7 +72,7 @@ class BranchRow:
     number: int
     """Number of the repository record of its creation or deletion."""
     deleted: bool
-    """Whether it is deleted."""
+    """True if it is deleted."""
     snapshot: bytes | None = None
     parent: bytes | None = None
     """Ids of its first snapshot and of its parent."""

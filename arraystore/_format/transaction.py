@@ -164,7 +164,7 @@ class ChunkChange:
     presence: tuple[int, bytes] | None = None
     """Kind and data of the `Presence` of its cells; None if the layer is dense or its manifest is inline."""
     appended: bool = False
-    """Whether these chunks belong to the append of the transaction, and shift with it."""
+    """True if these chunks belong to the append of the transaction, and shift with it."""
 
     def to_wire(self, record: Here | None) -> tuple[Any, ...]:
         """Encode as a msgpack value."""

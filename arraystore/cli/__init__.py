@@ -1,4 +1,4 @@
-"""The command ``arraystore``."""
+"""Command line ``arraystore``."""
 
 from arraystore.cli.main import main
 

@@ -1,4 +1,4 @@
-"""``python -m arraystore.cli``, for where the script is not on PATH."""
+"""Entry point of ``python -m arraystore.cli``."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""All commands, and where they stand in the help."""
+"""Commands of the command line, and their panels in the help."""
 
 from __future__ import annotations
 
@@ -7,41 +7,41 @@ from typing import Annotated, Any
 import typer
 
 from arraystore.cli import (
-    care,
-    changes,
-    checks,
+    cleanup,
+    clone,
     compaction,
-    hierarchies,
     history,
+    import_export,
     ingest,
     inspect,
+    maintain,
     metadata,
     operations,
     refs,
+    revert,
     settings,
     statistics,
-    transfer,
-    upkeep,
+    verify,
 )
 from arraystore.cli.group import Commands
-from arraystore.cli.options import CARE, CHANGING, LOOKING, MOVING, SETTING
+from arraystore.cli.options import CHANGE, CONFIGURE, INSPECT, MAINTENANCE, TRANSFER
 
 __all__ = ["command", "make_app"]
 
 _ABOUT = """Versioned, transactional arrays on object storage.
 
-A repository lives under a URL: s3://bucket/prefix, gs://bucket/prefix, az://account/container/prefix, or a directory.
-It holds Zarr groups and arrays as a history of snapshots; branches move along it, tags do not.
+A repository is located by a URL: s3://bucket/prefix, gs://bucket/prefix, az://account/container/prefix, or a directory.
+It stores Zarr groups and arrays as a history of snapshots; branches point to its tips, tags to fixed snapshots.
 
-Credentials come from where the cloud's own tools take them, never from the URL.
+Credentials are taken from the environment, as by the tools of the cloud providers, and must not be part of the URL.
 
-Begin with init, tree and log; `arraystore COMMAND --help` tells all about one.
+Start with init, tree and log. Run `arraystore COMMAND --help` for the options of a command.
 
-Every command takes --json for programs. Exit status: 0 fine, 1 error, 2 wrong usage, 130 interrupted.
+All commands accept --json. Exit status: 0 on success, 1 on error, 2 on invalid usage, 130 if interrupted.
 """
 
 _COMMANDS: dict[str, tuple[tuple[str, Any], ...]] = {
-    LOOKING: (
+    INSPECT: (
         ("log", history.log),
         ("show", history.show),
         ("diff", history.diff),
@@ -50,56 +50,58 @@ _COMMANDS: dict[str, tuple[tuple[str, Any], ...]] = {
         ("stat", statistics.stat),
         ("ops", operations.ops),
     ),
-    CHANGING: (
+    CHANGE: (
         ("branch", refs.branches),
         ("tag", refs.tags),
         ("reset", refs.reset),
-        ("revert", changes.revert),
-        ("cherry-pick", changes.cherry_pick),
+        ("revert", revert.revert),
+        ("cherry-pick", revert.cherry_pick),
     ),
-    CARE: (
-        ("expire", care.expire),
-        ("gc", care.gc),
+    MAINTENANCE: (
+        ("expire", cleanup.expire),
+        ("gc", cleanup.gc),
         ("compact", compaction.compact),
-        ("verify", checks.verify),
-        ("repair", checks.repair),
-        ("maintain", upkeep.maintain),
+        ("verify", verify.verify),
+        ("repair", verify.repair),
+        ("maintain", maintain.maintain),
     ),
-    MOVING: (
+    TRANSFER: (
         ("ingest", ingest.ingest),
-        ("clone", transfer.clone),
-        ("copy", transfer.copy),
-        ("import", hierarchies.imports),
-        ("export", hierarchies.export),
+        ("clone", clone.clone),
+        ("copy", clone.copy),
+        ("import", import_export.imports),
+        ("export", import_export.export),
     ),
-    SETTING: (
+    CONFIGURE: (
         ("init", settings.init),
         ("config", settings.config),
         ("status", settings.status),
-        ("retention", upkeep.retention),
+        ("retention", maintain.retention),
         ("metadata", metadata.metadata),
         ("flag", metadata.flags),
     ),
 }
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         from arraystore import __version__
 
         print(f"arraystore {__version__}")
         raise typer.Exit
 
 
-Version = Annotated[bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")]
+Version = Annotated[
+    bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Show the version and exit.")
+]
 
 
 def _root(version: Version = False) -> None:
-    """Take the options that stand before the command."""
+    """Parse the options before the command."""
 
 
 def make_app() -> typer.Typer:
-    """Return the command line."""
+    """Build the Typer application."""
     app = typer.Typer(
         name="arraystore",
         cls=Commands,
@@ -119,7 +121,7 @@ def make_app() -> typer.Typer:
 
 
 def command() -> Any:
-    """Return the command line as something that can be run."""
+    """Build the runnable command, with commands in order."""
     group: Any = typer.main.get_command(make_app())
     group.commands = {name: group.commands[name] for entries in _COMMANDS.values() for name, _ in entries}
     return group

@@ -1,4 +1,4 @@
-"""Errors as sentences, and as exit codes."""
+"""Error messages and exit statuses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from arraystore.errors import ArrayStoreError
 
-__all__ = ["EXIT_ERROR", "EXIT_INTERRUPTED", "EXIT_USAGE", "redacted", "tell", "tell_usage"]
+__all__ = ["EXIT_ERROR", "EXIT_INTERRUPTED", "EXIT_USAGE", "print_error", "print_usage_error", "redact"]
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
@@ -27,8 +27,8 @@ _SECRET_VARIABLE = re.compile(r"(?i)secret|token|password|account_key|access_key
 _SHORTEST_SECRET = 8
 
 
-def redacted(text: str) -> str:
-    """Return a text without what may be a secret: passwords and signatures in URLs, and secrets of the environment."""
+def redact(text: str) -> str:
+    """Redact possible secrets: passwords and signatures in URLs, and values of secret environment variables."""
     text = _USER_IN_URL.sub("***@", text)
     text = _SECRET_IN_QUERY.sub(r"\1***", text)
     for name, value in os.environ.items():
@@ -37,15 +37,15 @@ def redacted(text: str) -> str:
     return text
 
 
-def tell(error: Exception) -> int:
-    """Say on the standard error stream what went wrong, in a sentence; return the exit code."""
+def print_error(error: Exception) -> int:
+    """Print an error on standard error and return the exit status."""
     if os.environ.get(TRACEBACK_VARIABLE):
-        print(redacted("".join(traceback.format_exception(error))), file=sys.stderr, end="")
-    print(f"error: {redacted(_sentence(error))}", file=sys.stderr)
+        print(redact("".join(traceback.format_exception(error))), file=sys.stderr, end="")
+    print(f"error: {redact(_message(error))}", file=sys.stderr)
     return EXIT_ERROR
 
 
-def _sentence(error: Exception) -> str:
+def _message(error: Exception) -> str:
     if isinstance(error, ArrayStoreError):
         return str(error)
     if isinstance(error, ImportError) and error.name:
@@ -54,10 +54,10 @@ def _sentence(error: Exception) -> str:
         )
     if isinstance(error, OSError) and error.strerror:
         where = f" {error.filename!r}" if error.filename else ""
-        return f"{error.strerror}{where}; check that it exists and that you may use it"
+        return f"{error.strerror}{where}; check that it exists and that you have permission"
     return (
-        f"unexpected {type(error).__name__}: {error}. Nothing further was done; "
-        f"set {TRACEBACK_VARIABLE}=1 to see where it comes from, and report it"
+        f"unexpected {type(error).__name__}: {error}. The command was aborted; "
+        f"set {TRACEBACK_VARIABLE}=1 for a traceback, and report it"
     )
 
 
@@ -75,17 +75,17 @@ _EXTRAS = {
 
 
 def _extra(package: str) -> str:
-    """What to install so that a package is there."""
+    """Return the requirement that installs a package."""
     top = package.partition(".")[0]
     return f"'arraystore[{_EXTRAS[top]}]'" if top in _EXTRAS else top
 
 
-def tell_usage(error: Any) -> int:
-    """Say how the command is used, and what is wrong with how it was; return the exit code."""
+def print_usage_error(error: Any) -> int:
+    """Print the usage of the command and a usage error, and return the exit status."""
     context = getattr(error, "ctx", None)
-    said = redacted(str(error.format_message()))
+    message = redact(str(error.format_message()))
     if context is not None:
         print(context.get_usage(), file=sys.stderr)
         print(f"Try '{context.command_path} --help' for help.", file=sys.stderr)
-    print(f"error: {said}", file=sys.stderr)
+    print(f"error: {message}", file=sys.stderr)
     return int(error.exit_code)

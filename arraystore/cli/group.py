@@ -1,4 +1,4 @@
-"""The commands together: whatever goes wrong in one of them ends here."""
+"""Group of commands, which handles their errors."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from arraystore.cli.failures import EXIT_ERROR, EXIT_INTERRUPTED, EXIT_USAGE, tell, tell_usage
+from arraystore.cli.failures import EXIT_ERROR, EXIT_INTERRUPTED, EXIT_USAGE, print_error, print_usage_error
 
 __all__ = ["Commands"]
 
 
 class Commands(TyperGroup):
-    """Commands of which every end is an exit code, and no end a traceback."""
+    """Group of commands that ends with an exit status, never with a traceback."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Show all commands where none is named, as wrong usage: on the standard error stream."""
+        """Parse arguments; without any, print the help on standard error as invalid usage."""
         if not args and not ctx.resilient_parsing:
             with contextlib.redirect_stdout(sys.stderr):
                 print(ctx.get_help())
@@ -36,34 +36,34 @@ class Commands(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run, and end the process with an exit code."""
+        """Run a command and exit with its status."""
         try:
             code = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
             sys.stdout.flush()
         except BrokenPipeError:
-            _forget_output()
+            _discard_output()
             sys.exit(EXIT_ERROR)
         except KeyboardInterrupt:
             code = EXIT_INTERRUPTED
         except typer.Abort:
             code = EXIT_INTERRUPTED
-        except Exception as error:  # noqa: BLE001 - told, with an exit code: nobody above here is left to do it
-            code = _end(error)
+        except Exception as error:  # noqa: BLE001 - printed, with an exit status
+            code = _print_error(error)
         if code == EXIT_INTERRUPTED:
             if sys.stderr.isatty():
-                print(file=sys.stderr)  # below a question or a bar
-            print("interrupted; commits are whole or not at all, and the command can be run again", file=sys.stderr)
+                print(file=sys.stderr)  # below a prompt or progress bar
+            print("interrupted; commits are atomic, and the command can be run again", file=sys.stderr)
         sys.exit(code if isinstance(code, int) else 0)
 
 
-def _end(error: Exception) -> int:
-    # typer uses click, or brings one of its own: what its errors have in common is what they can do.
+def _print_error(error: Exception) -> int:
+    # typer uses click or a vendored copy, so its errors are recognised by their attributes.
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):
-        return tell_usage(error)
-    return tell(error)
+        return print_usage_error(error)
+    return print_error(error)
 
 
-def _forget_output() -> None:
-    """Let the interpreter end quietly though nobody reads what it still had to say (``arraystore log … | head``)."""
+def _discard_output() -> None:
+    """Discard further output to a closed pipe (``arraystore log … | head``)."""
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

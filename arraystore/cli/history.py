@@ -1,4 +1,4 @@
-"""What has happened: ``log``, ``show``, ``diff``."""
+"""History of snapshots: ``log``, ``show``, ``diff``."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from arraystore.cli.console import (
     stream_json,
     time_text,
 )
-from arraystore.cli.opening import Place, newest_of, open_repository, resolve
 from arraystore.cli.options import Json, Limit, Ref, Snapshot, Url
+from arraystore.cli.resolve import ResolvedRef, newest_of, open_repository, resolve
 from arraystore.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -29,28 +29,30 @@ __all__ = ["diff", "log", "print_history", "show"]
 
 
 _DRAWN = 100
-"""Snapshots in a drawing, unless another limit is given."""
+"""Default number of snapshots in a graph."""
 
 
 def log(
     url: Url,
     ref: Ref = "",
-    branch: Annotated[str | None, typer.Option("--branch", "-b", metavar="NAME", help="Start at a branch.")] = None,
-    tag: Annotated[str | None, typer.Option("--tag", metavar="NAME", help="Start at a tag.")] = None,
+    branch: Annotated[str | None, typer.Option("--branch", "-b", metavar="NAME", help="Start at this branch.")] = None,
+    tag: Annotated[str | None, typer.Option("--tag", metavar="NAME", help="Start at this tag.")] = None,
     limit: Limit = None,
-    graph: Annotated[bool, typer.Option("--graph", help="Draw it; without REF, all branches and tags.")] = False,
+    graph: Annotated[
+        bool, typer.Option("--graph", help="Draw a graph; without REF, of all branches and tags.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Show the history of a branch, tag or snapshot, newest first.
 
-    REF is main unless given. History is read as far as it is shown, so that --limit makes it quick.
+    REF defaults to main. Only the printed part of the history is read, so that --limit is fast.
     """
     repository = open_repository(url)
     place = _start(repository, ref, branch, tag)
     if graph:
-        asked = place if ref or branch or tag else Place("", "", "")
+        start = place if ref or branch or tag else ResolvedRef("", "", "")
         drawing = repository.ancestry_graph(
-            branch=asked.branch, tag=asked.tag, snapshot_id=asked.id, limit=limit or _DRAWN, plain=not _unicode()
+            branch=start.branch, tag=start.tag, snapshot_id=start.id, limit=limit or _DRAWN, plain=not _unicode()
         )
         print_json(drawing.rows) if as_json else print(drawing)
         return
@@ -62,15 +64,15 @@ def log(
         print_history(shown)
 
 
-def _start(repository: Repository, ref: str, branch: str | None, tag: str | None) -> Place:
-    given = [value for value in (ref or None, branch, tag) if value is not None]
-    if len(given) > 1:
-        raise InvalidInputError("give one of REF, --branch and --tag")
+def _start(repository: Repository, ref: str, branch: str | None, tag: str | None) -> ResolvedRef:
+    refs = [value for value in (ref or None, branch, tag) if value is not None]
+    if len(refs) > 1:
+        raise InvalidInputError("pass only one of REF, --branch and --tag")
     if branch is not None:
-        return Place("branch", branch, "")
+        return ResolvedRef("branch", branch, "")
     if tag is not None:
-        return Place("tag", tag, "")
-    return resolve(repository, ref) if ref else Place("branch", "main", "")
+        return ResolvedRef("tag", tag, "")
+    return resolve(repository, ref) if ref else ResolvedRef("branch", "main", "")
 
 
 def _unicode() -> bool:
@@ -78,7 +80,7 @@ def _unicode() -> bool:
 
 
 def print_history(snapshots: Iterable[SnapshotInfo]) -> None:
-    """Print snapshots, in the order given, as they come."""
+    """Print snapshots one by one."""
     console = make_console()
     console.print(literal(f"{'snapshot':<20}  {'written (UTC)':<19}  message", "bold dim"), soft_wrap=True)
     for snapshot in snapshots:
@@ -87,12 +89,12 @@ def print_history(snapshots: Iterable[SnapshotInfo]) -> None:
 
 
 def _as_json(snapshot: SnapshotInfo) -> dict[str, Any]:
-    found: dict[str, Any] = plain(snapshot)
-    return found
+    fields: dict[str, Any] = plain(snapshot)
+    return fields
 
 
 def show(url: Url, snapshot: Snapshot = "main", as_json: Json = False) -> None:
-    """Show a snapshot: who wrote it when, and what it changed."""
+    """Show a snapshot: time, message, metadata, refs and changes."""
     repository = open_repository(url)
     info = repository.lookup_snapshot(resolve(repository, snapshot).snapshot_id)
     changes = None if info.parent_id is None else _changes(repository, info.parent_id, info.id)
@@ -105,11 +107,11 @@ def show(url: Url, snapshot: Snapshot = "main", as_json: Json = False) -> None:
     names = _names_of(repository, info.id)
     rows = [
         ("snapshot", info.id),
-        ("parent", info.parent_id or "none: it is the first"),
+        ("parent", info.parent_id or "none (first snapshot)"),
         ("written", f"{time_text(info.written_at)} UTC"),
         ("message", info.message),
         *((f"  {key}", _short(value)) for key, value in sorted(info.metadata.items())),
-        *([("known as", ", ".join(names))] if names else []),
+        *([("refs", ", ".join(names))] if names else []),
     ]
     for name, value in rows:
         add_row(table, name, value)
@@ -123,11 +125,11 @@ def _changes(repository: Repository, before: str, after: str) -> Diff:
 
 
 def _names_of(repository: Repository, snapshot: str) -> list[str]:
-    """Name the branches and tags that are at a snapshot."""
+    """Return the branches and tags that point to a snapshot."""
     branches = newest_of(repository, "branch", repository.list_branches())
     tags = newest_of(repository, "tag", repository.list_tags())
     kinds = ("branch", branches), ("tag", tags)
-    return [f"{kind} {name}" for kind, found in kinds for name, info in found.items() if info.id == snapshot]
+    return [f"{kind} {name}" for kind, infos in kinds for name, info in infos.items() if info.id == snapshot]
 
 
 def _short(value: Any) -> str:
@@ -142,25 +144,24 @@ def diff(
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show what differs between two snapshots: groups, arrays, and chunks by their coordinates.
+    """Show the differences between two snapshots: groups, arrays, and coordinates of chunks.
 
-    FROM and TO need not have anything to do with each other; TO is main unless given. main~1 is the one before main's
-    newest.
+    FROM and TO may be unrelated; TO defaults to main. main~1 is the parent of the tip of main.
     """
     repository = open_repository(url)
     old, new = resolve(repository, before), resolve(repository, after)
-    found = repository.diff(
+    difference = repository.diff(
         from_branch=old.branch, from_tag=old.tag, from_snapshot_id=old.id,
         to_branch=new.branch, to_tag=new.tag, to_snapshot_id=new.id,
     )  # fmt: skip
     if as_json:
-        print_json(found)
+        print_json(difference)
     elif markdown:
-        print(found.to_markdown())
+        print(difference.to_markdown())
     else:
-        print_diff(found)
+        print_diff(difference)
 
 
-def print_diff(found: Diff) -> None:
-    """Print what has changed."""
-    make_console().print(found if hasattr(found, "__rich__") else literal(repr(found)), soft_wrap=True)
+def print_diff(difference: Diff) -> None:
+    """Print a diff."""
+    make_console().print(difference if hasattr(difference, "__rich__") else literal(repr(difference)), soft_wrap=True)

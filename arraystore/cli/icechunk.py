@@ -1,4 +1,4 @@
-"""Where an Icechunk repository is, from a URL."""
+"""Storage of an Icechunk repository from a URL."""
 
 from __future__ import annotations
 
@@ -12,30 +12,22 @@ if TYPE_CHECKING:
 
 __all__ = ["icechunk_storage"]
 
-_TEXT = {"region", "endpoint_url"}
+_STRINGS = {"region", "endpoint_url"}
 _FLAGS = {"allow_http", "anonymous", "force_path_style"}
 
 
 def icechunk_storage(url: str) -> icechunk.Storage:
-    """Make the storage of the package icechunk that a URL or path names.
+    """Create the icechunk storage of a URL or path; raises `InvalidInputError` for an invalid URL.
 
-    Parameters
-    ----------
-    url
-        ``s3://bucket/prefix``, ``gs://bucket/prefix``, ``az://account/container/prefix`` or a path; that of S3 may set
-        ``region``, ``endpoint_url``, ``allow_http``, ``anonymous`` and ``force_path_style`` in its query.  Credentials
-        come from the environment.
-
-    Raises
-    ------
-    InvalidInputError
-        If it names none, or holds a secret.
+    URLs are ``s3://bucket/prefix``, ``gs://bucket/prefix`` and ``az://account/container/prefix``; those of S3 may set
+    ``region``, ``endpoint_url``, ``allow_http``, ``anonymous`` and ``force_path_style`` in the query.  Credentials come
+    from the environment.
     """
     try:
         import icechunk
     except ImportError as error:
         raise InvalidInputError(
-            "an Icechunk repository is read with the package icechunk, which is not installed: pip install icechunk"
+            "Icechunk repositories need the package icechunk, which is not installed: pip install icechunk"
         ) from error
     if "://" not in url:
         return icechunk.local_filesystem_storage(url)
@@ -49,19 +41,21 @@ def icechunk_storage(url: str) -> icechunk.Storage:
         options.setdefault("from_env", not options.get("anonymous"))
         return icechunk.s3_storage(bucket=parts.netloc, prefix=path, **options)
     if options:
-        raise InvalidInputError(f"a {parts.scheme} URL takes no options, and these were given: {sorted(options)}")
+        raise InvalidInputError(f"a {parts.scheme} URL takes no options: remove {sorted(options)}")
     if parts.scheme in ("gs", "gcs"):
         return icechunk.gcs_storage(bucket=parts.netloc, prefix=path, from_env=True)
     if parts.scheme in ("az", "azure"):
         container, _, prefix = path.partition("/")
         return icechunk.azure_storage(account=parts.netloc, container=container, prefix=prefix, from_env=True)
-    raise InvalidInputError(f"no Icechunk repository can be opened at {parts.scheme}://; give s3, gs, az or a path")
+    raise InvalidInputError(
+        f"{parts.scheme}:// is not a valid location of an Icechunk repository: use s3, gs, az or a path"
+    )
 
 
 def _options(query: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
-        if name not in _TEXT | _FLAGS:
-            raise InvalidInputError(f"the URL sets {name!r} in its query, which is not among {sorted(_TEXT | _FLAGS)}")
-        found[name] = value if name in _TEXT else value.lower() in ("true", "1", "yes", "")
-    return found
+        if name not in _STRINGS | _FLAGS:
+            raise InvalidInputError(f"the query of the URL sets {name!r}, and may only set {sorted(_STRINGS | _FLAGS)}")
+        options[name] = value if name in _STRINGS else value.lower() in ("true", "1", "yes", "")
+    return options

@@ -1,4 +1,4 @@
-"""``arraystore ingest``: the plan as a table, a progress bar, and what came of it."""
+"""Ingest of files: ``ingest``."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ __all__ = ["ingest", "show_plan", "show_report"]
 
 Sources = Annotated[list[str], typer.Argument(metavar="SOURCE…", help="Files, or directories or URLs of Zarr groups.")]
 Repo = Annotated[
-    str, typer.Option("--repo", metavar="URL", help="Repository: a path or URL; made if it does not exist.")
+    str, typer.Option("--repo", metavar="URL", help="URL or path of the repository; created if it does not exist.")
 ]
-Group = Annotated[str, typer.Option("--group", metavar="PATH", help="Group that takes the variables.")]
+Group = Annotated[str, typer.Option("--group", metavar="PATH", help="Target group of the variables.")]
 AppendDim = Annotated[
     str | None,
-    typer.Option("--append-dim", metavar="DIM", help="Dimension along which sources are joined and arrays grow."),
+    typer.Option(
+        "--append-dim", metavar="DIM", help="Dimension along which to concatenate sources and to append to arrays."
+    ),
 ]
 Chunks = Annotated[
-    str, typer.Option("--chunks", metavar="DIM=N,…", help="Chunk sizes of new arrays, as in time=60,lat=37.")
+    str, typer.Option("--chunks", metavar="DIM=N,…", help="Chunk shape of new arrays, e.g. time=60,lat=37.")
 ]
-Skip = Annotated[
-    list[str] | None, typer.Option("--skip", metavar="NAME", help="Leave a variable out (may be repeated).")
-]
+Skip = Annotated[list[str] | None, typer.Option("--skip", metavar="NAME", help="Skip a variable (may be repeated).")]
 SourceGroup = Annotated[
-    str | None, typer.Option("--source-group", metavar="PATH", help="Group within the sources; else their root.")
+    str | None, typer.Option("--source-group", metavar="PATH", help="Group in the sources; the root by default.")
 ]
 Tasks = Annotated[
-    int | None, typer.Option("--tasks", metavar="N", help="Largest number of tasks; else 3 for each slot.")
+    int | None, typer.Option("--tasks", metavar="N", help="Maximum number of tasks; 3 per slot by default.")
 ]
-Master = Annotated[str | None, typer.Option("--master", metavar="URL", help="Spark master; else local[*].")]
+Master = Annotated[str | None, typer.Option("--master", metavar="URL", help="Spark master; local[*] by default.")]
 
 
 def ingest(
@@ -58,13 +58,13 @@ def ingest(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Copy NetCDF-3, NetCDF-4, HDF5 and Zarr files into a group, through Spark, in one commit.
+    """Ingest NetCDF-3, NetCDF-4, HDF5 and Zarr files into a group with Spark, in one commit.
 
-    Numbers and attributes arrive as they are stored, undecoded. With --append-dim the sources follow each other along
-    that dimension, in the order given; arrays that exist already grow. Without it, every variable becomes a new array.
-    Everything is checked before the first task starts.
+    Values and attributes are stored without decoding. With --append-dim, sources are concatenated along that dimension
+    in the order of the arguments, and appended to existing arrays. Without it, every variable becomes a new array. All
+    sources are checked before the first task starts.
     """
-    from arraystore.cli.opening import open_storage
+    from arraystore.cli.resolve import open_storage
     from arraystore.ingest import carry_out, parse_chunks, prepare
     from arraystore.spark import start_session
 
@@ -107,7 +107,7 @@ def _plan_json(plan: IngestPlan) -> dict[str, object]:
 
 
 def show_plan(console: Console, plan: IngestPlan, location: str, branch: str, is_new: bool) -> None:
-    """Print what will be written, and where."""
+    """Print the plan of an ingest."""
     where = location + (" (new)" if is_new else "")
     line = literal(_sources_text(plan), "bold") + literal(f" → {where}, branch {branch}, group {plan.group.path}")
     console.print(line, soft_wrap=True)
@@ -117,8 +117,8 @@ def show_plan(console: Console, plan: IngestPlan, location: str, branch: str, is
         table.add_row(*map(literal, _row(plan, array)))
     console.print(table)
     console.print(f"{bytes_text(plan.nbytes)}; {_work_text(plan)}")
-    for remark in plan.notes:
-        console.print(literal("note:", "yellow") + literal(f" {remark}"), soft_wrap=True)
+    for text in plan.notes:
+        console.print(literal("note:", "yellow") + literal(f" {text}"), soft_wrap=True)
 
 
 def _work_text(plan: IngestPlan) -> str:
@@ -146,7 +146,7 @@ def _row(plan: IngestPlan, array: ArrayPlan) -> Sequence[str]:
 
 
 def _shape_text(array: ArrayPlan) -> str:
-    """The shape as it will be; where the array grows, from what."""
+    """Format the resulting shape, with the previous length of a growing dimension."""
     sizes = list(map(str, array.variable.shape))
     if array.axis is not None and not array.is_new:
         sizes[array.axis] = f"{array.start}→{sizes[array.axis]}"
@@ -154,7 +154,7 @@ def _shape_text(array: ArrayPlan) -> str:
 
 
 def show_report(console: Console, report: IngestReport) -> None:
-    """Print what an ingest has done."""
+    """Print the report of an ingest."""
     retried = f", {report.retried} retried" if report.retried else ""
     line = literal("Committed", "green") + literal(f" {report.snapshot_id} “{report.message}”: ")
     size = bytes_text(report.plan.nbytes)

@@ -1,4 +1,4 @@
-"""What is in a snapshot: ``tree``, ``ls``."""
+"""Contents of a snapshot: ``tree``, ``ls``."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from arraystore.cli.console import (
     make_table,
     print_json,
 )
-from arraystore.cli.opening import open_repository, session_at
 from arraystore.cli.options import AsOf, Json, Path, Url
+from arraystore.cli.resolve import open_repository, open_session
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -24,43 +24,43 @@ if TYPE_CHECKING:
 
 __all__ = ["ls", "tree"]
 
-At = Annotated[
-    str, typer.Option("--ref", "-r", metavar="REF", help="Branch, tag or snapshot id to look at, main unless given.")
-]
+Ref = Annotated[str, typer.Option("--ref", "-r", metavar="REF", help="Branch, tag or snapshot id; main by default.")]
 
-Quick = Annotated[bool, typer.Option("--quick", help="Leave out how much is initialised, which may take reading.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Do not count initialised chunks, which may need requests.")]
 
 
 def tree(
     url: Url,
     path: Path = "",
-    ref: At = "main",
+    ref: Ref = "main",
     as_of: AsOf = None,
     quick: Quick = False,
     as_json: Json = False,
 ) -> None:
-    """Show groups and arrays with their shapes, types, chunks, and how much of them is initialised."""
+    """Show groups and arrays with shapes, data types, chunk shapes, and the fraction of initialised chunks."""
     from arraystore.cli.nodes import nodes_below
 
-    views = nodes_below(session_at(open_repository(url), ref, as_of), path, count=not quick)
+    views = nodes_below(open_session(open_repository(url), ref, as_of), path, count=not quick)
     if as_json:
         print_json(views)
         return
     console = make_console()
-    console.print(_drawing(views), soft_wrap=True)
+    console.print(_build_tree(views), soft_wrap=True)
+    if len(views) == 1 and views[0].kind == "group":
+        console.print("(empty)", markup=False)
 
 
-def _drawing(views: list[NodeView]) -> Tree:
+def _build_tree(views: list[NodeView]) -> Tree:
     from rich.tree import Tree
 
-    branches: dict[str, Tree] = {}
+    subtrees: dict[str, Tree] = {}
     root = Tree(_label(views[0]), guide_style="dim")
-    branches[views[0].path] = root
+    subtrees[views[0].path] = root
     for view in views[1:]:
-        above = view.path.rpartition("/")[0] or "/"
-        while above not in branches:
-            above = above.rpartition("/")[0] or "/"
-        branches[view.path] = branches[above].add(_label(view))
+        parent = view.path.rpartition("/")[0] or "/"
+        while parent not in subtrees:
+            parent = parent.rpartition("/")[0] or "/"
+        subtrees[view.path] = subtrees[parent].add(_label(view))
     return root
 
 
@@ -89,13 +89,16 @@ def _fraction(view: NodeView) -> str:
     return f"{percent} of {count_text(view.grid_size, 'chunk')}"
 
 
-def ls(url: Url, path: Path = "", ref: At = "main", as_of: AsOf = None, as_json: Json = False) -> None:
-    """List what is right below a group: arrays, groups and files."""
+def ls(url: Url, path: Path = "", ref: Ref = "main", as_of: AsOf = None, as_json: Json = False) -> None:
+    """List the arrays, groups and files directly below a group."""
     from arraystore.cli.nodes import children
 
-    views = children(session_at(open_repository(url), ref, as_of), path)
+    views = children(open_session(open_repository(url), ref, as_of), path)
     if as_json:
         print_json(views)
+        return
+    if not views:
+        print("(empty)")
         return
     table = make_table("name", "kind", "type", "shape", "chunks")
     for view in views:

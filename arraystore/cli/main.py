@@ -1,4 +1,4 @@
-"""Where the command starts, even where what it is made of is not installed."""
+"""Entry point of the command, usable without its optional dependencies."""
 
 from __future__ import annotations
 
@@ -11,19 +11,7 @@ _EXTRA = ("click", "rich", "typer")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line.
-
-    Parameters
-    ----------
-    arguments
-        In place of those that the process was started with.
-
-    Returns
-    -------
-    int
-        0; 1 after an error, which stands on the standard error stream, or where ``verify`` has found damage; 2 for
-        wrong usage; 130 if interrupted.
-    """
+    """Run the command line with `arguments`, by default those of the process, and return the exit status."""
     try:
         from arraystore.cli.app import command
     except ModuleNotFoundError as error:

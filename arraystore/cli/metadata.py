@@ -1,4 +1,4 @@
-"""What a repository says of itself, and what it allows: ``metadata``, ``flag``."""
+"""Metadata and feature flags of a repository: ``metadata``, ``flag``."""
 
 from __future__ import annotations
 
@@ -8,81 +8,81 @@ from typing import Annotated, Any
 
 import typer
 
-from arraystore.cli.asking import confirm
-from arraystore.cli.console import add_row, answer, make_console, make_table, print_json
+from arraystore.cli.confirmation import confirm
+from arraystore.cli.console import add_row, make_console, make_table, print_json, print_result
 from arraystore.cli.group import Commands
-from arraystore.cli.opening import open_repository
 from arraystore.cli.options import DryRun, Json, Url, Yes
+from arraystore.cli.resolve import open_repository
 from arraystore.cli.settings import pair
 from arraystore.errors import InvalidInputError
 
 __all__ = ["flags", "metadata"]
 
-metadata = typer.Typer(cls=Commands, help="Show and change the metadata of the repository: JSON values by name.")
-flags = typer.Typer(cls=Commands, help="Show and change which operations the repository allows.")
+metadata = typer.Typer(cls=Commands, help="List and change the metadata of the repository: JSON values by name.")
+flags = typer.Typer(cls=Commands, help="List and change the operations that the repository allows.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of a value.")]
 
 
 @metadata.command("list")
 def list_metadata(url: Url, as_json: Json = False) -> None:
-    """List all metadata of the repository."""
-    found = open_repository(url).get_metadata()
+    """List the metadata of the repository."""
+    values = open_repository(url).get_metadata()
     if as_json:
-        print_json(found)
+        print_json(values)
         return
     table = make_table("name", "value")
-    for name, value in sorted(found.items()):
-        add_row(table, name, _text(value))
+    for name, value in sorted(values.items()):
+        add_row(table, name, _format(value))
     make_console().print(table)
 
 
 @metadata.command("get")
 def get_metadata(url: Url, name: Name, as_json: Json = False) -> None:
-    """Print one value of the metadata."""
-    found = _present(open_repository(url).get_metadata(), name)[name]
+    """Print a value of the metadata."""
+    value = _check_present(open_repository(url).get_metadata(), name)[name]
     if as_json:
-        print_json(found)
+        print_json(value)
     else:
-        print(_text(found))
+        print(_format(value))
 
 
 @metadata.command("set")
 def set_metadata(
     url: Url,
-    values: Annotated[list[str], typer.Argument(metavar="NAME=VALUE…", help="JSON, or else a text.")],
+    values: Annotated[list[str], typer.Argument(metavar="NAME=VALUE…", help="JSON, or else a string.")],
     as_json: Json = False,
 ) -> None:
-    """Set some of the metadata; the rest stays."""
-    changes = {name: _value(text) for name, text in map(pair, values)}
+    """Set values of the metadata, and keep all others."""
+    changes = {name: _parse(text) for name, text in map(pair, values)}
     open_repository(url).update_metadata(changes)
-    answer(as_json, f"Set {', '.join(changes)}.", set=changes)
+    print_result(as_json, f"Set {', '.join(changes)}.", set=changes)
 
 
 @metadata.command("delete")
 def delete_metadata(url: Url, name: Name, yes: Yes = False, dry_run: DryRun = False, as_json: Json = False) -> None:
-    """Delete one value of the metadata."""
+    """Delete a value of the metadata."""
     repository = open_repository(url)
-    found = _present(repository.get_metadata(), name)
-    value = found.pop(name)
+    values = _check_present(repository.get_metadata(), name)
+    value = values.pop(name)
     if not dry_run:
-        confirm(f"delete {name!r}, which is {_text(value)}, from the metadata", yes=yes)
-        repository.set_metadata(found)
-    said = f"{'Dry run: would delete' if dry_run else 'Deleted'} {name}, which was {_text(value)}."
-    answer(as_json, said, deleted={name: value}, dry_run=dry_run)
+        confirm(f"delete {name!r}, which is {_format(value)}, from the metadata", yes=yes)
+        repository.set_metadata(values)
+    text = f"{'Dry run: would delete' if dry_run else 'Deleted'} {name}, which was {_format(value)}."
+    print_result(as_json, text, deleted={name: value}, dry_run=dry_run)
 
 
-def _present(found: dict[str, Any], name: str) -> dict[str, Any]:
-    if name not in found:
-        raise InvalidInputError(f"the metadata has no {name!r}; it has {', '.join(sorted(found)) or 'nothing'}")
-    return found
+def _check_present(values: dict[str, Any], name: str) -> dict[str, Any]:
+    if name not in values:
+        raise InvalidInputError(f"the metadata has no {name!r}; it has {', '.join(sorted(values)) or 'nothing'}")
+    return values
 
 
-def _text(value: Any) -> str:
+def _format(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _value(text: str) -> Any:
+def _parse(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
@@ -90,7 +90,7 @@ def _value(text: str) -> Any:
 
 
 class Setting(StrEnum):
-    """What may be said of an operation."""
+    """Setting of a feature flag."""
 
     on = "on"
     off = "off"
@@ -99,25 +99,25 @@ class Setting(StrEnum):
 
 @flags.command("list")
 def list_flags(url: Url, as_json: Json = False) -> None:
-    """List the operations that can be switched off, and whether they are."""
-    found = open_repository(url).feature_flags()
+    """List the operations that can be switched off, with their settings."""
+    all_flags = open_repository(url).feature_flags()
     if as_json:
-        print_json({flag.name: flag.enabled for flag in found})
+        print_json({flag.name: flag.enabled for flag in all_flags})
         return
-    table = make_table("operation", "allowed", "said")
-    for flag in found:
-        said = "" if flag.setting is None else "on" if flag.setting else "off"
-        add_row(table, flag.name, "yes" if flag.enabled else "no", said)
+    table = make_table("operation", "allowed", "setting")
+    for flag in all_flags:
+        setting = "" if flag.setting is None else "on" if flag.setting else "off"
+        add_row(table, flag.name, "yes" if flag.enabled else "no", setting)
     make_console().print(table)
 
 
 @flags.command("set")
 def set_flag(
     url: Url,
-    name: Annotated[str, typer.Argument(metavar="OPERATION", help="One of those that `flag list` shows.")],
-    setting: Annotated[Setting, typer.Argument(metavar="on|off|default", help="Whether it is allowed.")],
+    name: Annotated[str, typer.Argument(metavar="OPERATION", help="Operation, as listed by `flag list`.")],
+    setting: Annotated[Setting, typer.Argument(metavar="on|off|default", help="Setting.")],
     as_json: Json = False,
 ) -> None:
-    """Allow an operation, switch it off, or leave it at its default."""
+    """Allow an operation, switch it off, or restore its default."""
     open_repository(url).set_feature_flag(name, {"on": True, "off": False, "default": None}[setting.value])
-    answer(as_json, f"Set {name} to {setting.value}.", operation=name, setting=setting.value)
+    print_result(as_json, f"Set {name} to {setting.value}.", operation=name, setting=setting.value)

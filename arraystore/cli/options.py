@@ -1,4 +1,4 @@
-"""Arguments and options that commands have in common, so that they look and read the same everywhere."""
+"""Arguments and options shared by commands."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import typer
 from arraystore.cli.times import TIME_HELP
 
 __all__ = [
-    "CARE",
-    "CHANGING",
-    "LOOKING",
-    "MOVING",
-    "SETTING",
+    "CHANGE",
+    "CONFIGURE",
+    "INSPECT",
+    "MAINTENANCE",
+    "TRANSFER",
     "AsOf",
     "Branch",
     "DryRun",
@@ -27,28 +27,28 @@ __all__ = [
     "Yes",
 ]
 
-LOOKING = "Look"
-CHANGING = "Change"
-CARE = "Keep in good health"
-MOVING = "Bring in, take out"
-SETTING = "Set up"
+INSPECT = "Inspect"
+CHANGE = "Change"
+MAINTENANCE = "Maintain"
+TRANSFER = "Import and export"
+CONFIGURE = "Configure"
 
 Url = Annotated[
     str,
-    typer.Argument(
-        metavar="URL", help="The repository: s3://bucket/prefix, gs://…, az://account/container/…, or a path."
-    ),
+    typer.Argument(metavar="URL", help="Repository: s3://bucket/prefix, gs://…, az://account/container/…, or a path."),
 ]
 Ref = Annotated[
     str,
-    typer.Argument(metavar="REF", help="Branch, tag or snapshot id; branch:NAME or tag:NAME where both exist."),
+    typer.Argument(metavar="REF", help="Branch, tag or snapshot id; branch:NAME or tag:NAME if both exist."),
 ]
-Snapshot = Annotated[str, typer.Argument(metavar="SNAPSHOT", help="Snapshot id, or a tag, or a branch for its newest.")]
-Path = Annotated[str, typer.Argument(metavar="PATH", help="Path of a group or array; the root unless given.")]
+Snapshot = Annotated[str, typer.Argument(metavar="SNAPSHOT", help="Snapshot id, tag, or branch for its tip.")]
+Path = Annotated[str, typer.Argument(metavar="PATH", help="Path of a group or array; the root by default.")]
 Branch = Annotated[str, typer.Option("--branch", "-b", metavar="NAME", help="Branch to commit to.")]
-Message = Annotated[str | None, typer.Option("--message", "-m", metavar="TEXT", help="Message of the commit.")]
-Limit = Annotated[int | None, typer.Option("--limit", "-n", metavar="N", min=1, help="Show the newest N only.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, for programs.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")]
-AsOf = Annotated[str | None, typer.Option("--as-of", metavar="TIME", help=f"The branch as it was then: {TIME_HELP}.")]
+Message = Annotated[str | None, typer.Option("--message", "-m", metavar="TEXT", help="Commit message.")]
+Limit = Annotated[int | None, typer.Option("--limit", "-n", metavar="N", min=1, help="Show only the newest N.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the actions without performing them.")]
+AsOf = Annotated[
+    str | None, typer.Option("--as-of", metavar="TIME", help=f"State of the branch at a time: {TIME_HELP}.")
+]

@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on the standard error stream, where that is a terminal."""
+"""Progress bar on standard error, if it is a terminal."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from arraystore.cli.console import make_console
 __all__ = ["Progress", "progress_bar"]
 
 Progress = Callable[..., None]
-"""Takes what a piece of work tells: a stage, how much of it is done and, where that is known, of how much; or an object
-with ``stage`` and ``objects``; or only the numbers."""
+"""Callback for progress: optional stage, completed count and optional total; or an object with ``stage`` and
+``objects``."""
 
 
 @contextmanager
-def progress_bar(what: str) -> Iterator[Progress]:
-    """Show a bar while the block lasts; what it yields moves it on."""
+def progress_bar(title: str) -> Iterator[Progress]:
+    """Show a progress bar during the block, updated by the yielded callback."""
     console = make_console(stderr=True)
     if not console.is_terminal:
         yield lambda *_: None
@@ -27,19 +27,19 @@ def progress_bar(what: str) -> Iterator[Progress]:
 
     columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with Bars(*columns, console=console, transient=True) as bars:
-        task = bars.add_task(what, total=None)
+        task = bars.add_task(title, total=None)
 
-        def move(*told: Any) -> None:
-            stage, done, total = _told(told)
-            bars.update(task, completed=done, total=total, description=f"{what}: {stage}" if stage else what)
+        def update(*report: Any) -> None:
+            stage, done, total = _parse(report)
+            bars.update(task, completed=done, total=total, description=f"{title}: {stage}" if stage else title)
 
-        yield move
+        yield update
 
 
-def _told(told: tuple[Any, ...]) -> tuple[str, float, float | None]:
+def _parse(report: tuple[Any, ...]) -> tuple[str, float, float | None]:
     stage = ""
-    if isinstance(told[0], str):
-        stage, told = told[0], told[1:]
-    elif not isinstance(told[0], int | float):
-        return told[0].stage, told[0].objects, None
-    return stage, told[0], told[1] if len(told) > 1 else None
+    if isinstance(report[0], str):
+        stage, report = report[0], report[1:]
+    elif not isinstance(report[0], int | float):
+        return report[0].stage, report[0].objects, None
+    return stage, report[0], report[1] if len(report) > 1 else None

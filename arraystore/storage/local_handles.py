@@ -18,7 +18,7 @@ class Handle:
         self.fd = fd
         self.used = False
         self.below = False
-        """Whether the file is known to be below the directory of the storage, symbolic links resolved."""
+        """True if the file is known to be below the directory of the storage, symbolic links resolved."""
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         close(self.fd)

@@ -39,9 +39,9 @@ class ObstoreConfig:
     headers: tuple[tuple[str, Secret], ...] = ()
     """Headers to send with every request."""
     allow_http: bool = False
-    """Whether the endpoint may be unencrypted."""
+    """True if the endpoint may be unencrypted."""
     pickle_credentials: bool = False
-    """Whether pickles may contain the secrets."""
+    """True if pickles may contain the secrets."""
     settings: StorageSettings = field(default_factory=StorageSettings)
     """Timeouts, retries and concurrency."""
 

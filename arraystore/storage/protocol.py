@@ -55,11 +55,11 @@ class Storage(abc.ABC):
     """
 
     cheap_probes: bool = False
-    """Whether a request for a missing key costs next to nothing (memory, local directory), so that probing is
+    """True if a request for a missing key costs next to nothing (memory, local directory), so that probing is
     cheaper than a listing."""
 
     shared: bool = True
-    """Whether a process that unpickles the storage sees the same objects, unlike with storage in memory."""
+    """True if a process that unpickles the storage sees the same objects, unlike with storage in memory."""
 
     listing_lag: float = 0.0
     """Maximum time in seconds for which a listing may miss new objects; 0 for consistent listings, as of S3, GCS and

@@ -151,7 +151,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Let somebody sit at the terminal, who answers."""
 
     def answers(line: str) -> None:
-        monkeypatch.setattr("arraystore.cli.asking.on_terminal", lambda: True)
-        monkeypatch.setattr("arraystore.cli.asking.answer_line", lambda: line)
+        monkeypatch.setattr("arraystore.cli.confirmation.on_terminal", lambda: True)
+        monkeypatch.setattr("arraystore.cli.confirmation.read_answer", lambda: line)
 
     return answers

@@ -12,7 +12,7 @@ def test_a_revert_undoes_a_commit_and_history_stays(cli: Cli, made: Made) -> Non
     newest = next(made.open().ancestry(branch="main"))
     assert newest.message == "no more rain"
     assert newest.parent_id == made.tip
-    assert answer.out == f"Committed {newest.id} to branch main: it undoes {made.tip}.\n"
+    assert answer.out == f"Committed {newest.id} to branch main: reverts {made.tip}.\n"
     assert made.values("climate/north/rain") == made.values("climate/north/rain", snapshot_id=made.snapshots[2])
 
 

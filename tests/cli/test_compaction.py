@@ -28,7 +28,7 @@ def test_a_dry_run_of_a_compaction_writes_nothing(cli: Cli, made: Made, read_onl
 
 def test_a_budget_is_a_size_and_a_time(cli: Cli, made: Made) -> None:
     cli("compact", made.url, "--max-bytes", "1GiB", "--max-time", "1h30m", "--min-live", "0.3")
-    assert "--max-bytes 'much' is no size" in cli("compact", made.url, "--max-bytes", "much", code=1).err
-    assert "--max-time 'long' is no length of time" in cli("compact", made.url, "--max-time", "long", code=1).err
+    assert "--max-bytes 'much' is not a valid size" in cli("compact", made.url, "--max-bytes", "much", code=1).err
+    assert "--max-time 'long' is not a valid duration" in cli("compact", made.url, "--max-time", "long", code=1).err
     assert "min-live" in cli("compact", made.url, "--min-live", "2", code=2).err
     assert "no branch 'none'" in cli("compact", made.url, "--branch", "none", code=1).err

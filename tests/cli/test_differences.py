@@ -28,7 +28,7 @@ def test_show_without_a_name_shows_the_newest_of_main_and_its_names(cli: Cli, ma
 def test_show_of_the_first_snapshot_has_no_parent_to_compare_with(cli: Cli, made: Made) -> None:
     found = cli("show", made.url, made.snapshots[0], "--json").json
     assert (found["parent_id"], found["changes"]) == (None, None)
-    assert "none: it is the first" in cli("show", made.url, made.snapshots[0]).out
+    assert "none (first snapshot)" in cli("show", made.url, made.snapshots[0]).out
 
 
 def test_diff_compares_any_two_in_both_directions(cli: Cli, made: Made) -> None:

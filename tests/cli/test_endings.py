@@ -11,10 +11,10 @@ import pytest
 
 import arraystore
 from arraystore.cli import main
-from arraystore.cli.asking import NotConfirmedError, confirm
-from arraystore.cli.failures import redacted
-from arraystore.cli.sizes import size
-from arraystore.cli.times import duration, moment
+from arraystore.cli.confirmation import NotConfirmedError, confirm
+from arraystore.cli.failures import redact
+from arraystore.cli.sizes import parse_size
+from arraystore.cli.times import parse_duration, parse_time
 from arraystore.errors import InvalidInputError
 from tests.cli.conftest import APP, Cli, Made
 
@@ -103,7 +103,7 @@ def test_a_url_with_a_secret_is_refused_without_showing_it(cli: Cli, url: str, m
 
 def test_what_is_no_secret_stays_readable() -> None:
     text = "no object 'refs/main' in s3://bucket/prefix?region=eu-west-1&endpoint_url=http://host:9000"
-    assert redacted(text) == text
+    assert redact(text) == text
 
 
 def test_without_terminal_nobody_is_asked_and_nothing_done() -> None:
@@ -126,21 +126,21 @@ def test_without_terminal_nobody_is_asked_and_nothing_done() -> None:
     ],
 )
 def test_times_are_durations_before_now_or_dates_in_utc(text: str, expected: datetime) -> None:
-    found = moment(text, option="--older-than", now=NOW)
+    found = parse_time(text, option="--older-than", now=NOW)
     assert found == expected
     assert found.tzinfo is not None
 
 
 @pytest.mark.parametrize("text", ["", "30", "d", "30x", "yesterday", "99999999999d", "2026-13-01", "-3d"])
 def test_what_is_no_time_is_an_error_that_says_how_to_write_one(text: str) -> None:
-    with pytest.raises(InvalidInputError, match=r"--older-than .* is no point in time; give 30s, 15m"):
-        moment(text, option="--older-than", now=NOW)
+    with pytest.raises(InvalidInputError, match=r"--older-than .* is not a valid time: use 30s, 15m"):
+        parse_time(text, option="--older-than", now=NOW)
 
 
 def test_lengths_of_time_and_sizes() -> None:
-    assert duration("1h30m", option="--max-time") == timedelta(minutes=90)
-    assert [size(text, option="x") for text in ("8MiB", "1.5 kb", "7", "2g")] == [8 << 20, 1500, 7, 2 * 10**9]
-    for call, text in ((duration, "soon"), (size, "8 miles"), (size, "MiB")):
+    assert parse_duration("1h30m", option="--max-time") == timedelta(minutes=90)
+    assert [parse_size(text, option="x") for text in ("8MiB", "1.5 kb", "7", "2g")] == [8 << 20, 1500, 7, 2 * 10**9]
+    for call, text in ((parse_duration, "soon"), (parse_size, "8 miles"), (parse_size, "MiB")):
         with pytest.raises(InvalidInputError, match="--x"):
             call(text, option="--x")
 

@@ -53,7 +53,7 @@ def test_a_name_that_is_a_branch_and_a_tag_is_taken_as_the_branch_and_that_is_sa
     made.open().create_tag("v1", made.snapshots[1])
     answer = cli("log", made.url, "v1", "--json")
     assert answer.json[0]["id"] == made.snapshots[2]
-    assert answer.err == "note: 'v1' is a branch and a tag; taken as the branch (tag:v1 is the tag)\n"
+    assert answer.err == "note: 'v1' is both a branch and a tag; using the branch (use tag:v1 for the tag)\n"
     assert cli("log", made.url, "tag:v1", "--json").json[0]["id"] == made.snapshots[1]
 
 
@@ -67,7 +67,9 @@ def test_a_name_of_nothing_is_an_error_that_names_it(cli: Cli, made: Made, name:
 
 
 def test_two_starts_are_one_too_many(cli: Cli, made: Made) -> None:
-    assert cli("log", made.url, "main", "--tag", "v1", code=1).err == "error: give one of REF, --branch and --tag\n"
+    assert (
+        cli("log", made.url, "main", "--tag", "v1", code=1).err == "error: pass only one of REF, --branch and --tag\n"
+    )
 
 
 def test_tree_shows_shapes_types_chunks_and_how_much_is_initialised(cli: Cli, made: Made) -> None:
@@ -92,7 +94,7 @@ def test_a_branch_is_shown_as_it_was_at_some_time(cli: Cli, made: Made) -> None:
     assert found[1]["initialised"] == 0
     assert cli("ls", made.url, "--as-of", "now").out == cli("ls", made.url).out
     assert "no snapshot" in cli("ls", made.url, "--as-of", "52w", code=1).err
-    assert "goes with a branch" in cli("ls", made.url, "--ref", made.tip, "--as-of", "now", code=1).err
+    assert "needs a branch" in cli("ls", made.url, "--ref", made.tip, "--as-of", "now", code=1).err
 
 
 def test_a_quick_tree_says_nothing_of_chunks_that_it_did_not_count(cli: Cli, made: Made) -> None:
@@ -131,6 +133,6 @@ def test_stat_tells_what_takes_how_much(cli: Cli, made: Made) -> None:
     sizes = [len(data) for path, data in made.files().items() if "/chunks/" in path]
     assert found["objects"]["packs"] == {"count": 1, "bytes": sum(sizes)}
     shown = cli("stat", made.url, "-n", 2).out
-    for part in ("1 pack: ", "/noise", "/climate/north/rain", "brought in", made.tip, "newest 2 snapshots"):
+    for part in ("1 pack: ", "/noise", "/climate/north/rain", "unique", made.tip, "newest 2 snapshots"):
         assert part in shown
     assert "no branch 'none'" in cli("stat", made.url, "--branch", "none", code=1).err

@@ -26,7 +26,7 @@ def test_a_branch_is_created_listed_and_deleted(cli: Cli, made: Made) -> None:
 
 
 def test_a_tag_is_created_listed_and_deleted_and_its_name_is_burnt(cli: Cli, made: Made) -> None:
-    assert cli("tag", "list", made.url).out == "There are no tags.\n"
+    assert cli("tag", "list", made.url).out == "No tags.\n"
     assert cli("tag", "create", made.url, "v1", "main~1").out == f"Created tag v1 at {made.snapshots[2]}.\n"
     assert cli("tag", "list", made.url, "--json").json == {"v1": made.snapshots[2]}
     assert "already" in cli("tag", "create", made.url, "v1", code=1).err
@@ -84,8 +84,8 @@ def test_a_commit_between_question_and_answer_is_not_reset_away(
         commit(made.open(), "meanwhile", lambda root: root.attrs.update(late=1))
         return "y\n"
 
-    monkeypatch.setattr("arraystore.cli.asking.on_terminal", lambda: True)
-    monkeypatch.setattr("arraystore.cli.asking.answer_line", commits_meanwhile)
+    monkeypatch.setattr("arraystore.cli.confirmation.on_terminal", lambda: True)
+    monkeypatch.setattr("arraystore.cli.confirmation.read_answer", commits_meanwhile)
     assert made.tip in cli("reset", made.url, "main", "main~1", code=1).err
     assert next(made.open().ancestry(branch="main")).message == "meanwhile"
 
@@ -93,7 +93,7 @@ def test_a_commit_between_question_and_answer_is_not_reset_away(
 def test_an_ambiguous_name_is_refused_where_it_would_be_acted_on(cli: Cli, made: Made) -> None:
     made.open().create_branch("v1", made.snapshots[2])
     made.open().create_tag("v1", made.snapshots[1])
-    assert "say which: branch:v1 or tag:v1" in cli("reset", made.url, "main", "v1", "--yes", code=1).err
+    assert "use branch:v1 or tag:v1" in cli("reset", made.url, "main", "v1", "--yes", code=1).err
     cli("reset", made.url, "main", "tag:v1", "--yes")
     assert made.open().lookup_branch("main") == made.snapshots[1]
 

@@ -104,3 +104,11 @@ def test_an_operation_that_is_switched_off_is_refused(cli: Cli, made: Made) -> N
     cli("tag", "create", made.url, "v1")
     assert "no flag 'none'" in cli("flag", "set", made.url, "none", "off", code=1).err
     assert "on" in cli("flag", "set", made.url, "create_tag", "maybe", code=2).err
+
+
+def test_an_empty_repository_is_shown_as_empty(cli: Cli, tmp_path: Path) -> None:
+    cli("init", tmp_path / "new")
+    assert cli("tree", tmp_path / "new").out == "/\n(empty)\n"
+    assert cli("ls", tmp_path / "new").out == "(empty)\n"
+    assert [view["path"] for view in cli("tree", tmp_path / "new", "--json").json] == ["/"]
+    assert cli("ls", tmp_path / "new", "--json").json == []

@@ -1,4 +1,4 @@
-"""Repositories and branches to other places: ``clone``, ``copy``."""
+"""Copies of repositories and branches: ``clone``, ``copy``."""
 
 from __future__ import annotations
 
@@ -7,31 +7,30 @@ from typing import Annotated
 import typer
 
 from arraystore.cli.console import print_fields, print_json
-from arraystore.cli.opening import open_repository, open_storage, resolve
 from arraystore.cli.options import Json, Message
 from arraystore.cli.progress import progress_bar
+from arraystore.cli.resolve import open_repository, open_storage, resolve
 from arraystore.errors import InvalidInputError
 
 __all__ = ["clone", "copy"]
 
-Source = Annotated[str, typer.Argument(metavar="SOURCE", help="Repository to copy from: a path or URL.")]
-Target = Annotated[str, typer.Argument(metavar="TARGET", help="Where to copy to: a path or URL.")]
+Source = Annotated[str, typer.Argument(metavar="SOURCE", help="Source repository: a path or URL.")]
+Target = Annotated[str, typer.Argument(metavar="TARGET", help="Target repository: a path or URL.")]
 Overwrite = Annotated[
     bool,
-    typer.Option("--overwrite", help="Replace what the branch shows, though it is no copy; it stays in its history."),
+    typer.Option("--overwrite", help="Replace the content of a branch that is not a copy; it stays in history."),
 ]
 
 
 def clone(
     source: Source,
     target: Target,
-    verify: Annotated[bool, typer.Option(help="Check in the end that nothing is missing.")] = True,
+    verify: Annotated[bool, typer.Option(help="Verify at the end that no object is missing.")] = True,
     as_json: Json = False,
 ) -> None:
-    """Copy a whole repository, byte for byte, with all branches, tags and history.
+    """Copy a repository byte for byte, with all branches, tags and history.
 
-    Writers may go on meanwhile. Called again, it goes on where it was interrupted, and takes over what was committed
-    since.
+    Safe during commits to the source. Run it again to continue after an interruption, or to copy new commits.
     """
     from arraystore.copying import clone_repository
 
@@ -48,28 +47,28 @@ def copy(
     ] = "main",
     to_branch: Annotated[
         str | None,
-        typer.Option("--to-branch", metavar="NAME", help="Branch of the target; else the same name, or main."),
+        typer.Option("--to-branch", metavar="NAME", help="Branch of the target; the same name, or main, by default."),
     ] = None,
-    history: Annotated[
-        bool, typer.Option("--history", help="Make a commit for each snapshot, in place of a single one.")
-    ] = False,
+    history: Annotated[bool, typer.Option("--history", help="Copy the history, one commit per snapshot.")] = False,
     message: Message = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Copy a branch, tag or snapshot to a branch of another repository, which is made if there is none.
+    """Copy a branch, tag or snapshot to a branch of another repository, which is created if it does not exist.
 
-    Called again, it copies what has changed since.
+    Run it again to copy new changes.
     """
     from arraystore.copying import copy_branch
 
     if history and message is not None:
-        raise InvalidInputError("--message is for the single commit of a copy without --history")
+        raise InvalidInputError(
+            "--message applies to the single commit of a copy without --history: leave one of them out"
+        )
     repository = open_repository(source)
-    place = resolve(repository, ref)
+    source_ref = resolve(repository, ref)
     with progress_bar("Copying") as progress:
         report = copy_branch(
-            repository, open_storage(target), branch=place.branch, tag=place.tag, snapshot_id=place.id,
+            repository, open_storage(target), branch=source_ref.branch, tag=source_ref.tag, snapshot_id=source_ref.id,
             to_branch=to_branch, history=history, message=message, overwrite=overwrite, progress=progress,
         )  # fmt: skip
     print_json(report) if as_json else print_fields(report)

@@ -1,4 +1,4 @@
-"""Finding and mending damage: ``verify``, ``repair``."""
+"""Detection and repair of damage: ``verify``, ``repair``."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from arraystore.cli.asking import confirm
+from arraystore.cli.confirmation import confirm
 from arraystore.cli.console import literal, make_console, print_json
-from arraystore.cli.opening import open_repository
 from arraystore.cli.options import DryRun, Json, Url, Yes
 from arraystore.cli.progress import progress_bar
+from arraystore.cli.resolve import open_repository
 
 if TYPE_CHECKING:
     from arraystore._maintenance.verification.findings import VerifyReport
@@ -21,7 +21,7 @@ __all__ = ["repair", "verify"]
 
 
 class Level(StrEnum):
-    """How deep to look."""
+    """Depth of a verification."""
 
     metadata = "metadata"
     chunks = "chunks"
@@ -30,30 +30,31 @@ class Level(StrEnum):
 def verify(
     url: Url,
     level: Annotated[
-        Level, typer.Option("--level", help="metadata: all but the values; chunks: read and check these, too.")
+        Level,
+        typer.Option("--level", help="metadata: check all objects but chunks; chunks: read and check chunks, too."),
     ] = Level.metadata,
     sample: Annotated[
-        int | None, typer.Option("--sample", metavar="N", min=1, help="Check N chunks only, chosen at random.")
+        int | None, typer.Option("--sample", metavar="N", min=1, help="Check only N random chunks.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check everything that snapshots need: that it is there, undamaged, and means what it should.
+    """Verify that all objects referenced by snapshots exist, are undamaged and consistent.
 
-    Each finding names the object, the snapshots and arrays that it affects, and what to do. Exit status: 0 if nothing
-    is wrong, 3 if there are only warnings, 4 if something that was committed cannot be read, 5 if virtual chunks
-    could not be read because their sources cannot be reached from here.
+    Each finding names the object, the affected snapshots and arrays, and the remedy. Exit status: 0 without findings,
+    3 with warnings only, 4 if committed data cannot be read, 5 if virtual chunks were not read because their sources
+    cannot be accessed.
     """
     repository = open_repository(url)
     deep = Level.chunks if sample is not None else level
     with progress_bar("Verifying") as progress:
         report = repository.verify(level=deep.value, sample=sample, progress=progress)
-    _tell(report, as_json)
+    _print_report(report, as_json)
 
 
 def repair(url: Url, yes: Yes = False, dry_run: DryRun = False, as_json: Json = False) -> None:
-    """Rebuild what can be derived from the log: hints, history pages, checkpoints and lost records.
+    """Rebuild objects that can be derived from the log: hints, history pages, checkpoints and lost records.
 
-    What is there of commits and values is never touched. What is left is told as `arraystore verify` tells it, with the
+    Existing commits and chunks are never changed. Remaining findings are reported as by `arraystore verify`, with the
     same exit status.
     """
     repository = open_repository(url)
@@ -61,11 +62,11 @@ def repair(url: Url, yes: Yes = False, dry_run: DryRun = False, as_json: Json = 
         confirm(f"rebuild hints, history pages, checkpoints and lost records of {repository.storage.location}", yes=yes)
     with progress_bar("Repairing") as progress:
         report = repository.repair(dry_run=dry_run, progress=progress)
-    _tell(report, as_json)
+    _print_report(report, as_json)
 
 
-def _tell(report: VerifyReport | RepairReport, as_json: bool) -> None:
-    """Print a report, and end with the exit code that it asks for."""
+def _print_report(report: VerifyReport | RepairReport, as_json: bool) -> None:
+    """Print a report and exit with its exit status."""
     if as_json:
         print_json(report)
     else:

@@ -1,0 +1,108 @@
+"""Import from and export to other formats: ``import``, ``export``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from arraystore.cli.confirmation import confirm
+from arraystore.cli.console import print_fields, print_json
+from arraystore.cli.failures import redact
+from arraystore.cli.group import Commands
+from arraystore.cli.options import Branch, Json, Message, Url, Yes
+from arraystore.cli.progress import progress_bar
+from arraystore.cli.resolve import open_repository, open_storage, resolve
+
+__all__ = ["export", "imports"]
+
+imports = typer.Typer(cls=Commands, help="Import plain Zarr hierarchies, or Icechunk repositories with their history.")
+
+Group = Annotated[str, typer.Option("--group", "-g", metavar="PATH", help="Group; the root by default.")]
+Into = Annotated[str, typer.Argument(metavar="URL", help="Target repository; created if it does not exist.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing nodes.")]
+
+
+@imports.command("zarr")
+def import_zarr(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="Path or URL of a Zarr v2 or v3 hierarchy.")],
+    url: Into,
+    branch: Branch = "main",
+    group: Group = "",
+    message: Message = None,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> None:
+    """Import a plain Zarr hierarchy into a group, in one commit, without recoding chunks.
+
+    Nodes replaced by --overwrite stay in history.
+    """
+    from arraystore import Repository, copying
+
+    with progress_bar("Importing") as progress:
+        report = copying.import_zarr(
+            source, Repository.open_or_create(open_storage(url)), branch=branch, group=group, message=message,
+            overwrite=overwrite, progress=progress,
+        )  # fmt: skip
+    _print_report(report, as_json)
+
+
+@imports.command("icechunk")
+def import_icechunk(
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="Icechunk repository: s3://…, gs://…, az://…, or a path.")
+    ],
+    url: Into,
+    branches: Annotated[
+        list[str] | None,
+        typer.Option("--branch", "-b", metavar="NAME", help="Import only this branch (may be repeated)."),
+    ] = None,
+    tags: Annotated[bool, typer.Option(help="Import tags.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Import an Icechunk repository with its history, one commit per snapshot. Needs the package icechunk.
+
+    Run it again to continue after an interruption, or to import new snapshots.
+    """
+    from arraystore import copying
+    from arraystore.cli.icechunk import icechunk_storage
+
+    with progress_bar("Importing") as progress:
+        report = copying.import_icechunk(
+            icechunk_storage(source), open_storage(url), branches=branches or None, tags=tags, progress=progress
+        )
+    _print_report(report, as_json)
+
+
+def export(
+    url: Url,
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="Directory or URL of the plain Zarr hierarchy.")],
+    ref: Annotated[str, typer.Option("--ref", "-r", metavar="REF", help="Branch, tag or snapshot id.")] = "main",
+    group: Group = "",
+    overwrite: Overwrite = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Export a group or array of a snapshot as a plain Zarr hierarchy.
+
+    Run it again to continue after an interruption.
+    """
+    from arraystore import copying
+
+    repository = open_repository(url)
+    source = resolve(repository, ref)
+    if overwrite:
+        confirm(f"delete any existing Zarr hierarchy at {redact(target)}", yes=yes)
+    with progress_bar("Exporting") as progress:
+        report = copying.export_zarr(
+            repository, target, branch=source.branch, tag=source.tag, snapshot_id=source.id, group=group,
+            overwrite=overwrite, progress=progress,
+        )  # fmt: skip
+    _print_report(report, as_json)
+
+
+def _print_report(report: object, as_json: bool) -> None:
+    if as_json:
+        print_json(report)
+    else:
+        print_fields(report)

@@ -1,0 +1,163 @@
+"""Resolution of command line arguments to repositories, snapshots and sessions."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from arraystore.cli.console import print_note
+from arraystore.cli.times import parse_time
+from arraystore.errors import InvalidInputError, NotFoundError, RefNotFoundError
+
+if TYPE_CHECKING:
+    from arraystore import Repository, Session, SnapshotInfo
+    from arraystore.storage import Storage
+
+__all__ = ["ResolvedRef", "newest_of", "open_repository", "open_session", "open_storage", "resolve"]
+
+KINDS = ("branch", "tag", "snapshot")
+
+_AT_ONCE = 16
+"""Number of concurrent look-ups of refs."""
+
+_ANCESTOR = re.compile(r"(.+)~(\d*)")
+
+
+@dataclass(frozen=True)
+class ResolvedRef:
+    """Branch, tag or snapshot id, with its snapshot."""
+
+    kind: str
+    """Kind: ``branch``, ``tag`` or ``snapshot``."""
+    name: str
+    """Name of the branch or tag, or id of the snapshot."""
+    snapshot_id: str
+    """Id of the snapshot."""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+    @property
+    def branch(self) -> str | None:
+        """Name of the branch, None for another kind."""
+        return self.name if self.kind == "branch" else None
+
+    @property
+    def tag(self) -> str | None:
+        """Name of the tag, None for another kind."""
+        return self.name if self.kind == "tag" else None
+
+    @property
+    def id(self) -> str | None:
+        """Id of the snapshot, None for another kind."""
+        return self.name if self.kind == "snapshot" else None
+
+
+def open_storage(url: str) -> Storage:
+    """Create the storage of a URL."""
+    from arraystore.storage import storage_from_url
+
+    return storage_from_url(url)
+
+
+def open_repository(url: str) -> Repository:
+    """Open the repository of a URL."""
+    from arraystore import Repository
+
+    return Repository.open(open_storage(url))
+
+
+def resolve(repository: Repository, name: str, *, strict: bool = False) -> ResolvedRef:
+    """Resolve a name to a branch, tag or snapshot, in this order; raises `RefNotFoundError`.
+
+    ``branch:``, ``tag:`` or ``snapshot:`` in front select a kind, and ``~2`` at the end the parent of the parent.  With
+    `strict`, a name of both a branch and a tag raises `InvalidInputError`; otherwise a note is printed.
+    """
+    kind, separator, rest = name.partition(":")
+    if separator and kind in KINDS:
+        return ResolvedRef(kind, rest, _look_up_function(repository, kind)(rest))
+    candidates = [
+        ResolvedRef(kind, name, at)
+        for kind in KINDS[:2]
+        if (at := _look_up_or_none(_look_up_function(repository, kind), name)) is not None
+    ]
+    if not candidates:
+        return _ancestor(repository, name) or _snapshot(repository, name)
+    if len(candidates) > 1:
+        if strict:
+            raise InvalidInputError(f"{name!r} is both a branch and a tag: use branch:{name} or tag:{name}")
+        print_note(f"{name!r} is both a branch and a tag; using the branch (use tag:{name} for the tag)")
+    return candidates[0]
+
+
+def _look_up_function(repository: Repository, kind: str) -> Callable[[str], str]:
+    if kind == "branch":
+        return repository.lookup_branch
+    if kind == "tag":
+        return repository.lookup_tag
+    return lambda identifier: repository.lookup_snapshot(identifier).id
+
+
+def _snapshot(repository: Repository, name: str) -> ResolvedRef:
+    try:
+        return ResolvedRef("snapshot", name, repository.lookup_snapshot(name).id)
+    except InvalidInputError:  # not an id
+        raise RefNotFoundError(
+            f"{name!r} is not a branch, tag or snapshot of {repository.storage.location}; "
+            "see `arraystore branch list`, `arraystore tag list` and `arraystore log`"
+        ) from None
+
+
+def _ancestor(repository: Repository, name: str) -> ResolvedRef | None:
+    """Resolve ``NAME~2`` to the parent of the parent of a ref, None for any other name."""
+    match = _ANCESTOR.fullmatch(name)
+    if match is None:
+        return None
+    start, back = resolve(repository, match[1]), int(match[2] or 1)
+    history = repository.ancestry(branch=start.branch, tag=start.tag, snapshot_id=start.id)
+    for snapshot in itertools.islice(history, back, None):
+        return ResolvedRef("snapshot", snapshot.id, snapshot.id)
+    raise RefNotFoundError(f"the history of {start} has fewer than {back} snapshots before its tip")
+
+
+def _look_up_or_none(look_up: Callable[[str], str], name: str) -> str | None:
+    try:
+        return look_up(name)
+    except (NotFoundError, InvalidInputError):  # an invalid name does not exist
+        return None
+
+
+def newest_of(repository: Repository, kind: str, names: Iterable[str]) -> dict[str, SnapshotInfo]:
+    """Look up the snapshots of branches or tags concurrently, without those deleted meanwhile."""
+    from arraystore._runtime import run
+
+    return run(_newest_of(repository, kind, sorted(names)))
+
+
+async def _newest_of(repository: Repository, kind: str, names: Sequence[str]) -> dict[str, SnapshotInfo]:
+    from arraystore._concurrency import bounded
+
+    async def newest(name: str) -> SnapshotInfo | None:
+        ref = ResolvedRef(kind, name, "")
+        try:
+            async for info in repository.async_ancestry(branch=ref.branch, tag=ref.tag):
+                return info
+        except RefNotFoundError:
+            pass
+        return None
+
+    infos = zip(names, await bounded(newest, names, _AT_ONCE), strict=True)
+    return {name: info for name, info in infos if info is not None}
+
+
+def open_session(repository: Repository, name: str, as_of: str | None = None) -> Session:
+    """Open a read-only session at a ref, or at a branch as of a time."""
+    ref = resolve(repository, name)
+    if as_of is None:
+        return repository.readonly_session(ref.branch, tag=ref.tag, snapshot_id=ref.id)
+    if ref.branch is None:
+        raise InvalidInputError(f"--as-of needs a branch, and {ref} is not a branch")
+    return repository.readonly_session(ref.branch, as_of=parse_time(as_of, option="--as-of"))
