@@ -23,6 +23,7 @@ from arraystore import (
 )
 from arraystore._environment import ENVIRONMENT, Environment
 from arraystore._format.ids import IdSource
+from arraystore._session.fork import ForkSession
 from arraystore._session.session import Session
 from arraystore.storage import Storage
 from tests.commit.support import keys
@@ -192,10 +193,10 @@ def _behind() -> Environment:
     return Environment(now_us=now_us, new_id=IdSource(lambda: now_us() // 1000))
 
 
-def _stored(session: Session) -> Session:
-    """Send the session to another process, as its pickle does."""
+def _stored(session: Session) -> ForkSession:
+    """Send a fork of the session to another process, as its pickle does."""
     found = pickle.loads(pickle.dumps(session.fork()))
-    assert isinstance(found, Session)
+    assert isinstance(found, ForkSession)
     return found
 
 
