@@ -7,20 +7,27 @@ BIN := $(VENV)/bin
 DEMO_OUTPUT := demo
 PYTEST_ARGS ?= -n auto --dist loadgroup
 BENCH_ARGS ?=
+MINUTES ?= 30
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench lint format docs examples clean distclean java
+.PHONY: help demo test test-all proof bench lint format docs examples clean distclean java
 
 help: ## List the targets
 	@echo "usage: make TARGET"
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "variables: PYTHON=/path/to/python  PYTEST_ARGS='$(PYTEST_ARGS)'  BENCH_ARGS='--quick'"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "variables: PYTHON=/path/to/python  PYTEST_ARGS='$(PYTEST_ARGS)'  BENCH_ARGS='--quick'  MINUTES=$(MINUTES)"
 
 demo: $(VENV)/.with-demo java ## Ingest real climate model output with Spark, verify it, plot it
 	@JAVA_HOME="$$(tools/find_java.sh)" $(BIN)/python examples/demo.py
 
-test: $(VENV)/.with-dev java ## Run the whole test suite
-	@JAVA_HOME="$$(tools/find_java.sh)" $(BIN)/python -m pytest $(PYTEST_ARGS)
+test: $(VENV)/.with-dev java ## Run the tests that touch every promise once, some minutes
+	@JAVA_HOME="$$(tools/find_java.sh)" $(BIN)/python -m pytest $(PYTEST_ARGS) -m "not thorough"
+
+test-all: test ## Run these tests, then all the others
+	@JAVA_HOME="$$(tools/find_java.sh)" $(BIN)/python -m pytest $(PYTEST_ARGS) -m thorough
+
+proof: $(VENV)/.with-dev ## Search on with fresh seeds, for MINUTES
+	@$(BIN)/python -m tests.proof --minutes $(MINUTES)
 
 bench: $(VENV)/.with-bench java ## Measure against the peers and renew docs/benchmarks.md
 	JAVA_HOME="$$(tools/find_java.sh)" $(BIN)/python -m benchmarks $(BENCH_ARGS)

@@ -34,6 +34,25 @@ def pytest_configure(config: pytest.Config) -> None:
     _load_hypothesis_profile(config)
 
 
+THOROUGH = (
+    "tests/benchmarks/",
+    "tests/fuzz/",
+    "tests/lifecycle/test_torture.py",
+    "tests/simulation/test_explore.py",
+    "tests/simulation/test_mutations.py",
+    "tests/spark/clusters/",
+)
+"""What searches, or takes processes of its own: not in the fast tier."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep out of the fast tier what starts Spark, unless it touches a feature once from end to end."""
+    for item in items:
+        with_spark = item.get_closest_marker("spark") and not item.get_closest_marker("end_to_end")
+        if with_spark or item.nodeid.startswith(THOROUGH):
+            item.add_marker(pytest.mark.thorough)
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         _open_run.close()
