@@ -319,7 +319,7 @@ SPARSE = inlined(manifest_of(Cells.of(array([(0,), (5,)], 1))))
         (replace(SPARSE.layer, count=3), None, "not the one that its layer describes"),
         (replace(SPARSE.layer, box=Box((1,), (7,))), None, "not the one that its layer describes"),
         (replace(SPARSE.layer, shift=(1,)), None, "not the one that its layer describes"),
-        (SPARSE.layer, (0, b""), "do not fill a box"),
+        (SPARSE.layer, (0, b""), "must fill the box"),
     ],
 )
 def test_a_change_that_contradicts_itself_is_refused(
