@@ -53,6 +53,7 @@ def test_a_dry_run_of_an_append_changes_nothing(
     assert files(repo) == before
 
 
+@pytest.mark.end_to_end
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 def test_an_ingest_and_its_history(spark: SparkSession, repo: str, make_source: Make, capsys: Captured) -> None:
@@ -75,6 +76,8 @@ def test_an_ingest_and_its_history(spark: SparkSession, repo: str, make_source: 
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
 def test_a_run_of_its_own_is_quiet_and_leaves_no_log_behind(repo: str, make_source: Make, tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     logs.mkdir()

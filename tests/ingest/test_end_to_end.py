@@ -52,6 +52,7 @@ def _as_lists(attrs: dict[str, Any]) -> dict[str, Any]:
     return {key: np.asarray(value).tolist() for key, value in attrs.items()}
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("kind", ["netcdf3", "netcdf4", "hdf5", "zarr2", "zarr3"])
 def test_a_source_of_any_format_arrives_unchanged(
     spark: SparkSession, storage: Storage, make_source: Make, kind: str
@@ -100,6 +101,7 @@ def test_the_number_of_tasks_makes_no_difference(
     assert_holds(storage, climate(length=120))
 
 
+@pytest.mark.end_to_end
 def test_several_sources_are_joined_in_one_commit_across_chunk_boundaries(
     spark: SparkSession, storage: Storage, make_source: Make
 ) -> None:
@@ -109,6 +111,7 @@ def test_several_sources_are_joined_in_one_commit_across_chunk_boundaries(
     assert history(storage) == ["five years"]
 
 
+@pytest.mark.end_to_end
 def test_an_append_adds_to_what_is_there_and_leaves_old_snapshots_alone(
     spark: SparkSession, storage: Storage, make_source: Make
 ) -> None:
@@ -275,6 +278,7 @@ def on_s3(server: S3Server, **options: Any) -> Storage:
     )
 
 
+@pytest.mark.end_to_end
 def test_executors_write_to_object_storage(spark: SparkSession, make_source: Make, s3_server: S3Server) -> None:
     storage = on_s3(s3_server, pickle_credentials=True)
     ingest([make_source()], storage, group="g", append_dim="time", spark=spark)

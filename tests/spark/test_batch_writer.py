@@ -108,6 +108,7 @@ def check(repo: Repository, feed: Feed, batches: Sequence[int]) -> None:
     assert [metadata["spark.batch"] for metadata in commits(repo)] == list(batches)
 
 
+@pytest.mark.end_to_end
 def test_each_batch_of_a_query_is_one_commit_and_the_query_goes_on_where_it_was(
     feed: Feed, repo: Repository, spark: SparkSession
 ) -> None:
@@ -131,6 +132,7 @@ def test_each_batch_of_a_query_is_one_commit_and_the_query_goes_on_where_it_was(
     assert {name: each.batch for name, each in streams(repo.readonly_session("main")).items()} == {query: 3}
 
 
+@pytest.mark.end_to_end
 def test_a_crash_after_the_commit_and_before_the_checkpoint_writes_no_batch_twice(feed: Feed, repo: Repository) -> None:
     crashes = [1]
 
@@ -180,6 +182,7 @@ def test_a_reset_of_the_branch_lets_the_batches_be_written_again(feed: Feed, rep
     check(repo, feed, range(3))
 
 
+@pytest.mark.end_to_end
 def test_a_batch_goes_on_top_of_what_another_job_has_committed_meanwhile(feed: Feed, repo: Repository) -> None:
     """The other job writes other cells of the same chunk, of which the batch has read the older values."""
     left = [1]

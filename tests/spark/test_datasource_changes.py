@@ -59,6 +59,7 @@ def failure(make: Callable[[], Any]) -> BaseException:
     return translate_error(caught.value)
 
 
+@pytest.mark.end_to_end
 def test_changes_are_those_of_read_changes(session: SparkSession, path: str, repo: Repository):
     first = write(repo, "a", 0)
     second = write(repo, "b", 1)
@@ -118,6 +119,7 @@ def follower(session: SparkSession, path: str, tmp_path: Path) -> Follower:
     return Follower(session, path, tmp_path)
 
 
+@pytest.mark.end_to_end
 def test_a_stream_tells_each_change_once_and_goes_on_where_it_was(follower: Follower, repo: Repository):
     write(repo, "a", 0)
     write(repo, "b", 0)

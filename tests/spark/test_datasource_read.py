@@ -78,6 +78,7 @@ def failure(make: Any) -> BaseException:
     return translate_error(caught.value)
 
 
+@pytest.mark.end_to_end
 def test_an_array_is_a_frame_of_its_cells(session: SparkSession, path: str):
     frame = load(session, path, array="temp")
 
@@ -85,6 +86,7 @@ def test_an_array_is_a_frame_of_its_cells(session: SparkSession, path: str):
     assert np.array_equal(cube(frame), TEMP)
 
 
+@pytest.mark.end_to_end
 def test_several_arrays_labels_and_selections_come_as_from_read_dataframe(session: SparkSession, path: str):
     frame = load(
         session, path, arrays="temp,wind", coords="label", sel='{"x": {"start": 20, "stop": 40}}', isel='{"t": [1, 3]}'
@@ -124,6 +126,7 @@ def test_an_empty_selection_is_an_empty_frame(session: SparkSession, path: str):
     assert frame.collect() == []
 
 
+@pytest.mark.end_to_end
 def test_a_frame_stays_on_its_snapshot_and_another_load_sees_the_new_one(
     session: SparkSession, path: str, repo: Repository
 ):

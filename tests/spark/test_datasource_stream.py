@@ -104,6 +104,7 @@ def failure(run: Callable[[], Any]) -> BaseException:
     return translate_error(caught.value)
 
 
+@pytest.mark.end_to_end
 def test_each_batch_is_a_commit_that_tells_stream_and_batch(drop: Drop, repo: Repository):
     for time in range(3):
         drop.file(time)
@@ -118,6 +119,7 @@ def test_each_batch_is_a_commit_that_tells_stream_and_batch(drop: Drop, repo: Re
     assert newest.metadata["spark.rows"] == 4
 
 
+@pytest.mark.end_to_end
 def test_a_batch_that_was_committed_before_a_crash_is_not_committed_again(drop: Drop, repo: Repository):
     drop.file(0)
     drop.file(1)

@@ -93,6 +93,7 @@ def owned(frame: DataFrame, repo: Repository, tasks: int = 2) -> DataFrame:
     return repartition_by_chunk(frame, repo.readonly_session("main"), "temp", dims=["t", "x"], tasks=tasks)
 
 
+@pytest.mark.end_to_end
 def test_appending_writes_the_cells_that_are_given_in_one_commit(session: SparkSession, path: str, repo: Repository):
     save(owned(cells(session, range(3, 6)), repo), path, message="from Spark")
 
@@ -105,6 +106,7 @@ def test_appending_writes_the_cells_that_are_given_in_one_commit(session: SparkS
     assert metadata["spark.tasks"] == 2
 
 
+@pytest.mark.end_to_end
 def test_overwriting_leaves_nothing_but_the_rows_in_one_commit(session: SparkSession, path: str, repo: Repository):
     save(owned(cells(session, range(3, 6)).where("x < 5"), repo), path, mode="overwrite")
 
@@ -174,6 +176,7 @@ def test_a_chunk_of_two_tasks_is_a_merge_conflict_with_the_remedy(session: Spark
     assert np.array_equal(values(repo), before())
 
 
+@pytest.mark.end_to_end
 def test_bad_rows_are_counted_with_examples_and_nothing_is_committed(
     session: SparkSession, path: str, repo: Repository
 ):
@@ -259,6 +262,7 @@ def test_a_commit_of_somebody_else_meanwhile_is_built_upon(session: SparkSession
     assert history(repo) == ["mine", "meanwhile", "begin"]
 
 
+@pytest.mark.end_to_end
 def test_a_commit_of_the_same_chunk_meanwhile_is_a_conflict(session: SparkSession, path: str, repo: Repository):
     rows = cells(session, range(1)).coalesce(1).mapInArrow(Intruder(path, 1), "t long, x long, v double")
 
@@ -306,6 +310,7 @@ def test_merging_into_what_is_overwritten_is_refused(session: SparkSession, path
     assert "keeps nothing that could be merged" in str(error)
 
 
+@pytest.mark.end_to_end
 def test_what_is_written_can_be_loaded(session: SparkSession, path: str):
     save(cells(session, range(2)).coalesce(1), path)
 

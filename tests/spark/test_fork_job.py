@@ -168,6 +168,7 @@ def test_nothing_that_a_worker_sends_is_unpickled(repo: Repository, tmp_path: Pa
     assert not (tmp_path / "boom").exists()
 
 
+@pytest.mark.end_to_end
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 def test_every_partition_gives_one_outcome_in_order_empty_ones_too(spark: SparkSession, repo: Repository):

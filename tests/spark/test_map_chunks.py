@@ -52,6 +52,7 @@ def summary(chunk: Chunk) -> dict[str, Any]:
     return {"t": chunk.index[0], "y": chunk.index[1], "x": chunk.index[2], "mean": values.mean(), "n": values.size}
 
 
+@pytest.mark.end_to_end
 def test_a_function_sees_each_chunk_once_with_its_place(spark: SparkSession, repo: Repository) -> None:
     frame = asp.map_chunks(spark, repo, "v", summary, "t int, y int, x int, mean double, n bigint")
     found = {(row.t, row.y, row.x): row.mean for row in frame.collect()}
@@ -106,6 +107,7 @@ def test_a_function_may_return_columns_in_any_form(spark: SparkSession, repo: Re
     assert sorted(rows) == sorted(once * {"list": 2, "none": 0}.get(form, 1))
 
 
+@pytest.mark.end_to_end
 def test_coarsened_chunks_are_written_back(spark: SparkSession, repo: Repository) -> None:
     def halved(chunk: Chunk) -> dict[str, Any]:
         t, y, x = (one.start for one in chunk.slices)

@@ -41,6 +41,7 @@ def write(store: Any, items: Iterator[tuple[int, int]]) -> dict[str, Any]:
     return {"rows": count}
 
 
+@pytest.mark.end_to_end
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 def test_partitions_of_an_rdd_are_written_in_one_commit(spark: SparkSession, repo: Repository):

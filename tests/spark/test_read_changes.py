@@ -49,6 +49,7 @@ def told(frame: DataFrame) -> list[str]:
     return [row["message"] for row in frame.orderBy("sequence", "path", "change", "chunk").collect()]
 
 
+@pytest.mark.end_to_end
 def test_the_dataframe_has_the_rows_of_the_comparison(spark: SparkSession, repo: Repository, tmp_path: Path) -> None:
     frame = read_changes(spark, str(tmp_path / "repository"), tasks=3)
     assert frame.rdd.getNumPartitions() == 3
@@ -140,6 +141,7 @@ def listen(spark: SparkSession, place: Path, **options: Any) -> list[list[str]]:
     return listener.batches
 
 
+@pytest.mark.end_to_end
 def test_a_stream_goes_on_where_it_was_and_says_when_the_branch_was_reset(
     spark: SparkSession, repo: Repository, tmp_path: Path
 ) -> None:

@@ -55,6 +55,7 @@ def cube(frame: DataFrame, column: str = "temp", dims: tuple[str, ...] = ("time"
     return found, seen.astype(bool)
 
 
+@pytest.mark.end_to_end
 def test_all_positions_of_an_array_are_rows(spark: SparkSession, repo: Repository) -> None:
     frame = asp.read_dataframe(spark, repo, "temp")
     assert frame.dtypes == [("time", "bigint"), ("lat", "bigint"), ("lon", "bigint"), ("temp", "float")]
@@ -75,6 +76,7 @@ def test_a_selection_is_rows_of_what_is_selected(spark: SparkSession, repo: Repo
     np.testing.assert_array_equal(found[seen], VALUES[expected])
 
 
+@pytest.mark.end_to_end
 def test_labels_and_decoded_values_of_several_arrays_in_one_frame(spark: SparkSession, repo: Repository) -> None:
     frame = asp.read_dataframe(spark, repo, ["temp", "height"], coords="label", decode=True)
     assert [kind for _, kind in frame.dtypes] == ["timestamp", "double", "bigint", "float", "double"]
@@ -115,6 +117,7 @@ def test_a_frame_used_twice_in_one_query_has_all_its_rows_both_times(spark: Spar
     assert frame.union(frame.where("time = 1")).count() == 7 * 20 * 30
 
 
+@pytest.mark.end_to_end
 def test_chunks_as_rows_bring_their_values_in_bulk(spark: SparkSession, repo: Repository) -> None:
     frame = asp.read_dataframe(spark, repo, "temp", layout="chunks", isel={"time": slice(1, 6)})
     kind = frame.schema["temp"].metadata["dtype"]
@@ -161,6 +164,7 @@ def test_every_type_of_column_arrives(spark: SparkSession, tmp_path: Path) -> No
     assert (first.span.total_seconds(), second.span.total_seconds()) == (1.0, 0.0)
 
 
+@pytest.mark.end_to_end
 def test_an_error_of_a_task_is_told_as_what_it_is(spark: SparkSession, tmp_path: Path) -> None:
     repo = Repository.create(local_filesystem_storage(tmp_path / "repo"))
     session = repo.writable_session("main")
@@ -183,6 +187,7 @@ def test_the_plan_that_spark_shows_tells_nothing_of_the_storage(spark: SparkSess
     assert str(tmp_path) not in shown
 
 
+@pytest.mark.end_to_end
 def test_a_view_is_asked_in_sql_and_stays_until_it_is_made_again(spark: SparkSession, tmp_path: Path) -> None:
     repo = Repository.create(local_filesystem_storage(tmp_path / "repo"))
     session = repo.writable_session("main")

@@ -117,6 +117,7 @@ def test_registering_again_and_in_another_session_works(spark: SparkSession, tmp
         assert session.read.format("ArrayStore").option("array", "a").load(path).count() == 6
 
 
+@pytest.mark.end_to_end
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 def test_spark_finds_the_source_by_itself(spark: SparkSession, tmp_path: Path):

@@ -73,6 +73,7 @@ def test_a_group_that_the_caller_has_stays(spark: SparkSession, properties: Any)
     assert properties() == before == {GROUP: "query-7", DESCRIPTION: "the query", "spark.scheduler.pool": None}
 
 
+@pytest.mark.end_to_end
 def test_jobs_that_nobody_waits_for_are_cancelled_when_somebody_interrupts(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
@@ -121,6 +122,7 @@ def fails(error: BaseException) -> Callable[[], Any]:
     return action
 
 
+@pytest.mark.end_to_end
 def test_an_error_of_this_package_is_raised_as_it_was(spark: SparkSession):
     with pytest.raises(SessionStateError, match=r"^closed$") as caught:
         run_action(
@@ -129,6 +131,7 @@ def test_an_error_of_this_package_is_raised_as_it_was(spark: SparkSession):
     assert isinstance(caught.value.__cause__, RuntimeError)
 
 
+@pytest.mark.end_to_end
 def test_an_error_of_the_users_says_that_nothing_was_committed(spark: SparkSession):
     with pytest.raises(TaskFailedError, match=r"^ValueError: bad\. Nothing was committed; when the cause"):
         run_action(spark, fails(RuntimeError(marked(ValueError("bad")))), description="x", tasks=1)

@@ -63,6 +63,7 @@ def numbers() -> np.ndarray:
     return np.arange(np.prod(SHAPE)).reshape(SHAPE)
 
 
+@pytest.mark.end_to_end
 def test_all_cells_arrive_in_one_commit(spark: SparkSession, repo: ars.Repository) -> None:
     make(repo, v={"shape": SHAPE, "chunks": (2, 4, 5), "dtype": "f4", "dimension_names": ["t", "y", "x"]})
     session = repo.writable_session("main")
@@ -77,6 +78,7 @@ def test_all_cells_arrive_in_one_commit(spark: SparkSession, repo: ars.Repositor
     assert report.attempts_wasted == 0
 
 
+@pytest.mark.end_to_end
 def test_several_columns_go_into_several_arrays(spark: SparkSession, repo: ars.Repository) -> None:
     options = {"shape": SHAPE, "chunks": (3, 9, 4), "dimension_names": ["t", "y", "x"]}
     make(repo, a={**options, "dtype": "i4"}, b={**options, "dtype": "f8"})
@@ -146,6 +148,7 @@ def test_rows_that_are_with_their_chunk_need_no_shuffle(spark: SparkSession, rep
     assert report.tasks == 4
 
 
+@pytest.mark.end_to_end
 def test_two_tasks_that_write_one_chunk_are_found_out(spark: SparkSession, repo: ars.Repository) -> None:
     make(repo, v={"shape": SHAPE, "chunks": (2, 4, 5), "dtype": "i8"})
     session = repo.writable_session("main")
@@ -154,6 +157,7 @@ def test_two_tasks_that_write_one_chunk_are_found_out(spark: SparkSession, repo:
     assert not session.has_uncommitted_changes
 
 
+@pytest.mark.end_to_end
 def test_rows_that_cannot_be_written_are_counted_and_shown_and_nothing_is_written(
     spark: SparkSession, repo: ars.Repository
 ) -> None:
@@ -187,6 +191,7 @@ def test_rows_that_cannot_be_written_are_counted_and_shown_and_nothing_is_writte
     assert not session.has_uncommitted_changes
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("sort", [True, False])
 def test_a_cell_that_is_named_twice_is_an_error_unless_the_rows_say_the_same(
     spark: SparkSession, repo: ars.Repository, sort: bool

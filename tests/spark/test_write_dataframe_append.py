@@ -74,6 +74,7 @@ def expected(*numbers: int) -> np.ndarray:
     return np.array([[day * 10.0 + place if day > 1 else 0 for place in range(3)] for day in numbers], "f4")
 
 
+@pytest.mark.end_to_end
 def test_new_labels_make_all_arrays_of_the_dimension_grow(spark: SparkSession, repo: ars.Repository) -> None:
     session = repo.writable_session("main")
     report = write_dataframe(days(spark, 2, 3, 5), session, **OPTIONS)
@@ -93,6 +94,7 @@ def test_labels_that_are_there_and_new_ones_may_come_together(spark: SparkSessio
     assert np.array_equal(read(repo, "rain")[1:], [[10, 11, 12], [20, 21, 22]])
 
 
+@pytest.mark.end_to_end
 def test_two_jobs_that_append_at_the_same_time_both_commit(spark: SparkSession, repo: ars.Repository) -> None:
     one, two = repo.writable_session("main"), repo.writable_session("main")
     write_dataframe(days(spark, 2), one, **OPTIONS)
@@ -158,6 +160,7 @@ def test_indices_beyond_the_end_are_refused_where_a_coordinate_would_lack_labels
     assert not session.has_uncommitted_changes
 
 
+@pytest.mark.end_to_end
 def test_indices_beyond_the_end_make_arrays_grow(spark: SparkSession, repo: ars.Repository) -> None:
     options = {**OPTIONS, "coords": "index"}
     with repo.transaction("main", message="forget the days") as store:

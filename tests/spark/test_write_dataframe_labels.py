@@ -106,6 +106,7 @@ def test_rows_with_other_labels_are_counted_and_shown(
         assert part in text
 
 
+@pytest.mark.end_to_end
 def test_a_tolerance_takes_in_labels_that_are_near(spark: SparkSession, repo: ars.Repository) -> None:
     rows = spark.createDataFrame(table(None)).selectExpr(
         "time + INTERVAL 1 MINUTE AS time", "lat + 0.25 AS lat", "depth", "v"

@@ -68,6 +68,7 @@ def messages(repo: Repository) -> list[str]:
     return [snapshot.message for snapshot in repo.ancestry(branch="main")][:-1]
 
 
+@pytest.mark.end_to_end
 def test_an_array_is_written_along_its_chunks_in_one_commit(spark: SparkSession, repo: Repository):
     session = repo.writable_session("main")
     report = write_regions(session, "a", None, wanted)
@@ -101,6 +102,7 @@ def test_by_default_there_are_three_tasks_for_each_slot_and_none_without_regions
     assert write_regions(session, "a", regions[:2], wanted).tasks == 2
 
 
+@pytest.mark.end_to_end
 def test_regions_that_share_chunks_are_written_by_one_task_after_another(spark: SparkSession, repo: Repository):
     """Rows, while chunks are four rows high: each of them reads what those before it wrote."""
     session = repo.writable_session("main")
@@ -166,6 +168,7 @@ def test_arrays_that_are_not_committed_yet_are_written(spark: SparkSession, repo
     assert messages(repo) == ["new", "begin"]
 
 
+@pytest.mark.end_to_end
 def test_several_arrays_are_written_in_one_pass(spark: SparkSession, repo: Repository):
     """Their chunks differ: regions that share a chunk of any of them belong to one task."""
     session = repo.writable_session("main")
@@ -186,6 +189,7 @@ def test_several_arrays_are_written_in_one_pass(spark: SparkSession, repo: Repos
     assert np.array_equal(values(repo, "b"), WANTED.astype("f4"))
 
 
+@pytest.mark.end_to_end
 def test_shards_are_what_is_written_as_a_whole(spark: SparkSession, repo: Repository):
     session = repo.writable_session("main")
     zarr.create_array(session.store, name="s", shape=SHAPE, chunks=(2, 3), shards=(8, 6), dtype="i4")
@@ -275,6 +279,7 @@ FAILURES = [
 ]
 
 
+@pytest.mark.end_to_end
 def test_what_fails_is_named_and_nothing_is_merged(spark: SparkSession, repo: Repository):
     session = repo.writable_session("main")
     zarr.open_array(session.store, path="a")[0, 0] = 5
