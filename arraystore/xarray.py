@@ -1,4 +1,4 @@
-"""Xarray objects into a session: metadata and what is in memory directly, dask arrays through forks."""
+"""Writing Xarray objects into a session: metadata and arrays in memory directly, dask arrays through forks."""
 
 from __future__ import annotations
 
@@ -54,24 +54,24 @@ def to_arraystore(
     Parameters
     ----------
     obj
-        What to write.
+        Dataset or data array to write.
     session
-        A writable session.  A `ForkSession` will do where nothing is a dask array.
+        A writable session.  A `ForkSession` suffices if no array is a dask array.
     group
         Path of the group; the root by default.
     mode
-        ``"w"`` replaces what is there, ``"w-"`` refuses if something is, ``"a"`` overwrites variables, ``"a-"`` only
-        appends those that have ``append_dim``, ``"r+"`` changes values and nothing else.  By default ``"a"`` with
+        ``"w"`` replaces an existing group, ``"w-"`` refuses to, ``"a"`` overwrites variables, ``"a-"`` only
+        appends those that have ``append_dim``, ``"r+"`` changes values only.  By default ``"a"`` with
         ``append_dim``, ``"r+"`` with ``region``, else ``"w-"``.
     safe_chunks
-        Whether xarray checks dask chunks against Zarr chunks.  That no two tasks write the same chunk is checked
-        even if not.
+        Whether xarray checks dask chunks against Zarr chunks.  Tasks that write the same chunk are detected in any
+        case.
     align_chunks
         Whether dask chunks are made to fit Zarr chunks.
     append_dim
         Dimension along which to append.  It is recorded as an append, so that sessions that append at the same time
         can both be committed.  Variables in memory that lack the dimension are written only where they differ from
-        what is there.
+        existing ones.
     region
         The part of existing arrays to write: slices by dimension, or ``"auto"`` to find it by coordinates.
     encoding
@@ -79,7 +79,7 @@ def to_arraystore(
     chunkmanager_store_kwargs
         For `dask.compute`, ``{"scheduler": "processes"}`` for instance.
     split_every
-        How many returns of tasks are combined at a time.
+        Count of task results that are combined at a time.
 
     Raises
     ------
@@ -89,14 +89,14 @@ def to_arraystore(
     SessionStateError
         If dask arrays are to be written to a fork.
     ValueError
-        If xarray refuses to write this.
+        If xarray refuses the dataset.
     """
     dataset = _as_dataset(obj)
     _check_names(dataset)
     _check_session(session, dataset, chunkmanager_store_kwargs or {})
     mode = _mode(mode, append_dim, region)
     if append_dim is not None:
-        dataset = _loaded(dataset)
+        dataset = _load(dataset)
     with _growing(session, append_dim):
         store = ZarrStore.open_group(
             store=session.store,
@@ -127,12 +127,12 @@ def to_arraystore(
 
 
 to_icechunk = to_arraystore
-"""The name that users of the peer know."""
+"""Alias of `to_arraystore` for users of Icechunk."""
 
 
 @contextlib.contextmanager
 def _growing(session: Session | ForkSession, dim: Hashable | None) -> Iterator[None]:
-    """Let arrays grow at their end, wherever that is by then: to look where it is now is not to depend on it."""
+    """Record growth as an append at the end of arrays, without a dependency on their present length."""
     if dim is None:
         yield
     elif isinstance(session, ForkSession):
@@ -142,8 +142,8 @@ def _growing(session: Session | ForkSession, dim: Hashable | None) -> Iterator[N
             yield
 
 
-def _loaded(dataset: xr.Dataset) -> xr.Dataset:
-    """Return a dataset of which everything but dask arrays is in memory."""
+def _load(dataset: xr.Dataset) -> xr.Dataset:
+    """Load all arrays of a dataset but dask arrays into memory."""
     dataset = dataset.copy(deep=False)
     for variable in dataset.variables.values():
         if variable.chunks is None:
@@ -152,7 +152,7 @@ def _loaded(dataset: xr.Dataset) -> xr.Dataset:
 
 
 class _Deferred(ArrayWriter):
-    """Keeps what is to be written until all metadata is."""
+    """Defers writes of arrays until all metadata is written."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call,unused-ignore]
@@ -166,14 +166,14 @@ class _Deferred(ArrayWriter):
         else:
             self._in_memory.append((np.asarray(source), target, region))
 
-    def write(self, known: Collection[str]) -> None:
-        """Write what is in memory, but not to arrays of these names what they have already.
+    def write(self, existing: Collection[str]) -> None:
+        """Write arrays in memory, except values that existing arrays of these names have already.
 
-        Coordinates that two appends share would be at odds otherwise.
+        Two appends that share coordinates would conflict otherwise.
         """
         for source, target, region in self._in_memory:
             whole = all(part == slice(None) for part in region or ())
-            if not (whole and target.path.rpartition("/")[2] in known and _same(np.asarray(target[...]), source)):
+            if not (whole and target.path.rpartition("/")[2] in existing and _same(np.asarray(target[...]), source)):
                 target[region or ...] = source
 
 
@@ -189,7 +189,9 @@ def _is_dask(value: Any) -> bool:
 
 def _check_session(session: Session | ForkSession, dataset: xr.Dataset, compute_kwargs: Mapping[str, Any]) -> None:
     if not isinstance(session, Session | ForkSession):
-        raise InvalidInputError(f"a session is needed, not {type(session).__name__}: see Repository.writable_session")
+        raise InvalidInputError(
+            f"session must be a Session, not {type(session).__name__}: see Repository.writable_session"
+        )
     session.check_writable()
     lazy = [name for name, variable in dataset.variables.items() if variable.chunks is not None]
     if lazy and isinstance(session, ForkSession):
@@ -207,15 +209,15 @@ def _check_session(session: Session | ForkSession, dataset: xr.Dataset, compute_
 def _check_names(dataset: xr.Dataset) -> None:
     for name in dataset.variables:
         if not isinstance(name, str) or not name:
-            raise InvalidInputError(f"the variable {name!r} needs a name that is a text: rename it")
+            raise InvalidInputError(f"the variable {name!r} must have a string as its name: rename it")
 
 
 def _mode(mode: Mode | None, append_dim: Hashable | None, region: Region | None) -> Mode:
-    """Return the mode that is meant; the rules are those of `xarray.Dataset.to_zarr`."""
+    """Return the mode by the rules of `xarray.Dataset.to_zarr`."""
     if mode is None:
         return "a" if append_dim is not None else "r+" if region is not None else "w-"
     if mode not in ("w", "w-", "a", "a-", "r+"):
-        raise InvalidInputError(f"there is no mode {mode!r}: it is 'w', 'w-', 'a', 'a-' or 'r+'")
+        raise InvalidInputError(f"mode={mode!r} must be 'w', 'w-', 'a', 'a-' or 'r+'")
     if append_dim is not None and mode not in ("a", "a-"):
         raise InvalidInputError(f"append_dim does not go with mode={mode!r}: use 'a' or 'a-', or leave mode out")
     if region is not None and mode not in ("a", "a-", "r+"):
@@ -228,7 +230,7 @@ def _as_dataset(obj: xr.DataArray | xr.Dataset) -> xr.Dataset:
     if isinstance(obj, xr.Dataset):
         return obj
     if not isinstance(obj, xr.DataArray):
-        raise InvalidInputError(f"an xarray.Dataset or DataArray is needed, not {type(obj).__name__}")
+        raise InvalidInputError(f"obj must be an xarray.Dataset or DataArray, not {type(obj).__name__}")
     if obj.name is None:
         return obj.to_dataset(name=_NO_NAME)
     if obj.name in obj.coords or obj.name in obj.dims:

@@ -1,4 +1,4 @@
-"""Copies: of whole repositories, of branches, from and to plain Zarr, from Icechunk."""
+"""Copies of repositories and branches, and imports and exports of plain Zarr and Icechunk."""
 
 from arraystore.copying.branch import copy_branch, copy_branch_async
 from arraystore.copying.clone import clone_repository, clone_repository_async

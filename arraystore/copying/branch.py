@@ -13,10 +13,10 @@ from arraystore._repository.repository import Repository
 from arraystore._repository.snapshots import SnapshotInfo
 from arraystore._runtime import run
 from arraystore._session.session import Session
-from arraystore.copying.changes import bring_changes
+from arraystore.copying.changes import apply_changes
 from arraystore.copying.errors import CopyDivergedError, CopyTargetError
 from arraystore.copying.provenance import copied_from, with_origin
-from arraystore.copying.report import BranchCopyReport, Progress, Tally
+from arraystore.copying.report import BranchCopyReport, CopyCounter, Progress
 from arraystore.errors import ConflictError, InvalidInputError, RepositoryNotFoundError, SnapshotNotFoundError
 from arraystore.storage.protocol import Storage
 
@@ -63,16 +63,16 @@ def copy_branch(
     metadata
         Added to that of each commit.
     overwrite
-        Whether what the target's branch shows may be replaced where it is no copy.
+        Whether content of the target's branch that is not a copy may be replaced.
     progress
-        Is told how far it is.
+        Called with a `CopyProgress` after each object.
 
     Raises
     ------
     CopyTargetError
-        If the target's branch shows something that is no copy.
+        If the target's branch has content that is not a copy.
     CopyDivergedError
-        If the target's branch is a copy of a snapshot that is not in the source's history any more, or somebody else
+        If the target's branch is a copy of a snapshot that is not in the source's history any more, or another writer
         commits to it.
     """
     return run(
@@ -111,17 +111,17 @@ async def copy_branch_async(
         raise InvalidInputError("with history each commit keeps its own message; leave message out, or history")
     wanted = (await source.readonly_session_async(branch, tag=tag, snapshot_id=snapshot_id)).snapshot_id
     name = to_branch or branch or MAIN
-    repo = await _opened(target, source)
+    repo = await _open_target(target, source)
     if repo.storage.location == source.storage.location and name == branch:
         raise InvalidInputError(f"branch {name!r} cannot be copied onto itself; name another one in to_branch")
-    tally = Tally(progress)
-    tally.enter("snapshots")
-    copy = _Copy(source, repo, name, metadata or {}, tally)
+    counter = CopyCounter(progress)
+    counter.enter("snapshots")
+    copy = _Copy(source, repo, name, metadata or {}, counter)
     await copy.prepare(overwrite=overwrite)
-    if copy.known == wanted:
+    if copy.copied_snapshot == wanted:
         return copy.report()
     if history:
-        async for info, session in _opened_ahead(source, await copy.missing(wanted, overwrite=overwrite)):
+        async for info, session in _open_ahead(source, await copy.missing(wanted, overwrite=overwrite)):
             await copy.commit(session, info, info.message)
     else:
         info = await source.lookup_snapshot_async(wanted)
@@ -153,21 +153,21 @@ class _Copy:
     """
 
     def __init__(
-        self, source: Repository, target: Repository, branch: str, metadata: dict[str, Any], tally: Tally
+        self, source: Repository, target: Repository, branch: str, metadata: dict[str, Any], counter: CopyCounter
     ) -> None:
         self._source = source
         self._target = target
         self._branch = branch
         self._metadata = metadata
-        self._tally = tally
+        self._counter = counter
         self._state: State | None = None
         self._commits = 0
         self._is_copy = False
         self.tip = ""
-        self.known: str | None = None
+        self.copied_snapshot: str | None = None
 
     async def prepare(self, *, overwrite: bool) -> None:
-        """Find out what the target's branch shows, and make the branch if there is none."""
+        """Read which snapshot the target's branch is a copy of, and create the branch if it does not exist."""
         if self._branch not in await self._target.list_branches_async():
             first = await first_snapshot(self._target)
             await self._target.create_branch_async(self._branch, first.id)
@@ -180,21 +180,21 @@ class _Copy:
                 opened = await self._source.readonly_session_async(snapshot_id=origin)
             except (SnapshotNotFoundError, InvalidInputError):
                 return
-            self.known, self._state = origin, opened.hierarchy.state
-        elif not overwrite and (await self._shown()).hierarchy.state.nodes:
+            self.copied_snapshot, self._state = origin, opened.hierarchy.state
+        elif not overwrite and (await self._open_tip()).hierarchy.state.nodes:
             raise CopyTargetError(
-                f"branch {self._branch!r} of {self._target.storage.location} shows something that is no copy; name "
+                f"branch {self._branch!r} of {self._target.storage.location} has content that is not a copy; name "
                 "another branch, or pass overwrite=True to replace it by a commit"
             )
 
-    async def _shown(self) -> Session:
+    async def _open_tip(self) -> Session:
         return await self._target.readonly_session_async(snapshot_id=self.tip)
 
     async def missing(self, wanted: str, *, overwrite: bool) -> list[SnapshotInfo]:
-        """Return what the target's branch does not have of the history of a snapshot, oldest first."""
+        """Return the snapshots of a history that the target's branch lacks, oldest first."""
         infos: list[SnapshotInfo] = []
         async for info in self._source.async_ancestry(snapshot_id=wanted):
-            if info.id == self.known:
+            if info.id == self.copied_snapshot:
                 return infos[::-1]
             infos.append(info)
         if self._is_copy and not overwrite:
@@ -203,7 +203,7 @@ class _Copy:
                 f"the history of {wanted}; copy to another branch, copy without history, or pass overwrite=True"
             )
         self._state = None
-        if infos[-1].parent_id is None and not (await self._shown()).hierarchy.state.nodes:
+        if infos[-1].parent_id is None and not (await self._open_tip()).hierarchy.state.nodes:
             first = await self._source.readonly_session_async(snapshot_id=infos[-1].id)
             if not first.hierarchy.state.nodes:
                 infos.pop()  # a repository begins with an empty snapshot, and so does the other one
@@ -213,32 +213,30 @@ class _Copy:
         """Commit the copy of one snapshot."""
         session = await self._target.writable_session_async(self._branch)
         if session.snapshot_id != self.tip:
-            raise self._overtaken()
-        await bring_changes(session, self._state, opened, self._tally)
+            raise self._overtaken_error()
+        await apply_changes(session, self._state, opened, self._counter)
         metadata = with_origin({**info.metadata, **self._metadata}, info.id, info.written_at)
         try:
             self.tip = await session.commit_async(message, metadata, allow_empty=True)
         except ConflictError as error:
-            raise self._overtaken() from error
-        self.known, self._state = info.id, opened.hierarchy.state
+            raise self._overtaken_error() from error
+        self.copied_snapshot, self._state = info.id, opened.hierarchy.state
         self._commits += 1
 
-    def _overtaken(self) -> CopyDivergedError:
+    def _overtaken_error(self) -> CopyDivergedError:
         return CopyDivergedError(
-            f"somebody else commits to branch {self._branch!r} of {self._target.storage.location} while it is copied "
+            f"another writer commits to branch {self._branch!r} of {self._target.storage.location} while it is copied "
             "to; copy to a branch of its own"
         )
 
     def report(self) -> BranchCopyReport:
-        """Return what was done."""
-        tally = self._tally
-        return BranchCopyReport(self._branch, self.tip, self._commits, tally.objects, tally.bytes, tally.virtual)
+        """Return the report of the copy."""
+        counter = self._counter
+        return BranchCopyReport(self._branch, self.tip, self._commits, counter.objects, counter.bytes, counter.virtual)
 
 
-async def _opened_ahead(
-    source: Repository, infos: Sequence[SnapshotInfo]
-) -> AsyncIterator[tuple[SnapshotInfo, Session]]:
-    """Open snapshots, some of them while those before are copied."""
+async def _open_ahead(source: Repository, infos: Sequence[SnapshotInfo]) -> AsyncIterator[tuple[SnapshotInfo, Session]]:
+    """Open snapshots ahead of the one that is being copied."""
     opening: deque[tuple[SnapshotInfo, asyncio.Task[Session]]] = deque()
     rest = iter(infos)
     try:
@@ -254,8 +252,8 @@ async def _opened_ahead(
             task.cancel()
 
 
-async def _opened(target: Storage | Repository, source: Repository) -> Repository:
-    """Return the target's repository; one that is created is configured as the source is."""
+async def _open_target(target: Storage | Repository, source: Repository) -> Repository:
+    """Open the target's repository, or create one with the configuration of the source."""
     if isinstance(target, Repository):
         return target
     try:
@@ -265,17 +263,17 @@ async def _opened(target: Storage | Repository, source: Repository) -> Repositor
 
 
 async def tip_of(repo: Repository, branch: str) -> SnapshotInfo:
-    """Return what the history says of the newest snapshot of a branch."""
+    """Return the newest snapshot of a branch."""
     async for info in repo.async_ancestry(branch=branch):
         return info
     raise SnapshotNotFoundError(f"branch {branch!r} of {repo.storage.location} has no snapshot")
 
 
 async def first_snapshot(repo: Repository) -> SnapshotInfo:
-    """Return the oldest snapshot of a repository's main branch, where branches of their own begin."""
-    found: SnapshotInfo | None = None
+    """Return the oldest snapshot of a repository's main branch, from which new branches start."""
+    first: SnapshotInfo | None = None
     async for info in repo.async_ancestry(branch=MAIN):
-        found = info
-    if found is None:
+        first = info
+    if first is None:
         raise SnapshotNotFoundError(f"branch {MAIN!r} of {repo.storage.location} has no snapshot")
-    return found
+    return first

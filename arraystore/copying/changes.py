@@ -1,4 +1,4 @@
-"""Bringing what changed between two snapshots of one repository to a session of another."""
+"""Applying the difference between two snapshots of one repository to a session of another."""
 
 from __future__ import annotations
 
@@ -12,26 +12,14 @@ from arraystore._format.zarr_metadata import array_info
 from arraystore._history.compare import Comparison, compare
 from arraystore._log.state import State, empty_state
 from arraystore._session.session import Session
-from arraystore.copying.chunks import carry, references_at
-from arraystore.copying.report import Tally
+from arraystore.copying.chunks import copy_chunks, references_at
+from arraystore.copying.report import CopyCounter
 
-__all__ = ["bring_changes"]
+__all__ = ["apply_changes"]
 
 
-async def bring_changes(session: Session, before: State | None, wanted: Session, tally: Tally) -> None:
-    """Make a session's hierarchy what a snapshot of another repository is.
-
-    Parameters
-    ----------
-    session
-        To write to; its hierarchy is that of `before`.
-    before
-        The snapshot that the session shows a copy of; None where it shows none, and everything in it has to go.
-    wanted
-        A session of the other repository that shows the snapshot wanted.
-    tally
-        Counts chunks.
-    """
+async def apply_changes(session: Session, before: State | None, wanted: Session, counter: CopyCounter) -> None:
+    """Change a session's hierarchy into that of a snapshot of another repository."""
     changes = session.hierarchy.writable()
     after, reader = wanted.hierarchy.state, wanted.context.reader
     if before is None:
@@ -39,18 +27,18 @@ async def bring_changes(session: Session, before: State | None, wanted: Session,
         for node in list(changes.all_nodes()):
             changes.remove_node(node)
     comparison = await compare(before, after, reader.manifests, wanted.context.log)
-    twins = _bring_nodes(changes, before, after, comparison)
+    twins = _apply_nodes(changes, before, after, comparison)
     session.hierarchy.forget()
     for node, coords in comparison.chunks:
         grid = () if node.kind == NodeKind.FILE else array_info(node.documents).grid
         inside = coords[(coords < np.array(grid, dtype=np.int64)).all(axis=1)]  # a shrink has cut off the others
         references = await references_at(reader, node.layers, inside)
-        await carry(reader.storage, references, changes, twins[node.id], tally)
+        await copy_chunks(reader.storage, references, changes, twins[node.id], counter)
     session.hierarchy.forget()
 
 
-def _bring_nodes(changes: ChangeSet, before: State, after: State, comparison: Comparison) -> dict[bytes, Node]:
-    """Change nodes; returns those of the session by the ids that they have in the other repository."""
+def _apply_nodes(changes: ChangeSet, before: State, after: State, comparison: Comparison) -> dict[bytes, Node]:
+    """Change nodes, and return those of the session by their ids in the other repository."""
     new_id = changes.packs.environment.new_id
     twins: dict[bytes, Node] = {}
     moved: list[Node] = []

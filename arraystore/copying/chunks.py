@@ -1,4 +1,4 @@
-"""Carrying encoded chunks from one repository to another: read from packs in order, packed anew, never decoded."""
+"""Copying encoded chunks between repositories: read from packs in order, packed anew, never decoded."""
 
 from __future__ import annotations
 
@@ -18,34 +18,24 @@ from arraystore._format.node import Node
 from arraystore._format.pack import pack_seed
 from arraystore._format.references import DELETED, INLINE, VIRTUAL, References, overlay
 from arraystore._format.types import Bools, Int64s
-from arraystore.copying.report import Tally
+from arraystore.copying.report import CopyCounter
 from arraystore.errors import ChunkDamagedError
 from arraystore.storage.protocol import BytesLike, Storage
 
-__all__ = ["Stretch", "carry", "read_stretch", "references_at", "stretches"]
+__all__ = ["Stretch", "copy_chunks", "read_stretch", "references_at", "stretches"]
 
 
 _STRETCH = 4 * MiB
 """Bytes of one pack that are read at a time."""
 
 _WINDOW = 32 * MiB
-"""Bytes that are read in parallel, and written, before the next ones are; one chunk that is larger comes alone."""
+"""Bytes that are read in parallel and written before the next ones; a larger chunk is copied alone."""
 
 _MOST_STRETCHES = 16
 
 
 async def references_at(reader: ChunkReader, layers: Sequence[Layer], coords: Int64s) -> References:
-    """Look many cells up; those without a chunk come back as deleted.
-
-    Parameters
-    ----------
-    reader
-        Of the repository that has the layers.
-    layers
-        Oldest first.
-    coords
-        Shape (n, d), in row-major order, no cell twice.
-    """
+    """Look up the references of many cells; those without a chunk are returned as deleted."""
     nothing = np.zeros(len(coords), dtype=np.int64)
     parts = [References(coords, nothing + DELETED, nothing, nothing)]
     if not len(coords):
@@ -75,21 +65,14 @@ def _inside(layer: Layer, coords: Int64s) -> Bools:
 
 @dataclass(frozen=True)
 class Stretch:
-    """Chunks of one pack that are read together.
-
-    Parameters
-    ----------
-    pack
-        Id of the pack.
-    rows
-        Positions of their references.
-    ranges
-        Bytes of the pack, one range for each of `rows`.
-    """
+    """Chunks of one pack that are read together."""
 
     pack: bytes
+    """Id of the pack."""
     rows: list[int]
+    """Positions of their references."""
     ranges: list[tuple[int, int]]
+    """Bytes of the pack, one range for each of `rows`."""
 
     @property
     def size(self) -> int:
@@ -118,20 +101,14 @@ def stretches(references: References) -> Iterator[Stretch]:
 
 
 async def read_stretch(storage: Storage, stretch: Stretch) -> list[BytesLike]:
-    """Read the chunks of a stretch and check them.
-
-    Raises
-    ------
-    ChunkDamagedError
-        If one is not what was written.
-    """
+    """Read the chunks of a stretch and check them."""
     key, seed = pack_key(stretch.pack), pack_seed(stretch.pack)
-    found = await storage.get_ranges(key, [(start, stop + CHECKSUM_BYTES) for start, stop in stretch.ranges])
-    return [checked(key, seed, start, framed) for (start, _), framed in zip(stretch.ranges, found, strict=True)]
+    blocks = await storage.get_ranges(key, [(start, stop + CHECKSUM_BYTES) for start, stop in stretch.ranges])
+    return [checked(key, seed, start, framed) for (start, _), framed in zip(stretch.ranges, blocks, strict=True)]
 
 
 async def _read_named(storage: Storage, stretch: Stretch, references: References, path: str) -> list[BytesLike]:
-    """Read a stretch of an array, whose path and chunks an error names."""
+    """Read a stretch of an array; errors name the array and the chunks."""
     try:
         return await read_stretch(storage, stretch)
     except ChunkDamagedError as error:
@@ -156,39 +133,27 @@ def _windows(references: References) -> Iterator[list[Stretch]]:
 # -- writing ------------------------------------------------------------------------------------------------
 
 
-async def carry(source: Storage, references: References, changes: ChangeSet, node: Node, tally: Tally) -> None:
-    """Write chunks of another repository to a node of a session.
-
-    Parameters
-    ----------
-    source
-        Storage of the other repository.
-    references
-        Its references.  Inlined chunks stay inlined, virtual ones virtual, deletions are deletions.
-    changes
-        Of the session.
-    node
-        As the session has it.
-    tally
-        Counts them.
-    """
+async def copy_chunks(
+    source: Storage, references: References, changes: ChangeSet, node: Node, counter: CopyCounter
+) -> None:
+    """Write chunks of another repository to a node of a session."""
     if node.id not in changes.base.keys:  # nothing can be there that would have to be deleted
         references = references.take(references.source != DELETED)
     if not len(references):
         return
     sources, offsets = references.source.copy(), references.offset.copy()
-    _place_inline(references, changes, offsets, tally)
-    _place_virtual(references, changes, sources, tally)
+    _place_inline(references, changes, offsets, counter)
+    _place_virtual(references, changes, sources, counter)
     for window in _windows(references):
-        found = await asyncio.gather(*(_read_named(source, stretch, references, node.path) for stretch in window))
-        await _pack(changes, window, found, sources, offsets)
-        tally.copied(sum(stretch.size for stretch in window), sum(len(stretch.rows) for stretch in window))
+        payloads = await asyncio.gather(*(_read_named(source, stretch, references, node.path) for stretch in window))
+        await _pack(changes, window, payloads, sources, offsets)
+        counter.copied(sum(stretch.size for stretch in window), sum(len(stretch.rows) for stretch in window))
     with changes.lock:
         changes.check_open()
         changes.array(node).table.put_many(references.coords, sources, offsets, references.length)
 
 
-def _place_inline(references: References, changes: ChangeSet, offsets: Int64s, tally: Tally) -> None:
+def _place_inline(references: References, changes: ChangeSet, offsets: Int64s, counter: CopyCounter) -> None:
     inlined = references.source == INLINE
     if not inlined.any():
         return
@@ -199,29 +164,29 @@ def _place_inline(references: References, changes: ChangeSet, offsets: Int64s, t
     places = np.repeat(references.offset[inlined] - starts, lengths) + np.arange(total)
     blob = np.frombuffer(references.inline, dtype=np.uint8)[places]
     offsets[inlined] = starts + changes.put_inline(memoryview(blob))[1]
-    tally.copied(total, int(inlined.sum()))
+    counter.copied(total, int(inlined.sum()))
 
 
-def _place_virtual(references: References, changes: ChangeSet, sources: Int64s, tally: Tally) -> None:
+def _place_virtual(references: References, changes: ChangeSet, sources: Int64s, counter: CopyCounter) -> None:
     virtual = references.source >= VIRTUAL
     if not virtual.any():
         return
     used, at = np.unique(references.source[virtual] - VIRTUAL, return_inverse=True)
     sources[virtual] = at.reshape(-1) + changes.put_locations(references.locations.select(used))
-    tally.virtual += int(virtual.sum())
+    counter.virtual += int(virtual.sum())
 
 
 async def _pack(
     changes: ChangeSet,
     window: Sequence[Stretch],
-    found: Sequence[list[BytesLike]],
+    payloads: Sequence[list[BytesLike]],
     sources: Int64s,
     offsets: Int64s,
 ) -> None:
-    """Pack chunks in the order of their packs; those that become objects of their own are uploaded in parallel."""
+    """Pack chunks in the order of their packs, and upload those that become objects of their own in parallel."""
     packs = changes.packs
     large: list[tuple[int, memoryview]] = []
-    for stretch, values in zip(window, found, strict=True):
+    for stretch, values in zip(window, payloads, strict=True):
         for row, value in zip(stretch.rows, values, strict=True):
             view = memoryview(value)
             if len(view) >= packs.settings.own_object:

@@ -1,4 +1,4 @@
-"""Cloning a repository: everything that it consists of, byte for byte, while others write to it."""
+"""Cloning a repository: all of its objects, byte for byte, while others write to it."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from arraystore._format.refs import (
 from arraystore._format.repository_log import repository_log_prefix
 from arraystore._repository.repository import Repository
 from arraystore._runtime import run
-from arraystore.copying.clone_view import Preview
+from arraystore.copying.clone_view import CloneView
 from arraystore.copying.completeness import Completeness, check_complete
-from arraystore.copying.consistent_cut import Cut, Ends, fix_cut, list_ends
+from arraystore.copying.consistent_cut import ConsistentCut, Ends, fix_cut, list_ends
 from arraystore.copying.errors import CopyDivergedError, CopyIncompleteError, CopyTargetError
 from arraystore.copying.objects import ObjectCopier
-from arraystore.copying.report import CopyReport, Progress, Tally
+from arraystore.copying.report import CopyCounter, CopyReport, Progress
 from arraystore.copying.requests import RequestCounter
 from arraystore.errors import (
     InvalidInputError,
@@ -42,7 +42,7 @@ __all__ = ["clone_repository", "clone_repository_async"]
 _PACKS = "chunks/"
 _HISTORY = "history/"
 _OBJECTS = ("manifests/", "transactions/", "snapshots/", "collections/")
-"""Objects with envelopes of which nothing but others' references tells what they belong to."""
+"""Objects with envelopes that only references in other objects assign to a repository."""
 
 _OF_A_REPOSITORY = frozenset({REPOSITORY_KEY, "chunks", "history", "hints", "refs", *(p.rstrip("/") for p in _OBJECTS)})
 _SHOWN = 5
@@ -53,9 +53,9 @@ def clone_repository(
 ) -> CopyReport:
     """Copy a whole repository, with all branches, tags and history, to another storage, byte for byte.
 
-    Writers of the source may go on: the clone is the repository as it was at the beginning.  What an interrupted clone
-    has written is not written again, and a clone that is called again takes over what was committed since; what was
-    collected at the source since stays at the target until there is a full collection there.  Proposed transactions
+    Writers of the source need not stop: the clone is the repository as it was when cloning began.  What an interrupted
+    clone has written is not written again, and a clone that is called again takes over what was committed since; what
+    was collected at the source since stays at the target until there is a full collection there.  Proposed transactions
     that wait to be committed are not copied.
 
     Objects of more than 64 MiB are read in parts; each is written in one piece, so that the largest one (a chunk that
@@ -66,23 +66,23 @@ def clone_repository(
     source
         Where the repository is.
     target
-        Where it goes: an empty storage, or an earlier clone that nobody has committed to.
+        Where it goes: an empty storage, or an earlier clone without commits of its own.
     verify
         Whether to check in the end, before the clone can be opened, that everything is there that any of its
-        snapshots needs: a garbage collection at the source may have taken something away meanwhile.
+        snapshots needs: a garbage collection at the source may have deleted objects during the copy.
     progress
-        Is told how far it is.
+        Called with a `CopyProgress` after each object.
 
     Raises
     ------
     RepositoryNotFoundError
         If there is no repository at the source.
     CopyTargetError
-        If there is something else at the target.
+        If the target is not empty and is not a clone of the source.
     CopyDivergedError
         If the target is a clone that has commits of its own.
     CopyIncompleteError
-        If something that the clone needs is missing or damaged at the source.
+        If an object that the clone needs is missing or damaged at the source.
     """
     return run(clone_repository_async(source, target, verify=verify, progress=progress))
 
@@ -93,56 +93,48 @@ async def clone_repository_async(
     """Asynchronous twin of `clone_repository`."""
     if source.location == target.location:
         raise InvalidInputError(f"{source.location} cannot be cloned onto itself")
-    return await _Clone(RequestCounter(source), RequestCounter(target), Tally(progress)).make(verify=verify)
+    return await _Clone(RequestCounter(source), RequestCounter(target), CopyCounter(progress)).make(verify=verify)
 
 
 class _Clone:
-    """A clone in the making.
+    """Copies one repository."""
 
-    Parameters
-    ----------
-    source, target
-        From where to where.
-    tally
-        Counts.
-    """
-
-    def __init__(self, source: RequestCounter, target: RequestCounter, tally: Tally) -> None:
+    def __init__(self, source: RequestCounter, target: RequestCounter, counter: CopyCounter) -> None:
         self._source = source
         self._target = target
-        self._tally = tally
-        self._copier = ObjectCopier(source, target, tally)
+        self._counter = counter
+        self._copier = ObjectCopier(source, target, counter)
         self._id = b""  # of the repository
 
     async def make(self, *, verify: bool) -> CopyReport:
-        """Copy, in an order in which nothing is visible before what it refers to."""
+        """Copy objects in an order in which none is visible before those that it references."""
         repository = await self._repository()
         self._id = decode_repository(REPOSITORY_KEY, repository).id
         live = await self._target_is_clone(repository)
-        known = await list_ends(self._target, self._id)
-        complete = await self._newest_snapshots(known) if live else set[str]()
-        self._tally.enter("logs")
-        cut = await fix_cut(self._source, self._id, known if live else Ends())
-        await self._check_descent(known, cut.ends)
+        ends_before = await list_ends(self._target, self._id)
+        complete = await self._newest_snapshots(ends_before) if live else set[str]()
+        self._counter.enter("logs")
+        cut = await fix_cut(self._source, self._id, ends_before if live else Ends())
+        await self._check_descent(ends_before, cut.ends)
         await self._copy_objects(cut)
-        found = await self._verified(cut, complete) if verify else None
+        verified = await self._verify(cut, complete) if verify else None
         await self._target.sync()
         await self._copy_logs(cut, one_by_one=live)
         for key, data in cut.hints.items():
             await self._target.put(key, data)
-            self._tally.copied(len(data))
+            self._counter.copied(len(data))
         await self._target.sync()
         if not live:
             await self._publish(repository)
-        tally = self._tally
+        counter = self._counter
         return CopyReport(
-            tally.objects,
-            tally.bytes,
-            tally.skipped,
+            counter.objects,
+            counter.bytes,
+            counter.skipped,
             self._source.requests + self._target.requests,
             {branch: last for branch, (_, last) in cut.ends.branches.items()},
-            None if found is None else found.snapshots,
-            tuple(tally.left_out),
+            None if verified is None else verified.snapshots,
+            tuple(counter.left_out),
         )
 
     # -- before ---------------------------------------------------------------------------------------------
@@ -154,7 +146,7 @@ class _Clone:
             raise RepositoryNotFoundError(f"there is no repository at {self._source.location}") from None
 
     async def _target_is_clone(self, repository: bytes) -> bool:
-        """Tell whether the target is a clone already; raises where it is something else."""
+        """Return whether the target is a clone already; raise if it is anything else."""
         where = self._target.location
         async for page in self._target.list(""):
             for info in page:
@@ -172,30 +164,30 @@ class _Clone:
             raise CopyTargetError(f"there is another repository at {where}; choose an empty place")
         return True
 
-    async def _newest_snapshots(self, known: Ends) -> set[str]:
-        """Return the snapshots that branches and tags of an earlier clone name; it was checked when it was made."""
+    async def _newest_snapshots(self, ends_before: Ends) -> set[str]:
+        """Return the snapshots that branches and tags of an earlier, verified clone name."""
         repo = await Repository.open_async(self._target)
-        branches = await repo.list_branches_async() & known.branches.keys()
-        found: set[str] = set()
+        branches = await repo.list_branches_async() & ends_before.branches.keys()
+        newest: set[str] = set()
         for branch in branches:
             with suppress(RefNotFoundError):  # its own log ends it, and the repository log does not say so yet
-                found.add(await repo.lookup_branch_async(branch))
-        return found | {await repo.lookup_tag_async(tag) for tag in await repo.list_tags_async()}
+                newest.add(await repo.lookup_branch_async(branch))
+        return newest | {await repo.lookup_tag_async(tag) for tag in await repo.list_tags_async()}
 
-    async def _check_descent(self, known: Ends, ends: Ends) -> None:
-        """Check that each log of the target is the beginning of the source's."""
+    async def _check_descent(self, ends_before: Ends, ends: Ends) -> None:
+        """Check that each log of the target is a prefix of the source's."""
         await self._check_strangers()
-        for branch, (_, last) in known.branches.items():
+        for branch, (_, last) in ends_before.branches.items():
             first, newest = ends.branches.get(branch, (0, -1))
             if last > newest or (
                 last >= first and not await self._same(record_key(branch_prefix(self._id, branch), last))
             ):
-                raise self._diverged(f"record {last} of branch {branch!r}")
-        number = known.repository
+                raise self._diverged_error(f"record {last} of branch {branch!r}")
+        number = ends_before.repository
         if number > ends.repository or (
             number and not await self._same(record_key(repository_log_prefix(self._id), number))
         ):
-            raise self._diverged(f"record {number} of the repository log")
+            raise self._diverged_error(f"record {number} of the repository log")
 
     async def _check_strangers(self) -> None:
         """Check that the target has no log of another repository."""
@@ -203,7 +195,7 @@ class _Clone:
         for start_after in ("", mine + "\U0010ffff"):
             async for page in self._target.list("refs/", start_after):
                 if page and not page[0].key.startswith(mine):
-                    raise self._diverged(page[0].key)
+                    raise self._diverged_error(page[0].key)
                 if page:
                     break
 
@@ -213,7 +205,7 @@ class _Clone:
         except ObjectNotFoundError:  # expired at the source since it was listed
             return True
 
-    def _diverged(self, what: str) -> CopyDivergedError:
+    def _diverged_error(self, what: str) -> CopyDivergedError:
         return CopyDivergedError(
             f"{self._target.location} has a {what} that {self._source.location} does not have: it was written to "
             "since it was cloned, or is a clone of something else. Clone to an empty place"
@@ -221,18 +213,18 @@ class _Clone:
 
     # -- copying --------------------------------------------------------------------------------------------
 
-    async def _copy_objects(self, cut: Cut) -> None:
-        """Copy what records refer to; all of it was there when the cut was fixed, and is listed after that."""
-        self._tally.enter("chunks")
+    async def _copy_objects(self, cut: ConsistentCut) -> None:
+        """Copy the objects that records reference, which all existed when the cut was fixed."""
+        self._counter.enter("chunks")
         await self._copier.copy_prefix(_PACKS, checked=False)
-        self._tally.enter("metadata")
+        self._counter.enter("metadata")
         for prefix in _OBJECTS:
             await self._copier.copy_prefix(prefix)
         await self._copier.copy_prefix(_HISTORY, lambda key: _within(key, self._id, cut.ends))
 
-    async def _copy_logs(self, cut: Cut, *, one_by_one: bool) -> None:
-        """Copy records in ascending order; one by one where somebody may be reading."""
-        self._tally.enter("refs")
+    async def _copy_logs(self, cut: ConsistentCut, *, one_by_one: bool) -> None:
+        """Copy records in ascending order; one by one if the target may have readers."""
+        self._counter.enter("refs")
         at_a_time = 1 if one_by_one else 16
         for branch, (first, last) in sorted(cut.ends.branches.items()):
             await self._copy_log(branch_prefix(self._id, branch), first, last, at_a_time)
@@ -244,19 +236,19 @@ class _Clone:
             return number is not None and first <= number <= last
 
         def taken(key: str, data: BytesLike) -> None:
-            raise self._diverged(key)
+            raise self._diverged_error(key)
 
         there, _ = await _count(self._target, prefix, wanted)
         _, oldest = await _count(self._source, prefix, wanted)
         if oldest > first + there:  # before anything is written: whoever reads the target must not find a gap
-            raise self._expired(f"{prefix}{first + there:012d}")
+            raise self._expired_error(f"{prefix}{first + there:012d}")
         await self._copier.copy_prefix(prefix, wanted, at_a_time=at_a_time, absent=taken)
         there, _ = await _count(self._target, prefix, wanted)
         if there < last - first + 1:
-            raise self._expired(f"{prefix}{first + there:012d}")
+            raise self._expired_error(f"{prefix}{first + there:012d}")
 
-    def _expired(self, key: str) -> CopyIncompleteError:
-        reasons = [item.reason for item in self._tally.left_out if item.key == key]
+    def _expired_error(self, key: str) -> CopyIncompleteError:
+        reasons = [item.reason for item in self._counter.left_out if item.key == key]
         return CopyIncompleteError(
             f"{key}: {reasons[0] if reasons else 'deleted at the source meanwhile'}. If snapshots expired at the "
             "source while they were cloned, clone again: it goes on from here. If not, verify the source"
@@ -264,27 +256,27 @@ class _Clone:
 
     # -- after ----------------------------------------------------------------------------------------------
 
-    async def _verified(self, cut: Cut, complete: Collection[str]) -> Completeness:
-        self._tally.enter("verify")
-        repo = await Repository.open_async(Preview(self._target, self._source, self._id, cut))
-        found = await check_complete(repo, cut.ends.branches, complete)
-        if found.missing:
-            shown = "".join(f"\n  {item.key}: {item.reason}" for item in found.missing[:_SHOWN])
-            more = f"\n  and {len(found.missing) - _SHOWN} more" if len(found.missing) > _SHOWN else ""
+    async def _verify(self, cut: ConsistentCut, complete: Collection[str]) -> Completeness:
+        self._counter.enter("verify")
+        repo = await Repository.open_async(CloneView(self._target, self._source, self._id, cut))
+        completeness = await check_complete(repo, cut.ends.branches, complete)
+        if completeness.missing:
+            shown = "".join(f"\n  {item.key}: {item.reason}" for item in completeness.missing[:_SHOWN])
+            more = f"\n  and {len(completeness.missing) - _SHOWN} more" if len(completeness.missing) > _SHOWN else ""
             raise CopyIncompleteError(
                 f"the clone at {self._target.location} is not complete, so nothing of it can be seen yet: "
-                f"{len(found.missing)} objects are missing or damaged.{shown}{more}\nIf a garbage collection ran at "
-                "the source meanwhile, clone again: it goes on from here. If not, verify the source"
+                f"{len(completeness.missing)} objects are missing or damaged.{shown}{more}\nIf a garbage collection "
+                "ran at the source meanwhile, clone again: it goes on from here. If not, verify the source"
             )
-        return found
+        return completeness
 
     async def _publish(self, repository: bytes) -> None:
-        """Write the object that says that there is a repository, and try whether the storage keeps what it promises."""
+        """Write the object that marks the target as a repository, after probing the guarantees of the storage."""
         if not await self._target.put_if_absent(REPOSITORY_KEY, repository) and not await holds(
             self._target, REPOSITORY_KEY, repository
         ):
             raise CopyTargetError(f"somebody else has made a repository at {self._target.location} meanwhile")
-        self._tally.copied(len(repository))
+        self._counter.copied(len(repository))
         info = decode_repository(REPOSITORY_KEY, repository)
         other = encode_repository(RepositoryInfo(info.id, info.time + 1, info.config))
         if await self._target.put_if_absent(REPOSITORY_KEY, other):
@@ -297,7 +289,7 @@ class _Clone:
 
 
 async def _count(storage: Storage, prefix: str, wanted: Callable[[str], bool]) -> tuple[int, int]:
-    """Return how many records of a log there are among those wanted, and the number of the oldest one."""
+    """Return the count of wanted records of a log, and the number of the oldest one."""
     count, oldest = 0, 0
     async for page in storage.list(prefix):
         for info in page:
@@ -308,9 +300,9 @@ async def _count(storage: Storage, prefix: str, wanted: Callable[[str], bool]) -
 
 
 def _within(key: str, repository: bytes, ends: Ends) -> bool:
-    """Tell whether an object of history is of a log that is copied, and, if it is a page, of copied records only.
+    """Return whether an object of history belongs to a copied log, and if it is a page, to copied records only.
 
-    A page of records after the cut would stand in the way of that of the records which the clone gets instead.
+    A page of records after the cut would take the key of the page of the records that the clone gets instead.
     """
     parts = key[len(_HISTORY) :].split("/")
     if len(parts) != 4 or parts[0] != id_to_text(repository) or name_from_key(parts[1]) not in ends.branches:

@@ -1,4 +1,4 @@
-"""A clone as it will be: the source's logs up to the cut, over the objects that the target has by now."""
+"""Views of unfinished clones: the source's logs up to the cut, over the objects that the target has so far."""
 
 from __future__ import annotations
 
@@ -7,32 +7,20 @@ from collections.abc import AsyncIterator, Sequence
 from arraystore._format.record import read_record_key
 from arraystore._format.refs import REPOSITORY_KEY, branches_prefix, name_from_key
 from arraystore._format.repository_log import repository_log_prefix
-from arraystore.copying.consistent_cut import HINTS_PREFIX, Cut
+from arraystore.copying.consistent_cut import HINTS_PREFIX, ConsistentCut
 from arraystore.errors import ObjectNotFoundError, ReadOnlyError
 from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage
 from arraystore.storage.wrapper import WrapperStorage
 
-__all__ = ["Preview"]
+__all__ = ["CloneView"]
 
 _REFS = "refs/"
 
 
-class Preview(WrapperStorage):
-    """Shows a clone before it can be opened; takes no writes.
+class CloneView(WrapperStorage):
+    """Read-only storage that shows a clone before it can be opened."""
 
-    Parameters
-    ----------
-    target
-        Where its objects are.
-    source
-        Where the logs are, and the object that says that there is a repository.
-    repository
-        Id of the repository.
-    cut
-        Up to where the logs go.
-    """
-
-    def __init__(self, target: Storage, source: Storage, repository: bytes, cut: Cut) -> None:
+    def __init__(self, target: Storage, source: Storage, repository: bytes, cut: ConsistentCut) -> None:
         super().__init__(target)
         self._source = source
         self._cut = cut
@@ -50,7 +38,7 @@ class Preview(WrapperStorage):
         return await self._holder(key).get_ranges(key, ranges)
 
     async def head(self, key: str) -> ObjectInfo:
-        """Tell about one object."""
+        """Return size and version of an object."""
         return await self._holder(key).head(key)
 
     async def put(self, key: str, data: BytesLike) -> None:
@@ -66,7 +54,7 @@ class Preview(WrapperStorage):
         raise self._refusal(", ".join(keys))
 
     def _holder(self, key: str) -> Storage:
-        """Return the storage that an object is read from; raises where the clone does not have it."""
+        """Return the storage that holds an object; raise if the clone does not have it."""
         if key == REPOSITORY_KEY or (key.startswith(_REFS) and self._is_within(key)):
             return self._source
         if key.startswith((_REFS, HINTS_PREFIX)):
@@ -85,6 +73,6 @@ class Preview(WrapperStorage):
         return ReadOnlyError(f"{self.location}: {key!r} is not to be written while a copy is checked")
 
     async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[list[ObjectInfo]]:
-        """List objects in order of their keys: of a log, or of anything else."""
+        """List objects in order of their keys."""
         async for page in (self._source if prefix.startswith(_REFS) else self._inner).list(prefix, start_after):
             yield [info for info in page if not info.key.startswith(_REFS) or self._is_within(info.key)]

@@ -1,4 +1,4 @@
-"""Whether everything is there that the snapshots of a repository need: manifests, packs, as long as they have to be."""
+"""Checks that all manifests and packs which the snapshots of a repository need exist, with the expected sizes."""
 
 from __future__ import annotations
 
@@ -26,22 +26,16 @@ _AT_A_TIME = 8
 
 @dataclass
 class Completeness:
-    """What a check found.
-
-    Parameters
-    ----------
-    snapshots
-        How many were looked at.
-    missing
-        What is not there, or not whole, and which snapshot needs it.
-    """
+    """Result of a check."""
 
     snapshots: int = 0
+    """Count of snapshots that were checked."""
     missing: list[LeftOut] = field(default_factory=list[LeftOut])
+    """Objects that are missing or too short, with a snapshot that needs them."""
 
 
 class _Packs:
-    """Which packs are needed, and how long they have to be: twenty bytes each."""
+    """Table of the packs that are needed and their sizes, twenty bytes each."""
 
     def __init__(self) -> None:
         self._ids: list[npt.NDArray[np.bytes_]] = []
@@ -49,7 +43,7 @@ class _Packs:
         self._rows = 0
 
     def need(self, manifest: Manifest) -> None:
-        """Take note of the packs of a manifest."""
+        """Add the packs of a manifest."""
         if manifest.pack_count:
             self._ids.append(np.frombuffer(manifest.packs, dtype="S12"))
             self._extents.append(manifest.extents)
@@ -59,7 +53,7 @@ class _Packs:
                 self._ids, self._extents, self._rows = [ids], [extents], 0
 
     def columns(self) -> tuple[npt.NDArray[np.bytes_], npt.NDArray[np.int64]]:
-        """Return ids, ascending and each once, and how many bytes each pack has to have."""
+        """Return distinct ids in ascending order, and the expected size of each pack."""
         if not self._ids:
             return np.empty(0, dtype="S12"), np.empty(0, dtype=np.int64)
         ids, at = np.unique(np.concatenate(self._ids), return_inverse=True)
@@ -68,34 +62,23 @@ class _Packs:
         return ids, extents
 
 
-async def check_complete(repo: Repository, branches: Collection[str], known: Collection[str]) -> Completeness:
-    """Check all snapshots of some branches, and of all tags.
-
-    Parameters
-    ----------
-    repo
-        The repository.
-    branches
-        Their names; those that are deleted are passed over.
-    known
-        Ids of snapshots that are known to be complete, with all before them.
-    """
+async def check_complete(repo: Repository, branches: Collection[str], complete: Collection[str]) -> Completeness:
+    """Check all snapshots of some branches, and of all tags."""
     check = _Check(repo)
     for branch in sorted(set(branches) & await repo.list_branches_async()):
-        await check.list_snapshots(known, branch=branch)
+        await check.list_snapshots(complete, branch=branch)
     for tag in sorted(await repo.list_tags_async()):
-        await check.list_snapshots(known, tag=tag)
+        await check.list_snapshots(complete, tag=tag)
     await for_each(check.snapshots, check.need_all, _AT_A_TIME)
     await check.compare_with_listing()
     return check.found
 
 
 class _Check:
-    """A check in the making.
+    """Checks one repository.
 
-    First all packs that any manifest names are compared with a listing.  Of those that are missing, a garbage
-    collection may have taken what no snapshot shows any more; so for these, and only these, it is worked out whether
-    some snapshot does.
+    First all packs that any manifest names are compared with a listing. A garbage collection may have deleted packs
+    that no snapshot references any more, so only for missing packs the snapshots are searched.
     """
 
     def __init__(self, repo: Repository) -> None:
@@ -109,10 +92,10 @@ class _Check:
         self.found = Completeness()
 
     async def list_snapshots(
-        self, known: Collection[str], *, branch: str | None = None, tag: str | None = None
+        self, complete: Collection[str], *, branch: str | None = None, tag: str | None = None
     ) -> None:
-        """Add the snapshots of a history that are not listed yet."""
-        listed = {*known, *self.snapshots}
+        """Add the snapshots of a history that are not yet listed."""
+        listed = {*complete, *self.snapshots}
         try:
             async for info in self._repo.async_ancestry(branch=branch, tag=tag):
                 if info.id in listed:
@@ -127,7 +110,7 @@ class _Check:
         self.found.missing.append(LeftOut(key, reason))
 
     async def need_all(self, snapshot: str) -> None:
-        """Take note of what a snapshot's manifests name."""
+        """Add the packs that a snapshot's manifests name."""
         try:
             session = await self._repo.readonly_session_async(snapshot_id=snapshot)
         except (NotFoundError, FormatError) as error:
@@ -148,7 +131,7 @@ class _Check:
         self.found.snapshots += 1
 
     async def compare_with_listing(self) -> None:
-        """Find the packs that are not there, or not whole, and that a snapshot shows."""
+        """Find the packs that are missing or too short and that a snapshot references."""
         ids, extents = self._packs.columns()
         if not len(ids):
             return
@@ -169,7 +152,7 @@ class _Check:
             self._miss(key, f"is missing, or too short (snapshot {snapshot} needs it)")
 
     async def _find_shown(self, snapshot: str) -> None:
-        """Find the lacking packs that a snapshot shows."""
+        """Find the missing packs that a snapshot references."""
         session = await self._repo.readonly_session_async(snapshot_id=snapshot)
         manifests = session.context.manifests
         for node in session.hierarchy.state.nodes.values():
@@ -189,12 +172,12 @@ class _Check:
 
     def _among_lacking(self, packs: bytes) -> npt.NDArray[np.bytes_]:
         ids = np.frombuffer(packs, dtype="S12")
-        found: npt.NDArray[np.bytes_] = ids[np.isin(ids, self._lacking)]
-        return found
+        missing: npt.NDArray[np.bytes_] = ids[np.isin(ids, self._lacking)]
+        return missing
 
 
 def _id_in(key: str) -> bytes:
-    """Return the id of the pack that a key names; that of no pack where it names none."""
+    """Return the id of the pack that a key names, or an id of no pack if it names none."""
     try:
         return id_from_text(key[len(_CHUNKS) :])
     except InvalidInputError:

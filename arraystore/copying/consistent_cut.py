@@ -1,7 +1,7 @@
-"""Up to where a clone goes: the newest record of each log at one moment, and what these refer to.
+"""Consistent cuts through a repository: the newest record of each log at one time, and the objects these reference.
 
 Logs are listed one after the other while others write to them, so that what was listed first may be referred to, in a
-newer state, by what was listed last.  The cut is therefore moved on until nothing within it points out of it.
+newer state, by what was listed last. The cut is therefore advanced until no record within it references one outside.
 """
 
 from __future__ import annotations
@@ -23,45 +23,33 @@ from arraystore._log.spans import carriers
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.storage.protocol import Storage
 
-__all__ = ["HINTS_PREFIX", "Cut", "Ends", "fix_cut", "list_ends"]
+__all__ = ["HINTS_PREFIX", "ConsistentCut", "Ends", "fix_cut", "list_ends"]
 
 HINTS_PREFIX = "hints/"
 
 
 @dataclass(frozen=True)
 class Ends:
-    """Where the logs of a repository end.
-
-    Parameters
-    ----------
-    branches
-        Numbers of the oldest and the newest record that there is, by branch.
-    repository
-        Number of the newest record of the repository log, 0 if there is none.
-    """
+    """Newest records of the logs of a repository."""
 
     branches: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    """Numbers of the oldest and the newest record that there is, by branch."""
     repository: int = 0
+    """Number of the newest record of the repository log, 0 if there is none."""
 
 
 @dataclass(frozen=True)
-class Cut:
-    """What a clone consists of.
-
-    Parameters
-    ----------
-    ends
-        The newest record of each log that is copied.
-    hints
-        Objects that tell where to look; each names a record within the cut.
-    """
+class ConsistentCut:
+    """Records and hints that a clone consists of."""
 
     ends: Ends
+    """The newest record of each log that is copied."""
     hints: dict[str, bytes]
+    """Hints, each of which names a record within the cut."""
 
 
 async def list_ends(storage: Storage, repository: bytes) -> Ends:
-    """List the logs, the branches first: what created a branch stands in the repository log before the branch is."""
+    """List the logs, branches first: the repository log records the creation of a branch before the branch exists."""
     branches = await _list_branches(storage, branches_prefix(repository), "")
     newest, prefix = 0, repository_log_prefix(repository)
     async for page in storage.list(prefix):
@@ -82,23 +70,13 @@ async def _list_branches(storage: Storage, prefix: str, below: str) -> dict[str,
     return branches
 
 
-async def fix_cut(source: Storage, repository: bytes, known: Ends) -> Cut:
-    """Decide up to where to copy.
-
-    Parameters
-    ----------
-    source
-        Of the repository.
-    repository
-        Its id.
-    known
-        What the target has; everything that it refers to is at the target, or within any later cut.
-    """
+async def fix_cut(source: Storage, repository: bytes, ends_before: Ends) -> ConsistentCut:
+    """Read the logs until they are a consistent cut."""
     hints = await _hints(source, repository)  # first: a hint names what is there already
     ends = await list_ends(source, repository)
     branches = dict(ends.branches)
-    looked_at = {branch: last for branch, (_, last) in known.branches.items()}
-    names, origins = await _announced(source, repository, ends.repository)
+    looked_at = {branch: last for branch, (_, last) in ends_before.branches.items()}
+    names, origins = await _read_announcements(source, repository, ends.repository)
     for name in names - branches.keys():  # made since the branches were listed
         branches |= await _list_branches(source, branches_prefix(repository), name_in_key(name) + "/")
     while True:
@@ -109,7 +87,7 @@ async def fix_cut(source: Storage, repository: bytes, known: Ends) -> Cut:
             looked_at[branch] = max(after, last)
         beyond = [origin for origin in origins if origin.sequence > branches.get(origin.branch, (0, -1))[1]]
         if not beyond:
-            return Cut(Ends(branches, ends.repository), hints)
+            return ConsistentCut(Ends(branches, ends.repository), hints)
         for origin in beyond:
             first, last = branches.get(origin.branch, (0, -1))
             branches[origin.branch] = first, max(last, origin.sequence)
@@ -117,8 +95,8 @@ async def fix_cut(source: Storage, repository: bytes, known: Ends) -> Cut:
 
 
 async def _hints(source: Storage, repository: bytes) -> dict[str, bytes]:
-    """Read hints; one that cannot be read helps nobody."""
-    found: dict[str, bytes] = {}
+    """Read the hints that can be read."""
+    hints: dict[str, bytes] = {}
     async for page in source.list(HINTS_PREFIX):
         for info in page:
             try:
@@ -127,12 +105,12 @@ async def _hints(source: Storage, repository: bytes) -> dict[str, bytes]:
                     continue
             except (ObjectNotFoundError, FormatError):
                 continue
-            found[info.key] = data
-    return found
+            hints[info.key] = data
+    return hints
 
 
 async def _origins(source: Storage, repository: bytes, branch: str, span: tuple[int, int]) -> AsyncIterator[Origin]:
-    """Return where the snapshots come from that a branch took over from others, in some of its records."""
+    """Yield the origins of the snapshots that a branch took over from others, in some of its records."""
     prefix = branch_prefix(repository, branch)
     first, newest = span
     for number in carriers(*span):
@@ -149,8 +127,8 @@ async def _origins(source: Storage, repository: bytes, branch: str, span: tuple[
         newest = number - len(record.previous) - 1
 
 
-async def _announced(source: Storage, repository: bytes, newest: int) -> tuple[set[str], list[Origin]]:
-    """Return the branches that the repository log names up to a record, and where branches and tags come from."""
+async def _read_announcements(source: Storage, repository: bytes, newest: int) -> tuple[set[str], list[Origin]]:
+    """Read the branches that the repository log names up to a record, and the origins of branches and tags."""
     if not newest:
         return set(), []
     record = await _repository_record(source, repository, newest)

@@ -1,4 +1,4 @@
-"""What can be wrong with a copy."""
+"""Errors of copies."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ __all__ = ["CopyDivergedError", "CopyError", "CopyIncompleteError", "CopyTargetE
 
 
 class CopyError(ArrayStoreError):
-    """Base class: a copy cannot be made, or is not complete."""
+    """Base class of errors of copies: a copy cannot be made, or is not complete."""
 
 
 class CopyTargetError(CopyError, AlreadyExistsError, InvalidInputError):
-    """The target holds something else, which a copy would overwrite; nothing was changed."""
+    """A copy would overwrite other data at the target; nothing was changed."""
 
 
 class CopyDivergedError(CopyError):
-    """Source and target were one once, and each has changes of its own since; nothing was changed."""
+    """Source and target have diverged: each has changes of its own since the last copy; nothing was changed."""
 
 
 class CopyIncompleteError(CopyError):
-    """Something that the copy needs could not be copied.  It is not usable yet; what was copied stays."""
+    """An object that the copy needs could not be copied; the copy is not usable yet, and what was copied stays."""

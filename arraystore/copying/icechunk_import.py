@@ -1,4 +1,4 @@
-"""Bringing an Icechunk repository over with its history: a commit for each snapshot, branches and tags."""
+"""Importing an Icechunk repository with its history: a commit for each snapshot, branches and tags."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from arraystore._repository.repository import Repository
 from arraystore._runtime import run
 from arraystore.copying.branch import first_snapshot, tip_of
 from arraystore.copying.errors import CopyDivergedError, CopyError, CopyTargetError
-from arraystore.copying.icechunk_snapshot import bring_snapshot, check_same_chunks
+from arraystore.copying.icechunk_snapshot import apply_snapshot, check_same_chunks
 from arraystore.copying.provenance import copied_from, with_origin
-from arraystore.copying.report import ImportReport, Progress, Tally
+from arraystore.copying.report import CopyCounter, ImportReport, Progress
 from arraystore.errors import ConflictError, InvalidInputError
 from arraystore.storage.protocol import Storage
 
@@ -31,12 +31,11 @@ def import_icechunk(
     tags: bool = True,
     progress: Progress | None = None,
 ) -> ImportReport:
-    """Bring an Icechunk repository over with its history.
+    """Import an Icechunk repository with its history.
 
-    Each snapshot becomes a commit with its message and metadata, which also say what it is a copy of and when that was
-    written.  Only what a snapshot changed is read.  Virtual chunks stay references to the same objects; checksums of
-    theirs are not taken over, for Icechunk does not tell them.  Called again, it goes on where it was, or takes over
-    what is new.
+    Each snapshot becomes a commit with its message and metadata, which also name the original snapshot and its time.
+    Only what a snapshot changed is read.  Virtual chunks stay references to the same objects; their checksums are not
+    imported, because Icechunk does not expose them. Called again, it resumes, or imports what is new.
 
     Parameters
     ----------
@@ -47,18 +46,18 @@ def import_icechunk(
     branches
         Names of those to import; all by default.
     tags
-        Whether tags are created, too; with them comes the history that they need.
+        Whether tags are created, too, with the history that they need.
     progress
-        Is told how far it is.
+        Called with a `CopyProgress` after each object.
 
     Raises
     ------
     InvalidInputError
-        If the package icechunk is not installed, or `source` is nothing of it.
+        If the package icechunk is not installed, or `source` is not a repository of it.
     CopyTargetError
-        If a branch of the target shows something that is no import.
+        If a branch of the target has content that is not an import.
     CopyDivergedError
-        If a branch of the target is an import of snapshots that its source does not have any more.
+        If a branch of the target is an import of snapshots that its source no longer has.
     """
     return run(import_icechunk_async(source, target, branches=branches, tags=tags, progress=progress))
 
@@ -72,22 +71,22 @@ async def import_icechunk_async(
     progress: Progress | None = None,
 ) -> ImportReport:
     """Asynchronous twin of `import_icechunk`."""
-    theirs = await _opened(source)
+    theirs = await _open_source(source)
     repo = target if isinstance(target, Repository) else await Repository.open_or_create_async(target)
     there = await theirs.list_branches_async()
     wanted = there if branches is None else set(branches)
     missing = wanted - there
     if missing:
         raise InvalidInputError(f"there is no branch {min(missing)!r} in the Icechunk repository")
-    work = _Import(theirs, repo, Tally(progress))
+    work = _Import(theirs, repo, CopyCounter(progress))
     await work.learn()
     tips = {branch: await work.branch(branch) for branch in sorted(wanted, key=lambda name: (name != "main", name))}
     made = {tag: await work.tag(tag) for tag in sorted(await theirs.list_tags_async())} if tags else {}
-    tally = work.tally
-    return ImportReport(tips, made, work.commits, work.known, tally.objects, tally.bytes, tally.virtual)
+    counter = work.counter
+    return ImportReport(tips, made, work.commits, work.known, counter.objects, counter.bytes, counter.virtual)
 
 
-async def _opened(source: Any) -> icechunk.Repository:
+async def _open_source(source: Any) -> icechunk.Repository:
     try:
         import icechunk
     except ImportError as error:
@@ -102,14 +101,14 @@ async def _opened(source: Any) -> icechunk.Repository:
 
 
 class _Import:
-    """An import in the making.
+    """Imports one repository.
 
     Parameters
     ----------
     theirs
         The Icechunk repository.
     ours
-        The repository that it is brought to.
+        The repository that it is imported into.
     tally
         Counts.
 
@@ -119,17 +118,17 @@ class _Import:
         Snapshots imported now, and by earlier runs.
     """
 
-    def __init__(self, theirs: icechunk.Repository, ours: Repository, tally: Tally) -> None:
+    def __init__(self, theirs: icechunk.Repository, ours: Repository, counter: CopyCounter) -> None:
         self._theirs = theirs
         self._ours = ours
         self._copies: dict[str, str] = {}
         self._first = ""
-        self.tally = tally
+        self.counter = counter
         self.commits = self.known = 0
 
     async def learn(self) -> None:
-        """Find out what earlier runs have imported."""
-        self.tally.enter("snapshots")
+        """Read which snapshots earlier runs have imported."""
+        self.counter.enter("snapshots")
         histories = [self._ours.async_ancestry(branch=name) for name in await self._ours.list_branches_async()]
         histories += [self._ours.async_ancestry(tag=name) for name in await self._ours.list_tags_async()]
         for history in histories:
@@ -141,16 +140,16 @@ class _Import:
         self._first = (await first_snapshot(self._ours)).id
 
     async def branch(self, branch: str) -> str:
-        """Import a branch; returns its newest snapshot."""
+        """Import a branch and return its newest snapshot."""
         if branch in await self._ours.list_branches_async():
-            missing = await self._continued(branch)
+            missing = await self._check_continues(branch)
         else:
             missing, base = await self._missing(branch=branch)
             await self._ours.create_branch_async(branch, base)
         return await self._commit_all(branch, missing)
 
     async def tag(self, tag: str) -> str:
-        """Import a tag, with the history that it needs; returns its snapshot."""
+        """Import a tag with the history that it needs, and return its snapshot."""
         snapshot = await self._theirs.lookup_tag_async(tag)
         copy = self._copies.get(snapshot)
         helper = None
@@ -173,7 +172,7 @@ class _Import:
     async def _missing(
         self, *, branch: str | None = None, snapshot_id: str | None = None
     ) -> tuple[list[icechunk.SnapshotInfo], str]:
-        """Return what is not imported of a history, oldest first, and the copy of what is before that."""
+        """Return the snapshots of a history to import, oldest first, and the copy of the one before them."""
         missing: list[icechunk.SnapshotInfo] = []
         async for info in self._theirs.async_ancestry(branch=branch, snapshot_id=snapshot_id):
             copy = self._copies.get(info.id)
@@ -183,8 +182,8 @@ class _Import:
         missing.pop()  # the empty snapshot that a repository begins with, as ours does
         return missing[::-1], self._first
 
-    async def _continued(self, branch: str) -> list[icechunk.SnapshotInfo]:
-        """Return what a branch that is there lacks; it has to be an import, or empty."""
+    async def _check_continues(self, branch: str) -> list[icechunk.SnapshotInfo]:
+        """Return the snapshots that an existing branch lacks; raise if it is neither an import nor empty."""
         tip = await tip_of(self._ours, branch)
         origin = copied_from(tip)
         history = [info async for info in self._theirs.async_ancestry(branch=branch)]
@@ -208,19 +207,19 @@ class _Import:
         return bool(session.hierarchy.state.nodes)
 
     async def _commit_all(self, branch: str, missing: list[icechunk.SnapshotInfo]) -> str:
-        """Commit copies of some snapshots to a branch, and check that the last one has what it should."""
+        """Commit copies of snapshots to a branch, and check the chunks of the last one."""
         tip = await self._ours.lookup_branch_async(branch)
         for info in missing:
             session = await self._ours.writable_session_async(branch)
             if session.snapshot_id != tip:
-                raise _overtaken(branch)
+                raise _overtaken_error(branch)
             assert info.parent_id is not None  # only the first snapshot has none
-            await bring_snapshot(self._theirs, info.parent_id, info.id, session, self.tally)
+            await apply_snapshot(self._theirs, info.parent_id, info.id, session, self.counter)
             metadata = with_origin(dict(info.metadata), info.id, info.written_at)
             try:
                 tip = await session.commit_async(info.message, metadata, allow_empty=True)
             except ConflictError as error:
-                raise _overtaken(branch) from error
+                raise _overtaken_error(branch) from error
             self._copies[info.id] = tip
             self.commits += 1
         if missing:
@@ -229,5 +228,5 @@ class _Import:
         return tip
 
 
-def _overtaken(branch: str) -> CopyError:
+def _overtaken_error(branch: str) -> CopyError:
     return CopyDivergedError(f"somebody else commits to branch {branch!r} while it is imported; import again")

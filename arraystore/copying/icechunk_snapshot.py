@@ -1,4 +1,4 @@
-"""What one snapshot of an Icechunk repository changed, brought to a session."""
+"""Applying the changes of one snapshot of an Icechunk repository to a session."""
 
 from __future__ import annotations
 
@@ -18,41 +18,29 @@ from arraystore._session.listing import present_chunks
 from arraystore._session.session import Session
 from arraystore._session.virtual_references import write_virtual_references
 from arraystore.copying.errors import CopyError, CopyIncompleteError
-from arraystore.copying.report import Tally
+from arraystore.copying.report import CopyCounter
 from arraystore.errors import VirtualReferenceError
 
 if TYPE_CHECKING:
     import icechunk
 
-__all__ = ["bring_snapshot", "check_same_chunks"]
+__all__ = ["apply_snapshot", "check_same_chunks"]
 
 
 _DOCUMENT = "zarr.json"
 _AT_A_TIME = 16
-"""Chunks in memory at a time, while they are read and written; nothing tells their sizes before."""
+"""Chunks in memory at a time; their sizes are known only once they are read."""
 
 _BATCH = 1 << 16
 
 
-async def bring_snapshot(
-    source: icechunk.Repository, parent: str, snapshot: str, session: Session, tally: Tally
+async def apply_snapshot(
+    source: icechunk.Repository, parent: str, snapshot: str, session: Session, counter: CopyCounter
 ) -> None:
-    """Change a session's hierarchy as a snapshot changed that of its parent.
-
-    Parameters
-    ----------
-    source
-        The Icechunk repository.
-    parent, snapshot
-        Ids; the session shows a copy of the parent.
-    session
-        To write to.
-    tally
-        Counts chunks.
-    """
+    """Apply the changes between a snapshot and its parent to a session's hierarchy."""
     theirs = await source.readonly_session_async(snapshot_id=snapshot)
     diff = await source.diff_async(from_snapshot_id=parent, to_snapshot_id=snapshot)
-    work = _Snapshot(theirs, session, tally)
+    work = _Snapshot(theirs, session, counter)
     for before, after in getattr(diff, "moved_nodes", ()):  # older releases of Icechunk move nothing
         session.move(before, after)
     for path in sorted(diff.deleted_arrays) + sorted(diff.deleted_groups):
@@ -74,32 +62,22 @@ def _parents_first(paths: set[str]) -> list[str]:
 
 
 class _Snapshot:
-    """Writes what a snapshot has.
+    """Writes nodes and chunks of one snapshot."""
 
-    Parameters
-    ----------
-    theirs
-        Shows the snapshot.
-    ours
-        The session.
-    tally
-        Counts.
-    """
-
-    def __init__(self, theirs: icechunk.Session, ours: Session, tally: Tally) -> None:
+    def __init__(self, theirs: icechunk.Session, ours: Session, counter: CopyCounter) -> None:
         self._theirs = theirs
         self._ours = ours
         self._hierarchy = ours.hierarchy
-        self._tally = tally
+        self._counter = counter
 
     def make_room(self, path: str) -> None:
-        """Delete what stood where a node is new."""
+        """Delete the node at the path of a new one."""
         node = self._hierarchy.node(path.strip("/"))
         if node is not None:
             self._hierarchy.delete_prefix(path)
 
     async def document(self, path: str) -> bool:
-        """Write the document of a node; returns whether that made another array of it, without chunks."""
+        """Write the document of a node, and return whether it is a different array now, without chunks."""
         key = join(path.strip("/"), _DOCUMENT)
         value = await self._theirs.store.get(key, default_buffer_prototype())
         if value is None:
@@ -118,16 +96,16 @@ class _Snapshot:
         return node
 
     def grid(self, path: str) -> tuple[int, ...]:
-        """Return how many chunks an array has along each dimension."""
+        """Return the shape of an array's chunk grid."""
         return array_info(self._array(path).documents).grid
 
     async def coordinates(self, path: str) -> Int64s:
-        """Return the coordinates of all chunks that an array has."""
+        """Return the coordinates of all chunks of an array."""
         cells = [cell async for cell in self._theirs.chunk_coordinates(path)]
         return np.array(cells, dtype=np.int64).reshape(len(cells), len(self.grid(path)))
 
     async def chunks(self, path: str, coords: Int64s) -> None:
-        """Write chunks, or delete those that are not there any more."""
+        """Write chunks, and delete those that the snapshot no longer has."""
         is_virtual, is_absent = _chunk_type("virtual"), _chunk_type("uninitialized")
         node = self._array(path)
         info = array_info(node.documents)
@@ -147,14 +125,14 @@ class _Snapshot:
                     raise CopyIncompleteError(f"snapshot {self._theirs.snapshot_id}: chunk {key!r} is missing")
                 data = memoryview(value.to_bytes())
                 await self._hierarchy.set(key, data)
-                self._tally.copied(len(data))
+                self._counter.copied(len(data))
 
         await for_each(inside.tolist(), write, _AT_A_TIME)
         if virtual:
             await self._refer(path, node, np.array(sorted(virtual), dtype=np.int64).reshape(len(virtual), -1))
 
     async def _refer(self, path: str, node: Node, coords: Int64s) -> None:
-        """Write virtual references, as many as are asked for, in the order of their cells."""
+        """Write the virtual references of some cells, in the order of the cells."""
         iterate = getattr(self._theirs.store, "array_chunk_iterator", None)
         if iterate is None:
             raise CopyError(
@@ -184,17 +162,11 @@ class _Snapshot:
             )
         except VirtualReferenceError as error:
             raise CopyError(f"array {path!r} of snapshot {self._theirs.snapshot_id}: {error.message}") from None
-        self._tally.virtual += len(rows)
+        self._counter.virtual += len(rows)
 
 
 async def check_same_chunks(theirs: icechunk.Session, ours: Session) -> None:
-    """Check that two snapshots have the same chunks, by their coordinates; nothing is read of them.
-
-    Raises
-    ------
-    CopyIncompleteError
-        If they have not.
-    """
+    """Check that two snapshots have chunks at the same coordinates, without reading the chunks."""
     for node in ours.hierarchy.state.nodes.values():
         if node.kind != NodeKind.ARRAY:
             continue
@@ -230,7 +202,7 @@ async def _numbers(theirs: icechunk.Session, path: str, grid: tuple[int, ...], b
 
 
 def _chunk_type(name: str) -> Any:
-    """Return one of the kinds of chunks, as the release of icechunk that is installed spells it."""
+    """Return a type of chunks under the name that the installed release of icechunk gives it."""
     from icechunk import ChunkType
 
     return getattr(ChunkType, name, None) or getattr(ChunkType, name.upper())

@@ -1,4 +1,4 @@
-"""Copying objects from one storage to another as they are."""
+"""Copying objects unchanged from one storage to another."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 
 from arraystore._concurrency import ByteBudget, MiB, for_each
 from arraystore._format.envelope import Kind, decode_object
-from arraystore.copying.report import Tally
+from arraystore.copying.report import CopyCounter
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.storage.comparing import holds
 from arraystore.storage.protocol import BytesLike, ObjectInfo, Storage
@@ -18,7 +18,7 @@ _LARGE = 64 * MiB
 
 _PART = 16 * MiB
 _ROOM = 256 * MiB
-"""Bytes of objects in memory at a time; one that is larger comes alone."""
+"""Bytes of objects in memory at a time; a larger object is copied alone."""
 
 _AT_A_TIME = 16
 _KIND_AT = 5
@@ -27,7 +27,7 @@ _UNDER_IDS = (Kind.CHECKPOINT, Kind.MANIFEST, Kind.TRANSACTION, Kind.SURVIVORS, 
 
 
 def check_envelope(key: str, data: BytesLike) -> None:
-    """Check that an object of metadata is whole; raises `FormatError`."""
+    """Check the envelope and the checksum of an object of metadata; raise `FormatError`."""
     try:
         kind = Kind(data[_KIND_AT]) if len(data) > _KIND_AT else Kind.REPOSITORY
     except ValueError:
@@ -36,20 +36,12 @@ def check_envelope(key: str, data: BytesLike) -> None:
 
 
 class ObjectCopier:
-    """Copies objects, some at a time.
+    """Copies objects concurrently."""
 
-    Parameters
-    ----------
-    source, target
-        From where to where.
-    tally
-        Counts them, and those that are left out: missing, damaged, or of another size than listed.
-    """
-
-    def __init__(self, source: Storage, target: Storage, tally: Tally) -> None:
+    def __init__(self, source: Storage, target: Storage, counter: CopyCounter) -> None:
         self._source = source
         self._target = target
-        self._tally = tally
+        self._counter = counter
         self._room = ByteBudget(_ROOM)
 
     async def copy_prefix(
@@ -61,21 +53,7 @@ class ObjectCopier:
         at_a_time: int = _AT_A_TIME,
         absent: Callable[[str, BytesLike], None] | None = None,
     ) -> None:
-        """Copy all objects that start with a prefix, but those that the target has in the same size.
-
-        Parameters
-        ----------
-        prefix
-            Of their keys.
-        wanted
-            Tells which ones; all by default.
-        checked
-            Whether they have envelopes, which are checked.
-        at_a_time
-            How many at a time; with one they are copied in ascending order.
-        absent
-            If given, objects are written only where there is none yet, and this is called where there is another one.
-        """
+        """Copy all objects that start with a prefix, but those that the target has in the same size."""
 
         async def copy(info: ObjectInfo) -> None:
             async with self._room.take(info.size):
@@ -88,12 +66,12 @@ class ObjectCopier:
                     await self._target.put_if_absent(info.key, data) or await holds(self._target, info.key, data)
                 ):
                     absent(info.key, data)
-                self._tally.copied(info.size)
+                self._counter.copied(info.size)
 
         await for_each(self._missing(prefix, wanted), copy, at_a_time)
 
     async def _missing(self, prefix: str, wanted: Callable[[str], bool] | None) -> AsyncIterator[ObjectInfo]:
-        """List what the target lacks: both listings are in order, and none is kept."""
+        """List objects that the target lacks, by walking both sorted listings side by side."""
         there = _flat(self._target, prefix)
         at = await anext(there, None)
         async for info in _flat(self._source, prefix):
@@ -102,25 +80,25 @@ class ObjectCopier:
             if wanted is not None and not wanted(info.key):
                 continue
             if at == info:
-                self._tally.skip()
+                self._counter.skip()
             else:
                 yield info
 
     async def _read(self, info: ObjectInfo, *, checked: bool) -> BytesLike | None:
-        """Read an object; None if it is left out."""
+        """Read an object; return None if it is left out."""
         try:
             data = await (self._source.get(info.key) if info.size <= _LARGE else self._read_parts(info))
         except ObjectNotFoundError:
-            self._tally.leave_out(info.key, "deleted at the source meanwhile")
+            self._counter.leave_out(info.key, "deleted at the source during the copy")
             return None
         if len(data) != info.size:
-            self._tally.leave_out(info.key, f"has {len(data)} bytes, and is listed with {info.size}")
+            self._counter.leave_out(info.key, f"has {len(data)} bytes, and is listed with {info.size}")
             return None
         if checked:
             try:
                 check_envelope(info.key, data)
             except FormatError as error:
-                self._tally.leave_out(info.key, f"damaged at the source: {error.reason}")
+                self._counter.leave_out(info.key, f"damaged at the source: {error.reason}")
                 return None
         return data
 

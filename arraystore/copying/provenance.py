@@ -1,4 +1,4 @@
-"""Where copied commits come from, as their metadata tells."""
+"""Origins of copied commits, in their metadata."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def with_origin(metadata: dict[str, Any], snapshot_id: str, written_at: datetime
 
 
 def copied_from(info: SnapshotInfo) -> str | None:
-    """Return the id of the snapshot that one is a copy of, None if it is none."""
-    found = info.metadata.get(COPIED_FROM)
-    return found if isinstance(found, str) else None
+    """Return the id of the snapshot that one is a copy of; None if it is not a copy."""
+    origin = info.metadata.get(COPIED_FROM)
+    return origin if isinstance(origin, str) else None

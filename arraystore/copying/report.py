@@ -1,4 +1,4 @@
-"""What copying reports: while it goes on, and in the end."""
+"""Progress and results of copies."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 
 __all__ = [
     "BranchCopyReport",
+    "CopyCounter",
     "CopyProgress",
     "CopyReport",
     "ImportReport",
     "LeftOut",
     "Progress",
-    "Tally",
     "TransferReport",
 ]
 
 
 @dataclass(frozen=True)
 class CopyProgress:
-    """How far a copy is.
+    """Progress of a copy.
 
     Parameters
     ----------
@@ -38,12 +38,12 @@ class CopyProgress:
 
 
 Progress = Callable[[CopyProgress], None]
-"""Is told how far a copy is, after each object."""
+"""Called with the progress of a copy after each object."""
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Something that was not copied, and why."""
+    """An object that was not copied, and the reason."""
 
     key: str
     reason: str
@@ -51,7 +51,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class CopyReport:
-    """What a clone did.
+    """Result of a clone.
 
     Parameters
     ----------
@@ -64,9 +64,10 @@ class CopyReport:
     branches
         Number of the newest record that was copied, by branch.
     snapshots
-        How many snapshots were checked: that everything that they need is at the target.  None without a check.
+        Count of verified snapshots, which have all their objects at the target; None without verification.
     left_out
-        Objects that no snapshot of the copy needs, and that could not be copied: damaged, or deleted meanwhile.
+        Objects that could not be copied, being damaged or deleted at the source, and that no snapshot of the copy
+        needs.
     """
 
     objects: int
@@ -80,7 +81,7 @@ class CopyReport:
 
 @dataclass(frozen=True)
 class BranchCopyReport:
-    """What the copy of a branch did.
+    """Result of copying a branch.
 
     Parameters
     ----------
@@ -106,7 +107,7 @@ class BranchCopyReport:
 
 @dataclass(frozen=True)
 class ImportReport:
-    """What the import of a repository did.
+    """Result of importing a repository.
 
     Parameters
     ----------
@@ -135,20 +136,20 @@ class ImportReport:
 
 @dataclass(frozen=True)
 class TransferReport:
-    """What the import or export of a plain Zarr hierarchy did.
+    """Result of importing or exporting a plain Zarr hierarchy.
 
     Parameters
     ----------
     snapshot_id
         The snapshot that was made, or that was exported.
     documents, chunks, files
-        Keys that were written, by what is behind them.
+        Keys that were written, by kind.
     bytes
         Their values.
     skipped
         Keys that an interrupted export had written.
     left_out
-        Keys that were not taken over: chunks outside of the grid of their array, which no reader looks for.
+        Keys that were not imported: chunks outside the grid of their array, which no reader asks for.
     """
 
     snapshot_id: str
@@ -161,16 +162,11 @@ class TransferReport:
 
 
 @dataclass
-class Tally:
-    """Counts what a copy does, and tells whoever wants to know.
-
-    Parameters
-    ----------
-    progress
-        Is told.
-    """
+class CopyCounter:
+    """Counts what a copy does, and reports its progress."""
 
     progress: Progress | None = None
+    """Is told."""
     stage: str = ""
     objects: int = 0
     bytes: int = 0
@@ -179,26 +175,26 @@ class Tally:
     left_out: list[LeftOut] = field(default_factory=list[LeftOut])
 
     def copied(self, size: int, objects: int = 1) -> None:
-        """Count what was written."""
+        """Count objects that were written."""
         self.objects += objects
         self.bytes += size
         self.tell()
 
     def skip(self) -> None:
-        """Count what was there."""
+        """Count an object that the target had."""
         self.skipped += 1
         self.tell()
 
     def leave_out(self, key: str, reason: str) -> None:
-        """Count what was not copied."""
+        """Count an object that was not copied."""
         self.left_out.append(LeftOut(key, reason))
 
     def enter(self, stage: str) -> None:
-        """Begin another stage."""
+        """Begin the next stage."""
         self.stage = stage
         self.tell()
 
     def tell(self) -> None:
-        """Tell how far it is."""
+        """Report the progress."""
         if self.progress is not None:
             self.progress(CopyProgress(self.stage, self.objects, self.bytes, self.skipped))

@@ -1,4 +1,4 @@
-"""Counting the requests of a clone, which may be millions: nothing else is kept of them."""
+"""Counting the requests of a clone in constant memory, as they may be millions."""
 
 from __future__ import annotations
 
@@ -11,13 +11,7 @@ __all__ = ["RequestCounter"]
 
 
 class RequestCounter(WrapperStorage):
-    """Counts requests, and keeps nothing else of them.
-
-    Parameters
-    ----------
-    inner
-        The storage that does the work.
-    """
+    """Storage that counts requests."""
 
     def __init__(self, inner: Storage) -> None:
         super().__init__(inner)
@@ -44,12 +38,12 @@ class RequestCounter(WrapperStorage):
         return await super().put_if_absent(key, data)
 
     async def head(self, key: str) -> ObjectInfo:
-        """Tell about one object."""
+        """Return size and version of an object."""
         self.requests += 1
         return await super().head(key)
 
     async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[list[ObjectInfo]]:
-        """List objects in order of their keys; each page a request."""
+        """List objects in order of their keys; each page is a request."""
         self.requests += 1
         first = True
         async for page in self._inner.list(prefix, start_after):

@@ -1,4 +1,4 @@
-"""Writing a snapshot as a plain Zarr hierarchy: keys and bytes as they are."""
+"""Exporting a snapshot as a plain Zarr hierarchy: keys and bytes unchanged."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from arraystore._session.listing import present_chunks, visible_nodes
 from arraystore._session.session import Session
 from arraystore.copying.chunks import Stretch, read_stretch, stretches
 from arraystore.copying.errors import CopyTargetError
-from arraystore.copying.report import Progress, Tally, TransferReport
-from arraystore.copying.zarr_locations import Place, ZarrPlace, open_target
+from arraystore.copying.report import CopyCounter, Progress, TransferReport
+from arraystore.copying.zarr_locations import ZarrLocation, ZarrPlace, open_target
 from arraystore.errors import NodeNotFoundError
 from arraystore.storage.protocol import BytesLike
 
 __all__ = ["MARKER", "export_zarr", "export_zarr_async"]
 
 MARKER = "arraystore-export.json"
-"""Key that is there as long as an export is not complete; it says of what."""
+"""Key that exists while an export is incomplete; its value names the snapshot."""
 
 _AT_A_TIME = 16
 _ROOM = 64 * MiB
@@ -48,8 +48,8 @@ def export_zarr(
     """Write a snapshot, or a part of it, as a plain Zarr hierarchy that any reader of Zarr can open.
 
     Documents and chunks are written byte for byte as they are encoded; virtual chunks become chunks.  Documents come
-    last, so that an export that was interrupted shows no arrays with holes.  Called again for the same snapshot, it
-    goes on from there: chunks that are there in full are not written again.
+    last, so that an interrupted export shows no arrays with holes. Called again for the same snapshot, it resumes:
+    chunks that exist in full are not written again.
 
     Parameters
     ----------
@@ -62,14 +62,14 @@ def export_zarr(
     group
         Path of the group or array to write; by default everything.
     overwrite
-        Whether a Zarr hierarchy that is there is deleted first.
+        Whether an existing Zarr hierarchy is deleted first.
     progress
-        Is told how far it is.
+        Called with a `CopyProgress` after each object.
 
     Raises
     ------
     CopyTargetError
-        If something is at the target.
+        If the target is not empty.
     NodeNotFoundError
         If the snapshot has nothing at the path.
     """
@@ -100,68 +100,48 @@ async def export_zarr_async(
 ) -> TransferReport:
     """Asynchronous twin of `export_zarr`."""
     session = await repo.readonly_session_async(branch, tag=tag, snapshot_id=snapshot_id)
-    export = _Export(session, open_target(target), group.strip("/"), Tally(progress))
+    export = _Export(session, open_target(target), group.strip("/"), CopyCounter(progress))
     return await export.carry_out(overwrite=overwrite)
 
 
 @dataclass(frozen=True)
 class _Values:
-    """Chunks that are read together.
-
-    Parameters
-    ----------
-    references
-        References of an array or file.
-    rows
-        Positions of those that are meant.
-    keys
-        Key of each.
-    stretch
-        Where they are, for those in a pack.
-    """
+    """Chunks that are read together."""
 
     references: References
+    """References of an array or file."""
     rows: list[int]
+    """Positions of the chunks among them."""
     keys: list[str]
+    """Key of each."""
     stretch: Stretch | None
+    """Location in a pack, for those in one."""
 
     @property
     def size(self) -> int:
-        """Bytes of all of them."""
+        """Bytes of all chunks."""
         return int(self.references.length[self.rows].sum())
 
 
 class _Export:
-    """An export in the making.
+    """Exports one snapshot."""
 
-    Parameters
-    ----------
-    session
-        Shows the snapshot.
-    place
-        Where to.
-    path
-        Of what is exported.
-    tally
-        Counts.
-    """
-
-    def __init__(self, session: Session, place: Place, path: str, tally: Tally) -> None:
+    def __init__(self, session: Session, place: ZarrLocation, path: str, counter: CopyCounter) -> None:
         self._session = session
-        self._place = place
+        self._location = place
         self._path = path
-        self._tally = tally
+        self._counter = counter
         self._resumed = False
 
     async def carry_out(self, *, overwrite: bool) -> TransferReport:
-        """Write everything."""
+        """Write all chunks and documents."""
         below = join(self._path, "")
         every = visible_nodes(self._session.hierarchy, self._path)
         nodes = [node for node in every if node.path == self._path or node.path.startswith(below)]
         if not nodes:
             raise NodeNotFoundError(f"there is nothing at {'/' + self._path!r} in snapshot {self._session.snapshot_id}")
         self._resumed = await self._make_room(overwrite=overwrite)
-        self._tally.enter("chunks")
+        self._counter.enter("chunks")
         chunks = files = 0
         room = ByteBudget(_ROOM)
 
@@ -178,13 +158,13 @@ class _Export:
                 files += len(references)
             else:
                 chunks += len(references)
-        self._tally.enter("documents")
+        self._counter.enter("documents")
         documents = await self._write_documents(nodes)
-        await self._place.finish()
-        if self._place.deletes:
-            await self._place.delete([MARKER])
-        tally = self._tally
-        return TransferReport(self._session.snapshot_id, documents, chunks, files, tally.bytes, tally.skipped)
+        await self._location.finish()
+        if self._location.deletes:
+            await self._location.delete([MARKER])
+        counter = self._counter
+        return TransferReport(self._session.snapshot_id, documents, chunks, files, counter.bytes, counter.skipped)
 
     async def _references(self, node: Node) -> References:
         references = await present_chunks(self._session.hierarchy, node)
@@ -196,38 +176,38 @@ class _Export:
     # -- the target -----------------------------------------------------------------------------------------
 
     async def _make_room(self, *, overwrite: bool) -> bool:
-        """Make sure that nothing else is at the target; returns whether an interrupted export goes on."""
+        """Empty the target or refuse to, and return whether an interrupted export is resumed."""
         said = json.dumps({"snapshot": self._session.snapshot_id, "path": self._path}).encode()
-        there = await self._place.get(MARKER)
+        there = await self._location.get(MARKER)
         if there is not None and bytes(there) == said:
             return True
-        first = await anext(aiter(self._place.entries()), None) if self._place.listable else None
+        first = await anext(aiter(self._location.entries()), None) if self._location.listable else None
         if first is not None:
             if not overwrite:
                 what = "an export of another snapshot that was interrupted" if there is not None else repr(first[0])
                 raise CopyTargetError(
-                    f"{self._place.name} is not empty: there is {what}. Export to another place, or pass "
+                    f"{self._location.name} is not empty: there is {what}. Export to another place, or pass "
                     "overwrite=True to delete what is there first"
                 )
             await self._delete_all(is_export=there is not None)
-        if self._place.deletes:
-            await self._place.put(MARKER, said)
+        if self._location.deletes:
+            await self._location.put(MARKER, said)
         return False
 
     async def _delete_all(self, *, is_export: bool) -> None:
-        """Delete a Zarr hierarchy, and nothing that is none."""
-        keys = [key async for key, _ in self._place.entries()]
+        """Delete the keys at the target if they are those of a Zarr hierarchy."""
+        keys = [key async for key, _ in self._location.entries()]
         if not is_export and not set(DOCUMENT_NAMES) & set(keys):
             raise CopyTargetError(
-                f"{self._place.name} holds {keys[0]!r}, for instance, and is no Zarr hierarchy: it is not deleted. "
+                f"{self._location.name} holds {keys[0]!r}, for instance, and is no Zarr hierarchy: it is not deleted. "
                 "Delete it yourself, or export to another place"
             )
-        await self._place.delete(keys)
+        await self._location.delete(keys)
 
     # -- writing --------------------------------------------------------------------------------------------
 
     async def _values(self, node: Node, references: References) -> AsyncIterator[_Values]:
-        """Cut the chunks of a node into what is read together, in the order of packs."""
+        """Cut the chunks of a node into groups that are read together, in the order of packs."""
         for stretch in stretches(references):
             yield _Values(references, stretch.rows, self._keys(node, references, stretch.rows), stretch)
         others = np.flatnonzero((references.source < 0) | (references.source >= VIRTUAL))
@@ -244,28 +224,28 @@ class _Export:
     async def _write(self, values: _Values) -> None:
         if self._resumed:
             lengths = values.references.length[values.rows].tolist()
-            sizes = [await self._place.size(key) for key in values.keys]
+            sizes = [await self._location.size(key) for key in values.keys]
             left = [at for at, (length, size) in enumerate(zip(lengths, sizes, strict=True)) if length != size]
             for _ in range(len(lengths) - len(left)):
-                self._tally.skip()
-            values = _taken(values, left)
+                self._counter.skip()
+            values = _select(values, left)
         if not values.rows:
             return
         reader = self._session.context.reader
         if values.stretch is not None:
-            found = await read_stretch(reader.storage, values.stretch)
+            payloads = await read_stretch(reader.storage, values.stretch)
         else:
-            found = [await _read_other(reader, values.references, row) for row in values.rows]
+            payloads = [await _read_other(reader, values.references, row) for row in values.rows]
 
-        await self._place.put_many(list(zip(values.keys, found, strict=True)))
-        self._tally.copied(sum(map(len, found)), len(found))
+        await self._location.put_many(list(zip(values.keys, payloads, strict=True)))
+        self._counter.copied(sum(map(len, payloads)), len(payloads))
 
     async def _write_documents(self, nodes: list[Node]) -> int:
-        """Write documents, those at the top last: what can be opened is complete."""
+        """Write documents, those at the top last, so that a hierarchy that can be opened is complete."""
         documents = list(_documents(nodes, len(join(self._path, ""))))
         for key, data in sorted(documents, key=lambda item: -item[0].count("/")):
-            await self._place.put(key, data)
-            self._tally.copied(len(data))
+            await self._location.put(key, data)
+            self._counter.copied(len(data))
         return len(documents)
 
 
@@ -275,8 +255,8 @@ def _documents(nodes: list[Node], skip: int) -> Iterator[tuple[str, bytes]]:
             yield join(node.path[skip:], name), data
 
 
-def _taken(values: _Values, at: list[int]) -> _Values:
-    """Return some of the values only."""
+def _select(values: _Values, at: list[int]) -> _Values:
+    """Return a subset of the values."""
     rows = [values.rows[i] for i in at]
     stretch = values.stretch
     if stretch is not None:

@@ -1,4 +1,4 @@
-"""Bringing a plain Zarr hierarchy into a repository: keys and bytes as they are, in one commit."""
+"""Importing a plain Zarr hierarchy into a repository: keys and bytes unchanged, in one commit."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from arraystore._runtime import run
 from arraystore._session.hierarchy import Hierarchy, join, split_document
 from arraystore._session.listing import visible_nodes
 from arraystore.copying.errors import CopyIncompleteError, CopyTargetError
-from arraystore.copying.report import Progress, Tally, TransferReport
+from arraystore.copying.report import CopyCounter, Progress, TransferReport
 from arraystore.copying.zarr_export import MARKER
-from arraystore.copying.zarr_locations import Place, ZarrPlace, open_source
+from arraystore.copying.zarr_locations import ZarrLocation, ZarrPlace, open_source
 from arraystore.errors import InvalidInputError
 
 __all__ = ["import_zarr", "import_zarr_async"]
@@ -41,11 +41,11 @@ def import_zarr(
     rebase_with: ConflictSolver | None = None,
     progress: Progress | None = None,
 ) -> TransferReport:
-    """Bring a Zarr hierarchy, version 2 or 3, into a repository, in one commit.
+    """Import a Zarr hierarchy, version 2 or 3, into a repository, in one commit.
 
-    Metadata documents and chunks are taken over byte for byte; nothing is decoded, and shards stay shards.  Only
-    consolidated metadata stays behind, which a repository does not keep.  Where keys cannot be listed (over HTTP, for
-    instance), it tells what there is, and every chunk that there may be is asked for.
+    Metadata documents and chunks are copied byte for byte; nothing is decoded, and shards stay shards. Consolidated
+    metadata is left out, as a repository does not keep it. Where keys cannot be listed (over HTTP, for instance), it
+    provides the names of nodes, and every chunk that may exist is requested.
 
     Parameters
     ----------
@@ -54,24 +54,24 @@ def import_zarr(
     repo, branch
         Where to.
     group
-        Path that the hierarchy gets; groups above it are made if need be.
+        Path that the hierarchy gets; missing groups above it are created.
     message, metadata
         Of the commit.
     overwrite
-        Whether what is at the path may be replaced.
+        Whether existing nodes at the path may be replaced.
     rebase_with
         See `Session.commit`.
     progress
-        Is told how far it is.
+        Called with a `CopyProgress` after each object.
 
     Raises
     ------
     InvalidInputError
         If there is no Zarr hierarchy.
     CopyTargetError
-        If there is something at the path.
+        If there is a node at the path.
     CopyIncompleteError
-        If the source is an export that was interrupted, or changes meanwhile.
+        If the source is an interrupted export, or changes during the import.
     """
     return run(
         import_zarr_async(
@@ -103,39 +103,27 @@ async def import_zarr_async(
     """Asynchronous twin of `import_zarr`."""
     place = open_source(source)
     session = await repo.writable_session_async(branch)
-    work = _Import(place, session.hierarchy, group.strip("/"), Tally(progress))
+    work = _Import(place, session.hierarchy, group.strip("/"), CopyCounter(progress))
     work.make_room(overwrite=overwrite)
     documents, chunks, files = await work.carry_out()
     said = f"Import {place.name}" if message is None else message
     snapshot = await session.commit_async(said, metadata, rebase_with=rebase_with, allow_empty=True)
-    tally = work.tally
-    return TransferReport(snapshot, documents, chunks, files, tally.bytes, 0, tuple(tally.left_out))
+    counter = work.counter
+    return TransferReport(snapshot, documents, chunks, files, counter.bytes, 0, tuple(counter.left_out))
 
 
 class _Import:
-    """An import in the making.
+    """Imports one hierarchy."""
 
-    Parameters
-    ----------
-    place
-        Where from.
-    hierarchy
-        Of the session.
-    path
-        Where to.
-    tally
-        Counts.
-    """
-
-    def __init__(self, place: Place, hierarchy: Hierarchy, path: str, tally: Tally) -> None:
-        self._place = place
+    def __init__(self, place: ZarrLocation, hierarchy: Hierarchy, path: str, counter: CopyCounter) -> None:
+        self._location = place
         self._hierarchy = hierarchy
         self._path = path
         self._chunks = self._files = 0
-        self.tally = tally
+        self.counter = counter
 
     def make_room(self, *, overwrite: bool) -> None:
-        """Delete what is at the path, or refuse to."""
+        """Delete the node at the path, or refuse to."""
         below = join(self._path, "")
         nodes = visible_nodes(self._hierarchy, self._path)
         there = next((n for n in nodes if n.path == self._path or n.path.startswith(below)), None)
@@ -149,18 +137,18 @@ class _Import:
         self._hierarchy.delete_prefix(self._path)
 
     async def carry_out(self) -> tuple[int, int, int]:
-        """Write everything; returns how many documents, chunks and files there were."""
-        self.tally.enter("documents")
+        """Write all nodes and chunks, and return the counts of documents, chunks and files."""
+        self.counter.enter("documents")
         documents = await self._documents()
         makers = [key for key in documents if key.rpartition("/")[2] in _GROUPS or key.endswith(".zarray")]
         if not makers:
-            raise InvalidInputError(f"there is no Zarr hierarchy at {self._place.name}")
+            raise InvalidInputError(f"there is no Zarr hierarchy at {self._location.name}")
         self._make_groups_above("zarr.json" if any(key.endswith("zarr.json") for key in makers) else ".zgroup")
         kept = _without_consolidated(documents)
         for key, data in sorted(kept.items(), key=lambda item: _rank(item[0])):
             self._hierarchy.set_sync(join(self._path, key), memoryview(data))
-            self.tally.copied(len(data))
-        self.tally.enter("chunks")
+            self.counter.copied(len(data))
+        self.counter.enter("chunks")
         room = ByteBudget(_ROOM)
 
         async def take_over(item: tuple[str, int]) -> None:
@@ -179,35 +167,35 @@ class _Import:
 
     async def _documents(self) -> dict[str, bytes]:
         """Read all metadata documents."""
-        found: dict[str, bytes] = {}
+        documents: dict[str, bytes] = {}
 
         async def read(key: str) -> None:
-            data = await self._place.get(key)
+            data = await self._location.get(key)
             if data is not None:
-                found[key] = bytes(data)
+                documents[key] = bytes(data)
 
         await for_each(self._document_keys(), read, _AT_A_TIME)
-        return found
+        return documents
 
     async def _document_keys(self) -> AsyncIterator[str]:
-        if self._place.listable:
-            async for key, _ in self._place.entries():
+        if self._location.listable:
+            async for key, _ in self._location.entries():
                 if key == MARKER:
-                    raise CopyIncompleteError(f"{self._place.name} is an export that was interrupted: export it again")
+                    raise CopyIncompleteError(f"{self._location.name} is an interrupted export: export it again")
                 if split_document(key) is not None or key in DOCUMENT_NAMES:
                     yield key
             return
         for name in DOCUMENT_NAMES:
             yield name
         for name in ("zarr.json", ".zmetadata"):
-            data = await self._place.get(name)
+            data = await self._location.get(name)
             for key in [] if data is None else _consolidated(bytes(data)):
                 yield key
 
     async def _values(self, documents: dict[str, bytes]) -> AsyncIterator[tuple[str, int]]:
-        """List what is no document; where nothing can be listed, every chunk that there may be."""
-        if self._place.listable:
-            async for key, size in self._place.entries():
+        """List keys that are not documents; where keys cannot be listed, every chunk that may exist."""
+        if self._location.listable:
+            async for key, size in self._location.entries():
                 if key not in documents:
                     yield key, size
             return
@@ -221,26 +209,26 @@ class _Import:
 
     async def _take_over(self, key: str, size: int) -> None:
         full = join(self._path, key)
-        found = self._hierarchy.chunk(full)
-        is_chunk = found is not None and found[0].info is not None
-        if found is not None and is_chunk and not found[0].inside(found[1]):
-            self.tally.leave_out(key, f"chunk {found[1]} is outside of the grid {found[0].grid} of its array")
+        chunk = self._hierarchy.chunk(full)
+        is_chunk = chunk is not None and chunk[0].info is not None
+        if chunk is not None and is_chunk and not chunk[0].inside(chunk[1]):
+            self.counter.leave_out(key, f"chunk {chunk[1]} is outside of the grid {chunk[0].grid} of its array")
             return
-        data = await self._place.get(key, size)
+        data = await self._location.get(key, size)
         if data is None:
-            if self._place.listable:
+            if self._location.listable:
                 raise CopyIncompleteError(
-                    f"{self._place.name}: {key!r} was deleted while it was imported; import again"
+                    f"{self._location.name}: {key!r} was deleted while it was imported; import again"
                 )
             return
         await self._hierarchy.set(full, memoryview(data))
         self._chunks += is_chunk
         self._files += not is_chunk
-        self.tally.copied(len(data))
+        self.counter.copied(len(data))
 
 
 def _rank(key: str) -> tuple[int, str, bool]:
-    """Put parents before children, and what makes a node before what tells about it."""
+    """Return a sort key that puts parents before children, and documents of nodes before their attributes."""
     path, _, name = key.rpartition("/")
     return path.count("/") + bool(path), path, name == ".zattrs"
 
@@ -251,7 +239,7 @@ def _without_consolidated(documents: dict[str, bytes]) -> dict[str, bytes]:
 
 
 def _consolidated(document: bytes) -> Iterator[str]:
-    """Return the keys of the documents that a consolidated one holds."""
+    """Yield the keys of the documents that a consolidated one holds."""
     try:
         value = json.loads(document)
         held = value["metadata"] if "metadata" in value else value["consolidated_metadata"]["metadata"]

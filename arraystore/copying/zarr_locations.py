@@ -1,4 +1,4 @@
-"""Places where plain Zarr hierarchies are: directories, URLs, storages, and any store of zarr's."""
+"""Locations of plain Zarr hierarchies: directories, URLs, storages, and any store of zarr's."""
 
 from __future__ import annotations
 
@@ -23,33 +23,23 @@ from arraystore.storage.keys import check_key
 from arraystore.storage.protocol import BytesLike, Storage
 from arraystore.storage.urls import fsspec_storage, storage_from_url
 
-__all__ = ["Place", "ZarrPlace", "open_source", "open_target"]
+__all__ = ["ZarrLocation", "ZarrPlace", "open_source", "open_target"]
 
 T = TypeVar("T")
 
 ZarrPlace = str | os.PathLike[str] | Storage | Store | zarr.Group
-"""What users name a place with."""
+"""Types that name a location."""
 
 _UNKNOWN = 1 << 20
-"""Bytes that a value is taken to have where a listing does not tell."""
+"""Bytes that a value is assumed to have where a listing does not show its size."""
 
 _SMALL = 1 << 18
 _BATCH = 1000
 _PUTS = 8
 
 
-class Place(abc.ABC):
-    """Keys and values.
-
-    Parameters
-    ----------
-    name
-        For people.
-    listable
-        Whether keys can be listed.
-    deletes
-        Whether keys can be deleted.
-    """
+class ZarrLocation(abc.ABC):
+    """A key-value store that holds a plain Zarr hierarchy."""
 
     def __init__(self, name: str, *, listable: bool = True, deletes: bool = True) -> None:
         self.name = name
@@ -62,7 +52,7 @@ class Place(abc.ABC):
 
     @abc.abstractmethod
     async def get(self, key: str, size: int = _UNKNOWN) -> BytesLike | None:
-        """Return a value, None if there is none; `size` is what a listing told of it."""
+        """Return a value, None if there is none; `size` is its size in a listing."""
 
     @abc.abstractmethod
     async def size(self, key: str) -> int | None:
@@ -84,8 +74,8 @@ class Place(abc.ABC):
         """Make what was written durable."""
 
 
-class _StoragePlace(Place):
-    """A place in a storage."""
+class _StorageLocation(ZarrLocation):
+    """A location in a storage."""
 
     def __init__(self, storage: Storage, *, listable: bool = True) -> None:
         super().__init__(storage.location, listable=listable)
@@ -130,8 +120,8 @@ class _StoragePlace(Place):
         await self._storage.sync()
 
 
-class _StorePlace(Place):
-    """A place in a store of zarr's, which may be bound to zarr's own event loop."""
+class _StoreLocation(ZarrLocation):
+    """A location in a store of zarr's, which may be bound to zarr's own event loop."""
 
     def __init__(self, store: Store, path: str = "") -> None:
         deletes, listable = bool(store.supports_deletes), bool(store.supports_listing)
@@ -181,8 +171,8 @@ class _StorePlace(Place):
         await self._run(all_of_them())
 
 
-class _DirectoryPlace(Place):
-    """A directory to write to: one thread writes many small files, and no directory of temporary ones is left."""
+class _DirectoryLocation(ZarrLocation):
+    """A directory to write to: one thread writes many small files, without a directory of temporary ones."""
 
     def __init__(self, root: str) -> None:
         super().__init__(root)
@@ -196,9 +186,9 @@ class _DirectoryPlace(Place):
         """List all keys."""
         for directory, _, names in os.walk(self._root):
             for name in names:
-                yield self._sized(Path(directory, name))
+                yield self._entry(Path(directory, name))
 
-    def _sized(self, path: Path) -> tuple[str, int]:
+    def _entry(self, path: Path) -> tuple[str, int]:
         return path.relative_to(self._root).as_posix(), path.lstat().st_size
 
     async def get(self, key: str, size: int = _UNKNOWN) -> BytesLike | None:
@@ -234,7 +224,7 @@ class _DirectoryPlace(Place):
                 path.write_bytes(data)
 
     async def delete(self, keys: list[str]) -> None:
-        """Delete values, and directories that are empty then."""
+        """Delete values, and the directories that become empty."""
 
         def unlink() -> None:
             for key in keys:
@@ -246,48 +236,42 @@ class _DirectoryPlace(Place):
         await asyncio.to_thread(unlink)
 
 
-def open_source(place: ZarrPlace) -> Place:
-    """Return a place to read from.
-
-    Raises
-    ------
-    InvalidInputError
-        If it is none, or there is nothing at a path.
-    """
+def open_source(place: ZarrPlace) -> ZarrLocation:
+    """Return a location to read from."""
     if not isinstance(place, str | os.PathLike):
         return _open(place)
     text = os.fspath(place)
     if text.startswith(("http://", "https://")):
-        return _StoragePlace(fsspec_storage(text), listable=False)
+        return _StorageLocation(fsspec_storage(text), listable=False)
     if "://" not in text:
         if not os.path.exists(text):
             raise InvalidInputError(f"there is nothing at {text}")
         if text.endswith(".zip"):
-            return _StorePlace(ZipStore(text, mode="r"))
-    return _StoragePlace(storage_from_url(text))
+            return _StoreLocation(ZipStore(text, mode="r"))
+    return _StorageLocation(storage_from_url(text))
 
 
-def open_target(place: ZarrPlace) -> Place:
-    """Return a place to write to; raises `InvalidInputError` if it is none."""
+def open_target(place: ZarrPlace) -> ZarrLocation:
+    """Return a location to write to; raise `InvalidInputError` if `place` does not name one."""
     if not isinstance(place, str | os.PathLike):
         return _open(place)
     text = os.fspath(place)
     if text.startswith(("http://", "https://")) or text.endswith(".zip"):
         raise InvalidInputError(f"{text}: an export goes to a directory, an object store or a zarr store")
     if "://" in text:
-        return _StoragePlace(storage_from_url(text))
+        return _StorageLocation(storage_from_url(text))
     if os.path.isfile(text):
         raise InvalidInputError(f"{text} is a file, and an export goes to a directory")
-    return _DirectoryPlace(text)
+    return _DirectoryLocation(text)
 
 
-def _open(place: Storage | Store | zarr.Group) -> Place:
+def _open(place: Storage | Store | zarr.Group) -> ZarrLocation:
     if isinstance(place, Storage):
-        return _StoragePlace(place)
+        return _StorageLocation(place)
     if isinstance(place, Store):
-        return _StorePlace(place)
+        return _StoreLocation(place)
     if isinstance(place, zarr.Group):
-        return _StorePlace(place.store, place.path)
+        return _StoreLocation(place.store, place.path)
     raise InvalidInputError(
         f"a Zarr hierarchy is at a path, a URL, on a storage or in a store of zarr's, not in a {type(place).__name__}"
     )

@@ -1,4 +1,4 @@
-"""Whether variables fit together: those of several sources, and those of a source and the array that takes them."""
+"""Compatibility of variables: of several sources with each other, and of a source with the target array."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _MEANING = (
 
 
 def describe_type(dtype: np.dtype[Any]) -> str:
-    """A type as a person would write it."""
+    """Return the name of a type for messages."""
     return "text" if dtype.kind == "O" else str(dtype)
 
 
 def check_same_names(source: SourceInfo, expected: Mapping[str, Variable], owner: str, append_dim: str) -> None:
-    """Check that what grows along the dimension is the same in the source as in `owner`."""
+    """Check that the source has the same variables along the append dimension as `owner`."""
     ours, theirs = set(source.variables), set(expected)
     if extra := sorted(ours - theirs):
         raise VariableMismatchError(
@@ -56,9 +56,9 @@ def _skips(names: list[str]) -> str:
 
 
 def check_fits(source: SourceInfo, variable: Variable, array: Variable, owner: str, append_dim: str | None) -> None:
-    """Check type, dimensions, sizes and meaning of a variable against the array that is to take it.
+    """Check type, dimensions, sizes and meaning of a variable against its target array.
 
-    Units of time are the exception: `clock_recodes` deals with them.
+    Units of time may differ: `clock_recodes` converts them.
     """
     what = f"variable {variable.name!r} of {source.path!r}"
     if variable.dims != array.dims:
@@ -79,16 +79,16 @@ def check_fits(source: SourceInfo, variable: Variable, array: Variable, owner: s
     for key in _MEANING:
         if key == "units" and is_time(variable.attrs) and is_time(array.attrs):
             continue
-        given, kept = _meaning(variable, key), _meaning(array, key)
-        if not same_attribute(given, kept):
+        new, kept = _meaning(variable, key), _meaning(array, key)
+        if not same_attribute(new, kept):
             raise VariableMismatchError(
-                f"{what} has the attribute {key}={given!r}, but in {owner} it is {kept!r}: the same number would "
+                f"{what} has the attribute {key}={new!r}, but in {owner} it is {kept!r}: the same number would "
                 "mean something else; convert the source, or ingest it into another group"
             )
 
 
 def _meaning(variable: Variable, key: str) -> Any:
-    """An attribute's value; NaN as fill value says no more than none, for NaN is missing anyway, and is dropped."""
+    """Return an attribute's value; NaN as fill value counts as none, because NaN is missing anyway."""
     value = variable.attrs.get(key)
     if key in ("_FillValue", "missing_value") and isinstance(value, float | np.floating) and np.isnan(value):
         return None
@@ -96,7 +96,7 @@ def _meaning(variable: Variable, key: str) -> Any:
 
 
 def same_attribute(a: Any, b: Any) -> bool:
-    """Equal as values, whatever numpy or JSON made of them; NaN equals NaN."""
+    """Return whether values of attributes are equal, whatever numpy or JSON made of them; NaN equals NaN."""
     if a is None or b is None:
         return a is b
     left, right = np.asarray(a), np.asarray(b)
@@ -111,7 +111,7 @@ def same_attribute(a: Any, b: Any) -> bool:
 
 
 def clock_recodes(source: SourceInfo, arrays: Mapping[str, Variable]) -> dict[str, Recode]:
-    """Which variables count time otherwise than the arrays do, and how to turn them; bounds follow their variable."""
+    """Return the recodes of variables whose time units differ from the arrays'; bounds follow their variable."""
     recodes: dict[str, Recode] = {}
     for name, variable in source.variables.items():
         array = arrays.get(name)
@@ -129,13 +129,7 @@ def clock_recodes(source: SourceInfo, arrays: Mapping[str, Variable]) -> dict[st
 
 
 def check_alignment(array: Variable, axis: int, append_dim: str) -> None:
-    """Check that the array ends where a chunk ends.
-
-    Raises
-    ------
-    AlignmentError
-        If an append would have to rewrite part of the last chunk.
-    """
+    """Check that the array ends where a chunk ends."""
     size, chunk = array.shape[axis], (array.chunks or array.shape)[axis]
     if size % chunk == 0:
         return

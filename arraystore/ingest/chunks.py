@@ -1,4 +1,4 @@
-"""Which chunks a new array gets."""
+"""Choice of the chunks of new arrays."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from arraystore.ingest.model import Variable
 __all__ = ["choose_chunks", "parse_chunks"]
 
 TARGET_BYTES = 4 * 2**20
-"""A chunk is the unit of reading: large enough to be worth a request, small enough to be worth it for one value."""
+"""Chunk size that is large enough to be worth a request and small enough to be read for one value."""
 LARGEST_NATIVE_BYTES = 64 * 2**20
-"""A source's own chunks are kept up to this size; larger ones are cut."""
+"""Size up to which a source's own chunks are kept; larger ones are cut."""
 _SIZE = re.compile("[0-9]{1,18}")
 
 
@@ -24,7 +24,7 @@ def parse_chunks(text: str) -> dict[str, int]:
     Raises
     ------
     InvalidInputError
-        If it is anything else.
+        If the text has another form.
     """
     chunks: dict[str, int] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -46,14 +46,14 @@ def choose_chunks(
     the chunk divides the length of every source, so that the end stays aligned and the next append is possible.
     `wanted` overrides all this, dimension by dimension.
     """
-    chunks = _fitted(variable, set(wanted), {dim: size for dim, size in wanted.items() if dim in variable.dims})
+    chunks = _fit(variable, set(wanted), {dim: size for dim, size in wanted.items() if dim in variable.dims})
     for axis, dim in enumerate(variable.dims):
         if dim == append_dim and dim not in wanted:
             chunks[axis] = _divisor_up_to(math.gcd(*append_lengths), chunks[axis])
     return tuple(chunks)
 
 
-def _fitted(variable: Variable, fixed: set[str], wanted: Mapping[str, int]) -> list[int]:
+def _fit(variable: Variable, fixed: set[str], wanted: Mapping[str, int]) -> list[int]:
     shape = [max(1, size) for size in variable.shape]
     native = variable.chunks
     base = [min(a, b) for a, b in zip(native, shape, strict=True)] if native else list(shape)
@@ -66,7 +66,7 @@ def _fitted(variable: Variable, fixed: set[str], wanted: Mapping[str, int]) -> l
 
 
 def _grow(chunks: list[int], shape: Sequence[int], free: Sequence[int], itemsize: int) -> None:
-    """Take more of the source's chunks together, last dimension first, while the result stays small."""
+    """Join chunks of the source, last dimension first, while the result stays small."""
     for axis in reversed(free):
         others = math.prod(chunks) // chunks[axis] * itemsize
         if others * shape[axis] <= TARGET_BYTES:
@@ -76,7 +76,7 @@ def _grow(chunks: list[int], shape: Sequence[int], free: Sequence[int], itemsize
 
 
 def _cut(chunks: list[int], free: Sequence[int], itemsize: int, limit: int) -> None:
-    """Halve, first dimension first, until the chunk is of bearable size."""
+    """Halve sides, first dimension first, until the chunk is at most `TARGET_BYTES` large."""
     if math.prod(chunks) * itemsize <= limit:
         return
     for axis in free:

@@ -1,7 +1,7 @@
-"""How long a NetCDF-3 file must be, read off its header.
+"""Expected length of a NetCDF-3 file, from its header.
 
-The NetCDF library reads zeros where such a file is cut short, without a word; a copy that was interrupted must not
-enter a repository as data.
+The NetCDF library silently reads zeros where such a file is truncated; an interrupted copy must not enter a repository
+as data.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ __all__ = ["check_classic_length"]
 
 _TYPE_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 4, 6: 8, 7: 1, 8: 2, 9: 4, 10: 8, 11: 8}
 _STREAMING = {0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF}
-"""In place of a number of records: the writer did not know it."""
+"""Record counts that mean that the writer did not know the count."""
 _LONGEST_ITEM = 2**31
 
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """Where a variable's values are; of a record variable those of the first record."""
+    """Location of a variable's values, or of those in the first record for a record variable."""
 
     begin: int
     nbytes: int
@@ -42,7 +42,7 @@ class _Header:
 
     def _take(self, length: int) -> bytes:
         if length > _LONGEST_ITEM:
-            raise ValueError("a length in the header is beyond all bounds")
+            raise ValueError("a length in the header exceeds 2 GiB")
         data = self._file.read(length)
         if len(data) != length:
             raise ValueError("it ends within its header")
@@ -102,13 +102,7 @@ def _needed_bytes(file: BinaryIO) -> int:
 
 
 def check_classic_length(path: str) -> None:
-    """Check that a NetCDF-3 file is as long as its header says.
-
-    Raises
-    ------
-    SourceFormatError
-        If it is shorter, or its header cannot be read.
-    """
+    """Check that a NetCDF-3 file is as long as its header says."""
     try:
         with open(path, "rb") as file:
             needed = _needed_bytes(file)
@@ -117,5 +111,5 @@ def check_classic_length(path: str) -> None:
     actual = os.path.getsize(path)
     if actual < needed:
         raise SourceFormatError(
-            f"source {path!r} is cut short: its header speaks of {needed} bytes, but it has {actual}; copy it again"
+            f"source {path!r} is truncated: its header declares {needed} bytes, but it has {actual}; copy it again"
         )

@@ -1,4 +1,4 @@
-"""What can be wrong with sources, and with a group that is to take them."""
+"""Errors of ingests: of sources and of their target group."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class IngestError(ArrayStoreError):
 
 
 class SourceNotFoundError(IngestError, NotFoundError):
-    """There is nothing at the place that a source names."""
+    """A source does not exist."""
 
 
 class SourceFormatError(IngestError):
-    """A source is there but cannot be read, or holds what no array can hold."""
+    """A source cannot be read, or holds values that no array can hold."""
 
 
 class VariableMismatchError(IngestError, InvalidInputError):
-    """A variable of a source does not fit the array that is to take it."""
+    """A variable of a source does not fit its target array."""
 
 
 class AlignmentError(IngestError, InvalidInputError):

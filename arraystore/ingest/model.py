@@ -1,4 +1,4 @@
-"""The vocabulary of planning: what sources and groups hold, and which part goes where.
+"""Values of planning: metadata of sources and groups, and the assignment of parts.
 
 Everything here is a plain value: it pickles small, and travels to executors as it is.
 """
@@ -18,7 +18,7 @@ Box = tuple[tuple[int, int], ...]
 """A half-open interval for each dimension."""
 
 STRING_BYTES = 16
-"""What an element of text counts for when work is shared out; its true size is known only once it is read."""
+"""Assumed size of an element of text when work is divided; the true size is known only once it is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Variable:
     attrs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """As stored, without any decoding; an array's ``_FillValue`` is among them."""
     chunks: tuple[int, ...] | None = None
-    """Chunks that whoever wrote it has chosen; of a sharded array its shards.  None: not chunked."""
+    """Chunks as written; of a sharded array its shards. None: not chunked."""
 
     @property
     def itemsize(self) -> int:
@@ -46,13 +46,13 @@ class Variable:
         return math.prod(self.shape) * self.itemsize
 
     def axis(self, dim: str | None) -> int | None:
-        """Position of a dimension, or None if the variable does not have it."""
+        """Return the position of a dimension, or None if the variable does not have it."""
         return self.dims.index(dim) if dim is not None and dim in self.dims else None
 
 
 @dataclass(frozen=True, slots=True)
 class SourceInfo:
-    """A source as it was found when the plan was made."""
+    """Metadata of a source at the time of planning."""
 
     path: str
     engine: str
@@ -63,13 +63,13 @@ class SourceInfo:
 
     @property
     def name(self) -> str:
-        """Last part of the path, which is safe to show: no credentials stand in it."""
+        """Last part of the path, which is safe to show: it contains no credentials."""
         return self.path.split("?", 1)[0].rstrip("/").rsplit("/", 1)[-1]
 
 
 @dataclass(frozen=True, slots=True)
 class GroupInfo:
-    """The group that is to take the sources, as it is before; empty if there is none yet."""
+    """The target group before the ingest; empty if it does not exist."""
 
     path: str
     """From the root: begins with a slash."""
@@ -91,7 +91,7 @@ class Recode:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where along the append dimension a source's values go: its first element lands at `start`."""
+    """Position of a source along the append dimension: its first element is written to `start`."""
 
     source: int
     start: int
@@ -127,17 +127,17 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class ArrayPlan:
-    """What happens to one array."""
+    """Plan for one array."""
 
     variable: Variable
-    """The array as it will be."""
+    """The array after the ingest."""
     start: int
-    """Where along the append dimension the new values begin; 0 for a new array."""
+    """Start of the new values along the append dimension; 0 for a new array."""
     axis: int | None
     """The append dimension's position; None if the array does not have it."""
     is_new: bool
     on_driver: bool
-    """Small enough that the driver writes it, with the metadata."""
+    """Whether the driver writes it, with the metadata, because it is small."""
     origins: tuple[Origin, ...]
 
     @property

@@ -1,4 +1,4 @@
-"""Turning what sources and group hold into a plan: which arrays grow or appear, and who writes which region.
+"""Planning of ingests: which arrays grow or are created, and which task writes which region.
 
 Planning is pure: it reads no values, and the same input gives the same plan.
 """
@@ -14,19 +14,19 @@ from arraystore.ingest.checks import check_alignment, check_fits, check_same_nam
 from arraystore.ingest.chunks import choose_chunks
 from arraystore.ingest.errors import TargetExistsError, VariableMismatchError
 from arraystore.ingest.model import ArrayPlan, GroupInfo, Origin, Recode, Region, SourceInfo, Variable
-from arraystore.ingest.regions import deal, region_bytes, regions_of
+from arraystore.ingest.regions import assign_to_tasks, region_bytes, regions_of
 
 __all__ = ["IngestPlan", "Unchanged", "plan_ingest"]
 
 DRIVER_LINE_BYTES = 2**20
 """Variables of at most one dimension are written by the driver up to this size: coordinates, scalars."""
 DRIVER_BYTES = 16 * 2**10
-"""And anything smaller than this, such as the bounds of a coordinate."""
+"""Variables below this size are written by the driver, too, such as the bounds of a coordinate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unchanged:
-    """A variable that does not grow: its values in `source` must equal those that are kept."""
+    """A variable without the append dimension, whose values in `source` must equal those that are kept."""
 
     name: str
     source: int
@@ -37,7 +37,7 @@ class Unchanged:
 
 @dataclass(frozen=True, slots=True)
 class IngestPlan:
-    """Everything that an ingest will do."""
+    """Plan of an ingest."""
 
     group: GroupInfo
     sources: tuple[SourceInfo, ...]
@@ -64,7 +64,7 @@ class IngestPlan:
         return any(not array.is_new for array in self.arrays)
 
     def array(self, name: str) -> ArrayPlan:
-        """The plan of one array."""
+        """Return the plan of one array."""
         return next(array for array in self.arrays if array.name == name)
 
 
@@ -84,7 +84,7 @@ def plan_ingest(
     sources
         In the order in which they follow each other along `append_dim`.
     group
-        What is there already.
+        The target group before the ingest.
     append_dim
         Dimension along which sources are joined, and existing arrays grow.  Without it all arrays are new.
     chunks
@@ -97,7 +97,7 @@ def plan_ingest(
     Raises
     ------
     VariableMismatchError
-        If a variable does not fit the array that is to take it, or the other sources.
+        If a variable does not fit its target array, or the other sources.
     AlignmentError
         If an append would start inside a chunk.
     TargetExistsError
@@ -129,12 +129,12 @@ def plan_ingest(
 
 
 def _without(sources: Sequence[SourceInfo], skip: Sequence[str]) -> list[SourceInfo]:
-    known = {name for source in sources for name in source.variables}
-    if unknown := sorted(set(skip) - known):
+    names = {name for source in sources for name in source.variables}
+    if unknown := sorted(set(skip) - names):
         raise InvalidInputError(
-            f"no source has a variable {unknown[0]!r} to leave out; there are: {', '.join(sorted(known))}"
+            f"no source has a variable {unknown[0]!r} to leave out; there are: {', '.join(sorted(names))}"
         )
-    if not known - set(skip):
+    if not names - set(skip):
         raise InvalidInputError("every variable of the sources is left out, so there is nothing to ingest")
     return [
         replace(source, variables={name: v for name, v in source.variables.items() if name not in skip})
@@ -153,7 +153,7 @@ def _check_chunk_names(sources: Sequence[SourceInfo], wanted: Mapping[str, int])
 def _plan_new(
     sources: Sequence[SourceInfo], group: GroupInfo, wanted: Mapping[str, int]
 ) -> tuple[list[ArrayPlan], list[Unchanged]]:
-    """Every variable of every source becomes a new array."""
+    """Plan a new array for every variable of every source."""
     first: dict[str, int] = {}
     unchanged: list[Unchanged] = []
     for index, source in enumerate(sources):
@@ -173,7 +173,7 @@ def _plan_new(
 def _plan_joined(
     sources: Sequence[SourceInfo], group: GroupInfo, dim: str, wanted: Mapping[str, int]
 ) -> tuple[list[ArrayPlan], list[Unchanged]]:
-    """New arrays, joined from all sources along the dimension; the first source sets the pattern."""
+    """Plan new arrays, joined from all sources along the dimension; the first source sets the pattern."""
     pattern = sources[0].variables
     lengths = [_length(source, dim) for source in sources]
     _refuse_existing(pattern, group, f"; none of its arrays has the dimension {dim!r} to append along")
@@ -181,7 +181,7 @@ def _plan_joined(
     recodes = [_check_source(source, pattern, f"source {sources[0].path!r}", dim) for source in sources[1:]]
     origins = _origins(lengths, 0, [{}, *recodes])
     arrays = [
-        _new_array(_lengthened(variable, dim, sum(lengths)), wanted, dim, origins(name), lengths)
+        _new_array(_lengthen(variable, dim, sum(lengths)), wanted, dim, origins(name), lengths)
         for name, variable in pattern.items()
     ]
     unchanged = [
@@ -194,7 +194,7 @@ def _plan_joined(
 
 
 def _plan_append(sources: Sequence[SourceInfo], group: GroupInfo, dim: str) -> tuple[list[ArrayPlan], list[Unchanged]]:
-    """Existing arrays grow along the dimension; everything else must be there already, and equal."""
+    """Plan to grow existing arrays along the dimension; other variables must exist already and be equal."""
     owner = f"group {group.path!r}"
     lengths = [_length(source, dim) for source in sources]
     start = _common_end(group, dim)
@@ -205,7 +205,7 @@ def _plan_append(sources: Sequence[SourceInfo], group: GroupInfo, dim: str) -> t
         array = group.arrays[name]
         axis = array.axis(dim)
         if axis is not None:
-            plan = _array_plan(_lengthened(array, dim, start + sum(lengths)), start, axis, False, origins(name))
+            plan = _array_plan(_lengthen(array, dim, start + sum(lengths)), start, axis, False, origins(name))
             if not plan.on_driver:
                 check_alignment(array, axis, dim)
             arrays.append(plan)
@@ -260,17 +260,17 @@ def _refuse_existing(names: Mapping[str, Any], group: GroupInfo, remedy: str) ->
 
 
 def _check_sizes(sources: Sequence[SourceInfo], group: GroupInfo) -> None:
-    """A dimension has one size in a group, or no reader could make a dataset of it."""
+    """Check that each dimension has one size in the group, as readers of datasets need."""
     sizes: dict[str, tuple[int, str]] = {}
     held = [(array, f"group {group.path!r}") for array in group.arrays.values()]
     held += [(v, f"source {source.path!r}") for source in sources for v in source.variables.values()]
     for variable, owner in held:
         for dim, size in zip(variable.dims, variable.shape, strict=True):
-            known, where = sizes.setdefault(dim, (size, owner))
-            if known != size:
+            expected, where = sizes.setdefault(dim, (size, owner))
+            if expected != size:
                 raise VariableMismatchError(
                     f"dimension {dim!r} has {size} elements in {owner} (variable {variable.name!r}), but "
-                    f"{known} in {where}; "
+                    f"{expected} in {where}; "
                     "ingest them into different groups, or name the dimension to join them along (--append-dim)"
                 )
 
@@ -287,7 +287,7 @@ def _origins(lengths: Sequence[int], start: int, recodes: Sequence[Mapping[str, 
     return of
 
 
-def _lengthened(variable: Variable, dim: str, size: int) -> Variable:
+def _lengthen(variable: Variable, dim: str, size: int) -> Variable:
     shape = tuple(size if d == dim else n for d, n in zip(variable.dims, variable.shape, strict=True))
     return replace(variable, shape=shape)
 
@@ -309,7 +309,7 @@ def _share_out(arrays: Sequence[ArrayPlan], tasks: int) -> list[tuple[Region, ..
     shared = [array for array in arrays if not array.on_driver]
     limit = region_bytes(sum(array.nbytes for array in shared), tasks)
     regions = [region for array in shared for region in regions_of(array, limit)]
-    return deal(regions, tasks) if regions else []
+    return assign_to_tasks(regions, tasks) if regions else []
 
 
 def _notes(

@@ -1,4 +1,4 @@
-"""Cutting what is to be written into regions of whole chunks, and dealing them out to tasks."""
+"""Cutting arrays into regions of whole chunks, and assigning them to tasks."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from arraystore.ingest.model import ArrayPlan, Box, Origin, Piece, Region
+from arraystore.spark.regions.boxes import assign_to_tasks as assign_numbers
 from arraystore.spark.regions.boxes import cut_regions
-from arraystore.spark.regions.boxes import deal as deal_numbers
 
-__all__ = ["cut", "deal", "regions_of"]
+__all__ = ["assign_to_tasks", "cut", "regions_of"]
 
 LARGEST_REGION_BYTES = 32 * 2**20
-"""A region is held in memory as a whole, by each task that runs."""
+"""Upper bound of a region, which each running task holds in memory."""
 SMALLEST_REGION_BYTES = 256 * 2**10
-"""Below this, the overhead of a read and a write outweighs what finer sharing gains."""
+"""Lower bound of a region, below which the overhead of reading and writing outweighs finer sharing."""
 
 
 def region_bytes(total: int, tasks: int) -> int:
-    """How large regions may become: about four for each task, within sensible bounds."""
+    """Return the maximal size of regions: about four for each task, within bounds."""
     return max(SMALLEST_REGION_BYTES, min(LARGEST_REGION_BYTES, total // (4 * max(1, tasks))))
 
 
@@ -36,7 +36,7 @@ def cut(box: Box, chunks: Sequence[int], itemsize: int, limit: int) -> list[Box]
 
 
 def regions_of(plan: ArrayPlan, limit: int) -> list[Region]:
-    """All regions of one array, in C order."""
+    """Return all regions of one array, in C order."""
     itemsize = plan.variable.itemsize
     return [
         Region(plan.name, box, pieces_of(plan, box), math.prod(stop - start for start, stop in box) * itemsize)
@@ -45,15 +45,15 @@ def regions_of(plan: ArrayPlan, limit: int) -> list[Region]:
 
 
 def pieces_of(plan: ArrayPlan, box: Box) -> tuple[Piece, ...]:
-    """Which parts of which sources fill a box."""
+    """Return the parts of sources that fill a box."""
     if plan.axis is None:
         origin = plan.origins[0]
         return (Piece(origin.source, box, tuple((0, stop - start) for start, stop in box), origin.recode),)
     start, stop = box[plan.axis]
     first = bisect_right(plan.origins, start, key=lambda origin: origin.start) - 1
     end = bisect_left(plan.origins, stop, key=lambda origin: origin.start)
-    found = (_piece(origin, box, plan.axis) for origin in plan.origins[max(0, first) : end])
-    return tuple(piece for piece in found if piece is not None)
+    pieces = (_piece(origin, box, plan.axis) for origin in plan.origins[max(0, first) : end])
+    return tuple(piece for piece in pieces if piece is not None)
 
 
 def _piece(origin: Origin, box: Box, axis: int) -> Piece | None:
@@ -66,8 +66,8 @@ def _piece(origin: Origin, box: Box, axis: int) -> Piece | None:
     return Piece(origin.source, tuple(take), tuple(put), origin.recode)
 
 
-def deal(regions: Sequence[Region], tasks: int) -> list[tuple[Region, ...]]:
-    """Deal regions into at most `tasks` runs of neighbours, of about the same number of bytes each."""
+def assign_to_tasks(regions: Sequence[Region], tasks: int) -> list[tuple[Region, ...]]:
+    """Divide regions into at most `tasks` runs of neighbours with about the same size in bytes."""
     sizes = np.array([region.nbytes for region in regions], dtype=np.int64)
-    hands = deal_numbers(np.arange(len(regions), dtype=np.int64), sizes, max(1, tasks))
-    return [tuple(regions[number] for number in hand) for hand in hands]
+    assignments = assign_numbers(np.arange(len(regions), dtype=np.int64), sizes, max(1, tasks))
+    return [tuple(regions[number] for number in numbers) for numbers in assignments]

@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 __all__ = ["IngestReport", "PreparedIngest", "carry_out", "default_message", "ingest", "prepare"]
 
 TASKS_PER_SLOT = 3
-"""Few fat tasks: enough to even out slow ones, not so many that starting them is what takes the time."""
+"""Tasks per slot: enough to even out slow ones, few enough for the cost of starting them not to matter."""
 
 
 @dataclass(frozen=True, slots=True)
 class IngestReport:
-    """What an ingest did."""
+    """Result of an ingest."""
 
     snapshot_id: str
     plan: IngestPlan
@@ -72,7 +72,7 @@ def prepare(
     source_group: str | None = None,
     master: str | None = None,
 ) -> PreparedIngest:
-    """Plan an ingest and make every check that needs no task; changes nothing.
+    """Plan an ingest and make every check that needs no task, without changing the repository.
 
     Parameters are those of `ingest`.
     """
@@ -88,7 +88,7 @@ def prepare(
 
 
 def _absolute(source: str | os.PathLike[str]) -> str:
-    """Executors need not run in the driver's directory."""
+    """Return a source as an absolute path, because executors may run in another directory."""
     text = os.fspath(source).removeprefix("file://")
     return text if "://" in text else os.path.abspath(text)
 
@@ -153,8 +153,8 @@ def ingest(
     TaskFailedError
         If a task failed for good.
     RebaseFailedError
-        If somebody committed to the branch meanwhile what collides with it, to the same variables for instance;
-        appends along the same dimension do not, where chunks end where appends do.
+        If a concurrent commit conflicts with it, by changing the same variables for instance; appends along the same
+        dimension do not conflict if they end at chunk boundaries.
     """
     prepared = prepare(
         sources, storage, group=group, branch=branch, append_dim=append_dim, chunks=chunks, tasks=tasks, skip=skip,
@@ -171,7 +171,7 @@ def carry_out(
     master: str | None = None,
     progress: Progress | None = None,
 ) -> IngestReport:
-    """Do what was planned."""
+    """Carry out a plan."""
     plan = prepared.plan
     if plan.tasks:
         check_shared(prepared.storage, "executors")
@@ -193,7 +193,7 @@ def carry_out(
 
 
 def _prepare_group(plan: IngestPlan, session: Session) -> None:
-    """Create and grow arrays, and write the small ones: tasks then find everything in place."""
+    """Create and grow arrays and write the small ones, before tasks start."""
     group = require_group(session.store, plan.group.path, plan.group_attrs)
     with session.appending(plan.append_dim) if plan.append_dim else nullcontext():
         for array in plan.arrays:
@@ -203,7 +203,7 @@ def _prepare_group(plan: IngestPlan, session: Session) -> None:
 
 
 def default_message(plan: IngestPlan) -> str:
-    """What the history says if nobody says anything else."""
+    """Return the default message of the commit."""
     what = plan.sources[0].name if len(plan.sources) == 1 else f"{len(plan.sources)} sources"
     if plan.appends:
         return f"Append {what} to {plan.group.path} along {plan.append_dim}"
@@ -211,7 +211,7 @@ def default_message(plan: IngestPlan) -> str:
 
 
 def _metadata(plan: IngestPlan) -> dict[str, Any]:
-    """What the snapshot tells about its making; names only, since a path or URL may hold a secret."""
+    """Return metadata for the commit; names only, since a path or URL may hold a secret."""
     return {
         "ingest.sources": [source.name for source in plan.sources],
         "ingest.group": plan.group.path,

@@ -1,7 +1,7 @@
 """Opening sources: NetCDF-3, NetCDF-4, HDF5 and Zarr, raw, as they are stored.
 
-Nothing is decoded: a repository then holds the very numbers and attributes of the source, and whoever reads it
-decodes them just as the source is decoded.
+Nothing is decoded: the repository holds the same numbers and attributes as the source, and readers decode them in the
+same way.
 """
 
 from __future__ import annotations
@@ -41,17 +41,9 @@ _STORABLE_KINDS = "biufcSOMm"
 
 
 def format_of(path: str) -> str:
-    """Tell the format of a source by what it contains, whatever its name.
-
-    Raises
-    ------
-    SourceNotFoundError
-        If there is nothing.
-    SourceFormatError
-        If it is none of the formats.
-    """
+    """Detect the format of a source by its content, whatever its name."""
     if "://" in path:
-        return "Zarr"  # whatever else is there, Zarr is what can be read in parts from afar
+        return "Zarr"  # of the formats only Zarr can be read in parts over a network
     if not os.path.exists(path):
         raise SourceNotFoundError(
             f"source {path!r} does not exist; check the path (it must be readable by every executor)"
@@ -87,7 +79,7 @@ def open_source(path: str, engine: str, group: str | None) -> xr.Dataset:
     """Open a source raw and lazily; the caller closes it."""
     options: dict[str, Any] = {"phony_dims": "sort"} if engine == "h5netcdf" else {}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about missing consolidated metadata and the like, of no use here
+        warnings.simplefilter("ignore")  # about missing consolidated metadata and the like
         return xr.open_dataset(
             path,
             engine=engine,  # pyright: ignore[reportArgumentType]
@@ -164,7 +156,7 @@ def _variable(path: str, name: str, var: xr.Variable) -> Variable:
 
 def _is_text(var: xr.Variable) -> bool:
     dtype = np.dtype(var.dtype)
-    declared = dtype.metadata or {}  # xarray's way to say of what type the objects are
+    declared = dtype.metadata or {}  # where xarray notes the type of the objects
     if dtype.kind in "UT" or str in (declared.get("element_type"), declared.get("vlen")):
         return True
     first = var[(slice(0, 1),) * var.ndim].values
@@ -181,13 +173,13 @@ def _native_chunks(var: xr.Variable) -> tuple[int, ...] | None:
 
 
 def plain_dtype(dtype: Any) -> np.dtype[Any]:
-    """Native byte order; one type for text of whatever declared length."""
+    """Return a type in native byte order, with one type for text of any declared length."""
     dtype = np.dtype(dtype)
     return np.dtype(object) if dtype.kind in "UTO" else dtype.newbyteorder("=")
 
 
 def to_plain(values: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Values in the type that the plan speaks of."""
+    """Return values in the type of the plan."""
     return np.asarray(values).astype(dtype, copy=False)
 
 

@@ -1,4 +1,4 @@
-"""The group that takes the sources: reading what it holds, and preparing it before tasks write into it."""
+"""The target group: reading its metadata, and preparing it before tasks write into it."""
 
 from __future__ import annotations
 
@@ -24,21 +24,15 @@ _FILL = "_FillValue"
 
 
 def normal_group(path: str) -> str:
-    """Path of a group without slashes around it; the root is the empty path.
-
-    Raises
-    ------
-    InvalidInputError
-        If a part is empty, or ``.`` or ``..``.
-    """
+    """Return the path of a group without slashes around it; the root is the empty path."""
     path = path.strip().strip("/")
     if path and any(part in ("", ".", "..") for part in path.split("/")):
-        raise InvalidInputError(f"group {path!r} is no path in a hierarchy; write it like ocean/daily")
+        raise InvalidInputError(f"group {path!r} is not a valid path; write it like ocean/daily")
     return path
 
 
 def read_group(store: Store, path: str) -> GroupInfo:
-    """Tell which arrays a group holds; an empty answer if there is no such group."""
+    """Read the metadata of a group and its arrays; empty if there is no such group."""
     try:
         group = zarr.open_group(store, path=path, mode="r")
     except (FileNotFoundError, KeyError):
@@ -56,7 +50,7 @@ def read_group(store: Store, path: str) -> GroupInfo:
 
 
 def describe_array(name: str, array: Any) -> Variable:
-    """Describe an array of the group in the terms in which sources are described."""
+    """Return the metadata of an array of the group in the form of a source's variable."""
     attrs = dict(array.attrs)
     dtype = plain_dtype(array.dtype) if np.dtype(array.dtype).kind in "TO" else np.dtype(array.dtype).newbyteorder("=")
     names = attrs.pop(_DIMENSIONS_V2, None) or getattr(array.metadata, "dimension_names", None)
@@ -77,7 +71,7 @@ def _decoded_fill(value: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def _attributes(variable: Variable) -> dict[str, Any]:
-    """Attributes as JSON values; the fill value in the form in which xarray looks for it in Zarr v3."""
+    """Return attributes as JSON values; the fill value in the form that xarray expects in Zarr v3."""
     attrs = {key: json_value(value) for key, value in variable.attrs.items() if key != _FILL}
     if _FILL in variable.attrs:
         fill = np.asarray(variable.attrs[_FILL]).ravel()[0]
@@ -90,7 +84,7 @@ def _attributes(variable: Variable) -> dict[str, Any]:
 
 
 def json_value(value: Any) -> Any:
-    """An attribute's value as JSON can hold it."""
+    """Return an attribute's value as a JSON value."""
     if isinstance(value, np.ndarray):
         return [json_value(item) for item in value.tolist()]
     if isinstance(value, np.generic):
@@ -109,7 +103,7 @@ def _typed(fill: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def require_group(store: Store, path: str, attrs: Mapping[str, Any]) -> zarr.Group:
-    """Open the group, made with all its parents where missing; attributes that it has already stay."""
+    """Open the group, creating it and its parents if missing, and add attributes that it lacks."""
     parts = [part for part in path.split("/") if part]
     group = _existing_or_new(store, "")
     for depth in range(len(parts)):
@@ -121,7 +115,7 @@ def require_group(store: Store, path: str, attrs: Mapping[str, Any]) -> zarr.Gro
 
 
 def _existing_or_new(store: Store, path: str) -> zarr.Group:
-    """Open a group of whatever format; make one of Zarr v3 where there is none."""
+    """Open a group of any format, or create one of Zarr v3."""
     try:
         return zarr.open_group(store, path=path, mode="r+")
     except FileNotFoundError:
@@ -129,7 +123,7 @@ def _existing_or_new(store: Store, path: str) -> zarr.Group:
 
 
 def open_target(store: Store, path: str) -> zarr.Group:
-    """Open the group to write into its arrays."""
+    """Open the group for writing."""
     return zarr.open_group(store, path=path.strip("/"), mode="r+")
 
 

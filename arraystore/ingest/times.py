@@ -1,6 +1,6 @@
-"""Re-encoding CF time: from the unit and epoch of a source to those of the array that takes it.
+"""Re-encoding CF time: from the unit and epoch of a source to those of the target array.
 
-The arithmetic is exact, in integers, so a time either arrives as the same instant or is refused.
+The arithmetic is exact, in integers, so a time is either converted to the same instant or refused.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from arraystore.ingest.errors import VariableMismatchError
 from arraystore.ingest.model import Recode
 from arraystore.spark.cf_time import split_units, unit_length
 
-__all__ = ["recode_between", "recoded", "same_clock"]
+__all__ = ["recode_between", "recode_values", "same_clock"]
 
 _CALENDARS = {"gregorian": "standard", "365_day": "noleap", "366_day": "all_leap"}
 _TOLERANCE_US = 1_000
@@ -28,23 +28,12 @@ def _calendar(attrs: Mapping[str, Any]) -> str:
 
 
 def same_clock(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
-    """Whether the same number means the same instant under both, word for word."""
+    """Return whether units and calendars are spelled alike, so that numbers mean the same instants."""
     return a.get("units") == b.get("units") and _calendar(a) == _calendar(b)
 
 
 def recode_between(what: str, source: Mapping[str, Any], target: Mapping[str, Any]) -> Recode:
-    """Return what turns a source's numbers into the target's.
-
-    Parameters
-    ----------
-    what
-        Names the variable in an error.
-
-    Raises
-    ------
-    VariableMismatchError
-        If the calendars differ, or a unit has no fixed length.
-    """
+    """Return the recode from a source's numbers to the target's."""
     if _calendar(source) != _calendar(target):
         raise VariableMismatchError(
             f"{what} counts time in the calendar {_calendar(source)!r}, the array in {_calendar(target)!r}; "
@@ -71,7 +60,7 @@ def _unit(what: str, attrs: Mapping[str, Any]) -> tuple[int, str]:
 
 
 def _epoch_gap(what: str, start: str, end: str, calendar: str) -> int:
-    """Microseconds from one epoch to the other."""
+    """Return the microseconds from one epoch to the other."""
     try:
         import cftime
     except ImportError as error:
@@ -88,14 +77,8 @@ def _epoch_gap(what: str, start: str, end: str, calendar: str) -> int:
     return gap // timedelta(microseconds=1)
 
 
-def recoded(what: str, values: np.ndarray[Any, Any], recode: Recode, fill: Any | None) -> np.ndarray[Any, Any]:
-    """Apply a recode, leaving missing values as they are.
-
-    Raises
-    ------
-    VariableMismatchError
-        If an instant has no exact equivalent in the array's type (to a millisecond, for floating point).
-    """
+def recode_values(what: str, values: np.ndarray[Any, Any], recode: Recode, fill: Any | None) -> np.ndarray[Any, Any]:
+    """Apply a recode, leaving missing values as they are."""
     missing = np.zeros(values.shape, bool) if fill is None else values == fill
     if values.dtype.kind == "f":
         missing |= ~np.isfinite(values)

@@ -1,4 +1,4 @@
-"""Reading regions from sources and writing them into the group: what a task does, and the driver for small arrays."""
+"""Copying regions from sources into the group, in tasks, or on the driver for small arrays."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from arraystore.ingest.model import Box, Recode, Region, Variable
 from arraystore.ingest.plan import IngestPlan
 from arraystore.ingest.source import open_source, read_box, to_plain
 from arraystore.ingest.target import open_target
-from arraystore.ingest.times import recoded
+from arraystore.ingest.times import recode_values
 
 __all__ = ["RegionTransfer", "RegionTransferError", "Sources", "box_text"]
 
 
 MOST_OPEN_SOURCES = 32
-"""An ingest may have thousands of sources, and a process not that many open files."""
+"""Limit of open sources: an ingest may have more sources than a process can have open files."""
 
 
 class RegionTransferError(ArrayStoreError):
-    """A region could not be read from its source, or not be written; names source, variable and region."""
+    """A region could not be read or written; names source, variable and region."""
 
 
 class HasStore(Protocol):
@@ -41,7 +41,7 @@ class HasStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OpenedAs:
-    """How to open a source again, on another machine."""
+    """Arguments for opening a source on another machine."""
 
     path: str
     engine: str
@@ -49,12 +49,12 @@ class OpenedAs:
 
 
 def box_text(dims: Sequence[str], box: Box) -> str:
-    """A box as a person would write it: ``time[0:60] lat[0:37]``."""
+    """Return a box as text for messages: ``time[0:60] lat[0:37]``."""
     return " ".join(f"{dim}[{start}:{stop}]" for dim, (start, stop) in zip(dims, box, strict=True)) or "scalar"
 
 
 class Sources:
-    """Sources opened at first use; those used last stay open, a bounded number of them."""
+    """Sources that are opened at first use; a bounded number of those used last stay open."""
 
     def __init__(self, opened_as: Sequence[OpenedAs]) -> None:
         self._opened_as = opened_as
@@ -68,11 +68,11 @@ class Sources:
             self._open.popitem()[1].close()
 
     def path(self, source: int) -> str:
-        """Where a source is."""
+        """Return the path of a source."""
         return self._opened_as[source].path
 
     def read(self, source: int, variable: Variable, box: Box, recode: Recode | None) -> np.ndarray[Any, Any]:
-        """Read a box in the type and the time units of the array that takes it."""
+        """Read a box in the type and the time units of the target array."""
         values = to_plain(read_box(self._dataset(source), variable.name, box), variable.dtype)
         expected = tuple(stop - start for start, stop in box)
         if values.shape != expected:
@@ -82,7 +82,7 @@ class Sources:
         if recode is None:
             return values
         what = f"variable {variable.name!r} of {self.path(source)!r}"
-        return recoded(what, values, recode, variable.attrs.get("_FillValue"))
+        return recode_values(what, values, recode, variable.attrs.get("_FillValue"))
 
     def _dataset(self, source: int) -> xr.Dataset:
         if source not in self._open:
@@ -104,18 +104,12 @@ class RegionTransfer:
 
     @classmethod
     def of(cls, plan: IngestPlan) -> RegionTransfer:
-        """What the tasks of a plan need to know."""
+        """Return the part of a plan that its tasks need."""
         sources = tuple(OpenedAs(source.path, source.engine, source.group) for source in plan.sources)
         return cls(sources, plan.group.path, {array.name: array.variable for array in plan.arrays})
 
     def __call__(self, session: HasStore, regions: Sequence[Region]) -> dict[str, int]:
-        """Copy the regions through a session or a fork, and tell how many regions and bytes.
-
-        Raises
-        ------
-        RegionTransferError
-            Naming the source, the variable and the region that failed.
-        """
+        """Copy regions through a session or a fork, and return counts of regions and bytes."""
         with Sources(self.sources) as sources, warnings.catch_warnings():
             warnings.simplefilter("ignore", zarr.errors.UnstableSpecificationWarning)
             group = open_target(session.store, self.group)
@@ -131,7 +125,7 @@ class RegionTransfer:
         variable = self.variables[region.array]
         paths = ", ".join(dict.fromkeys(sources.path(piece.source) for piece in region.pieces))
         try:
-            values = _assembled(sources, variable, region)
+            values = _assemble(sources, variable, region)
             array[tuple(slice(start, stop) for start, stop in region.box)] = values
         except Exception as error:  # whatever it is, it needs the place to be of use
             cause = str(error) if isinstance(error, ArrayStoreError) else f"{type(error).__name__}: {error}"
@@ -141,7 +135,7 @@ class RegionTransfer:
             ) from error
 
 
-def _assembled(sources: Sources, variable: Variable, region: Region) -> np.ndarray[Any, Any]:
+def _assemble(sources: Sources, variable: Variable, region: Region) -> np.ndarray[Any, Any]:
     parts: Iterator[tuple[Box, np.ndarray[Any, Any]]] = (
         (piece.put, sources.read(piece.source, variable, piece.take, piece.recode)) for piece in region.pieces
     )

@@ -1,4 +1,4 @@
-"""The checks of a plan that need values: what must be unchanged, and whether a coordinate goes on."""
+"""Checks of a plan that need values: of unchanged variables, and of the continuation of the append coordinate."""
 
 from __future__ import annotations
 
@@ -18,23 +18,7 @@ __all__ = ["check_values"]
 
 
 def check_values(plan: IngestPlan, target: zarr.Group | None) -> list[str]:
-    """Compare what must not differ, and look at the seams of the append coordinate.
-
-    Parameters
-    ----------
-    target
-        The group, if there is one.
-
-    Returns
-    -------
-    list of str
-        Remarks on what is allowed but unusual.
-
-    Raises
-    ------
-    VariableMismatchError
-        If a variable that does not grow has other values than those that are kept.
-    """
+    """Check that unchanged variables are equal, and return remarks about the seams of the append coordinate."""
     with Sources(RegionTransfer.of(plan).sources) as sources:
         for item in plan.unchanged:
             _compare(plan, sources, target, item)
@@ -87,7 +71,7 @@ def _equal(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
 
 
 def _seams(plan: IngestPlan, sources: Sources, target: zarr.Group | None) -> list[str]:
-    """Remark where the coordinate of the append dimension does not go on in its direction."""
+    """Yield a remark for each seam at which the append coordinate does not continue in its direction."""
     array = next((a for a in plan.arrays if a.name == plan.append_dim and a.variable.dims == (plan.append_dim,)), None)
     if array is None or array.variable.dtype.kind not in "iuf":
         return []

@@ -1,6 +1,6 @@
-"""Arrays and Spark: workers write and read chunks in parallel, the driver commits once.
+"""Parallel reading and writing with Spark: executors read and write chunks, the driver commits once.
 
-Importing this package imports neither PySpark nor PyArrow; using what is in it does.
+Importing this package imports neither PySpark nor PyArrow; using its members does.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ def __getattr__(name: str) -> Any:
     where = _WHERE.get(name)
     if where is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"{__name__}.{where}"), name)
-    globals()[name] = found
-    return found
+    value = getattr(import_module(f"{__name__}.{where}"), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

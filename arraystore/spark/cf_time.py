@@ -1,7 +1,7 @@
 """CF time: numbers since an epoch, and the instants that they mean.
 
-Instants are microseconds since 1970 in UTC, as Spark keeps its timestamps.  Calendars that have other days than the one
-that Spark knows are refused: their dates have no equivalent.
+Instants are microseconds since 1970 in UTC, as in Spark's timestamps. Calendars with other days than Spark's are
+refused: their dates have no equivalent.
 """
 
 from __future__ import annotations
@@ -61,25 +61,12 @@ _FURTHEST = 2.0**63
 
 
 def is_time(attrs: Mapping[str, Any]) -> bool:
-    """Tell whether attributes describe instants: a unit since an epoch."""
+    """Return whether attributes describe instants: a unit since an epoch."""
     return isinstance(attrs.get("units"), str) and " since " in attrs["units"]
 
 
 def cf_time_codec(what: str, attrs: Mapping[str, Any]) -> CFTimeCodec | None:
-    """Return how an array counts time, None where it does not.
-
-    Parameters
-    ----------
-    what
-        Names the array in an error.
-    attrs
-        Its attributes.
-
-    Raises
-    ------
-    InvalidInputError
-        If it counts time in a way that has no equivalent in timestamps.
-    """
+    """Return the codec for the time units of an array; None if it has none."""
     if not is_time(attrs):
         return None
     units = attrs["units"]
@@ -95,54 +82,28 @@ def cf_time_codec(what: str, attrs: Mapping[str, Any]) -> CFTimeCodec | None:
 
 @dataclass(frozen=True)
 class CFTimeCodec:
-    """How an array counts time.
-
-    Parameters
-    ----------
-    what
-        Names the array in errors.
-    unit
-        Its unit in microseconds.
-    epoch
-        Where it counts from, in microseconds since 1970.
-    mixed
-        Whether its calendar is Julian before `GREGORIAN_START`.
-    """
+    """Conversion between the numbers of an array and instants."""
 
     what: str
+    """Name of the array for errors."""
     unit: int
+    """Length of the unit in microseconds."""
     epoch: int
+    """Epoch in microseconds since 1970."""
     mixed: bool = False
+    """Whether its calendar is Julian before `GREGORIAN_START`."""
 
     def to_microseconds(self, values: npt.NDArray[Any]) -> tuple[Int64s, Bools | None]:
-        """Return the instants that numbers mean.
-
-        Parameters
-        ----------
-        values
-            Integers or floats, any shape.  Floats are rounded to a microsecond.
-
-        Returns
-        -------
-        ndarray of int64
-            Microseconds since 1970, 0 where there is none.
-        ndarray of bool or None
-            Where there is none: the number is not finite.
-
-        Raises
-        ------
-        InvalidInputError
-            If an instant is outside of what timestamps can tell.
-        """
+        """Return numbers as microseconds since 1970, and a mask of missing values."""
         if values.dtype.kind not in "iuf":
-            raise InvalidInputError(f"{self.what} counts time in values of type {values.dtype}, which are no numbers")
+            raise InvalidInputError(f"{self.what} counts time in values of type {values.dtype}, which are not numbers")
         missing = None if values.dtype.kind in "iu" else ~np.isfinite(values)
         if missing is not None and missing.any():
             values = np.where(missing, 0, values)
         else:
             missing = None
         self._check_reach(values)
-        result = self._whole(values) if values.dtype.kind in "iu" else self._rounded(values)
+        result = self._whole(values) if values.dtype.kind in "iu" else self._round(values)
         if missing is not None:
             result[missing] = 0
         early = result < GREGORIAN_START if self.mixed else None
@@ -161,88 +122,53 @@ class CFTimeCodec:
         for extreme in (values.min().item(), values.max().item()):
             if abs(extreme) * self.unit + abs(self.epoch) >= _FURTHEST:
                 raise InvalidInputError(
-                    f"{self.what} has the instant {extreme!r}, which is outside of what timestamps can tell; use its "
+                    f"{self.what} has the instant {extreme!r}, which is out of the range of timestamps; use its "
                     "numbers as they are (decode=False), or declare it as _FillValue"
                 )
 
     def _whole(self, values: npt.NDArray[Any]) -> Int64s:
         return values.astype(np.int64) * self.unit + self.epoch
 
-    def _rounded(self, values: npt.NDArray[Any]) -> Int64s:
+    def _round(self, values: npt.NDArray[Any]) -> Int64s:
         exact = values.astype(np.float64)
         whole = np.floor(exact)
         return whole.astype(np.int64) * self.unit + np.rint((exact - whole) * self.unit).astype(np.int64) + self.epoch
 
     def from_microseconds(self, instants: Int64s, dtype: npt.DTypeLike) -> tuple[npt.NDArray[Any], Bools]:
-        """Return instants as the numbers of this codec.
-
-        Parameters
-        ----------
-        instants
-            Microseconds since 1970.
-        dtype
-            Of the result: integer or floating point.
-
-        Returns
-        -------
-        ndarray
-            The numbers; of no use where there is none.
-        ndarray of bool
-            Where there is one: exactly, or for floating point to half a microsecond and to the precision of the type.
-        """
+        """Return instants as numbers of a type, and a mask of those that the type represents."""
         kind: np.dtype[Any] = np.dtype(dtype)
         since = instants.astype(np.int64) - self.epoch
         whole, rest = np.divmod(since, self.unit)
-        told = np.ones(since.shape, bool)
+        exact = np.ones(since.shape, bool)
         if self.mixed:
-            told &= instants >= GREGORIAN_START
+            exact &= instants >= GREGORIAN_START
         if kind.kind == "f":
-            return (whole.astype(np.float64) + rest / self.unit).astype(kind), told
+            return (whole.astype(np.float64) + rest / self.unit).astype(kind), exact
         limits = np.iinfo(kind.name)
-        told &= (rest == 0) & (whole >= limits.min)
+        exact &= (rest == 0) & (whole >= limits.min)
         if limits.max < np.iinfo(np.int64).max:
-            told &= whole <= limits.max
-        return np.where(told, whole, 0).astype(kind), told
+            exact &= whole <= limits.max
+        return np.where(exact, whole, 0).astype(kind), exact
 
 
 def microseconds_from_datetimes(what: str, values: npt.NDArray[Any]) -> tuple[Int64s, Bools | None]:
-    """Return datetime64 or timedelta64 values in microseconds.
-
-    Parameters
-    ----------
-    what
-        Names the array in errors.
-    values
-        Of any unit.
-
-    Returns
-    -------
-    ndarray of int64
-        Microseconds, 0 for not-a-time.
-    ndarray of bool or None
-        Where it is not-a-time.
-
-    Raises
-    ------
-    InvalidInputError
-        If a value is no whole number of microseconds, or out of their reach.
-    """
+    """Return datetime64 or timedelta64 values in microseconds, and a mask of not-a-time."""
     missing = np.isnat(values)
-    found = missing if missing.any() else None
+    mask = missing if missing.any() else None
     wanted = np.dtype(f"{values.dtype.kind}8[us]")
     try:
-        told = values.astype(wanted)
+        instants = values.astype(wanted)
     except OverflowError:
-        told = None
-    if told is None or not np.array_equal(told.astype(values.dtype)[~missing], values[~missing]):
+        instants = None
+    if instants is None or not np.array_equal(instants.astype(values.dtype)[~missing], values[~missing]):
         raise InvalidInputError(
-            f"{what} has times of type {values.dtype} that are no whole number of microseconds, or out of their reach: "
-            "Spark cannot tell them"
+            f"{what} has times of type {values.dtype} that are not integer counts of microseconds, or out of range: "
+            "Spark cannot represent them"
         )
-    numbers = told.view(np.int64)
-    if found is not None:
+    numbers = instants.view(np.int64)
+    if mask is not None:
         numbers = np.where(missing, 0, numbers)
-    return numbers, found
+    return numbers, mask
 
 
 def split_units(units: str) -> tuple[str, str]:
@@ -252,7 +178,7 @@ def split_units(units: str) -> tuple[str, str]:
 
 
 def unit_length(unit: str) -> int | None:
-    """Return the length of a unit of time in microseconds, None if it is not fixed or not known."""
+    """Return the length of a unit of time in microseconds; None if it varies or the unit is unknown."""
     name = unit.lower()
     name = _SHORT.get(name, name)
     name = name if name in _MICROSECONDS else _SHORT.get(name.rstrip("s"), name.rstrip("s"))
@@ -263,7 +189,7 @@ def _unit(what: str, unit: str) -> int:
     length = unit_length(unit)
     if length is None:
         raise InvalidInputError(
-            f"{what} counts time in {unit!r}, whose length is not fixed or not known; use its numbers as they are "
+            f"{what} counts time in {unit!r}, whose length varies or is unknown; use its numbers as they are "
             "(decode=False)"
         )
     return length
@@ -271,28 +197,28 @@ def _unit(what: str, unit: str) -> int:
 
 def _epoch(what: str, text: str, mixed: bool) -> int:
     """Return an epoch in microseconds since 1970."""
-    found = _EPOCH.fullmatch(text.strip()) or _EPOCH.fullmatch(text.strip() + "-01-01")
-    days = None if found is None else _days(int(found["year"]), int(found["month"]), int(found["day"]), mixed)
-    if found is None or days is None:
+    match = _EPOCH.fullmatch(text.strip()) or _EPOCH.fullmatch(text.strip() + "-01-01")
+    days = None if match is None else _days(int(match["year"]), int(match["month"]), int(match["day"]), mixed)
+    if match is None or days is None:
         raise InvalidInputError(
-            f"{what} counts time since {text!r}, which is no date that can be read; use its numbers as they are "
+            f"{what} counts time since {text!r}, which is not a readable date; use its numbers as they are "
             "(decode=False)"
         )
-    seconds = int(found["hour"] or 0) * 3600 + int(found["minute"] or 0) * 60 + int(found["second"] or 0)
-    fraction = int((found["fraction"] or "").ljust(6, "0"))
-    return days * _DAY + seconds * 1_000_000 + fraction - _zone_minutes(found["zone"]) * 60_000_000
+    seconds = int(match["hour"] or 0) * 3600 + int(match["minute"] or 0) * 60 + int(match["second"] or 0)
+    fraction = int((match["fraction"] or "").ljust(6, "0"))
+    return days * _DAY + seconds * 1_000_000 + fraction - _zone_minutes(match["zone"]) * 60_000_000
 
 
 def _zone_minutes(zone: str | None) -> int:
     if zone is None:
         return 0
-    found = re.fullmatch(r"([+-])(\d{1,2}):?(\d{2})?", zone)
-    assert found is not None
-    return (int(found[2]) * 60 + int(found[3] or 0)) * (-1 if found[1] == "-" else 1)
+    match = re.fullmatch(r"([+-])(\d{1,2}):?(\d{2})?", zone)
+    assert match is not None
+    return (int(match[2]) * 60 + int(match[3] or 0)) * (-1 if match[1] == "-" else 1)
 
 
 def _days(year: int, month: int, day: int, mixed: bool) -> int | None:
-    """Return a date as days since 1970, None if there is no such date."""
+    """Return a date as days since 1970; None if it is not a valid date."""
     if not 1 <= month <= 12:
         return None
     julian = mixed and (year, month, day) < (1582, 10, 15)

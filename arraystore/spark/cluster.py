@@ -1,4 +1,4 @@
-"""Finding Spark: the session that runs already, or a quiet one of our own."""
+"""Spark sessions: the active one, or a quiet one that is started here."""
 
 from __future__ import annotations
 
@@ -35,46 +35,46 @@ _SETTINGS = {
 
 
 def active_session() -> SparkSession | None:
-    """The Spark session that this process has already, if any."""
+    """Return the active Spark session of this process, if any."""
     if "pyspark" not in sys.modules:
         return None
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     try:
-        found = SparkSession.active()  # also in threads that have not started one themselves
+        session = SparkSession.active()  # also in threads that have not started one themselves
     except PySparkException:
         return None
-    context = getattr(found, "_sc", None)
-    return None if context is not None and context._jsc is None else found  # its context was stopped beneath it
+    context = getattr(session, "_sc", None)
+    return None if context is not None and context._jsc is None else session  # its context was stopped beneath it
 
 
 def parallelism(master: str | None = None) -> int:
-    """How many tasks run at once, as far as it is known before Spark starts."""
+    """Return the count of tasks that run at once, as far as it is known before Spark starts."""
     session = active_session()
     if session is not None:
         return slots(session)
-    found = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master or "local[*]")
-    if found is not None and found[1] is None:
+    match = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master or "local[*]")
+    if match is not None and match[1] is None:
         return 1
-    if found is not None and found[1] != "*":
-        return int(found[1])
+    if match is not None and match[1] != "*":
+        return int(match[1])
     return os.cpu_count() or 1
 
 
 def slots(spark: SparkSession) -> int:
-    """How many tasks a running session has at once, as far as Spark tells."""
+    """Return the count of tasks that a running session runs at once."""
     from pyspark.sql.utils import is_remote
 
     if not is_remote() and not type(spark).__module__.startswith("pyspark.sql.connect"):
         return spark.sparkContext.defaultParallelism
-    known = spark.conf.get("spark.default.parallelism", None) or spark.conf.get(_LEAVES, None)
-    if known is not None and known.isdigit():
-        return int(known)
+    configured = spark.conf.get("spark.default.parallelism", None) or spark.conf.get(_LEAVES, None)
+    if configured is not None and configured.isdigit():
+        return int(configured)
     from pyspark.sql.functions import spark_partition_id
 
     key = id(spark)
-    if key not in _counted:  # a range has as many partitions as there are slots, and Connect tells nothing else
+    if key not in _counted:  # a range has as many partitions as there are slots, and Connect exposes nothing else
         _counted[key] = spark.range(_MOST_COUNTED).select(spark_partition_id()).distinct().count()
     return _counted[key]
 
@@ -85,31 +85,25 @@ _counted: dict[int, int] = {}
 
 
 def required_session(spark: SparkSession | None) -> SparkSession:
-    """Return the session that is given, or the one that runs.
-
-    Raises
-    ------
-    SparkUnavailableError
-        If there is none.
-    """
-    found = spark or active_session()
-    if found is None:
+    """Return the session that is passed, or the active one."""
+    session = spark or active_session()
+    if session is None:
         raise SparkUnavailableError(
             "no Spark session runs in this process: pass spark=, or start one (arraystore.spark.start_session())"
         )
-    return found
+    return session
 
 
 def start_session(master: str | None = None, name: str = "arraystore") -> SparkSession:
     """Return the running Spark session, or start one.
 
-    A session that is started here is quiet: what the Java virtual machine has to say goes to a log file, whose
-    path stands in the error if it does not come up.
+    A session that is started here is quiet: the Java virtual machine writes to a log file, whose path is in the error
+    if it does not start.
 
     Parameters
     ----------
     master
-        As in Spark; `None` means ``local[*]``, or whatever Spark's own configuration says.
+        As in Spark; `None` means ``local[*]``, or the value in Spark's own configuration.
 
     Raises
     ------
@@ -141,17 +135,17 @@ def start_session(master: str | None = None, name: str = "arraystore") -> SparkS
             session.sparkContext.setLogLevel("ERROR")
     except Exception as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise SparkUnavailableError(f"Spark did not start ({reason}); its own words are in {log.name}") from error
+        raise SparkUnavailableError(f"Spark did not start ({reason}); its log is {log.name}") from error
     _logs.append(log.name)
     return session
 
 
 _logs: list[str] = []
-"""Where the Java virtual machines of this process write to; deleted when the process ends."""
+"""Log files of the Java virtual machines of this process; deleted when the process ends."""
 
 
 def keep_logs() -> list[str]:
-    """Let the logs outlive the process, because there is something in them to read, and tell where they are."""
+    """Keep the logs when the process ends, and return their paths."""
     kept = list(_logs)
     _logs.clear()
     return kept
@@ -166,7 +160,7 @@ def _delete_logs() -> None:
 
 @contextlib.contextmanager
 def _stderr_into(target: int) -> Iterator[None]:
-    """Point file descriptor 2 elsewhere, for processes that start meanwhile and keep it."""
+    """Redirect file descriptor 2, for processes that start within the block and inherit it."""
     sys.stderr.flush()
     saved = os.dup(2)
     try:
@@ -179,24 +173,18 @@ def _stderr_into(target: int) -> Iterator[None]:
 
 
 def check_java() -> None:
-    """Check that there is a Java that Spark can use.
-
-    Raises
-    ------
-    SparkUnavailableError
-        Saying how to get one.
-    """
+    """Check that a Java runtime is installed that Spark can use; raise `SparkUnavailableError`."""
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
     if java is None or not os.path.exists(java):
-        where = f"JAVA_HOME={home} has no bin/java" if home else "there is no java on PATH"
+        where = f"JAVA_HOME={home} has no bin/java" if home else "java is not on PATH"
         raise SparkUnavailableError(f"{where}. {_HOW_TO_GET_JAVA}")
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)  # noqa: S603 - fixed arguments
+        completed = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)  # noqa: S603 - fixed arguments
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SparkUnavailableError(f"{java} does not run ({error}). {_HOW_TO_GET_JAVA}") from error
-    found = re.search(r'version "(?:1\.)?(\d+)', told.stderr + told.stdout)
-    if found is None:
-        raise SparkUnavailableError(f"{java} does not tell its version. {_HOW_TO_GET_JAVA}")
-    if int(found[1]) < OLDEST_JAVA:
-        raise SparkUnavailableError(f"{java} is Java {found[1]}. {_HOW_TO_GET_JAVA}")
+    match = re.search(r'version "(?:1\.)?(\d+)', completed.stderr + completed.stdout)
+    if match is None:
+        raise SparkUnavailableError(f"{java} does not print its version. {_HOW_TO_GET_JAVA}")
+    if int(match[1]) < OLDEST_JAVA:
+        raise SparkUnavailableError(f"{java} is Java {match[1]}. {_HOW_TO_GET_JAVA}")

@@ -1,4 +1,4 @@
-"""Which of zarr's pipelines encodes and decodes chunks in tasks."""
+"""Choice of zarr's codec pipeline in tasks."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _QUICK = "FusedCodecPipeline"
 
 @contextmanager
 def fused_codec_pipeline() -> Iterator[None]:
-    """Open arrays with the pipeline that takes least time for each chunk, where zarr has it and nobody chose another.
+    """Open arrays with the pipeline that takes least time for each chunk, unless another one is configured.
 
-    A task has a process for itself, so nothing is won by putting chunks into an event loop and into threads, which
-    is what zarr's usual pipeline does: some 200 µs of processor time a chunk.
+    A task has a process for itself, so handing chunks to an event loop and to threads, as zarr's default pipeline does,
+    only costs some 200 µs of processor time a chunk.
     """
     if not hasattr(codec_pipeline, _QUICK) or zarr.config.get(_SETTING, None) != _USUAL:
         yield

@@ -1,4 +1,4 @@
-"""What can go wrong between the driver and its tasks, and how errors get through Spark's own.
+"""Errors of Spark jobs, and their way through Spark's own exceptions.
 
 Spark turns every exception of a Python worker into text.  An error of this package therefore carries a code that
 programs and people can look for, ``[ARRAYSTORE_MERGE_CONFLICT]``, and behind it a mark from which `translate_error`
@@ -9,26 +9,28 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from arraystore import errors as core
 from arraystore.errors import ArrayStoreError
 
-__all__ = ["SparkUnavailableError", "TaskFailedError", "code_of", "marked", "translate_error"]
+__all__ = ["SparkUnavailableError", "TaskFailedError", "code_of", "marked_errors", "marked_text", "translate_error"]
 
 
 class SparkUnavailableError(ArrayStoreError):
-    """Spark cannot be started here: no Java, no PySpark, or no cluster."""
+    """Spark cannot be started: Java, PySpark or the cluster is missing."""
 
 
 class TaskFailedError(ArrayStoreError):
-    """A task failed as often as Spark allows; nothing was committed."""
+    """A task failed as often as Spark retries it; nothing was committed."""
 
 
 _MARK = re.compile(r"<<arraystore:([0-9a-f]*)>>")
 _WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _LONGEST = 32 << 10
-"""Characters of a message that travel: a list of all conflicts of a large commit may have any length."""
+"""Characters of a message that are sent: a list of all conflicts of a large commit may have any length."""
 
 _TEXTS: dict[type[ArrayStoreError], tuple[str, ...]] = {
     core.ConflictError: ("expected_parent", "actual_parent", "branch"),
@@ -41,7 +43,7 @@ _TEXTS: dict[type[ArrayStoreError], tuple[str, ...]] = {
     core.ChunkDamagedError: ("object_name", "path"),
     core.SourceChangedError: ("url", "expected", "found", "path"),
 }
-"""Attributes that travel beside the message: texts, or None."""
+"""Attributes that are sent beside the message: strings, or None."""
 
 _NUMBERS: dict[type[ArrayStoreError], tuple[str, ...]] = {
     core.ChunkDamagedError: ("offset", "length"),
@@ -55,24 +57,24 @@ def code_of(kind: type[ArrayStoreError]) -> str:
     return "ARRAYSTORE_" + _WORD.sub("_", kind.__name__.removesuffix("Error")).upper()
 
 
-def _known() -> dict[str, type[ArrayStoreError]]:
-    """Return the classes that may be made of text, by code: those of this package that are public."""
-    found = {SparkUnavailableError, TaskFailedError, ArrayStoreError}
+def _classes_by_code() -> dict[str, type[ArrayStoreError]]:
+    """Return the public error classes by code, which are the ones that may be rebuilt from text."""
+    kinds = {SparkUnavailableError, TaskFailedError, ArrayStoreError}
     for name in core.__all__:
         kind = getattr(core, name)
         if issubclass(kind, ArrayStoreError):
-            found.add(kind)
-    return {code_of(kind): kind for kind in found}
+            kinds.add(kind)
+    return {code_of(kind): kind for kind in kinds}
 
 
-def marked(error: BaseException) -> str:
-    """Return the text of an error with its code, as `translate_error` finds it again in whatever is around it."""
-    known = _known()
-    kind = next((base for base in type(error).__mro__ if base in known.values()), None)
+def marked_text(error: BaseException) -> str:
+    """Return the text of an error with its code and the mark that `translate_error` parses."""
+    classes = _classes_by_code()
+    kind = next((base for base in type(error).__mro__ if base in classes.values()), None)
     fields: dict[str, Any] = {}
     if kind is None or not isinstance(error, ArrayStoreError):
         kind, text = TaskFailedError, f"{type(error).__name__}: {error}"
-    elif kind is ArrayStoreError:  # one that only some part of the package knows
+    elif kind is ArrayStoreError:  # of a class that is not public
         kind, text = TaskFailedError, error.message
     else:
         text = error.message
@@ -87,12 +89,21 @@ def marked(error: BaseException) -> str:
     return f"[{code_of(kind)}] {text} <<arraystore:{body.encode().hex()}>>"
 
 
+@contextmanager
+def marked_errors() -> Iterator[None]:
+    """Raise errors of this package as `RuntimeError` with their marked text alone, as Spark shows whole tracebacks."""
+    try:
+        yield
+    except ArrayStoreError as error:
+        raise RuntimeError(marked_text(error)) from None
+
+
 def _text_or_none(value: Any) -> str | None:
     return None if value is None else str(value)[:_LONGEST]
 
 
 def translate_error(error: BaseException) -> BaseException:
-    """Return the error of this package that stands behind one of Spark's; any other error as it is.
+    """Return the error of this package that caused one of Spark's; return other errors unchanged.
 
     Parameters
     ----------
@@ -106,16 +117,16 @@ def translate_error(error: BaseException) -> BaseException:
     """
     if isinstance(error, ArrayStoreError):
         return error
-    found = _MARK.findall(_all_text(error))
-    for mark in reversed(found):  # the last one is the outermost: what went wrong after all
-        made = _made_again(mark)
+    marks = _MARK.findall(_all_text(error))
+    for mark in reversed(marks):  # the last one is the outermost error
+        made = _error_of_mark(mark)
         if made is not None:
             return made
     return error
 
 
 def _all_text(error: BaseException) -> str:
-    """Return the text of an error and of what Spark keeps beside it."""
+    """Return the text of an error, of its parameters in Spark, and of its cause."""
     texts = [str(error)]
     parameters = getattr(error, "getMessageParameters", None)
     if callable(parameters):
@@ -127,19 +138,19 @@ def _all_text(error: BaseException) -> str:
     return "\n".join(texts)
 
 
-def _made_again(mark: str) -> ArrayStoreError | None:
-    """Return what a mark stands for; None where it is damaged, or none of ours."""
+def _error_of_mark(mark: str) -> ArrayStoreError | None:
+    """Return the error that a mark encodes; None if the mark is damaged or of another program."""
     try:
         body = json.loads(bytes.fromhex(mark))
-        kind = _known()[body["code"]]
+        kind = _classes_by_code()[body["code"]]
         message, fields = str(body["message"]), body["fields"]
         texts = {name: _text_or_none(fields[name]) for name in _TEXTS.get(kind, ())}
-        return _made(kind, message, texts, fields)
+        return _rebuild(kind, message, texts, fields)
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
 
-def _made(
+def _rebuild(
     kind: type[ArrayStoreError], message: str, texts: dict[str, str | None], fields: dict[str, Any]
 ) -> ArrayStoreError:
     made: ArrayStoreError

@@ -1,4 +1,4 @@
-"""For those who write their own ``rdd.mapPartitions``: a function gets a store, and a change set comes back."""
+"""Writing from ``rdd.mapPartitions``: a function gets a store, and its change set is merged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgpack
 from arraystore._session.fork import ForkSession
 from arraystore._session.session import Session
 from arraystore.errors import FormatError, InvalidInputError
-from arraystore.spark.fork_job import Attempt, Outcome, merge_outcomes, pickled, unpack_report
+from arraystore.spark.fork_job import Attempt, Outcome, merge_outcomes, pickle_fork, unpack_report
 
 if TYPE_CHECKING:
     from arraystore._session.store import ArrayStore
@@ -23,7 +23,7 @@ Write = Callable[["ArrayStore", Iterator[Any]], Mapping[str, Any] | None]
 
 @dataclass(frozen=True, slots=True)
 class _Items:
-    """Calls a function with the store of a fork and what is in the partition."""
+    """Calls a function with the store of a fork and the items of the partition."""
 
     function: Write
 
@@ -33,7 +33,7 @@ class _Items:
 
 @dataclass(frozen=True, slots=True)
 class _Partition:
-    """What ``mapPartitions`` calls on executors; pickles small."""
+    """Function that ``mapPartitions`` calls on executors; pickles small."""
 
     attempt: Attempt
 
@@ -60,25 +60,13 @@ class PartitionWriter:
         self._forks: list[ForkSession] = []
 
     def __call__(self, function: Write) -> Callable[[Iterable[Any]], Iterator[bytes]]:
-        """Return a function for ``rdd.mapPartitions``.
-
-        Parameters
-        ----------
-        function
-            ``function(store, items)`` writes what the items of a partition say through a Zarr store of its own, and may
-            return a mapping of plain values as a report.  Two partitions must not write the same chunk.
-
-        Returns
-        -------
-        callable
-            Yields one value for each partition, for `merge`.
-        """
+        """Return a function for ``rdd.mapPartitions``."""
         fork = self._session.fork()
         self._forks.append(fork)
-        return _Partition(Attempt(pickled(self._session, fork), _Items(function)))
+        return _Partition(Attempt(pickle_fork(self._session, fork), _Items(function)))
 
     def merge(self, results: Iterable[bytes]) -> list[dict[str, Any]]:
-        """Bring home what the partitions wrote: all of it, or nothing.
+        """Merge the changes of all partitions, or none.
 
         Parameters
         ----------
@@ -95,7 +83,7 @@ class PartitionWriter:
         MergeConflictError
             If two partitions wrote the same chunk.
         FormatError
-            If something else is given.
+            If `results` are not those of this writer.
         """
         outcomes = sorted((_read(result) for result in results), key=lambda outcome: outcome.task)
         try:
@@ -108,7 +96,7 @@ class PartitionWriter:
 
 
 def map_partitions_writer(session: Session) -> PartitionWriter:
-    """Return what writes to a session from ``rdd.mapPartitions``; nothing is committed.
+    """Return a writer to a session for ``rdd.mapPartitions``; nothing is committed.
 
     ::
 
@@ -126,10 +114,10 @@ def _read(result: bytes) -> Outcome:
             f"{type(result).__name__} is not what a partition returns: pass what collect() of mapPartitions returned"
         )
     try:
-        found = msgpack.unpackb(bytes(result), use_list=False, raw=False, max_ext_len=0)
+        fields = msgpack.unpackb(bytes(result), use_list=False, raw=False, max_ext_len=0)
     except Exception as error:
         raise FormatError("result of a partition", f"cannot be read ({type(error).__name__})") from error
-    match found:
+    match fields:
         case (int() as task, int() as attempt, bytes() as change_set, bytes() as report):
             return Outcome(task, attempt, change_set, unpack_report(report))
         case _:

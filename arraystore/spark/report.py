@@ -1,4 +1,4 @@
-"""What a write tells its user."""
+"""Reports of writes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ __all__ = ["Progress", "WriteReport"]
 from collections.abc import Callable
 
 Progress = Callable[[int, int], None]
-"""Called on the driver with the number of tasks done and the number of all."""
+"""Called on the driver with the count of finished tasks and the count of all."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteReport:
-    """What a parallel write did; it is in the session, and visible to others when that is committed.
+    """Result of a parallel write; it is in the session, and visible to others once that is committed.
 
     Parameters
     ----------
@@ -31,9 +31,9 @@ class WriteReport:
     attempts_wasted
         Attempts of these tasks that failed before one succeeded.
     spilled
-        Change sets that were too large to travel and went through the storage.
+        Change sets that were too large for task results and were sent through the storage.
     seconds
-        From the first look at the arguments to the merge.
+        Duration from the check of the arguments to the merge.
     """
 
     arrays: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Any work of a user's own on executors, one task for each share of it."""
+"""Running a function on executors through forks of one session, one task for each share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Shares:
-    """Gives each task its share."""
+    """Work of a task on its share."""
 
     shares: tuple[Any, ...]
     work: Callable[[Any, Any], Mapping[str, Any] | None]
@@ -42,31 +42,7 @@ def run_tasks(
     description: str = "arraystore",
     progress: Progress | None = None,
 ) -> list[Outcome]:
-    """Run `work(fork, share)` on executors, one task for each share.
-
-    Parameters
-    ----------
-    session
-        Session that the tasks write for; its uncommitted metadata travels along, and it stays as it is.
-    shares
-        What each task is to do; picklable.
-    work
-        Picklable by cloudpickle.  It writes through ``fork.store``, and may return a report of plain values.
-    description
-        For Spark's pages.
-    progress
-        Told about the tasks done.
-
-    Returns
-    -------
-    list of Outcome
-        In the order of `shares`, for `merge_outcomes`.
-
-    Raises
-    ------
-    ArrayStoreError
-        The error of a task that failed for good; nothing was merged.
-    """
+    """Run `work(fork, share)` on executors, one task for each share."""
     if not shares:
         return []
     job = _Shares(tuple(shares), work)

@@ -1,4 +1,4 @@
-"""From a repository and a ref to a session that stays on one snapshot."""
+"""Sessions that are pinned to one snapshot, by repository and ref."""
 
 from __future__ import annotations
 
@@ -27,32 +27,18 @@ __all__ = ["check_reachable", "open_repository", "pinned_session"]
 
 
 def open_repository(place: Repository | str | os.PathLike[str]) -> Repository:
-    """Return a repository that is given as such, or by its path or URL.
-
-    Raises
-    ------
-    RepositoryNotFoundError
-        If there is none.
-    """
+    """Return a repository that is passed as such, or by its path or URL."""
     if isinstance(place, Repository):
         return place
     if not isinstance(place, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance] - callers without types
-        raise InvalidInputError(f"a repository is a Repository, or the path or URL of one, not {type(place).__name__}")
+        raise InvalidInputError(f"repo must be a Repository, or the path or URL of one, not {type(place).__name__}")
     from arraystore.storage import storage_from_url
 
     return Repository.open(storage_from_url(place))
 
 
 def check_reachable(context: Context) -> None:
-    """Check that processes of Spark can open a repository for themselves, before one of them fails to.
-
-    Raises
-    ------
-    InvalidInputError
-        If its storage is the memory of this process, or cannot be pickled.
-    StorageError
-        If its storage holds credentials that are not to be pickled.
-    """
+    """Check that executors can open a repository: its storage must be shared and picklable."""
     from pyspark.cloudpickle import dumps  # Spark also pickles what pickle cannot, functions above all
 
     check_shared(context.storage, "workers of Spark", dumps)
@@ -67,28 +53,9 @@ def pinned_session(
     ref: str | None = None,
     as_of: datetime | None = None,
 ) -> SessionBase:
-    """Return a session on one snapshot: whatever is committed later, what it shows stays the same.
-
-    Parameters
-    ----------
-    source
-        A repository, its path or URL, or a session.  A session is taken as it is, with what is uncommitted in it.
-    branch, tag, snapshot_id
-        At most one of them; branch ``"main"`` where there is none.
-    ref
-        In their place: the name of a branch, else of a tag, else the id of a snapshot.
-    as_of
-        With a branch: its newest snapshot that was written at this time or before.
-
-    Raises
-    ------
-    InvalidInputError
-        If more than one is given, or a name is that of a branch and of a tag.
-    RefNotFoundError, SnapshotNotFoundError
-        If there is none.
-    """
-    given = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "ref": ref}
-    named = [name for name, value in given.items() if value is not None]
+    """Return a session on one snapshot, which later commits do not change."""
+    arguments = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "ref": ref}
+    named = [name for name, value in arguments.items() if value is not None]
     if isinstance(source, SessionBase):
         if named or as_of is not None:
             named += ["as_of"] * (as_of is not None)
@@ -100,17 +67,17 @@ def pinned_session(
         raise InvalidInputError(f"{' and '.join(named)} are given: one of them names the snapshot")
     repo = open_repository(source)
     if ref is not None:
-        branch, tag, snapshot_id = _resolved(repo, ref)
+        branch, tag, snapshot_id = _resolve(repo, ref)
     if branch is None and tag is None and snapshot_id is None:
         branch = "main"
     return repo.readonly_session(branch, tag=tag, snapshot_id=snapshot_id, as_of=as_of)
 
 
-def _resolved(repo: Repository, ref: str) -> tuple[str | None, str | None, str | None]:
-    """Return which branch, tag or snapshot a name stands for."""
+def _resolve(repo: Repository, ref: str) -> tuple[str | None, str | None, str | None]:
+    """Return the branch, tag or snapshot that a name refers to."""
     is_branch, is_tag = ref in repo.list_branches(), ref in repo.list_tags()
     if is_branch and is_tag:
-        raise InvalidInputError(f"{ref!r} is a branch and a tag: say branch={ref!r} or tag={ref!r}")
+        raise InvalidInputError(f"{ref!r} is a branch and a tag: pass branch={ref!r} or tag={ref!r}")
     if is_branch:
         return ref, None, None
     if is_tag:
@@ -120,6 +87,6 @@ def _resolved(repo: Repository, ref: str) -> tuple[str | None, str | None, str |
     except SnapshotExpiredError:
         raise
     except (SnapshotNotFoundError, InvalidInputError):
-        known = ", ".join(repr(name) for name in [*sorted(repo.list_branches()), *sorted(repo.list_tags())][:20])
-        raise RefNotFoundError(f"there is no branch, tag or snapshot {ref!r}, but {known}") from None
+        names = ", ".join(repr(name) for name in [*sorted(repo.list_branches()), *sorted(repo.list_tags())][:20])
+        raise RefNotFoundError(f"there is no branch, tag or snapshot {ref!r}, but {names}") from None
     return None, None, ref

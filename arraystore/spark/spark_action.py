@@ -1,8 +1,8 @@
-"""Running an action of Spark where it can be watched, cancelled, and be found in Spark's own pages.
+"""Running actions of Spark with progress, cancellation and a description in Spark's pages.
 
-The action runs in a thread of its own, which inherits the local properties of the caller (its pool, the streaming query
-that it belongs to), so that the caller's stay as they are.  The jobs get a description and, unless the caller has set
-one, a group.  Everything here works with Spark Connect, too, where there is no context.
+The action runs in a separate thread, which inherits the local properties of the caller (its pool, its streaming query)
+without changing them. The jobs get a description and, unless the caller has set one, a group. All of it also works with
+Spark Connect, where there is no context.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def classic_context(spark: SparkSession) -> SparkContext | None:
 
 
 def map_in_arrow(frame: DataFrame, function: Callable[[Iterator[Any]], Iterator[Any]], schema: Any) -> DataFrame:
-    """Return ``frame.mapInArrow(function, schema)``, without PySpark's warning of Pandas, which has no part in it."""
+    """Return ``frame.mapInArrow(function, schema)``, without PySpark's warning about Pandas, which is not used."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         return frame.mapInArrow(function, schema)
@@ -48,52 +48,31 @@ def map_in_arrow(frame: DataFrame, function: Callable[[Iterator[Any]], Iterator[
 def run_action(
     spark: SparkSession, action: Callable[[], T], *, description: str, tasks: int, progress: Progress | None = None
 ) -> T:
-    """Run an action and return what it returns.
-
-    Parameters
-    ----------
-    action
-        Calls something of Spark that starts jobs.
-    description
-        For Spark's pages.
-    tasks
-        How many tasks there will be, for progress.
-    progress
-        Told about tasks that are done.
-
-    Raises
-    ------
-    ArrayStoreError
-        The one that a task raised.
-    TaskFailedError
-        If a task failed without one.
-    BaseException
-        What `progress` raised, or an interrupt: the jobs are cancelled then.
-    """
-    watched = _Watched(spark, description, tasks, progress)
+    """Run an action and return its result; raise the error of a task, and cancel the jobs on interrupts."""
+    jobs = _ActionJobs(spark, description, tasks, progress)
     with ThreadPoolExecutor(1, thread_name_prefix="arraystore-spark") as pool:
-        running = pool.submit(watched.inheriting(action))
+        running = pool.submit(jobs.inheriting(action))
         try:
-            with watched.telling():
+            with jobs.reporting():
                 while not _is_over(running):
-                    watched.tell()
-        except BaseException:  # somebody at the keyboard, or what is told about progress: nobody waits any more
-            watched.cancel()
+                    jobs.report()
+        except BaseException:  # an interrupt, or an error of `progress`
+            jobs.cancel()
             raise
         try:
-            found = running.result()
+            result = running.result()
         except Exception as error:
-            raise _translated(error) from error
-    watched.tell_end()
-    return found
+            raise _translate(error) from error
+    jobs.report_end()
+    return result
 
 
 def _is_over(running: Future[Any]) -> bool:
     return bool(wait([running], timeout=_POLL_SECONDS).done)
 
 
-class _Watched:
-    """The jobs of one action."""
+class _ActionJobs:
+    """Jobs of one action."""
 
     def __init__(self, spark: SparkSession, description: str, tasks: int, progress: Progress | None) -> None:
         self._spark = spark
@@ -104,10 +83,10 @@ class _Watched:
         self._tag = f"arraystore-{uuid4().hex}"
         self._group: str | None = None
         self._earlier: set[int] = set()
-        self._told = -1
+        self._reported = -1
 
     def inheriting(self, action: Callable[[], T]) -> Callable[[], T]:
-        """Return the action for another thread, with the local properties of this one."""
+        """Wrap the action for another thread, with the local properties of this one."""
         from pyspark.util import inheritable_thread_target
 
         def job() -> T:
@@ -117,11 +96,11 @@ class _Watched:
                 self._describe(self._context)
             return action()
 
-        found: Callable[[], T] = inheritable_thread_target(self._spark)(job)
-        return found
+        inheriting: Callable[[], T] = inheritable_thread_target(self._spark)(job)
+        return inheriting
 
     def _describe(self, context: SparkContext) -> None:
-        """Describe the jobs; a group that there is stays: a streaming query stops its jobs by it."""
+        """Describe the jobs, and set a group if there is none: a streaming query stops its jobs by its own."""
         group = context.getLocalProperty(_GROUP)
         if group is None:
             context.setJobGroup(self._tag, self._description, interruptOnCancel=True)
@@ -131,24 +110,24 @@ class _Watched:
         self._group = group or self._tag
 
     @contextlib.contextmanager
-    def telling(self) -> Iterator[None]:
-        """Have Spark Connect tell its progress meanwhile."""
+    def reporting(self) -> Iterator[None]:
+        """Report progress of Spark Connect within the block."""
         if self._progress is None or self._context is not None:
             yield
             return
         remote: Any = self._spark
 
-        def tell(stages: Any, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
+        def report(stages: Any, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
             self._report(sum(stage.num_completed_tasks for stage in stages or ()))
 
-        remote.registerProgressHandler(tell)
+        remote.registerProgressHandler(report)
         try:
             yield
         finally:
-            remote.removeProgressHandler(tell)
+            remote.removeProgressHandler(report)
 
-    def tell(self) -> None:
-        """Tell how many tasks are done by now."""
+    def report(self) -> None:
+        """Report how many tasks are done."""
         if self._progress is None or self._context is None or self._group is None:
             return
         tracker = self._context.statusTracker()
@@ -158,33 +137,33 @@ class _Watched:
         done = [stage.numCompletedTasks for stage in stages if stage is not None and stage.numTasks == self._tasks]
         self._report(max(done, default=0))
 
-    def tell_end(self) -> None:
-        """Tell that all tasks are done."""
+    def report_end(self) -> None:
+        """Report that all tasks are done."""
         if self._progress is not None:
             self._report(self._tasks)
 
     def _report(self, done: int) -> None:
         assert self._progress is not None
         done = min(done, self._tasks)
-        if done > self._told:
-            self._told = done
+        if done > self._reported:
+            self._reported = done
             self._progress(done, self._tasks)
 
     def cancel(self) -> None:
-        """Have Spark end what runs: nobody waits for it any more."""
+        """Cancel the jobs of the action."""
         self._spark.interruptTag(self._tag)
         if self._context is not None:
             self._context.cancelJobsWithTag(self._tag)
 
 
-def _translated(error: Exception) -> BaseException:
-    """Return what a task said, out of the many lines that Spark wraps around it."""
-    found = translate_error(error)
-    if isinstance(found, TaskFailedError):
-        return TaskFailedError(f"{found.message}. Nothing was committed; when the cause is removed, run it again")
-    if found is not error:
-        return found
+def _translate(error: Exception) -> BaseException:
+    """Return the error of a task, from the text that Spark wraps around it."""
+    translated = translate_error(error)
+    if isinstance(translated, TaskFailedError):
+        return TaskFailedError(f"{translated.message}. Nothing was committed; when the cause is removed, run it again")
+    if translated is not error:
+        return translated
     text = str(error)
     reason = next((line.strip() for line in text.splitlines() if "ailure" in line or "Lost task" in line), text[:500])
     where = " and ".join(keep_logs()) or "the log of the executor"
-    return TaskFailedError(f"a Spark task failed without saying why ({reason}). Nothing was committed; see {where}")
+    return TaskFailedError(f"a Spark task failed without a message ({reason}). Nothing was committed; see {where}")

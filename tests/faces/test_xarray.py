@@ -136,7 +136,7 @@ def test_nothing_is_written_to_a_session_that_only_reads(memory_repo: Repository
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"mode": "r"}, "no mode 'r'"),
+        ({"mode": "r"}, "mode='r' must be"),
         ({"mode": "w", "append_dim": "time"}, "append_dim does not go with mode='w'"),
         ({"mode": "w-", "region": "auto"}, "region does not go with mode='w-'"),
     ],

@@ -13,7 +13,7 @@ from arraystore.errors import InvalidInputError
 from arraystore.ingest import parse_chunks
 from arraystore.ingest.chunks import LARGEST_NATIVE_BYTES, TARGET_BYTES, choose_chunks
 from arraystore.ingest.model import ArrayPlan, Origin, Variable
-from arraystore.ingest.regions import cut, deal, regions_of
+from arraystore.ingest.regions import assign_to_tasks, cut, regions_of
 
 
 def variable(shape: tuple[int, ...], chunks: tuple[int, ...] | None = None, dtype: str = "f4") -> Variable:
@@ -92,7 +92,7 @@ def plans(draw: st.DrawFn) -> ArrayPlan:
 def test_regions_cover_everything_once_in_whole_chunks_and_no_two_tasks_share_a_chunk(
     plan: ArrayPlan, limit: int, tasks: int
 ) -> None:
-    hands = deal(regions_of(plan, limit), tasks)
+    hands = assign_to_tasks(regions_of(plan, limit), tasks)
     assert len(hands) <= tasks
     assert all(hands)
     times_written = np.zeros(plan.variable.shape, int)
@@ -129,6 +129,6 @@ def test_a_region_is_no_larger_than_the_limit_unless_one_chunk_is() -> None:
 
 def test_regions_are_dealt_by_bytes_in_order() -> None:
     plan = ArrayPlan(variable((12, 10), (1, 10), "i8"), 0, None, True, False, (Origin(0, 0, 0),))
-    hands = deal(regions_of(plan, 1), 3)
+    hands = assign_to_tasks(regions_of(plan, 1), 3)
     assert [len(hand) for hand in hands] == [4, 4, 4]
     assert [region.box[0][0] for hand in hands for region in hand] == list(range(12))

@@ -19,7 +19,7 @@ def fake_java(path: Path, says: str) -> None:
 def test_a_missing_java_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SparkUnavailableError, match=r"no java on PATH.*apt install openjdk-17.*JAVA_HOME"):
+    with pytest.raises(SparkUnavailableError, match=r"java is not on PATH.*apt install openjdk-17.*JAVA_HOME"):
         check_java()
 
 

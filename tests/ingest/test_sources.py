@@ -87,7 +87,7 @@ def test_a_classic_file_may_not_lack_its_last_value(tmp_path: Path, form: str, r
             file.createVariable(f"record{number}", "i2", ("t", "x"))[:] = np.arange(15).reshape(5, 3)
     assert describe_source(str(path)).variables["fixed"].shape == (3,)
     os.truncate(path, path.stat().st_size - 4)
-    with pytest.raises(SourceFormatError, match="cut short"):
+    with pytest.raises(SourceFormatError, match="is truncated"):
         describe_source(str(path))
 
 

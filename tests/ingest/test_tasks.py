@@ -113,7 +113,7 @@ def test_a_task_that_dies_each_time_says_where_to_look(
     monkeypatch.setattr("arraystore.spark.cluster._logs", ["/logs/spark.log"])
     session = arraystore.Repository.create(storage).writable_session("main")
     with pytest.raises(
-        TaskFailedError, match=r"without saying why \(.*\)\. Nothing was committed; see /logs/spark\.log"
+        TaskFailedError, match=r"without a message \(.*\)\. Nothing was committed; see /logs/spark\.log"
     ):
         run_tasks(spark, session, [1], Dies())
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arraystore.ingest import VariableMismatchError
-from arraystore.ingest.times import recode_between, recoded, same_clock
+from arraystore.ingest.times import recode_between, recode_values, same_clock
 from arraystore.spark.cf_time import is_time
 
 
@@ -40,7 +40,7 @@ def test_calendars_of_two_names_are_one() -> None:
 def test_an_instant_stays_the_same(units: str, to_units: str, epoch: date, calendar: str, value: int) -> None:
     day = f"{epoch:%Y-%m-%d}" if epoch.day <= 28 else f"{epoch:%Y-%m}-01"
     source, target = clock(f"{units} since {day}", calendar), clock(f"{to_units} since 1990-06-01 12:00:00", calendar)
-    new = recoded("time", np.array([value], "f8"), recode_between("time", source, target), None)[0]
+    new = recode_values("time", np.array([value], "f8"), recode_between("time", source, target), None)[0]
     before = cftime.num2date(value, source["units"].replace("secs", "seconds"), calendar=calendar)
     after = cftime.num2date(new, target["units"].replace("secs", "seconds"), calendar=calendar)
     assert abs((before - after).total_seconds()) < 1e-3
@@ -48,37 +48,37 @@ def test_an_instant_stays_the_same(units: str, to_units: str, epoch: date, calen
 
 def test_whole_numbers_stay_exact() -> None:
     recode = recode_between("time", clock("days since 1970-01-01"), clock("hours since 1970-01-02"))
-    assert recoded("time", np.array([1, 2, 10**6]), recode, None).tolist() == [0, 24, 24 * 10**6 - 24]
+    assert recode_values("time", np.array([1, 2, 10**6]), recode, None).tolist() == [0, 24, 24 * 10**6 - 24]
 
 
 def test_a_whole_number_without_equivalent_is_refused() -> None:
     recode = recode_between("time", clock("hours since 1970-01-01"), clock("days since 1970-01-01"))
-    assert recoded("time", np.array([48]), recode, None).tolist() == [2]
+    assert recode_values("time", np.array([48]), recode, None).tolist() == [2]
     with pytest.raises(VariableMismatchError, match="no whole-numbered equivalent"):
-        recoded("time", np.array([47]), recode, None)
+        recode_values("time", np.array([47]), recode, None)
 
 
 def test_a_number_that_overflows_is_refused() -> None:
     recode = recode_between("time", clock("days since 1970-01-01"), clock("seconds since 1970-01-01"))
     with pytest.raises(VariableMismatchError, match="int32"):
-        recoded("time", np.array([10**6], "i4"), recode, None)
+        recode_values("time", np.array([10**6], "i4"), recode, None)
 
 
 def test_floats_too_coarse_for_the_units_are_refused() -> None:
     recode = recode_between("time", clock("days since 2000-01-01"), clock("seconds since 1900-01-01"))
     with pytest.raises(VariableMismatchError, match="precision"):
-        recoded("time", np.array([0.3], "f4"), recode, None)
+        recode_values("time", np.array([0.3], "f4"), recode, None)
 
 
 def test_missing_values_stay_missing() -> None:
     recode = recode_between("time", clock("days since 1970-01-01"), clock("hours since 1970-01-01"))
-    assert recoded("time", np.array([1, -1]), recode, -1).tolist() == [24, -1]
-    assert np.isnan(recoded("time", np.array([1.0, np.nan]), recode, None)).tolist() == [False, True]
+    assert recode_values("time", np.array([1, -1]), recode, -1).tolist() == [24, -1]
+    assert np.isnan(recode_values("time", np.array([1.0, np.nan]), recode, None)).tolist() == [False, True]
 
 
 def test_weeks_are_a_unit_of_seven_days_as_they_are_for_spark() -> None:
     recode = recode_between("time", clock("weeks since 2000-01-01"), clock("days since 2000-01-01"))
-    assert recoded("time", np.array([1, 3]), recode, None).tolist() == [7, 21]
+    assert recode_values("time", np.array([1, 3]), recode, None).tolist() == [7, 21]
 
 
 @pytest.mark.parametrize("units", ["months since 2000-01-01", "years since 2000-01-01", "fortnights since 2000-01-01"])

@@ -197,7 +197,7 @@ def test_a_batch_goes_on_top_of_what_another_job_has_committed_meanwhile(feed: F
             return {}
 
         each = writer(repo)
-        object.__setattr__(each.committing, "metadata", metadata)
+        object.__setattr__(each.commit, "metadata", metadata)
         each(frame, batch)
 
     feed.wanted[1, 0] = 77.0
@@ -234,7 +234,7 @@ def test_two_drivers_of_one_batch_at_a_time_make_one_commit(spark: SparkSession,
             return {}
 
         own = writer(Repository.open(repo.storage), stream_id="s")
-        object.__setattr__(own.committing, "metadata", metadata)
+        object.__setattr__(own.commit, "metadata", metadata)
         try:
             own(frame, 0)
         except Exception as error:  # noqa: BLE001 - told in the test's own thread
@@ -279,4 +279,4 @@ def test_arguments_that_cannot_be_used_are_refused_before_the_query_starts(repo:
         writer(repo, stream_id="x" * 2000)
     with pytest.raises(InvalidInputError, match="ConflictSolver"):
         writer(repo, rebase_with="ours")
-    assert isinstance(writer(repo).committing.rebase_with, ConflictDetector)
+    assert isinstance(writer(repo).commit.rebase_with, ConflictDetector)

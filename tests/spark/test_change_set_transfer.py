@@ -96,7 +96,7 @@ def test_a_change_set_that_a_collection_took_is_told_from_damage(repo: Repositor
     named = delivered(session, 0, most=10)
     (name,) = spilled(tmp_path) - before
     (tmp_path / "transactions" / name).unlink()
-    with pytest.raises(SessionExpiredError, match=f"transactions/{name}.* is gone: a garbage collection .* again"):
+    with pytest.raises(SessionExpiredError, match=f"transactions/{name}.* was deleted: a garbage collection .* again"):
         receive_change_sets(session.context, [named])
 
 

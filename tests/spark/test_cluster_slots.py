@@ -83,7 +83,7 @@ def java(root: Path, script: str) -> Path:
     [
         ("echo 'openjdk version \"11.0.2\"' >&2", r"is Java 11\. Spark needs a Java runtime, version 17 or newer"),
         ("echo 'java version \"1.8.0_292\"' >&2", r"is Java 8\. "),
-        ("echo 'no idea'", "does not tell its version"),
+        ("echo 'no idea'", "does not print its version"),
     ],
 )
 def test_a_java_that_does_not_fit_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, said: str):
@@ -104,7 +104,7 @@ def test_a_missing_java_is_told_with_where_it_was_looked_for(monkeypatch: pytest
         check_java()
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SparkUnavailableError, match="there is no java on PATH"):
+    with pytest.raises(SparkUnavailableError, match="java is not on PATH"):
         check_java()
 
 

@@ -180,7 +180,7 @@ def test_a_tolerance_is_a_length_of_time_for_instants_and_a_number_for_numbers()
     assert axis(st.TimestampType(), [33], clock, timedelta(hours=1)).indices(late).tolist() == [0]
     assert axis(st.TimestampType(), [33], clock, 1 / 24).indices(late).tolist() == [0]
     assert axis(st.TimestampType(), [33], clock).indices(late).tolist() == [NOWHERE]
-    with pytest.raises(InvalidInputError, match="no instants"):
+    with pytest.raises(InvalidInputError, match="not instants"):
         axis(st.DoubleType(), [33.0], {}, timedelta(hours=1))
     with pytest.raises(InvalidInputError, match="must be a timedelta"):
         axis(st.TimestampType(), np.array(["2001-02-03"], "M8[D]"), {}, 0.5)

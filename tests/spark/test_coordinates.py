@@ -138,7 +138,7 @@ def test_times_are_what_python_numpy_and_people_write_for_them(wanted: Any, expe
 
 def test_undecoded_times_can_be_selected_by_their_numbers_and_decoded_ones_cannot() -> None:
     assert found(coordinate(np.arange(5), "days since 1990-01-01"), 3) == [3]
-    with pytest.raises(InvalidInputError, match="are times, and 3 is none"):
+    with pytest.raises(InvalidInputError, match="are times, and 3 is not a time"):
         coordinate(np.arange(5), "days since 1990-01-01", decode=True).positions(3)
 
 

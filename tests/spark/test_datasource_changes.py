@@ -173,5 +173,5 @@ def test_a_schema_for_changes_is_refused(session: SparkSession, path: str):
 
 
 def test_a_stream_says_from_where_in_its_own_words(follower: Follower):
-    assert "say 'starting_snapshot'" in str(failure(lambda: follower.run(**{"from": "X"})))
+    assert "use 'starting_snapshot'" in str(failure(lambda: follower.run(**{"from": "X"})))
     assert "option 'to' is for spark.read" in str(failure(lambda: follower.run(to="X")))

@@ -14,7 +14,7 @@ from arraystore import Repository, Session, local_filesystem_storage
 from arraystore._session.handoff import SessionHandoff, hand_off
 from arraystore.errors import FormatError, MergeConflictError, RebaseFailedError, StorageError
 from arraystore.spark.change_set_transfer import send_change_set
-from arraystore.spark.fork_job import pack_report, pickled_fork
+from arraystore.spark.fork_job import pack_report, pickle_new_fork
 from arraystore.spark.source.commit import commit_job, commit_stream_batch, merge_all
 from arraystore.spark.source.messages import TaskMessage, handoff_in, message_of, outcomes_of, query_of
 from arraystore.spark.source.options import RepositoryLocation
@@ -39,7 +39,7 @@ class Planned:
 
     def __init__(self, repo: Repository) -> None:
         self.session = repo.writable_session("main")
-        self.fork_bytes = pickled_fork(self.session)
+        self.fork_bytes = pickle_new_fork(self.session)
         self.handoff = hand_off(self.session)
 
     def task(self, number: int, region: tuple[slice, ...], value: int) -> TaskMessage:

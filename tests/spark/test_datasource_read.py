@@ -237,7 +237,7 @@ def test_a_secret_is_refused_and_shown_nowhere(session: SparkSession, path: str)
     ("schema", "told"),
     [
         ("t long, humidity double", "'humidity'"),
-        ("temp float", "as float, and it is double"),
+        ("temp float", "as float, but it is double"),
     ],
 )
 def test_a_schema_that_does_not_fit_is_told(session: SparkSession, path: str, schema: str, told: str):

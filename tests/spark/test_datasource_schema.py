@@ -49,9 +49,9 @@ def test_times_are_in_utc():
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ([StructField("humidity", DoubleType())], "'humidity', and there are t, v"),
-        ([StructField("v", FloatType())], "'v' as float, and it is double"),
-        ([], "no columns"),
+        ([StructField("humidity", DoubleType())], "'humidity', but the columns are t, v"),
+        ([StructField("v", FloatType())], "'v' as float, but it is double"),
+        ([], "must have columns"),
     ],
 )
 def test_a_schema_that_does_not_fit_is_told(fields: list[StructField], told: str):

@@ -307,7 +307,7 @@ def test_a_text_where_a_number_goes_is_told(session: SparkSession, path: str):
 def test_merging_into_what_is_overwritten_is_refused(session: SparkSession, path: str):
     error = failure(lambda: save(cells(session, range(1)), path, mode="overwrite", partial="merge"))
 
-    assert "keeps nothing that could be merged" in str(error)
+    assert "keeps no values to merge with" in str(error)
 
 
 @pytest.mark.end_to_end

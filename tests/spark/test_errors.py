@@ -27,7 +27,7 @@ from arraystore.errors import (
     SessionStateError,
     SourceChangedError,
 )
-from arraystore.spark.errors import SparkUnavailableError, TaskFailedError, code_of, marked, translate_error
+from arraystore.spark.errors import SparkUnavailableError, TaskFailedError, code_of, marked_text, translate_error
 from arraystore.spark.regions.write_regions import RegionWriteError
 
 CODES = {
@@ -108,7 +108,7 @@ def test_codes_stay_what_they_are():
     ids=lambda kind: kind.__name__,
 )
 def test_errors_of_every_class_come_back_as_they_were(kind: type[ArrayStoreError]):
-    text = marked(kind("no node 'ä/b'\nat <<all>> 😀"))
+    text = marked_text(kind("no node 'ä/b'\nat <<all>> 😀"))
     found = translate_error(in_spark(text))
     if kind is ArrayStoreError:  # nobody catches the base class alone
         kind = TaskFailedError
@@ -119,7 +119,7 @@ def test_errors_of_every_class_come_back_as_they_were(kind: type[ArrayStoreError
 
 @pytest.mark.parametrize("error", WITH_FIELDS, ids=lambda error: type(error).__name__)
 def test_what_errors_say_beside_their_message_comes_back(error: ArrayStoreError):
-    found = translate_error(in_spark(marked(error)))
+    found = translate_error(in_spark(marked_text(error)))
     assert type(found) is type(error)
     assert vars(found) == vars(error)
     assert str(found) == str(error)
@@ -128,7 +128,7 @@ def test_what_errors_say_beside_their_message_comes_back(error: ArrayStoreError)
 
 def test_a_failed_rebase_comes_back_with_its_snapshots_and_its_conflicts_as_text():
     error = RebaseFailedError("S2", [Conflict(ConflictType.ZarrMetadataDoubleUpdate, "/temp")], "S1", "main")
-    found = translate_error(in_spark(marked(error)))
+    found = translate_error(in_spark(marked_text(error)))
     assert isinstance(found, RebaseFailedError)
     assert (found.snapshot, found.actual_parent, found.expected_parent, found.branch) == ("S2", "S2", "S1", "main")
     assert found.message == error.message
@@ -138,7 +138,7 @@ def test_a_failed_rebase_comes_back_with_its_snapshots_and_its_conflicts_as_text
 
 def test_numbers_of_numpy_do_not_keep_an_error_from_travelling():
     chunks = (tuple(np.array([3, 4])), tuple(np.array([5, 6], dtype="u2")))
-    found = translate_error(in_spark(marked(MergeConflictError("collided", "a", chunks))))
+    found = translate_error(in_spark(marked_text(MergeConflictError("collided", "a", chunks))))
     assert isinstance(found, MergeConflictError)
     assert found.chunks == ((3, 4), (5, 6))
 
@@ -147,18 +147,18 @@ def test_errors_that_are_not_public_come_back_as_the_nearest_that_is():
     class OnlyHereError(SessionStateError):
         pass
 
-    assert type(translate_error(in_spark(marked(OnlyHereError("closed"))))) is SessionStateError
-    assert type(translate_error(in_spark(marked(RegionWriteError("no values"))))) is TaskFailedError
+    assert type(translate_error(in_spark(marked_text(OnlyHereError("closed"))))) is SessionStateError
+    assert type(translate_error(in_spark(marked_text(RegionWriteError("no values"))))) is TaskFailedError
 
 
 def test_errors_of_users_come_back_with_the_name_of_their_class():
-    found = translate_error(in_spark(marked(ZeroDivisionError("division by zero"))))
+    found = translate_error(in_spark(marked_text(ZeroDivisionError("division by zero"))))
     assert type(found) is TaskFailedError
     assert str(found) == "ZeroDivisionError: division by zero"
 
 
 def test_endless_messages_are_cut():
-    text = marked(InvalidInputError("x" * 1_000_000))
+    text = marked_text(InvalidInputError("x" * 1_000_000))
     assert len(text) < 200_000
     found = translate_error(in_spark(text))
     assert isinstance(found, InvalidInputError)
@@ -166,23 +166,23 @@ def test_endless_messages_are_cut():
 
 
 def test_the_outermost_of_several_errors_counts():
-    inner, outer = marked(FormatError("packs/X", "is damaged")), marked(SessionStateError("cannot be merged"))
+    inner, outer = marked_text(FormatError("packs/X", "is damaged")), marked_text(SessionStateError("cannot be merged"))
     assert type(translate_error(in_spark(f"{inner}\nThe above exception was ...\n{outer}"))) is SessionStateError
 
 
 def test_a_message_that_quotes_a_mark_does_not_change_what_the_error_is():
-    quoted = marked(InvalidInputError("row says: " + marked(FormatError("a", "b"))))
+    quoted = marked_text(InvalidInputError("row says: " + marked_text(FormatError("a", "b"))))
     assert type(translate_error(in_spark(quoted))) is InvalidInputError
 
 
 def test_errors_are_found_in_the_cause_and_in_the_parameters_of_what_spark_raises():
     outer = RuntimeError("Job aborted")
-    outer.__cause__ = RuntimeError(marked(SessionStateError("closed")))
+    outer.__cause__ = RuntimeError(marked_text(SessionStateError("closed")))
     assert type(translate_error(outer)) is SessionStateError
 
     class CapturedError(Exception):
         def getMessageParameters(self) -> dict[str, str]:  # noqa: N802 - PySpark's name
-            return {"msg": marked(SessionStateError("closed"))}
+            return {"msg": marked_text(SessionStateError("closed"))}
 
     assert type(translate_error(CapturedError("short"))) is SessionStateError
 
@@ -239,7 +239,7 @@ def test_text_that_is_no_mark_is_passed_over(text: str):
 
 
 def test_a_damaged_mark_does_not_hide_a_good_one_before_it():
-    text = marked(SessionStateError("closed")) + " <<arraystore:00>>"
+    text = marked_text(SessionStateError("closed")) + " <<arraystore:00>>"
     assert type(translate_error(in_spark(text))) is SessionStateError
 
 
@@ -251,7 +251,7 @@ def test_attributes_of_other_types_become_text():
 
 def test_marks_survive_what_spark_does_to_lines():
     """They are one word of hexadecimal digits: nothing in them is quoted, wrapped, or taken for a format."""
-    text = marked(InvalidInputError('"quoted" %s {0} $x\n\\n\t\u2028'))
+    text = marked_text(InvalidInputError('"quoted" %s {0} $x\n\\n\t\u2028'))
     assert re.fullmatch(r"<<arraystore:[0-9a-f]+>>", text.rsplit(" ", 1)[1])
     assert str(translate_error(in_spark(text))) == '"quoted" %s {0} $x\n\\n\t\u2028'
 

@@ -23,7 +23,7 @@ from arraystore.spark.fork_job import (
     Outcome,
     merge_outcomes,
     pack_report,
-    pickled_fork,
+    pickle_new_fork,
     run_fork_job,
     task_frame,
     unpack_report,
@@ -61,7 +61,7 @@ def outcome(fork_bytes: bytes, work: Any, most_inline: int = 1 << 20) -> Outcome
 
 def test_a_ticket_is_a_fork_of_its_own_each_time(repo: Repository):
     session = repo.writable_session("main")
-    fork_bytes = pickled_fork(session)
+    fork_bytes = pickle_new_fork(session)
     one, other = pickle.loads(fork_bytes), pickle.loads(fork_bytes)
     assert one._id != other._id
     merge_outcomes(session, [outcome(fork_bytes, writes(0, 1)), outcome(fork_bytes, writes(2, 2), most_inline=10)])
@@ -71,14 +71,14 @@ def test_a_ticket_is_a_fork_of_its_own_each_time(repo: Repository):
 def test_a_ticket_stays_small_whatever_is_uncommitted(repo: Repository):
     """It goes into every task; what is uncommitted of chunks travels as a reference to an object, or compactly."""
     session = repo.writable_session("main")
-    assert len(pickled_fork(session)) < 2000
+    assert len(pickle_new_fork(session)) < 2000
     zarr.create_array(session.store, name="many", shape=(10_000,), chunks=(1,), dtype="f8")[:] = np.arange(10_000) + 0.5
-    assert len(pickled_fork(session)) < 100_000
+    assert len(pickle_new_fork(session)) < 100_000
 
 
 def test_two_tasks_that_wrote_the_same_are_an_error_with_the_remedy(repo: Repository):
     session = repo.writable_session("main")
-    fork_bytes = pickled_fork(session)
+    fork_bytes = pickle_new_fork(session)
     with pytest.raises(MergeConflictError, match=r"let one task own each chunk \(repartition_by_chunk\)") as caught:
         merge_outcomes(
             session, [outcome(fork_bytes, writes(0)), outcome(fork_bytes, writes(4)), outcome(fork_bytes, writes(1))]
@@ -89,15 +89,15 @@ def test_two_tasks_that_wrote_the_same_are_an_error_with_the_remedy(repo: Reposi
 
 def test_sessions_that_workers_cannot_write_for_are_refused(repo: Repository):
     with pytest.raises(ReadOnlyError):
-        pickled_fork(repo.readonly_session("main"))
+        pickle_new_fork(repo.readonly_session("main"))
     session = Repository.create(in_memory_storage()).writable_session("main")
     with pytest.raises(InvalidInputError, match=r"memory://\w+ is memory of this process"):
-        pickled_fork(session)
+        pickle_new_fork(session)
 
 
 def test_input_is_read_to_its_end_so_that_spark_can_use_the_worker_again(repo: Repository):
     left = iter(range(5))
-    Attempt(pickled_fork(repo.writable_session("main")), writes(0)).outcome(left)  # type: ignore[arg-type]
+    Attempt(pickle_new_fork(repo.writable_session("main")), writes(0)).outcome(left)  # type: ignore[arg-type]
     assert list(left) == []
 
 
@@ -125,7 +125,7 @@ def test_numbers_of_numpy_come_back_as_plain_ones():
 def test_reports_of_other_things_fail_in_the_task(repo: Repository, value: object):
     session = repo.writable_session("main")
     with pytest.raises(RuntimeError, match="ARRAYSTORE_TASK_FAILED") as caught:
-        outcome(pickled_fork(session), lambda fork, batches: {"value": value})
+        outcome(pickle_new_fork(session), lambda fork, batches: {"value": value})
     assert isinstance(translate_error(caught.value), TaskFailedError)
 
 

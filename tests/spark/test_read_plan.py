@@ -418,7 +418,7 @@ def test_positions_with_gaps_cannot_be_told_as_chunks(session: Session) -> None:
         ("t", {}, "both be column 't'"),
         (["v", "/v/"], {}, "two arrays would be column 'v'"),
         (["t", "height"], {"coords": "none"}, "none of the arrays has all of the dimensions"),
-        ([], {}, "names no array"),
+        ([], {}, "at least one array"),
         ([3], {}, "has 3 where"),
     ],
 )

@@ -15,9 +15,9 @@ from arraystore.errors import InvalidInputError
 from arraystore.spark.regions.boxes import (
     as_bounds,
     as_slices,
+    assign_to_tasks,
     cut_regions,
-    deal,
-    joined,
+    join_groups,
     ownership,
     region_text,
 )
@@ -187,7 +187,7 @@ def test_groups_of_several_arrays_join(data: st.DataObject):
         labels = data.draw(st.lists(st.integers(0, count), min_size=count, max_size=count))
         groups.append(np.array([labels.index(label) for label in labels], dtype=np.int64))
     touched = [{(which, int(group[i])) for which, group in enumerate(groups)} for i in range(count)]
-    assert joined(groups).tolist() == model_groups(touched)
+    assert join_groups(groups).tolist() == model_groups(touched)
 
 
 @given(st.data())
@@ -197,35 +197,35 @@ def test_every_region_is_dealt_once_with_its_group_in_order(data: st.DataObject)
     group = np.array([labels.index(label) for label in labels], dtype=np.int64)
     weight = np.array(data.draw(st.lists(st.integers(0, 1000), min_size=count, max_size=count)), dtype=np.int64)
 
-    hands = deal(group, weight, tasks)
+    assignments = assign_to_tasks(group, weight, tasks)
 
-    assert sorted(itertools.chain.from_iterable(hand.tolist() for hand in hands)) == list(range(count))
-    assert len(hands) <= tasks
-    assert bool(hands) == bool(count)
-    for hand in hands:
-        assert len(hand)
-        assert [(group[i], i) for i in hand] == sorted((group[i], i) for i in hand)
-    owners = {(int(group[i]), number) for number, hand in enumerate(hands) for i in hand}
+    assert sorted(itertools.chain.from_iterable(assigned.tolist() for assigned in assignments)) == list(range(count))
+    assert len(assignments) <= tasks
+    assert bool(assignments) == bool(count)
+    for assigned in assignments:
+        assert len(assigned)
+        assert [(group[i], i) for i in assigned] == sorted((group[i], i) for i in assigned)
+    owners = {(int(group[i]), number) for number, assigned in enumerate(assignments) for i in assigned}
     assert len(owners) == len(set(group.tolist()))
 
 
 @pytest.mark.parametrize(("count", "tasks"), [(100, 7), (12, 12), (1000, 6), (6, 5)])
 def test_regions_of_one_size_are_dealt_evenly(count: int, tasks: int):
-    sizes = [len(hand) for hand in deal(np.arange(count), np.full(count, 9), tasks)]
+    sizes = [len(assigned) for assigned in assign_to_tasks(np.arange(count), np.full(count, 9), tasks)]
     assert len(sizes) == tasks
     assert max(sizes) - min(sizes) <= 1
 
 
 def test_there_are_as_many_tasks_as_groups_where_that_is_allowed():
     group = np.array([0, 0, 0, 3, 3, 5, 6], dtype=np.int64)
-    hands = deal(group, np.array([9, 9, 9, 9, 1, 1, 9], dtype=np.int64), 13)
-    assert [hand.tolist() for hand in hands] == [[0, 1, 2], [3, 4], [5], [6]]
+    assignments = assign_to_tasks(group, np.array([9, 9, 9, 9, 1, 1, 9], dtype=np.int64), 13)
+    assert [assigned.tolist() for assigned in assignments] == [[0, 1, 2], [3, 4], [5], [6]]
 
 
 def test_a_heavy_region_does_not_keep_others_waiting():
     weight = np.array([1, 1, 1, 1, 96], dtype=np.int64)
-    hands = deal(np.arange(5), weight, 2)
-    assert [hand.tolist() for hand in hands] == [[0, 1, 2, 3], [4]]
+    assignments = assign_to_tasks(np.arange(5), weight, 2)
+    assert [assigned.tolist() for assigned in assignments] == [[0, 1, 2, 3], [4]]
 
 
 @given(grids(), st.integers(1, 16), st.integers(1, 4000))
@@ -303,7 +303,7 @@ def test_bounds_are_taken_as_an_array_of_any_integers(dtype: str):
     ("regions", "said"),
     [
         ([slice(0, 4, 2)], "has a step"),
-        ([slice(0.0, 4)], "the ends of slices are whole numbers"),
+        ([slice(0.0, 4)], "the ends of slices must be integers"),
         ([1.5], "neither a slice nor a number"),
         (["x"], "neither a slice nor a number"),
         ([(slice(None), slice(None), slice(None))], "has 3 dimensions, and the array 2"),
@@ -322,8 +322,8 @@ def test_bounds_are_taken_as_an_array_of_any_integers(dtype: str):
         # One region is no list of them, though what is in it might pass for regions:
         ((slice(0, 2), slice(0, 3)), r"is one region; give a list of regions: \[\(slice"),
         ({"x": slice(0, 2)}, "is one region; give a list"),
-        (slice(0, 2), "is no list of regions"),
-        (3, "is no list of regions"),
+        (slice(0, 2), "is not a list of regions"),
+        (3, "is not a list of regions"),
     ],
 )
 def test_what_is_no_region_of_the_array_is_refused(regions: object, said: str):

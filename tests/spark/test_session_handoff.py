@@ -21,7 +21,7 @@ from arraystore.errors import (
     RepositoryGoneError,
     SessionStateError,
 )
-from arraystore.spark.fork_job import pickled_fork
+from arraystore.spark.fork_job import pickle_new_fork
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def in_another_process(tmp_path: Path, sent: object, body: str) -> str:
 
 def test_forks_of_a_session_are_merged_and_committed_in_another_process(repo: Repository, tmp_path: Path):
     session = repo.writable_session("main")
-    fork_bytes, handoff = pickled_fork(session), hand_off(session)
+    fork_bytes, handoff = pickle_new_fork(session), hand_off(session)
     sent = handoff, [written(fork_bytes, 0, 1), written(fork_bytes, 4, 3)]
     snapshot = in_another_process(
         tmp_path,
@@ -83,7 +83,7 @@ def test_a_handoff_is_small(repo: Repository):
 
 def test_a_handoff_stays_at_its_snapshot_when_the_branch_moves(repo: Repository):
     session = repo.writable_session("main")
-    fork_bytes, handoff = pickled_fork(session), pickle.loads(pickle.dumps(hand_off(session)))
+    fork_bytes, handoff = pickle_new_fork(session), pickle.loads(pickle.dumps(hand_off(session)))
     payload = written(fork_bytes, 0, 1)
     with repo.transaction("main", message="other") as store:
         zarr.open_array(store, path="a")[6:8] = 9
@@ -98,7 +98,7 @@ def test_a_handoff_stays_at_its_snapshot_when_the_branch_moves(repo: Repository)
 
 def test_forks_that_wrote_the_same_collide_after_a_handoff_too(repo: Repository):
     session = repo.writable_session("main")
-    fork_bytes, handoff = pickled_fork(session), hand_off(session)
+    fork_bytes, handoff = pickle_new_fork(session), hand_off(session)
     opened = handoff.open()
     with pytest.raises(MergeConflictError, match="a"):
         opened.merge(written(fork_bytes, 0, 1), written(fork_bytes, 0, 2))
@@ -107,7 +107,7 @@ def test_forks_that_wrote_the_same_collide_after_a_handoff_too(repo: Repository)
 
 def test_forks_of_another_session_have_no_place_in_it(repo: Repository):
     handoff = hand_off(repo.writable_session("main"))
-    foreign = written(pickled_fork(repo.writable_session("main")), 0, 1)
+    foreign = written(pickle_new_fork(repo.writable_session("main")), 0, 1)
     with pytest.raises(MergeConflictError):
         handoff.open().merge(foreign)
 
@@ -116,7 +116,7 @@ def test_what_was_changed_before_forking_is_changed_again(repo: Repository):
     """The tasks of an overwrite see an array that was cleared; so must the session that they come handoff to."""
     session = repo.writable_session("main")
     zarr.open_array(session.store, path="a")[:] = 7
-    handoff, payload = hand_off(session), written(pickled_fork(session), 0, 1)
+    handoff, payload = hand_off(session), written(pickle_new_fork(session), 0, 1)
     opened = handoff.open()
     zarr.open_array(opened.store, path="a")[:] = 7
     opened.merge(payload, on_overlap="last")
@@ -138,7 +138,7 @@ def test_only_writable_sessions_of_a_branch_are_handed_off(repo: Repository):
 
 def test_a_session_into_which_forks_were_merged_is_not_handed_off(repo: Repository):
     session = repo.writable_session("main")
-    session.merge(written(pickled_fork(session), 0, 1))
+    session.merge(written(pickle_new_fork(session), 0, 1))
     with pytest.raises(SessionStateError, match="forks have been merged into this session already"):
         hand_off(session)
 

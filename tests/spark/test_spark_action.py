@@ -12,7 +12,7 @@ import pytest
 
 from arraystore.errors import SessionStateError
 from arraystore.spark import TaskFailedError
-from arraystore.spark.errors import marked
+from arraystore.spark.errors import marked_text
 from arraystore.spark.fork_job import task_frame
 from arraystore.spark.spark_action import map_in_arrow, run_action
 
@@ -126,7 +126,10 @@ def fails(error: BaseException) -> Callable[[], Any]:
 def test_an_error_of_this_package_is_raised_as_it_was(spark: SparkSession):
     with pytest.raises(SessionStateError, match=r"^closed$") as caught:
         run_action(
-            spark, fails(RuntimeError("Job aborted: " + marked(SessionStateError("closed")))), description="x", tasks=1
+            spark,
+            fails(RuntimeError("Job aborted: " + marked_text(SessionStateError("closed")))),
+            description="x",
+            tasks=1,
         )
     assert isinstance(caught.value.__cause__, RuntimeError)
 
@@ -134,12 +137,12 @@ def test_an_error_of_this_package_is_raised_as_it_was(spark: SparkSession):
 @pytest.mark.end_to_end
 def test_an_error_of_the_users_says_that_nothing_was_committed(spark: SparkSession):
     with pytest.raises(TaskFailedError, match=r"^ValueError: bad\. Nothing was committed; when the cause"):
-        run_action(spark, fails(RuntimeError(marked(ValueError("bad")))), description="x", tasks=1)
+        run_action(spark, fails(RuntimeError(marked_text(ValueError("bad")))), description="x", tasks=1)
 
 
 def test_a_failure_without_words_tells_its_line_and_where_to_look(spark: SparkSession):
     text = "An error occurred\nLost task 1.3 in stage 2.0: ExecutorLostFailure (executor 1 exited)\nat org.apache"
-    with pytest.raises(TaskFailedError, match=r"without saying why \(Lost task 1\.3 .*exited\)\)\. Nothing .*; see "):
+    with pytest.raises(TaskFailedError, match=r"without a message \(Lost task 1\.3 .*exited\)\)\. Nothing .*; see "):
         run_action(spark, fails(RuntimeError(text)), description="x", tasks=1)
 
 

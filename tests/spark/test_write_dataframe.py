@@ -265,7 +265,7 @@ def test_what_can_be_known_before_a_task_starts_is_refused_then(spark: SparkSess
         (InvalidInputError, "partial='mix'", {"dims": ["t", "y", "x"], "value": "id", "partial": "mix"}),
         (InvalidInputError, "max_by", {"dims": ["t", "y", "x"], "value": "id", "on_duplicate": "last"}),
         (InvalidInputError, "tasks=0", {"dims": ["t", "y", "x"], "value": "id", "tasks": 0}),
-        (InvalidInputError, "tolerance goes with", {"dims": ["t", "y", "x"], "value": "id", "tolerance": 1}),
+        (InvalidInputError, "tolerance needs", {"dims": ["t", "y", "x"], "value": "id", "tolerance": 1}),
         (InvalidInputError, "coords names", {"dims": ["t", "y", "x"], "value": "id", "coords": {"q": "index"}}),
         (NodeNotFoundError, "'/nowhere'", {"path": "nowhere", "dims": ["t", "y", "x"], "value": "id"}),
         (InvalidInputError, "is a group", {"path": "", "dims": ["t", "y", "x"], "value": "id"}),

@@ -19,7 +19,7 @@ import zarr
 from arraystore import Repository, Session, in_memory_storage, local_filesystem_storage, s3_storage
 from arraystore.errors import InvalidInputError, NodeNotFoundError, ReadOnlyError, SessionStateError, StorageError
 from arraystore.spark import TaskFailedError, WriteReport, chunk_regions, write_regions
-from arraystore.spark.regions.boxes import as_bounds, cut_regions, deal, pack_bounds, unpack_bounds
+from arraystore.spark.regions.boxes import as_bounds, assign_to_tasks, cut_regions, pack_bounds, unpack_bounds
 from arraystore.spark.regions.write_regions import RegionWriteError, _RegionWork, _targets
 
 if TYPE_CHECKING:
@@ -562,7 +562,7 @@ def test_a_report_of_many_attempts_says_so():
 def test_regions_travel_as_few_bytes():
     """A hundred thousand regions are 3.2 MB of bounds, which each executor would get for each job."""
     bounds = cut_regions((4000, 5000), (10, 20), 1, 1)
-    hands = deal(np.arange(len(bounds)), np.ones(len(bounds)), 12)
+    hands = assign_to_tasks(np.arange(len(bounds)), np.ones(len(bounds)), 12)
     packed = tuple(pack_bounds(bounds[hand]) for hand in hands)
     assert len(bounds) == 100_000
     assert len(pickle.dumps(packed)) < 30_000

@@ -1,4 +1,4 @@
-"""From numpy values to Arrow arrays, and to the types that Spark has for them."""
+"""Conversion of numpy values to Arrow arrays and to Spark's types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["arrow_array", "arrow_type", "spark_type"]
 
 _WIDER = {"u1": "i2", "u2": "i4", "u4": "i8", "f2": "f4"}
-"""Spark has neither unsigned numbers nor half precision."""
+"""Wider types, as Spark has neither unsigned numbers nor half precision."""
 
 _ARROW = {
     "b1": pa.bool_(), "i1": pa.int8(), "i2": pa.int16(), "i4": pa.int32(), "i8": pa.int64(),
@@ -26,20 +26,7 @@ _ARROW = {
 
 
 def arrow_type(what: str, dtype: np.dtype[Any]) -> pa.DataType:
-    """Return the Arrow type of a column.
-
-    Parameters
-    ----------
-    what
-        Names the array in an error.
-    dtype
-        Of decoded values.
-
-    Raises
-    ------
-    InvalidInputError
-        If Spark has no type for them.
-    """
+    """Return the Arrow type of a column."""
     if dtype.kind == "M":
         return pa.timestamp("us", tz="UTC")
     if dtype.kind == "m":
@@ -49,13 +36,13 @@ def arrow_type(what: str, dtype: np.dtype[Any]) -> pa.DataType:
     if dtype.kind == "S":
         return pa.binary()
     code = f"{dtype.kind}{dtype.itemsize}"
-    found = _ARROW.get(_WIDER.get(code, code))
-    if found is None:
+    arrow = _ARROW.get(_WIDER.get(code, code))
+    if arrow is None:
         raise InvalidInputError(
             f"{what} has values of type {dtype}, for which Spark has no type; use map_chunks, whose function may make "
             "columns of them"
         )
-    return found
+    return arrow
 
 
 def spark_type(what: str, dtype: np.dtype[Any]) -> DataType:
@@ -81,15 +68,7 @@ def spark_type(what: str, dtype: np.dtype[Any]) -> DataType:
 
 
 def arrow_array(values: Values, missing: npt.NDArray[np.bool_] | None, kind: pa.DataType) -> pa.Array:
-    """Return decoded values as an Arrow array, without a copy where the types allow.
-
-    Parameters
-    ----------
-    values, missing
-        As a decoder returns them, of one dimension.
-    kind
-        Their `arrow_type`.
-    """
+    """Return decoded values as an Arrow array, without a copy where the types allow."""
     if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
         return pa.array(values.view(np.int64), mask=missing).view(kind)
     if pa.types.is_string(kind) or pa.types.is_binary(kind):

@@ -1,4 +1,4 @@
-"""From a Spark schema to the Arrow schema that it travels as."""
+"""Conversion of Spark schemas to Arrow schemas."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
     make: Any = to_arrow_schema
     # PySpark 4.0 takes UTC for granted, later releases ask.
-    known = inspect.signature(make).parameters
-    made: pa.Schema = make(schema, timezone="UTC") if "timezone" in known else make(schema)
+    parameters = inspect.signature(make).parameters
+    made: pa.Schema = make(schema, timezone="UTC") if "timezone" in parameters else make(schema)
     return pa.schema([field.with_nullable(True).remove_metadata() for field in made])

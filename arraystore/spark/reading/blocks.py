@@ -19,36 +19,29 @@ from arraystore.spark.reading.selection import Boxes, boxes_of
 __all__ = ["Block", "Column", "blocks_of_task"]
 
 Column = tuple[Values, npt.NDArray[np.bool_] | None]
-"""Values, and where there is none (None: nowhere)."""
+"""Values, and the mask of missing ones (None: no value is missing)."""
 
 _BLOCK_BYTES = 8 << 20
 """Bytes of values that are read at once, unless a single chunk has more."""
 
 _NUMBERS_AT_ONCE = 1 << 16
-"""Chunks whose places are held at a time."""
+"""Chunks whose coordinates are in memory at a time."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """Values of all variables in some chunks that are next to each other.
-
-    Parameters
-    ----------
-    box
-        The chunks, shape (dimensions, 2): see `arraystore.spark.reading.selection.Boxes`.
-    bounds
-        For each dimension, which of the selected positions: the ordinal of the first, and that past the last.
-    columns
-        By variable; of the shape that `bounds` tell, in row-major order.
-    """
+    """Values of all variables in some chunks that are next to each other."""
 
     box: npt.NDArray[np.int64]
+    """The chunks, shape (dimensions, 2): see `arraystore.spark.reading.selection.Boxes`."""
     bounds: tuple[tuple[int, int], ...]
+    """For each dimension the ordinals of the first selected position, and of the one past the last."""
     columns: tuple[Column, ...]
+    """By variable; of the shape of `bounds`, in row-major order."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """How many of the selected positions there are along each dimension."""
+        """Count of selected positions along each dimension."""
         return tuple(stop - start for start, stop in self.bounds)
 
     def chunks(self, plan: FramePlan) -> Iterator[Block]:
@@ -58,7 +51,7 @@ class Block:
             inside: tuple[Any, ...] = tuple(
                 slice(start - own, stop - own) for (start, stop), (own, _) in zip(bounds, self.bounds, strict=True)
             )
-            inside = (*inside, ...)  # without it, the only value of an array without dimensions would be no array
+            inside = (*inside, ...)  # without it, the value of an array without dimensions would be a scalar
             columns = tuple(
                 (values[inside], None if missing is None else missing[inside]) for values, missing in self.columns
             )
@@ -67,13 +60,7 @@ class Block:
 
 
 def blocks_of_task(plan: FramePlan, task: int, tasks: int) -> Iterator[Block]:
-    """Yield what one task reads, a block at a time.
-
-    Parameters
-    ----------
-    task, tasks
-        Number of the task, and how many there are.
-    """
+    """Yield what one task reads, a block at a time."""
     reader = _Reader(plan)
     for box in _boxes(plan, task, tasks):
         yield reader.read(box)
@@ -90,7 +77,7 @@ def _boxes(plan: FramePlan, task: int, tasks: int) -> Iterator[Boxes]:
 
 
 class _Reader:
-    """The arrays of a plan, open."""
+    """Reads blocks from the arrays of a plan."""
 
     def __init__(self, plan: FramePlan) -> None:
         self._plan = plan
@@ -104,22 +91,22 @@ class _Reader:
         bounds = tuple(axis.within(int(first), int(stop)) for axis, (first, stop) in zip(axes, box, strict=True))
         shape = tuple(stop - start for start, stop in bounds)
         columns = tuple(
-            _laid_out(self._column(variable, array, bounds), variable.dims, shape)
+            _lay_out(self._column(variable, array, bounds), variable.dims, shape)
             for variable, array in zip(self._plan.variables, self._arrays, strict=True)
         )
         return Block(box, bounds, columns)
 
     def _column(self, variable: Variable, array: zarr.Array[Any], bounds: tuple[tuple[int, int], ...]) -> Column:
-        """Return a variable within bounds, in its own dimensions; what lacks a dimension is read once for many."""
+        """Return a variable within bounds, in its own dimensions; those that lack a dimension are read once."""
         own = tuple(bounds[axis] for axis in variable.dims)
         if len(own) == len(bounds):
-            return variable.decoder.decode(self._stored(variable, array, own))
+            return variable.decoder.decode(self._read_stored(variable, array, own))
         last = self._last.get(variable.column)
         if last is None or last[0] != own:
-            last = self._last[variable.column] = own, variable.decoder.decode(self._stored(variable, array, own))
+            last = self._last[variable.column] = own, variable.decoder.decode(self._read_stored(variable, array, own))
         return last[1]
 
-    def _stored(self, variable: Variable, array: zarr.Array[Any], own: tuple[tuple[int, int], ...]) -> Values:
+    def _read_stored(self, variable: Variable, array: zarr.Array[Any], own: tuple[tuple[int, int], ...]) -> Values:
         region: list[Any] = []
         for axis, (start, stop) in zip(variable.dims, own, strict=True):
             positions = self._plan.axes[axis].positions[start:stop]
@@ -131,7 +118,7 @@ class _Reader:
         return np.asarray(array.oindex[tuple(region)])
 
 
-def _laid_out(column: Column, dims: tuple[int, ...], shape: tuple[int, ...]) -> Column:
+def _lay_out(column: Column, dims: tuple[int, ...], shape: tuple[int, ...]) -> Column:
     """Return a column with all dimensions in order, repeated along those that it lacks."""
     values, missing = column
     if dims == tuple(range(len(shape))):

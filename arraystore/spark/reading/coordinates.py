@@ -1,4 +1,4 @@
-"""Coordinate arrays: the labels of a dimension, and the positions that labels mean."""
+"""Coordinate arrays: the labels of a dimension, and the positions of labels."""
 
 from __future__ import annotations
 
@@ -24,64 +24,42 @@ _INSTANT = np.dtype("M8[us]")
 _PERIOD = re.compile(r"-?\d{4,6}(-\d{2}(-\d{2})?)?")
 _NO_TIME = np.iinfo(np.int64).min
 _NO_TEXT = ""
-"""Labels that are missing, among texts that begin with an equals sign and times that are numbers."""
+"""Stand-in for missing labels among strings, which begin with an equals sign here."""
 
 
 @dataclass(frozen=True)
 class Coordinate:
-    """The labels along one dimension.
-
-    Parameters
-    ----------
-    name
-        Of the dimension.
-    stored
-        As the coordinate array has them.
-    shown
-        How they become those of a column.
-    meant
-        How they become what they mean: instants, where the array counts time.
-    """
+    """The labels along one dimension."""
 
     name: str
+    """Name of the dimension."""
     stored: Values
+    """Labels as stored in the coordinate array."""
     shown: Decoder
+    """Decoder for the column."""
     meant: Decoder
+    """Decoder for lookups, which returns instants where the array counts time."""
 
     def column(self, positions: Positions) -> tuple[Values, Bools | None]:
-        """Return the labels at some positions, and where there is none."""
+        """Return the labels at some positions, and the mask of missing ones."""
         if isinstance(positions, range):
             return self.shown.decode(self.stored[positions.start : positions.stop])
         return self.shown.decode(self.stored[positions])
 
     @cached_property
     def labels(self) -> Values:
-        """What a column shows, with NaN or not-a-time where there is none."""
+        """Labels as in a column, with NaN or not-a-time where one is missing."""
         return filled(*self.shown.decode(self.stored))
 
     @cached_property
     def instants(self) -> Values | None:
-        """What the labels mean, None if that is no time."""
+        """Instants of the labels; None if they are not times."""
         if self.meant.dtype != _INSTANT:
             return None
         return filled(*self.meant.decode(self.stored))
 
     def positions(self, wanted: Any) -> Positions:
-        """Return the positions of labels.
-
-        Parameters
-        ----------
-        wanted
-            A label, a list of labels, or a slice between two labels, both included; where labels fall, the first bound
-            is the greater one, but both may be given the other way round.  Where labels are times: any of what Python,
-            numpy and pandas use for them; text, as in ``"1990-01"``, means all of that month.  What has no time zone is
-            taken for UTC.
-
-        Raises
-        ------
-        InvalidInputError
-            If a label is not there; the nearest are told.
-        """
+        """Return the positions of labels."""
         if isinstance(wanted, slice):
             return self._between(wanted)
         if isinstance(wanted, str | bytes | date | np.generic) or not isinstance(wanted, Iterable):
@@ -93,15 +71,15 @@ class Coordinate:
         step = 1 if wanted.step is None else wanted.step
         if not isinstance(step, int | np.integer) or step < 1:
             raise InvalidInputError(
-                f"{wanted!r} selects along {self.name!r} with a step of {step!r}, which is no positive whole number"
+                f"{wanted!r} selects along {self.name!r} with a step of {step!r}, which must be an integer >= 1"
             )
-        given = [bound for bound in (wanted.start, wanted.stop) if bound is not None]
-        labels = self._comparable(given)
+        bounds = [bound for bound in (wanted.start, wanted.stop) if bound is not None]
+        labels = self._comparable(bounds)
         low, high = (None if bound is None else self._bounds(bound) for bound in (wanted.start, wanted.stop))
         if _falls(labels) and (low is None or high is None or low[0] > high[0]):
             low, high = high, low  # the first bound is the one that comes first along the dimension
         inside = np.ones(len(labels), bool)
-        if given and labels.dtype.kind in "iU" and labels is not self.labels:
+        if bounds and labels.dtype.kind in "iU" and labels is not self.labels:
             inside = labels != (_NO_TEXT if labels.dtype.kind == "U" else _NO_TIME)
         if low is not None:
             inside &= np.asarray(labels >= low[0], dtype=bool)
@@ -113,10 +91,10 @@ class Coordinate:
         labels = self._comparable(wanted)
         bounds = [self._bounds(one) for one in wanted]
         if whole_periods and bounds[0][0] != bounds[0][1]:
-            found = np.asarray((labels >= bounds[0][0]) & (labels <= bounds[0][1]), dtype=bool)
-            if not found.any():
+            inside = np.asarray((labels >= bounds[0][0]) & (labels <= bounds[0][1]), dtype=bool)
+            if not inside.any():
                 raise self._not_there([wanted[0]], labels, bounds[0][0])
-            return compact(np.flatnonzero(found))
+            return compact(np.flatnonzero(inside))
         possible = [_as_label(low, labels.dtype) for low, _ in bounds]
         sought = np.unique(np.array([one for one in possible if one is not None], dtype=labels.dtype))
         order = np.argsort(labels, kind="stable")
@@ -130,16 +108,16 @@ class Coordinate:
         return compact(np.sort(order[places]))
 
     def _comparable(self, wanted: list[Any]) -> Values:
-        """Return the labels in the form that is compared with what is wanted: times as microseconds."""
+        """Return the labels in the form that wanted labels are compared with: times as microseconds."""
         if self.instants is not None and any(_is_time(one) for one in wanted):
             if not all(_is_time(one) for one in wanted):
-                raise InvalidInputError(f"{wanted!r} along {self.name!r} mixes times with something else")
+                raise InvalidInputError(f"{wanted!r} along {self.name!r} mixes times with other types")
             return self.instants.view(np.int64)
         if self.labels.dtype.kind == "M" and wanted:
-            raise InvalidInputError(f"labels along {self.name!r} are times, and {wanted[0]!r} is none")
+            raise InvalidInputError(f"labels along {self.name!r} are times, and {wanted[0]!r} is not a time")
         if self.labels.dtype.kind in "TOU":
-            told = [_NO_TEXT if one is None else f"={one}" for one in self.labels.tolist()]
-            return np.array(told, dtype=np.str_)
+            texts = [_NO_TEXT if one is None else f"={one}" for one in self.labels.tolist()]
+            return np.array(texts, dtype=np.str_)
         if self.labels.dtype.kind == "S":
             return self.labels
         if any(isinstance(one, str | bytes | date | np.datetime64) for one in wanted):
@@ -150,7 +128,7 @@ class Coordinate:
         return self.labels
 
     def _bounds(self, one: Any) -> tuple[Any, Any]:
-        """Return the first and the last value that a label means: the same, unless it is a period of time."""
+        """Return the first and the last value of a label, which differ for periods of time."""
         if self.instants is not None and _is_time(one):
             return _instants_of(self.name, one)
         kind = self.labels.dtype
@@ -161,7 +139,7 @@ class Coordinate:
         if kind.kind == "f":
             one = kind.type(one).item()  # the label 0.1 is found in an array of float32
         if kind.kind in "UTO" and not isinstance(one, str):
-            raise InvalidInputError(f"labels along {self.name!r} are text, and {one!r} is none")
+            raise InvalidInputError(f"labels along {self.name!r} are strings, and {one!r} is not a string")
         if kind.kind in "UTO":
             one = f"={one}"
         if kind.kind == "S":
@@ -175,10 +153,10 @@ class Coordinate:
         if labels.dtype.kind in "iuf":
             finite = labels[np.isfinite(labels)]
             near = finite[np.argsort(np.abs(finite.astype(np.float64) - float(first)), kind="stable")[:2]]
-            told = (
+            nearest = (
                 np.sort(near).astype(_INSTANT) if labels is not self.labels and _is_time(missing[0]) else np.sort(near)
             )
-            close = ", ".join(map(str, told.tolist()))
+            close = ", ".join(map(str, nearest.tolist()))
         else:
             from difflib import get_close_matches
 
@@ -196,7 +174,7 @@ def _falls(labels: Values) -> bool:
 
 
 def _as_label(one: Any, dtype: np.dtype[Any]) -> Any:
-    """Return what a label would be among others, None if none of their type can be it."""
+    """Return a label in the type of others; None if that type cannot represent it."""
     if dtype.kind not in "iu":
         return one
     limits = np.iinfo(dtype)
@@ -208,7 +186,7 @@ def _is_time(one: Any) -> bool:
 
 
 def _instants_of(name: str, one: Any) -> tuple[int, int]:
-    """Return the first and the last microsecond since 1970 of what stands for a time."""
+    """Return the first and the last microsecond since 1970 of a time or a period."""
     if isinstance(one, datetime):
         moment = one.astimezone(UTC).replace(tzinfo=None) if one.tzinfo is not None else one
         instant = int(np.datetime64(moment.isoformat(), "us").astype(np.int64))
@@ -222,11 +200,11 @@ def _instants_of(name: str, one: Any) -> tuple[int, int]:
             return _instants_of(name, datetime.fromisoformat(text.strip()))
         except ValueError as error:
             raise InvalidInputError(f"labels along {name!r} are times, and {text!r} cannot be read as one") from error
-    found = _PERIOD.fullmatch(text.strip())
+    match = _PERIOD.fullmatch(text.strip())
     try:
-        if found is None:
+        if match is None:
             raise ValueError("a year, a month or a day is expected")
-        period = np.datetime64(found[0])
+        period = np.datetime64(match[0])
     except ValueError as error:
         raise InvalidInputError(f"labels along {name!r} are times, and {text!r} cannot be read as one") from error
     unit: Any = np.datetime_data(period.dtype)[0]

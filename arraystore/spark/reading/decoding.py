@@ -1,4 +1,4 @@
-"""What the values of an array mean: conventions of CF and netCDF, told by its attributes."""
+"""Decoding of values by the CF and netCDF conventions in an array's attributes."""
 
 from __future__ import annotations
 
@@ -27,34 +27,23 @@ _INSTANT = np.dtype("M8[us]")
 
 @dataclass(frozen=True)
 class Decoder:
-    """How stored values become those of a column.
-
-    Parameters
-    ----------
-    what
-        Names the array in errors.
-    stored
-        Type of the stored values.
-    fills
-        Stored values that mean that there is none.
-    scale, offset
-        What stored values are multiplied with, and what is added then.
-    time_codec
-        How they count time.
-    view
-        Type that the bytes of stored integers are to be taken for.
-    truth
-        Whether they are truth values in the guise of integers.
-    """
+    """Conversion of stored values to those of a column."""
 
     what: str
+    """Names the array in errors."""
     stored: np.dtype[Any]
+    """Type of the stored values."""
     fills: tuple[Any, ...] = ()
+    """Stored values that mean a missing value."""
     scale: float | None = None
     offset: float | None = None
+    """Linear scaling: stored values are multiplied by `scale`, then `offset` is added."""
     time_codec: CFTimeCodec | None = None
+    """Codec of times, if the array counts time."""
     view: np.dtype[Any] | None = None
+    """Integer type in which stored integers are reinterpreted."""
     truth: bool = False
+    """Whether integers are truth values."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -71,25 +60,7 @@ class Decoder:
         return kind if kind.kind == "T" else kind.newbyteorder("=")
 
     def decode(self, stored: Values) -> tuple[Values, Bools | None]:
-        """Return the values of a column, and where there is none.
-
-        Parameters
-        ----------
-        stored
-            Values of the array, any shape.
-
-        Returns
-        -------
-        ndarray
-            Of `dtype`, and the same shape; what stands where there is none is of no use.
-        ndarray of bool or None
-            Where there is none; None if there is one everywhere.
-
-        Raises
-        ------
-        InvalidInputError
-            If a time cannot be told as a timestamp.
-        """
+        """Return decoded values, and the mask of missing ones."""
         values = stored if self.view is None else stored.view(self.view.newbyteorder(stored.dtype.byteorder))
         mask = self._missing(values)
         if self.time_codec is not None:
@@ -111,14 +82,14 @@ class Decoder:
             values = np.where(mask, np.zeros((), values.dtype), values)
         if self.scale is not None or self.offset is not None:
             values = values.astype(np.float64) * (self.scale if self.scale is not None else 1.0) + (self.offset or 0.0)
-        # A stand-in for what is missing need not be an instant that the calendar can tell.
+        # A fill value need not be an instant of the calendar.
         numbers, absent = self.time_codec.to_microseconds(values if mask is None else values[~mask])
         if mask is not None:
-            found, missing = np.zeros(values.shape, np.int64), mask.copy()
-            found[~mask] = numbers
+            instants, missing = np.zeros(values.shape, np.int64), mask.copy()
+            instants[~mask] = numbers
             if absent is not None:
                 missing[~mask] = absent
-            numbers, absent = found, missing
+            numbers, absent = instants, missing
         return numbers.view(_INSTANT), absent
 
     def _missing(self, values: Values) -> Bools | None:
@@ -136,7 +107,7 @@ def _either(first: Bools | None, second: Bools | None) -> Bools | None:
 
 
 def filled(values: Values, mask: Bools | None) -> Values:
-    """Return values with what marks a missing one in an ndarray: NaN or not-a-time.
+    """Return values with missing ones as NaN or not-a-time.
 
     Integers and truth values become float64 where one is missing, strings become objects with None.
     """
@@ -154,20 +125,7 @@ def filled(values: Values, mask: Bools | None) -> Values:
 
 
 def decoder_of(array: zarr.Array[Any], *, decode: bool) -> Decoder:
-    """Return how the values of an array become those of a column.
-
-    Parameters
-    ----------
-    decode
-        Whether attributes count: ``_FillValue``, ``missing_value``, ``scale_factor``, ``add_offset``, ``_Unsigned``,
-        ``units`` with ``calendar`` for times, and ``dtype`` for truth values.  In an array of Zarr version 2, the fill
-        value is a ``_FillValue``.
-
-    Raises
-    ------
-    InvalidInputError
-        If an attribute cannot be understood, or has no equivalent.
-    """
+    """Return the decoder of an array, which obeys attributes if `decode` is set."""
     what, stored = f"array {array.path!r}", array.dtype
     if not decode:
         return Decoder(what, stored)
@@ -200,23 +158,23 @@ def _number(what: str, attrs: Mapping[str, Any], name: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidInputError(f"{what} has {name} = {value!r}, which is no number; read it with decode=False")
+        raise InvalidInputError(f"{what} has {name} = {value!r}, which is not a number; read it with decode=False")
     return float(value)
 
 
 def _fills(what: str, array: zarr.Array[Any], attrs: Mapping[str, Any], view: np.dtype[Any] | None) -> tuple[Any, ...]:
-    found: list[Any] = []
+    values: list[Any] = []
     if array.metadata.zarr_format == 2:
-        found += _fill_of_version_2(array)
+        values += _fill_of_version_2(array)
     for name in ("_FillValue", "missing_value"):
         value = attrs.get(name)
-        found += value if isinstance(value, list) else [] if value is None else [value]
+        values += value if isinstance(value, list) else [] if value is None else [value]
     kind = view or array.dtype
-    return tuple(dict.fromkeys(_fill(what, value, kind, viewed=view is not None) for value in found))
+    return tuple(dict.fromkeys(_fill(what, value, kind, viewed=view is not None) for value in values))
 
 
 def _fill_of_version_2(array: zarr.Array[Any]) -> list[Any]:
-    """Return the fill value of an array of Zarr version 2, if it can mean that a value is missing."""
+    """Return the fill value of an array of Zarr version 2, if it can mark missing values."""
     if array.metadata.fill_value is None or array.dtype.kind not in "fiubUTSMm":
         return []
     value: Any = np.asarray(array.metadata.fill_value, dtype=array.dtype)[()]
@@ -226,7 +184,7 @@ def _fill_of_version_2(array: zarr.Array[Any]) -> list[Any]:
 
 
 def _fill(what: str, value: Any, kind: np.dtype[Any], *, viewed: bool) -> Any:
-    """Return a value that means that there is none, comparable to what is stored."""
+    """Return a fill value in a form that compares equal to stored values."""
     if kind.kind in "fiu" and isinstance(value, str):
         value = _number_of_text(value)
     if viewed and isinstance(value, int):  # told as stored
@@ -237,7 +195,7 @@ def _fill(what: str, value: Any, kind: np.dtype[Any], *, viewed: bool) -> Any:
     }  # fmt: skip
     if kind.kind not in fits or not isinstance(value, fits[kind.kind]):
         raise InvalidInputError(
-            f"{what} of type {kind} has a _FillValue or missing_value {value!r}, which none of its values can be; "
+            f"{what} of type {kind} has a _FillValue or missing_value {value!r}, which none of its values can equal; "
             "correct the attribute, or read it with decode=False"
         )
     return _bytes_of_text(value) if kind.kind == "S" and isinstance(value, str) else value
@@ -251,7 +209,7 @@ def _bytes_of_text(text: str) -> bytes:
 
 
 def _number_of_text(text: str) -> Any:
-    """Return the number of an attribute that is text, as JSON cannot tell all: NaN, or eight bytes in base64."""
+    """Return the number in a string attribute: NaN or infinity, or eight bytes in base64."""
     try:
         return float(text)
     except ValueError:

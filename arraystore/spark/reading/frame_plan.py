@@ -1,4 +1,4 @@
-"""The plan of a read: which arrays and which of their chunks become rows of what columns.
+"""Plans of reads: arrays and chunks, and the columns that they become.
 
 Made on the driver, pickled once, and the same on every executor.
 """
@@ -27,7 +27,7 @@ _BYTES_OF_A_TASK = 256 << 20
 """Bytes of values that one task should read at most, where there is a choice."""
 
 _MOST_TASKS = 50_000
-"""That anybody gets without asking: Spark's driver keeps some kilobytes for each, and cannot count beyond 2**31."""
+"""Most tasks by default: Spark's driver keeps some kilobytes for each, and cannot count beyond 2**31."""
 
 _COUNTABLE = 2**31 - 1
 
@@ -37,29 +37,21 @@ _TASKS_OF_A_SLOT = 2
 
 @dataclass(frozen=True)
 class Variable:
-    """An array that becomes a column.
-
-    Parameters
-    ----------
-    column
-        Name of the column.
-    path
-        Of the array.
-    dims
-        For each of its dimensions, the number of the axis that it lies along.
-    decoder
-        How its values become those of the column.
-    """
+    """An array that becomes a column."""
 
     column: str
+    """Name of the column."""
     path: str
+    """Path of the array."""
     dims: tuple[int, ...]
+    """For each of its dimensions the number of the axis in the plan."""
     decoder: Decoder
+    """Decoder of its values."""
 
 
 @dataclass(frozen=True)
 class SelectedLabels:
-    """The labels of all selected positions along an axis; `missing` tells where there is none."""
+    """Labels of all selected positions along an axis; `missing` is the mask of missing ones."""
 
     values: Values
     missing: npt.NDArray[np.bool_] | None
@@ -67,30 +59,20 @@ class SelectedLabels:
 
 @dataclass(frozen=True)
 class FramePlan:
-    """What is to be read, and how.
-
-    Parameters
-    ----------
-    session
-        Where from.
-    variables
-        What becomes columns; the first one that has all dimensions leads: it is read by its own chunks.
-    axes
-        What is selected along each dimension.
-    labels
-        By axis: what a column tells of positions there, None for the positions themselves.
-    coords
-        Whether there are columns for dimensions, and of what.
-    chunks
-        That are read, those of the leading variable.
-    """
+    """Plan of a read."""
 
     session: SessionBase
+    """Session that is read."""
     variables: tuple[Variable, ...]
+    """Arrays that become columns; the first one with all dimensions leads, and is read by its own chunks."""
     axes: tuple[AxisSelection, ...]
+    """Selection along each dimension."""
     labels: tuple[SelectedLabels | None, ...]
+    """By axis: labels for the column of the dimension, None for positions."""
     coords: Coords
+    """Kind of the columns for dimensions, if any."""
     chunks: ChunkRuns
+    """Chunks of the leading variable that are read."""
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -120,22 +102,9 @@ def plan_frame(
     dims: Sequence[str] | None = None,
     name_dims: bool = True,
 ) -> FramePlan:
-    """Plan a read; the arguments are those of `read_dataframe`.
-
-    Parameters
-    ----------
-    name_dims
-        Whether dimensions become columns, so that no array can have the name of one.
-
-    Raises
-    ------
-    InvalidInputError
-        If the arguments do not go together, or with the arrays.
-    NodeNotFoundError
-        If there is no such array.
-    """
+    """Plan a read; the arguments are those of `read_dataframe`."""
     if coords not in get_args(Coords):
-        raise InvalidInputError(f"coords={coords!r} is none of 'index', 'label' and 'none'")
+        raise InvalidInputError(f"coords={coords!r} must be 'index', 'label' or 'none'")
     opened = open_arrays(session, paths, dims)
     lead = opened.lead
     check_names("isel", isel or {}, opened.dims)
@@ -145,8 +114,8 @@ def plan_frame(
     for number, (name, size) in enumerate(zip(opened.dims, lead.array.shape, strict=True)):
         axis = _axis(opened, number, name, size, sel or {}, isel or {}, decode=decode)
         axes.append(axis)
-        found = coordinate_of(opened, name, size, decode=decode) if coords == "label" else None
-        labels.append(None if found is None else SelectedLabels(*found.column(axis.positions)))
+        coordinate = coordinate_of(opened, name, size, decode=decode) if coords == "label" else None
+        labels.append(None if coordinate is None else SelectedLabels(*coordinate.column(axis.positions)))
     variables = tuple(
         Variable(one.column, one.array.path, one.axes_in(opened.dims), decoder_of(one.array, decode=decode))
         for one in opened.arrays
@@ -172,7 +141,7 @@ def _axis(
     *,
     decode: bool,
 ) -> AxisSelection:
-    """Return what is selected along a dimension."""
+    """Return the selection along a dimension."""
     if name in sel and name in isel:
         raise InvalidInputError(f"sel and isel both select along {name!r}: give one of them")
     if name in isel:
@@ -200,25 +169,12 @@ def _check_columns(opened: Opened) -> None:
 
 
 def task_count(plan: FramePlan, slots: int, chunks_per_task: int | None, tasks: int | None) -> int:
-    """Return how many tasks read a plan: few, but each of some 256 MiB of values at most.
-
-    Parameters
-    ----------
-    slots
-        How many tasks run at once.
-    chunks_per_task, tasks
-        What the caller wants; at most one of them.
-
-    Raises
-    ------
-    InvalidInputError
-        If they are no positive whole numbers, or both given.
-    """
+    """Return the count of tasks for a plan: few, but at most some 256 MiB of values for each."""
     if chunks_per_task is not None and tasks is not None:
-        raise InvalidInputError("chunks_per_task and tasks are given: one of them says how the chunks are shared out")
+        raise InvalidInputError("chunks_per_task and tasks must not both be given: pass one of them")
     for name, value in (("chunks_per_task", chunks_per_task), ("tasks", tasks)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidInputError(f"{name}={value!r} is no positive whole number")
+            raise InvalidInputError(f"{name}={value!r} must be an integer >= 1")
     chunks = len(plan.chunks)
     if tasks is not None or chunks_per_task is not None:
         wanted = min(tasks, chunks) if tasks is not None else -(-chunks // (chunks_per_task or 1))

@@ -1,4 +1,4 @@
-"""A function over the chunks of arrays, on executors: numpy in, columns out, and no row for every position."""
+"""Mapping a function over the chunks of arrays on executors: numpy in, columns out, without a row for each position."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from arraystore._repository.repository import Repository
 from arraystore._session.base import SessionBase
 from arraystore.errors import ArrayStoreError, InvalidInputError
 from arraystore.spark.cluster import slots
-from arraystore.spark.errors import marked
+from arraystore.spark.errors import marked_text
 from arraystore.spark.fork_job import task_frame
 from arraystore.spark.reading.arrow_schema import arrow_schema
 from arraystore.spark.reading.blocks import Block, blocks_of_task
@@ -36,14 +36,14 @@ Columns: TypeAlias = "pa.Table | pa.RecordBatch | Mapping[str, Any]"
 
 @dataclass(frozen=True)
 class Chunk:
-    """What a function of `map_chunks` gets: one chunk, cut to the selection.
+    """Argument of the function of `map_chunks`: one chunk, cut to the selection.
 
     Attributes
     ----------
     dims : tuple of str
         Names of the dimensions, in the order of those of the arrays.
     index : tuple of int
-        Coordinates of the chunk in the grid of the array that leads.
+        Coordinates of the chunk in the grid of the leading array.
     shape : tuple of int
         Of each of the arrays.
     arrays : dict of str to ndarray
@@ -60,7 +60,7 @@ class Chunk:
 
     @property
     def slices(self) -> tuple[slice, ...]:
-        """Where the chunk lies in the array that leads, for indexing it or one of its shape.
+        """Slices of the chunk in the leading array, for indexing it or one of its shape.
 
         Raises
         ------
@@ -126,8 +126,8 @@ def map_chunks(
 ) -> DataFrame:
     """Apply a function to each chunk of arrays, and collect the rows that it returns in a DataFrame.
 
-    The way to statistics, regridding and search over large arrays: the values go from storage into numpy on the
-    executors, and only what the function makes of them passes through Spark.
+    Suits statistics, regridding and search over large arrays: executors read values into numpy, and only the results of
+    the function pass through Spark.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ def map_chunks(
         As `read_dataframe` does.
     """
     if not callable(fn):  # pyright: ignore[reportUnnecessaryComparison] - callers without types
-        raise InvalidInputError(f"fn is a function of a chunk, not {type(fn).__name__}")
+        raise InvalidInputError(f"fn must be a function of a chunk, not {type(fn).__name__}")
     session = pinned_session(repo, branch=branch, tag=tag, snapshot_id=snapshot_id, ref=ref, as_of=as_of)
     check_reachable(session.context)
     plan = plan_frame(
@@ -169,15 +169,15 @@ def map_chunks(
 
 
 def chunk_of(plan: FramePlan, block: Block) -> Chunk:
-    """Return a block of one chunk as users see it."""
+    """Return a block of one chunk as a `Chunk`."""
     labels: list[npt.NDArray[Any] | None] = []
     for number, (start, stop) in enumerate(block.bounds):
-        found = plan.labels[number]
-        if found is None:
+        selected = plan.labels[number]
+        if selected is None:
             labels.append(None)
         else:
             labels.append(
-                filled(found.values[start:stop], None if found.missing is None else found.missing[start:stop])
+                filled(selected.values[start:stop], None if selected.missing is None else selected.missing[start:stop])
             )
     arrays = {one.column: filled(*column) for one, column in zip(plan.variables, block.columns, strict=True)}
     for values in arrays.values():
@@ -194,7 +194,7 @@ def chunk_of(plan: FramePlan, block: Block) -> Chunk:
 
 @dataclass(frozen=True)
 class ChunkMapper:
-    """What executors run: from numbers of tasks to the rows that the function makes of their chunks."""
+    """Function of executors: from task numbers to the rows that `fn` returns for their chunks."""
 
     plan: FramePlan
     tasks: int
@@ -202,19 +202,13 @@ class ChunkMapper:
     schema: pa.Schema
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the tasks whose numbers arrive.
-
-        Raises
-        ------
-        RuntimeError
-            With the mark of what went wrong, where that is no error of the function.
-        """
+        """Yield the rows of the tasks with these numbers."""
         try:
             for batch in batches:
                 for task in batch.column(0).to_pylist():
                     yield from self._task(task)
         except ArrayStoreError as error:
-            raise RuntimeError(marked(error)) from error
+            raise RuntimeError(marked_text(error)) from error
 
     def _task(self, task: int) -> Iterator[pa.RecordBatch]:
         for block in blocks_of_task(self.plan, task, self.tasks):
@@ -257,9 +251,9 @@ def _column(values: Any, kind: pa.DataType) -> pa.Array:
     items: list[Any] = list(values) if several else [values]
     plain = [item.item() if isinstance(item, np.generic) else item for item in items]
     if pa.types.is_integer(_leaf(kind)):
-        found = pa.array(plain)
-        if pa.types.is_floating(_leaf(found.type)):
-            return found.cast(kind)  # which refuses what is not whole, where making an array of it cuts it off
+        array = pa.array(plain)
+        if pa.types.is_floating(_leaf(array.type)):
+            return array.cast(kind)  # which refuses what is not whole, where making an array of it cuts it off
     return pa.array(plain, kind)
 
 

@@ -1,4 +1,4 @@
-"""Opening the arrays that a frame is made of: their names, dimensions and coordinate arrays."""
+"""Opening the arrays of a frame: names, dimensions and coordinate arrays."""
 
 from __future__ import annotations
 
@@ -54,16 +54,10 @@ class Opened:
 
 
 def sides_of(array: zarr.Array[Any], axis: int, *, stored: bool) -> int | np.ndarray[Any, np.dtype[np.int64]]:
-    """Return the size of chunks along a dimension: one number, or that of each chunk where they differ.
-
-    Parameters
-    ----------
-    stored
-        Whether shards count, where there are any, and not the chunks in them.
-    """
+    """Return the size of chunks along a dimension: one number, or that of each chunk where they differ."""
     try:
         return int(((array.shards if stored else None) or array.chunks)[axis])
-    except NotImplementedError:  # zarr tells so of chunks of several sizes, which it knows since 3.2
+    except NotImplementedError:  # raised for chunks of several sizes, which zarr supports since 3.2
         sizes: Any = array
         return np.array((sizes.write_chunk_sizes if stored else sizes.read_chunk_sizes)[axis], dtype=np.int64)
 
@@ -71,23 +65,8 @@ def sides_of(array: zarr.Array[Any], axis: int, *, stored: bool) -> int | np.nda
 def open_arrays(
     session: SessionBase, paths: str | Sequence[str] | Mapping[str, str], dims: Sequence[str] | None
 ) -> Opened:
-    """Open the arrays that a frame is made of.
-
-    Parameters
-    ----------
-    paths
-        Of arrays; of a group: all arrays right in it but coordinate arrays.  A mapping tells the columns.
-    dims
-        Names of the dimensions of arrays that do not tell them.
-
-    Raises
-    ------
-    InvalidInputError
-        If the arrays have no common grid.
-    NodeNotFoundError
-        If there is no such array or group.
-    """
-    arrays = tuple(_opened(column, array, dims) for column, array in _found(session, paths))
+    """Open the arrays of a frame; the paths of groups stand for the arrays right in them."""
+    arrays = tuple(_describe(column, array, dims) for column, array in _find_arrays(session, paths))
     columns = [one.column for one in arrays]
     for one in arrays:
         if columns.count(one.column) > 1:
@@ -98,25 +77,27 @@ def open_arrays(
     return Opened(session, arrays, _lead(arrays))
 
 
-def _found(session: SessionBase, paths: str | Sequence[str] | Mapping[str, str]) -> list[tuple[str, zarr.Array[Any]]]:
+def _find_arrays(
+    session: SessionBase, paths: str | Sequence[str] | Mapping[str, str]
+) -> list[tuple[str, zarr.Array[Any]]]:
     if isinstance(paths, str):
         paths = [paths]
     named = list(paths.items()) if isinstance(paths, Mapping) else [(None, path) for path in paths]
-    found: list[tuple[str, zarr.Array[Any]]] = []
+    named_arrays: list[tuple[str, zarr.Array[Any]]] = []
     for column, path in named:
         if not isinstance(path, str) or not (column is None or isinstance(column, str)):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidInputError(f"paths has {path!r} where the path of an array belongs")
+            raise InvalidInputError(f"paths has {path!r} where the path of an array is expected")
         key = path.strip("/")
         array = _array(session, key)
         if array is not None:
-            found.append((column or key.rpartition("/")[2] or "value", array))
+            named_arrays.append((column or key.rpartition("/")[2] or "value", array))
         elif column is None:
-            found += _variables_in(session, key)
+            named_arrays += _variables_in(session, key)
         else:
-            raise NodeNotFoundError(f"{path!r} is a group, and column {column!r} is made of one array: name it")
-    if not found:
-        raise InvalidInputError("paths names no array: a frame is made of at least one")
-    return found
+            raise NodeNotFoundError(f"{path!r} is a group, and column {column!r} needs one array: name it")
+    if not named_arrays:
+        raise InvalidInputError("paths must name at least one array")
+    return named_arrays
 
 
 def _array(session: SessionBase, key: str) -> zarr.Array[Any] | None:
@@ -150,27 +131,27 @@ def _not_found(session: SessionBase, key: str) -> NodeNotFoundError:
 
 
 def _variables_in(session: SessionBase, key: str) -> list[tuple[str, zarr.Array[Any]]]:
-    """Return the arrays in a group that are no coordinates of it."""
+    """Return the arrays in a group, except its coordinates."""
     group = zarr.open_group(session.store, path=key, mode="r")
     arrays = sorted(group.arrays())
     listed = {name for _, array in arrays for name in str(array.attrs.get("coordinates", "")).split()}
-    found = [(name, array) for name, array in arrays if _names(array) != (name,) and name not in listed]
-    if not found:
+    variables = [(name, array) for name, array in arrays if _names(array) != (name,) and name not in listed]
+    if not variables:
         raise NodeNotFoundError(f"group {key!r} has no arrays but coordinates; name the array that you want")
-    return [(name, array) for name, array in found if not (array.ndim == 0 and len(found) > 1)]
+    return [(name, array) for name, array in variables if not (array.ndim == 0 and len(variables) > 1)]
 
 
 def _names(array: zarr.Array[Any]) -> tuple[str | None, ...]:
     """Return the names that an array gives to its dimensions."""
-    told: Any = getattr(array.metadata, "dimension_names", None)
-    if told is None:
-        told = array.attrs.get("_ARRAY_DIMENSIONS")
-    if not isinstance(told, list | tuple) or len(told) != array.ndim:
+    names: Any = getattr(array.metadata, "dimension_names", None)
+    if names is None:
+        names = array.attrs.get("_ARRAY_DIMENSIONS")
+    if not isinstance(names, list | tuple) or len(names) != array.ndim:
         return (None,) * array.ndim
-    return tuple(name if isinstance(name, str) and name else None for name in told)
+    return tuple(name if isinstance(name, str) and name else None for name in names)
 
 
-def _opened(column: str, array: zarr.Array[Any], dims: Sequence[str] | None) -> OpenedArray:
+def _describe(column: str, array: zarr.Array[Any], dims: Sequence[str] | None) -> OpenedArray:
     names = _names(array)
     if dims is not None and any(name is None for name in names):
         if len(dims) != array.ndim:
@@ -178,13 +159,13 @@ def _opened(column: str, array: zarr.Array[Any], dims: Sequence[str] | None) -> 
                 f"dims={list(dims)!r} names {len(dims)} dimensions, and array {array.path!r} has {array.ndim}"
             )
         names = tuple(dims)
-    told = tuple(name if name is not None else f"dim_{number}" for number, name in enumerate(names))
-    if len(set(told)) < len(told):
+    dimensions = tuple(name if name is not None else f"dim_{number}" for number, name in enumerate(names))
+    if len(set(dimensions)) < len(dimensions):
         raise InvalidInputError(
-            f"two dimensions of array {array.path!r} have the same name: {told}; columns need names of their own, so "
-            "name the dimensions in the array"
+            f"two dimensions of array {array.path!r} have the same name: {dimensions}; columns need names of their "
+            "own, so name the dimensions in the array"
         )
-    return OpenedArray(column, array, told)
+    return OpenedArray(column, array, dimensions)
 
 
 def _lead(arrays: Sequence[OpenedArray]) -> OpenedArray:
@@ -192,10 +173,10 @@ def _lead(arrays: Sequence[OpenedArray]) -> OpenedArray:
     sizes: dict[str, tuple[int, str]] = {}
     for one in arrays:
         for name, size in zip(one.dims, one.array.shape, strict=True):
-            known, where = sizes.setdefault(name, (size, one.array.path))
-            if known != size:
+            expected, where = sizes.setdefault(name, (size, one.array.path))
+            if expected != size:
                 raise InvalidInputError(
-                    f"dimension {name!r} has {known} positions in {where!r} and {size} in {one.array.path!r}: they "
+                    f"dimension {name!r} has {expected} positions in {where!r} and {size} in {one.array.path!r}: they "
                     "cannot be read together"
                 )
     for one in arrays:
@@ -209,15 +190,7 @@ def _lead(arrays: Sequence[OpenedArray]) -> OpenedArray:
 
 
 def coordinate_of(opened: Opened, name: str, size: int, *, decode: bool) -> Coordinate | None:
-    """Return the labels of a dimension, None if there is no coordinate array of its name beside the leading array.
-
-    Parameters
-    ----------
-    size
-        Of the dimension.
-    decode
-        Whether a column shows what the labels mean.
-    """
+    """Return the labels of a dimension, None if there is no coordinate array of its name beside the leading array."""
     above = opened.lead.array.path.strip("/").rpartition("/")[0]
     key = f"{above}/{name}" if above else name
     try:

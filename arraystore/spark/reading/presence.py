@@ -1,4 +1,4 @@
-"""Which chunks of a selection there is anything in."""
+"""Chunks of a selection that exist."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["present_numbers"]
 
 
 def present_numbers(session: SessionBase, opened: Opened, axes: Sequence[AxisSelection]) -> Int64s:
-    """Return the numbers of chunks of the leading array that an array has data in, rising.
+    """Return the rising numbers of chunks of the leading array in which any array has chunks.
 
-    Arrays that lack a dimension do not count: they are there for every position along it.
+    Arrays that lack a dimension do not count, as they have values for every position along it.
     """
-    found = [
+    numbers = [
         _overlapped(session.chunk_coordinates(one.array.path), one.array, one.axes_in(opened.dims), axes)
         for one in opened.arrays
         if len(one.dims) == len(axes)
     ]
-    return np.unique(np.concatenate(found))
+    return np.unique(np.concatenate(numbers))
 
 
 def _overlapped(present: Int64s, array: zarr.Array[Any], dims: Sequence[int], axes: Sequence[AxisSelection]) -> Int64s:
@@ -44,7 +44,7 @@ def _overlapped(present: Int64s, array: zarr.Array[Any], dims: Sequence[int], ax
 
 
 def _stretches(array: zarr.Array[Any], axis: int, coordinates: Int64s, size: int) -> tuple[Int64s, Int64s]:
-    """Return where stored chunks begin and end along a dimension."""
+    """Return the bounds of stored chunks along a dimension."""
     sides = sides_of(array, axis, stored=True)
     if isinstance(sides, int):
         starts = coordinates * sides

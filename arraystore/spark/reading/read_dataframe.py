@@ -47,13 +47,13 @@ def read_dataframe(
     """Read arrays into a DataFrame, which stays on one snapshot whatever is committed later.
 
     Nothing but metadata, coordinates and, with `skip_missing`, the directory of chunks is read now; chunks are read by
-    executors, and only those that hold something of the selection.  Select here rather than with ``where``: Spark does
-    not tell a reader of Python what a query needs.
+    executors, and only those that overlap the selection. Select here rather than with ``where``, which does not prune
+    what is read.
 
     ==========================================  ==========================================
     Values                                      Type of the column
     ==========================================  ==========================================
-    truth values, whole numbers, float32 and 64 boolean, byte … long, float and double
+    truth values, integers, float32 and 64      boolean, byte … long, float and double
     uint8, uint16, uint32; float16              the next larger one: short, int, long; float
     uint64                                      decimal(20, 0)
     text; bytes of fixed length                 string; binary
@@ -65,7 +65,7 @@ def read_dataframe(
     spark
         A session, classic or Connect.
     repo
-        A repository, or its path or URL; or a session, with what is uncommitted in it at this moment.
+        A repository, or its path or URL; or a session, with its uncommitted changes at this time.
     paths
         Of arrays, or of a group: all arrays in it but coordinates.  Columns are named after the last part of the path;
         a mapping names them otherwise, ``{"column": "path"}``.  Arrays are joined on the names of their dimensions;
@@ -94,10 +94,10 @@ def read_dataframe(
         ``"rows"``: a row for each position.  ``"chunks"``: a row for each chunk, cut to the selection, with columns
         ``<dimension>_start``, ``shape``, and for each array its values in row-major order.
     data
-        Of chunks: ``"binary"``, little-endian, of the type that the metadata of the column tell as ``dtype``, missing
-        values as NaN or empty text; or ``"array"``.
+        Of chunks: ``"binary"``, little-endian, of the type ``dtype`` in the metadata of the column, missing values as
+        NaN or empty strings; or ``"array"``.
     skip_missing
-        Whether chunks that no array has, which read as the fill value, make no rows.  Only arrays with all dimensions
+        Whether chunks that no array has, which read as the fill value, are left out. Only arrays with all dimensions
         count.
     dims
         Names for the dimensions of arrays that have none; otherwise ``dim_0``, ``dim_1`` and so on.
@@ -118,7 +118,7 @@ def read_dataframe(
     NodeNotFoundError
         If there is no such array.
     RefNotFoundError, SnapshotNotFoundError, RepositoryNotFoundError
-        If there is no such thing.
+        If there is no such branch or tag, snapshot, or repository.
     """
     session = pinned_session(repo, branch=branch, tag=tag, snapshot_id=snapshot_id, ref=ref, as_of=as_of)
     check_reachable(session.context)
@@ -161,7 +161,7 @@ def create_view(
     Returns
     -------
     DataFrame
-        What the view shows.
+        Rows of the view.
     """
     frame = read_dataframe(spark, repo, paths, **options)
     frame.createOrReplaceTempView(name)

@@ -1,4 +1,4 @@
-"""A read as a whole: what rows, in how many tasks.  What `read_dataframe` and the data source have in common."""
+"""Plans of rows and tasks, which `read_dataframe` and the data source share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from arraystore._session.base import SessionBase
 from arraystore.errors import ArrayStoreError, InvalidInputError
-from arraystore.spark.errors import marked
+from arraystore.spark.errors import marked_text
 from arraystore.spark.reading.blocks import blocks_of_task
 from arraystore.spark.reading.frame_plan import Coords, FramePlan, plan_frame, task_count
 from arraystore.spark.reading.rows import ChunkData, ChunkRows, PositionRows
@@ -26,7 +26,7 @@ Layout = Literal["rows", "chunks"]
 
 @dataclass(frozen=True)
 class ReadPlan:
-    """What is read, as what rows, in how many tasks; pickles small."""
+    """Plan of a read: its rows and the count of its tasks; pickles small."""
 
     rows: PositionRows | ChunkRows
     tasks: int
@@ -37,24 +37,18 @@ class ReadPlan:
         return self.rows.spark_schema()
 
     def batches(self, task: int) -> Iterator[pa.RecordBatch]:
-        """Yield what one task reads, timestamps in microseconds and UTC."""
+        """Yield the rows of one task, with timestamps in microseconds and UTC."""
         for block in blocks_of_task(self.rows.plan, task, self.tasks):
             yield from self.rows.batches(block)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the tasks whose numbers arrive: what executors run.
-
-        Raises
-        ------
-        RuntimeError
-            With the mark of what went wrong; see `arraystore.spark.errors`.
-        """
+        """Yield the rows of the tasks with these numbers; the function of executors."""
         try:
             for batch in batches:
                 for task in batch.column(0).to_pylist():
                     yield from self.batches(task)
         except ArrayStoreError as error:
-            raise RuntimeError(marked(error)) from error
+            raise RuntimeError(marked_text(error)) from error
 
 
 def plan_read(
@@ -73,24 +67,11 @@ def plan_read(
     tasks: int | None = None,
     slots: int | None = None,
 ) -> ReadPlan:
-    """Plan a read; the arguments are those of `arraystore.spark.read_dataframe`.
-
-    Parameters
-    ----------
-    slots
-        How many tasks run at once; by default as many as there are processors.
-
-    Raises
-    ------
-    InvalidInputError
-        If the arguments do not go together, or with the arrays.
-    NodeNotFoundError
-        If there is no such array.
-    """
+    """Plan a read; the arguments are those of `arraystore.spark.read_dataframe`."""
     if layout not in get_args(Layout):
-        raise InvalidInputError(f"layout={layout!r} is none of 'rows' and 'chunks'")
+        raise InvalidInputError(f"layout={layout!r} must be 'rows' or 'chunks'")
     if data not in get_args(ChunkData):
-        raise InvalidInputError(f"data={data!r} is none of 'binary' and 'array'")
+        raise InvalidInputError(f"data={data!r} must be 'binary' or 'array'")
     plan = plan_frame(
         session,
         paths,
@@ -111,7 +92,7 @@ def _rows(plan: FramePlan, layout: Layout, data: ChunkData) -> PositionRows | Ch
     for axis in plan.axes:
         if not isinstance(axis.positions, range):
             raise InvalidInputError(
-                f"along {axis.name!r} positions with gaps are selected, which layout='chunks' cannot tell: select one "
-                "stretch, or use layout='rows' or map_chunks"
+                f"along {axis.name!r} positions with gaps are selected, which layout='chunks' does not support: select "
+                "one stretch, or use layout='rows' or map_chunks"
             )
     return ChunkRows(plan, data)

@@ -23,7 +23,7 @@ __all__ = ["ChunkData", "ChunkRows", "PositionRows"]
 ChunkData = Literal["binary", "array"]
 
 _ROWS = 1 << 16
-"""In a batch: enough for its own cost not to count, few enough for the Java virtual machine's caches."""
+"""Rows of a batch: enough for its overhead not to matter, few enough for the caches of the Java virtual machine."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class PositionRows:
     def _axis_column(
         self, number: int, block: Block, slab: tuple[tuple[int, int], ...], shape: tuple[int, ...]
     ) -> pa.Array:
-        """Return the column of a dimension: what is along it, repeated as the others go."""
+        """Return the column of a dimension: its labels or positions, repeated along the other dimensions."""
         first = block.bounds[number][0]
         start, stop = (first + at for at in slab[number])
         labels = self.plan.labels[number]
@@ -150,7 +150,7 @@ class ChunkRows:
 
     def _as_bytes(self, variable: Variable, columns: list[Any]) -> pa.Array:
         kind = _packed_type(variable)
-        return pa.array([_packed(variable, *column).astype(kind, copy=False).tobytes() for column in columns])
+        return pa.array([_pack_values(variable, *column).astype(kind, copy=False).tobytes() for column in columns])
 
     def _as_lists(self, variable: Variable, columns: list[Any]) -> pa.Array:
         kind = arrow_type(*_value_type(variable))
@@ -162,9 +162,9 @@ class ChunkRows:
         return pa.ListArray.from_arrays(pa.array(offsets), pa.concat_arrays(parts))
 
 
-def _packed(variable: Variable, values: Values, missing: Any) -> Values:
+def _pack_values(variable: Variable, values: Values, missing: Any) -> Values:
     if variable.decoder.fills and values.dtype.kind in "iub":
-        values = values.astype(np.float64)  # in all chunks alike, whether something is missing or not
+        values = values.astype(np.float64)  # in all chunks alike, whether values are missing or not
     if missing is not None and values.dtype.kind in "US":
         return np.where(missing, np.zeros((), values.dtype), values)
     return filled(values, missing)
@@ -175,7 +175,8 @@ def _packed_type(variable: Variable) -> np.dtype[Any]:
     kind = variable.decoder.dtype
     if kind.kind == "T":
         raise InvalidInputError(
-            f"array {variable.path!r} has text of any length, which data='binary' cannot tell: say data='array'"
+            f"array {variable.path!r} has strings of variable length, which data='binary' does not support: use "
+            "data='array'"
         )
     if variable.decoder.fills and kind.kind in "iub":
         kind = np.dtype(np.float64)

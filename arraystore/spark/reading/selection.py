@@ -1,7 +1,6 @@
-"""What of an array is read: positions along each dimension, the chunks that hold them, and boxes of such chunks.
+"""Selections of arrays: positions along each dimension, the chunks that hold them, and boxes of such chunks.
 
-Everything is told in ranges and numpy columns: a selection of ten million chunks is a few numbers where they are
-dense, and never an object for each.
+Selections are ranges and numpy columns: ten million dense chunks are a few numbers, and never an object for each.
 """
 
 from __future__ import annotations
@@ -37,36 +36,21 @@ Boxes = Int64s
 
 
 def index_positions(what: str, size: int, index: Any) -> Positions:
-    """Return the positions that an index means, as numpy understands it.
-
-    Parameters
-    ----------
-    what
-        Names the dimension in errors.
-    size
-        Of the dimension.
-    index
-        A whole number, a slice, whole numbers in any order, or a truth value for each position.
-
-    Raises
-    ------
-    InvalidInputError
-        If it is no such thing, or out of bounds.
-    """
+    """Return the positions that an index selects, by the rules of numpy."""
     if isinstance(index, slice):
         return _of_slice(what, size, index)
-    found = np.asarray(index)
-    if found.dtype.kind == "b":
-        if found.shape != (size,):
-            raise InvalidInputError(f"{what} has {size} positions, and the mask for it has shape {found.shape}")
-        return compact(np.flatnonzero(found))
-    if found.size == 0:
+    array = np.asarray(index)
+    if array.dtype.kind == "b":
+        if array.shape != (size,):
+            raise InvalidInputError(f"{what} has {size} positions, and the mask for it has shape {array.shape}")
+        return compact(np.flatnonzero(array))
+    if array.size == 0:
         return range(0)
-    if found.dtype.kind not in "iu" or found.ndim > 1:
+    if array.dtype.kind not in "iu" or array.ndim > 1:
         raise InvalidInputError(
-            f"{index!r} selects no positions of {what}: give a whole number, a slice, or a list of whole numbers"
+            f"{index!r} does not select positions of {what}: give an integer, a slice, or a list of integers"
         )
-    positions = found.astype(np.int64).reshape(-1)
+    positions = array.astype(np.int64).reshape(-1)
     outside = (positions < -size) | (positions >= size)
     if outside.any():
         raise InvalidInputError(
@@ -79,14 +63,14 @@ def index_positions(what: str, size: int, index: Any) -> Positions:
 def _of_slice(what: str, size: int, index: slice) -> Positions:
     for bound in (index.start, index.stop, index.step):
         if bound is not None and not isinstance(bound, int | np.integer):
-            raise InvalidInputError(f"{what} is selected by position, and {index!r} has bounds that are none")
+            raise InvalidInputError(f"{what} is selected by position, so the bounds of {index!r} must be integers")
     if index.step == 0:
         raise InvalidInputError(f"the slice {index!r} of {what} has a step of 0")
-    found = range(*index.indices(size))
-    found = found if found.step > 0 else found[::-1]
-    if found.step == 1 or len(found) <= 1:
-        return range(found.start, found.start + len(found))
-    return np.arange(found.start, found.stop, found.step, dtype=np.int64)
+    selected = range(*index.indices(size))
+    selected = selected if selected.step > 0 else selected[::-1]
+    if selected.step == 1 or len(selected) <= 1:
+        return range(selected.start, selected.start + len(selected))
+    return np.arange(selected.start, selected.stop, selected.step, dtype=np.int64)
 
 
 def compact(positions: Int64s) -> Positions:
@@ -98,13 +82,7 @@ def compact(positions: Int64s) -> Positions:
 
 
 def check_names(option: str, selected: Mapping[str, Any], dims: Sequence[str]) -> None:
-    """Check that a selection names dimensions that there are.
-
-    Raises
-    ------
-    InvalidInputError
-        With those that there are.
-    """
+    """Check that a selection names dimensions that there are."""
     for name in selected:
         if name not in dims:
             close = get_close_matches(str(name), dims, 1)
@@ -116,22 +94,15 @@ def check_names(option: str, selected: Mapping[str, Any], dims: Sequence[str]) -
 
 @dataclass(frozen=True)
 class AxisSelection:
-    """What is selected along one dimension, and how chunks cut it.
-
-    Parameters
-    ----------
-    name, size
-        Of the dimension.
-    side
-        Of its chunks.
-    positions
-        That are selected.
-    """
+    """Selection along one dimension, and its division into chunks."""
 
     name: str
     size: int
+    """Size of the dimension."""
     side: int
+    """Side of its chunks."""
     positions: Positions
+    """Selected positions."""
 
     @cached_property
     def touched(self) -> Positions:
@@ -144,11 +115,11 @@ class AxisSelection:
 
     @property
     def chunks(self) -> int:
-        """How many chunks hold selected positions."""
+        """Count of chunks that hold selected positions."""
         return len(self.touched)
 
     def within(self, first: int, stop: int) -> tuple[int, int]:
-        """Return which of the selected positions lie in touched chunks: the ordinals of the first and past the last."""
+        """Return the ordinals of the selected positions in touched chunks: of the first, and past the last."""
         lowest, beyond = int(self.touched[first]) * self.side, (int(self.touched[stop - 1]) + 1) * self.side
         if isinstance(self.positions, range):
             start = self.positions.start
@@ -169,19 +140,19 @@ class AxisSelection:
 
 @dataclass(frozen=True)
 class ChunkRuns:
-    """Chunks by their numbers, counted in row-major order over those that are touched; as runs without gaps."""
+    """Numbers of chunks in row-major order of the touched ones, as runs without gaps."""
 
     starts: Int64s
     lengths: Int64s
 
     @classmethod
     def up_to(cls, count: int) -> ChunkRuns:
-        """All chunks, of which there are so many."""
+        """Return the run of all chunks."""
         return cls(np.zeros(min(count, 1), np.int64), np.full(min(count, 1), count, np.int64))
 
     @classmethod
     def of(cls, numbers: Int64s) -> ChunkRuns:
-        """Some chunks; `numbers` rise."""
+        """Return the runs of some chunks; `numbers` rise."""
         breaks = np.flatnonzero(np.diff(numbers, prepend=numbers[:1] - 2) != 1)
         return cls(numbers[breaks], np.diff(breaks, append=len(numbers)))
 
@@ -197,32 +168,17 @@ class ChunkRuns:
 
 
 def boxes_of(numbers: Int64s, shape: Sequence[int], most: int) -> Boxes:
-    """Join chunks into boxes, each of which is read at once.
-
-    Parameters
-    ----------
-    numbers
-        Of the chunks, rising, in row-major order of `shape`.
-    shape
-        How many chunks are touched along each dimension.
-    most
-        Chunks in a box.
-
-    Returns
-    -------
-    ndarray of int64
-        `Boxes`, which hold each of the chunks once, and no other.
-    """
+    """Join chunks into boxes, each of which is read at once."""
     places = np.stack(np.unravel_index(numbers, shape), axis=1) if shape else np.empty((len(numbers), 0), np.int64)
     boxes = np.stack([places, places + 1], axis=2).astype(np.int64)
     for axis in reversed(range(len(shape))):
         if most <= 1 or len(boxes) <= 1:
             break
-        boxes = _joined(boxes, axis, most)
+        boxes = _join(boxes, axis, most)
     return boxes
 
 
-def _joined(boxes: Boxes, axis: int, most: int) -> Boxes:
+def _join(boxes: Boxes, axis: int, most: int) -> Boxes:
     """Join boxes that differ along one dimension only, and are next to each other there."""
     others = [number for number in range(boxes.shape[1]) if number != axis]
     keys = [boxes[:, axis, 0], *(boxes[:, other, side] for other in reversed(others) for side in (1, 0))]

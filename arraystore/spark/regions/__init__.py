@@ -1,1 +1,1 @@
-"""Arrays written in parallel, region by region."""
+"""Parallel writes of arrays, region by region."""

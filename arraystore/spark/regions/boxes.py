@@ -1,4 +1,4 @@
-"""Regions of an array: which chunks they touch, which of them have to go to the same task, and how they are dealt out.
+"""Regions of an array: the chunks that they touch, and their assignment to tasks.
 
 A region is a box of cells.  Two tasks must never write the same chunk, since each would write all of it.  So regions
 that cover whole chunks are free to go anywhere, and those that share a chunk go to one task together.
@@ -25,9 +25,9 @@ __all__ = [
     "RegionLike",
     "as_bounds",
     "as_slices",
+    "assign_to_tasks",
     "cut_regions",
-    "deal",
-    "joined",
+    "join_groups",
     "ownership",
     "pack_bounds",
     "region_text",
@@ -43,7 +43,7 @@ _MOST_TOUCHED = 200_000_000
 
 
 def region_text(bounds: Int64s, dims: Sequence[str | None] | None = None) -> str:
-    """Return a region as a person would write it: ``time[0:60], lat[0:37]``."""
+    """Return a region as text for messages: ``time[0:60], lat[0:37]``."""
     names = list(dims) if dims is not None else [None] * len(bounds)
     return ", ".join(f"{name or ''}[{a}:{b}]" for name, (a, b) in zip(names, bounds.tolist(), strict=True)) or "()"
 
@@ -56,45 +56,29 @@ def as_slices(bounds: Int64s) -> tuple[slice, ...]:
 def as_bounds(
     regions: Iterable[RegionLike] | Int64s, shape: Sequence[int], dims: Sequence[str | None] | None = None
 ) -> Int64s:
-    """Return regions as bounds, shape (n, d, 2): first item, and the one after the last, along each dimension.
-
-    Parameters
-    ----------
-    regions
-        Tuples of slices or numbers, which may leave dimensions at the end out, or others with ``...``; mappings from
-        names of dimensions; or an array of bounds.
-    shape
-        Of the array, in items.
-    dims
-        Names of its dimensions.
-
-    Raises
-    ------
-    InvalidInputError
-        If a region has a step, no cells, or cells outside of the array.
-    """
+    """Return regions as bounds, shape (n, d, 2): first item, and the one after the last, along each dimension."""
     ndim = len(shape)
     if isinstance(regions, np.ndarray):
-        found = np.ascontiguousarray(regions, dtype=np.int64)
-        if regions.dtype.kind not in "iu" or found.ndim != 3 or found.shape[1:] != (ndim, 2):
+        bounds = np.ascontiguousarray(regions, dtype=np.int64)
+        if regions.dtype.kind not in "iu" or bounds.ndim != 3 or bounds.shape[1:] != (ndim, 2):
             raise InvalidInputError(
                 f"an array of regions has integers and the shape (regions, {ndim}, 2), not {regions.dtype} "
                 f"{regions.shape}"
             )
     else:
-        rows = [_row(region, shape, dims) for region in _listed(regions)]
+        rows = [_row(region, shape, dims) for region in _as_list(regions)]
         try:
-            found = np.array(rows, dtype=np.int64).reshape(len(rows), ndim, 2)
+            bounds = np.array(rows, dtype=np.int64).reshape(len(rows), ndim, 2)
         except OverflowError:
             raise InvalidInputError(f"regions end far beyond the array, whose shape is {tuple(shape)}") from None
-    bad = (found[..., 0] < 0) | (found[..., 1] > np.array(shape, dtype=np.int64)) | (found[..., 0] >= found[..., 1])
+    bad = (bounds[..., 0] < 0) | (bounds[..., 1] > np.array(shape, dtype=np.int64)) | (bounds[..., 0] >= bounds[..., 1])
     wrong = np.flatnonzero(bad.any(axis=1))
     if len(wrong):
         raise InvalidInputError(
-            f"region {region_text(found[wrong[0]], dims)} (number {wrong[0]}) is empty or not within the array, whose "
+            f"region {region_text(bounds[wrong[0]], dims)} (number {wrong[0]}) is empty or not within the array, whose "
             f"shape is {tuple(shape)}"
         )
-    return found
+    return bounds
 
 
 def _row(region: RegionLike, shape: Sequence[int], dims: Sequence[str | None] | None) -> list[tuple[int, int]]:
@@ -104,26 +88,26 @@ def _row(region: RegionLike, shape: Sequence[int], dims: Sequence[str | None] | 
             raise InvalidInputError(f"region {region!r}: the array has no dimension {min(map(str, unknown))!r}")
         parts: list[Any] = [region.get(str(name), slice(None)) for name in dims or ()]
     else:
-        parts = _spelled_out(list(region) if isinstance(region, Sequence) else [region], len(shape))
+        parts = _spell_out(list(region) if isinstance(region, Sequence) else [region], len(shape))
     if len(parts) > len(shape):
         raise InvalidInputError(f"region {region!r} has {len(parts)} dimensions, and the array {len(shape)}")
     parts += [slice(None)] * (len(shape) - len(parts))
     return [_interval(part, size, region) for part, size in zip(parts, shape, strict=True)]
 
 
-def _listed(regions: Iterable[RegionLike]) -> Iterable[RegionLike]:
-    """Refuse one region where several are expected: what is in it would pass for regions."""
+def _as_list(regions: Iterable[RegionLike]) -> Iterable[RegionLike]:
+    """Return regions as an iterable of them; refuse a single region, whose parts would pass for regions."""
     if isinstance(regions, Mapping | str) or (
         isinstance(regions, tuple) and regions and all(isinstance(part, slice | EllipsisType) for part in regions)
     ):
         raise InvalidInputError(f"{regions!r} is one region; give a list of regions: [{regions!r}]")
     if not isinstance(regions, Iterable):
-        raise InvalidInputError(f"{regions!r} is no list of regions")
+        raise InvalidInputError(f"{regions!r} is not a list of regions")
     return regions
 
 
-def _spelled_out(parts: list[Any], ndim: int) -> list[Any]:
-    """Put whole dimensions where there is an ellipsis."""
+def _spell_out(parts: list[Any], ndim: int) -> list[Any]:
+    """Replace an ellipsis by slices of whole dimensions."""
     places = [place for place, part in enumerate(parts) if part is Ellipsis]
     if len(places) != 1:  # two of them are refused as what is no slice
         return parts
@@ -139,7 +123,7 @@ def _interval(part: Any, size: int, region: RegionLike) -> tuple[int, int]:
             start = 0 if part.start is None else operator.index(part.start)
             stop = size if part.stop is None else operator.index(part.stop)
         except TypeError:
-            raise InvalidInputError(f"region {region!r}: the ends of slices are whole numbers") from None
+            raise InvalidInputError(f"region {region!r}: the ends of slices must be integers") from None
         return start + size if start < 0 else start, stop + size if stop < 0 else stop
     try:
         at = operator.index(part)
@@ -149,7 +133,7 @@ def _interval(part: Any, size: int, region: RegionLike) -> tuple[int, int]:
 
 
 def pack_bounds(bounds: Int64s) -> bytes:
-    """Return regions as few bytes: neighbours differ in the same way again and again."""
+    """Pack regions into few bytes, as differences between neighbours repeat."""
     sides = np.stack([bounds[..., 0], bounds[..., 1] - bounds[..., 0]])
     steps = np.diff(sides, axis=1, prepend=0).transpose(0, 2, 1)
     return zlib.compress(steps.astype("<i8").tobytes(), 1)
@@ -165,13 +149,7 @@ def unpack_bounds(data: bytes, ndim: int) -> Int64s:
 
 
 def cut_regions(shape: Sequence[int], unit: Sequence[int], itemsize: int, most_bytes: int) -> Int64s:
-    """Cut an array into regions of whole chunks of at most so many bytes, or of one chunk where that is larger.
-
-    Returns
-    -------
-    array
-        Bounds, shape (n, d, 2), in row-major order.
-    """
+    """Cut an array into regions of whole chunks of at most `max_bytes`, or of one larger chunk."""
     steps = [max(1, side) for side in unit]
     for axis in reversed(range(len(steps))):
         fitting = max(1, most_bytes // max(1, math.prod(steps) * itemsize))
@@ -186,18 +164,12 @@ def cut_regions(shape: Sequence[int], unit: Sequence[int], itemsize: int, most_b
 
 @dataclass(frozen=True, eq=False)
 class Ownership:
-    """Which regions have to go to the same task.
-
-    Parameters
-    ----------
-    group
-        Number of the group of each region: the first region of it.
-    chunks
-        Chunks that are touched by all of them.
-    """
+    """Grouping of regions that must be written by the same task."""
 
     group: Int64s
+    """Number of the group of each region: the first region of it."""
     chunks: int
+    """Count of chunks that are touched by any region."""
 
 
 def ownership(
@@ -207,24 +179,7 @@ def ownership(
     align: Align = "own",
     dims: Sequence[str | None] | None = None,
 ) -> Ownership:
-    """Find out which regions share chunks.
-
-    Parameters
-    ----------
-    bounds
-        Regions, shape (n, d, 2).
-    shape, unit
-        Of the array, and of what is written as a whole: its chunks, or its shards.
-    align
-        ``"error"`` refuses regions that do not cover whole chunks.
-    dims
-        Names of the dimensions, for errors.
-
-    Raises
-    ------
-    InvalidInputError
-        If two regions overlap, or one does not cover whole chunks though it has to.
-    """
+    """Group regions that share chunks, and check that none overlap."""
     sides = np.array(unit, dtype=np.int64)
     if align == "error":
         _check_aligned(bounds, np.array(shape, dtype=np.int64), sides, dims)
@@ -293,21 +248,15 @@ def _check_overlap(bounds: Int64s, region: Int64s, chunk: Int64s, dims: Sequence
             i, j = sorted((int(one[shared[0]]), int(other[shared[0]])))
             raise InvalidInputError(
                 f"regions {region_text(bounds[i], dims)} (number {i}) and {region_text(bounds[j], dims)} (number {j}) "
-                "overlap: which of them should count could not be told"
+                "overlap: their order would decide which values are kept"
             )
 
 
 def _swept(bounds: Int64s, group: Int64s) -> tuple[Int64s, Int64s]:
-    """Sort boxes along the dimension that keeps most of a group apart.
-
-    Returns
-    -------
-    arrays
-        An order of the boxes, and for each place in it how many of those that follow have to be compared with the box.
-    """
+    """Sort boxes along the dimension that keeps most of a group apart."""
     count = len(bounds)
     last = np.searchsorted(group, group, side="right")
-    found = np.arange(count, dtype=np.int64), last - np.arange(count, dtype=np.int64) - 1
+    pairs = np.arange(count, dtype=np.int64), last - np.arange(count, dtype=np.int64) - 1
     for axis in range(bounds.shape[1]):
         levels, ranks = np.unique(bounds[:, axis], return_inverse=True)  # ranks: products of coordinates may not fit
         low, high = ranks.reshape(count, 2).T
@@ -315,13 +264,13 @@ def _swept(bounds: Int64s, group: Int64s) -> tuple[Int64s, Int64s]:
         order = np.argsort(key, kind="stable")
         beyond = np.searchsorted(key[order], (group * len(levels) + high)[order])
         following = beyond - np.arange(count, dtype=np.int64) - 1
-        if following.sum() < found[1].sum():
-            found = order, following
-    return found
+        if following.sum() < pairs[1].sum():
+            pairs = order, following
+    return pairs
 
 
 def _components(count: int, one: Int64s, other: Int64s) -> Int64s:
-    """Return for each of so many things the first one that it is connected with."""
+    """Return for each node of a graph the first node of its component."""
     label = np.arange(count, dtype=np.int64)
     while len(one):
         low, high = np.minimum(label[one], label[other]), np.maximum(label[one], label[other])
@@ -333,20 +282,14 @@ def _components(count: int, one: Int64s, other: Int64s) -> Int64s:
     return label
 
 
-def joined(groups: Sequence[Int64s]) -> Int64s:
-    """Return groups in which those stay together that are together in any of several."""
+def join_groups(groups: Sequence[Int64s]) -> Int64s:
+    """Join groupings: regions that share a group in any of them share one in the result."""
     count = len(groups[0])
     return _components(count, np.tile(np.arange(count, dtype=np.int64), len(groups)), np.concatenate(groups))
 
 
-def deal(group: Int64s, weight: Int64s, tasks: int) -> list[Int64s]:
-    """Deal regions out to at most so many tasks of about the same weight, groups together, neighbours side by side.
-
-    Returns
-    -------
-    list of arrays
-        Numbers of the regions of each task; none is empty.
-    """
+def assign_to_tasks(group: Int64s, weight: Int64s, tasks: int) -> list[Int64s]:
+    """Assign regions to at most `tasks` tasks of about equal weight, keeping groups and neighbours together."""
     order = np.argsort(group, kind="stable")
     labels, start = np.unique(group[order], return_index=True)
     if not len(labels):

@@ -25,9 +25,9 @@ from arraystore.spark.regions.boxes import (
     RegionLike,
     as_bounds,
     as_slices,
+    assign_to_tasks,
     cut_regions,
-    deal,
-    joined,
+    join_groups,
     ownership,
     pack_bounds,
     region_text,
@@ -44,15 +44,15 @@ __all__ = ["RegionWriteError", "chunk_regions", "write_regions"]
 Region = tuple[slice, ...]
 
 TASKS_PER_SLOT = 3
-"""Few fat tasks: enough to even out slow ones, not so many that starting them is what takes the time."""
+"""Tasks per slot: enough to even out slow ones, few enough for the cost of starting them not to matter."""
 _REGION_BYTES = 32 << 20
-"""Size of regions that are cut here, at most: a task holds one of them in memory."""
+"""Largest size of regions that are cut here: a task holds one of them in memory."""
 _REGIONS_PER_TASK = 2
-"""At least so many for each task, if there are chunks enough: tasks then differ little."""
+"""Least count of regions for each task, if there are enough chunks, so that tasks differ little."""
 
 
 class RegionWriteError(ArrayStoreError):
-    """The values of a region could not be made, or do not fit; names array and region."""
+    """The values of a region could not be computed, or do not fit; names array and region."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def chunk_regions(array: zarr.Array[Any], *, max_bytes: int = _REGION_BYTES) -> 
     list of tuples of slices
         In row-major order; they index the array.
     """
-    target = _described(str(array.path), array)
+    target = _describe_target(str(array.path), array)
     if 0 in target.shape:
         return []
     return [as_slices(row) for row in cut_regions(target.shape, target.unit, target.itemsize, max_bytes)]
@@ -101,8 +101,8 @@ def write_regions(
 ) -> WriteReport:
     """Have executors make the values of regions and write them; nothing is committed.
 
-    The changes are in the session afterwards, and so is all that was in it before.  What tasks write lies under keys
-    of its own until the caller commits; a task that fails is run again, and does no harm.
+    The changes are in the session afterwards, beside those that were in it before.  Tasks write under keys of their
+    own, which nothing references until the caller commits; a failed task is run again, and does no harm.
 
     Parameters
     ----------
@@ -120,24 +120,24 @@ def write_regions(
     spark
         Session of Spark; the running one by default.
     tasks
-        At most so many tasks; by default three for each slot of the cluster.
+        Largest count of tasks; by default three for each slot of the cluster.
     align
         Regions that share a chunk are written by one task, one after the other (``"own"``); or regions that do not
         cover whole chunks are refused (``"error"``).
     description
         For Spark's pages.
     progress
-        Told about the tasks done.
+        Called with the count of finished tasks and the count of all.
 
     Returns
     -------
     WriteReport
-        Of what is in the session now.
+        Counts of what was written.
 
     Raises
     ------
     InvalidInputError
-        If regions overlap, or lie outside of the array, or workers cannot reach the storage; no task has started then.
+        If regions overlap or exceed the array, or executors cannot reach the storage; no task has started then.
     StorageError
         If the storage holds credentials that must not be pickled; no task has started then.
     NodeNotFoundError
@@ -156,11 +156,13 @@ def write_regions(
     if not len(bounds):
         return WriteReport(tuple(item.path for item in targets), 0, 0, 0, 0, 0, 0, time.perf_counter() - began)
     weight = (bounds[..., 1] - bounds[..., 0]).prod(axis=1)
-    hands = deal(joined([item.group for item in owned]), weight, most)
-    work = _RegionWork(tuple(targets), tuple(pack_bounds(bounds[hand]) for hand in hands), func, isinstance(path, str))
+    assignments = assign_to_tasks(join_groups([item.group for item in owned]), weight, most)
+    work = _RegionWork(
+        tuple(targets), tuple(pack_bounds(bounds[assigned]) for assigned in assignments), func, isinstance(path, str)
+    )
     text = description or f"arraystore: write {len(bounds)} regions of {', '.join(paths)}"
     outcomes = run_fork_job(
-        session, task_frame(spark, len(hands)), work, description=text, tasks=len(hands), progress=progress,
+        session, task_frame(spark, len(assignments)), work, description=text, tasks=len(assignments), progress=progress,
         take=partial(merge_outcomes, session),
     )  # fmt: skip
     chunks = sum(item.chunks for item in owned)
@@ -170,7 +172,7 @@ def write_regions(
 def report_of(
     arrays: tuple[str, ...], outcomes: Sequence[Outcome], began: float, *, chunks: int, rows: int = 0
 ) -> WriteReport:
-    """Add up what tasks report: ``nbytes`` of each."""
+    """Add up the reports of tasks."""
     return WriteReport(
         arrays,
         rows,
@@ -187,26 +189,26 @@ def _task_count(tasks: int | None, spark: SparkSession) -> int:
     if tasks is None:
         return TASKS_PER_SLOT * slots(spark)
     if type(tasks) is not int or tasks < 1:
-        raise InvalidInputError(f"tasks={tasks!r}: give a number of 1 or more, or None")
+        raise InvalidInputError(f"tasks={tasks!r} must be an integer >= 1, or None")
     return tasks
 
 
 def _targets(session: Session, paths: Sequence[str]) -> list[_Target]:
     if not paths:
         raise InvalidInputError("give the path of an array, or of several")
-    found = [_opened(session, path) for path in paths]
-    if len({item.path for item in found}) < len(found):
+    targets = [_open_target(session, path) for path in paths]
+    if len({item.path for item in targets}) < len(targets):
         raise InvalidInputError(f"an array is given twice: {', '.join(paths)}")
-    for item in found[1:]:
-        if item.shape != found[0].shape:
+    for item in targets[1:]:
+        if item.shape != targets[0].shape:
             raise InvalidInputError(
-                f"arrays that are written together have one shape: {found[0].path!r} has {found[0].shape}, and "
+                f"arrays that are written together have one shape: {targets[0].path!r} has {targets[0].shape}, and "
                 f"{item.path!r} {item.shape}"
             )
-    return found
+    return targets
 
 
-def _opened(session: Session, path: str) -> _Target:
+def _open_target(session: Session, path: str) -> _Target:
     try:
         node = zarr.open(session.store, path=path.strip("/"), mode="r")
     except FileNotFoundError:
@@ -215,10 +217,10 @@ def _opened(session: Session, path: str) -> _Target:
         raise NodeNotFoundError(
             f"there is no array {path!r} in this session: create it first, it need not be committed"
         )
-    return _described(path.strip("/"), node)
+    return _describe_target(path.strip("/"), node)
 
 
-def _described(path: str, array: zarr.Array[Any]) -> _Target:
+def _describe_target(path: str, array: zarr.Array[Any]) -> _Target:
     unit = getattr(array, "shards", None) or array.chunks
     if len(unit) != len(array.shape):
         raise InvalidInputError(f"array {path!r} has chunks of several sizes; write_regions needs a regular grid")
@@ -242,30 +244,22 @@ def _bounds(regions: Iterable[RegionLike] | Int64s | None, targets: Sequence[_Ta
 
 @dataclass(frozen=True, eq=False)
 class _RegionWork:
-    """Writes the regions of one task.
-
-    Parameters
-    ----------
-    targets
-        The arrays.
-    hands
-        The regions of each task, packed: all of them travel to all executors.
-    func
-        Makes values.
-    single
-        Whether `func` returns the values of one array, and not of several.
-    """
+    """Writes the regions of one task."""
 
     targets: tuple[_Target, ...]
-    hands: tuple[bytes, ...]
+    """The arrays."""
+    assignments: tuple[bytes, ...]
+    """Packed regions of each task; all of them are sent to all executors."""
     func: Callable[[Region], Any]
+    """Function that computes values."""
     single: bool
+    """Whether `func` returns the values of one array, and not of several."""
 
     def __call__(self, fork: ForkSession, batches: Iterator[pa.RecordBatch]) -> Mapping[str, Any]:
         (task,) = [number for batch in batches for number in batch.column(0).to_pylist()]
         arrays = [zarr.open_array(fork.store, path=item.path, mode="r+") for item in self.targets]
         nbytes = 0
-        for bounds in unpack_bounds(self.hands[task], len(self.targets[0].shape)):
+        for bounds in unpack_bounds(self.assignments[task], len(self.targets[0].shape)):
             nbytes += self._write(arrays, bounds)
         return {"nbytes": nbytes}
 
@@ -275,7 +269,7 @@ class _RegionWork:
         nbytes = 0
         try:
             for item, array, values in zip(self.targets, arrays, self._values(region), strict=True):
-                fitting = _unmasked(item, values)
+                fitting = _unmask(item, values)
                 _check_kind(item, fitting, array.dtype)
                 if fitting.shape not in ((), shape):
                     raise RegionWriteError(f"values for {item.path!r} have the shape {fitting.shape}, not {shape}")
@@ -291,11 +285,11 @@ class _RegionWork:
         return nbytes
 
     def _values(self, region: Region) -> list[Any]:
-        found = self.func(region)
+        returned = self.func(region)
         if self.single:
-            return [found]
-        if isinstance(found, Mapping):
-            by_path = {str(path).strip("/"): values for path, values in found.items()}
+            return [returned]
+        if isinstance(returned, Mapping):
+            by_path = {str(path).strip("/"): values for path, values in returned.items()}
             paths = [item.path for item in self.targets]
             lacking = [path for path in paths if path not in by_path]
             if lacking:
@@ -305,14 +299,14 @@ class _RegionWork:
                     f"nothing is written to {min(set(by_path) - set(paths))!r}, for which there are values"
                 )
             return [by_path[path] for path in paths]
-        values = list(found)
+        values = list(returned)
         if len(values) != len(self.targets):
             raise RegionWriteError(f"the function returned {len(values)} arrays for {len(self.targets)} paths")
         return values
 
 
 def _check_kind(target: _Target, values: npt.NDArray[Any], dtype: Any) -> None:
-    """Check that numbers stay what they are, but for the precision of floats: casting would change them silently."""
+    """Check that casting changes no number but for the precision of floats."""
     if not isinstance(dtype, np.dtype) or values.dtype.kind not in "biufc" or dtype.kind not in "biufc":
         return
     if values.dtype.kind in "iu" and dtype.kind in "iu":
@@ -326,8 +320,8 @@ def _check_kind(target: _Target, values: npt.NDArray[Any], dtype: Any) -> None:
         )
 
 
-def _unmasked(target: _Target, values: Any) -> Any:
-    """Return values as an array; what lies below a mask is none of them, and nothing would be stored as NaN."""
+def _unmask(target: _Target, values: Any) -> Any:
+    """Return values as an array; refuse None, and masks that hide values."""
     if values is None:
         raise RegionWriteError(f"the function returned None where values for {target.path!r} are expected")
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):

@@ -1,4 +1,4 @@
-"""Saving a stream that Spark hands over in batches of Arrow: it does so from 4.1 on; older ones cannot import this."""
+"""Saving a stream that Spark passes as Arrow batches, from Spark 4.1 on; older releases cannot import this module."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["ArrowStreamWriter"]
 
 
 class ArrowStreamWriter(StreamWriting, DataSourceStreamArrowWriter):
-    """Saves a stream."""
+    """Saves a stream of Arrow batches."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task."""

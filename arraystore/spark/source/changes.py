@@ -1,4 +1,4 @@
-"""Loading what commits changed through the data source, in batch and as a stream: a face over the change feed."""
+"""Loading the changes of commits through the data source, in batch and as a stream: an adapter of the change feed."""
 
 from __future__ import annotations
 
@@ -19,19 +19,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["FEED_SCHEMA", "ChangesReader", "changes_reader", "changes_stream", "pinned"]
+__all__ = ["FEED_SCHEMA", "ChangesReader", "changes_reader", "changes_stream", "pin"]
 
 
 class ChangesReader(DataSourceReader):
-    """Reads what changed between two snapshots.
-
-    Parameters
-    ----------
-    feed
-        The change feed.
-    start, end
-        Offsets of it.
-    """
+    """Reads the changes between two snapshots."""
 
     def __init__(self, feed: ChangeStreamReader, start: Any, end: Any) -> None:
         self._feed = feed
@@ -39,32 +31,26 @@ class ChangesReader(DataSourceReader):
         self._end = end
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return what the tasks read."""
+        """Return the partitions of the tasks."""
         return self._feed.partitions(self._start, self._end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read what one task reads."""
+        """Read the rows of one task."""
         return self._feed.read(partition)
 
 
-def pinned(options: ChangesOptions) -> ChangesOptions:
-    """Return the options of a load that ends, whatever is committed later, at what is the newest snapshot now."""
+def pin(options: ChangesOptions) -> ChangesOptions:
+    """Return the options of a load that ends at the snapshot that is the newest now."""
     if options.stop is not None:
         return options
     return replace(options, stop=newest_step(options.location.repository(), options.branch)[0])
 
 
 def changes_reader(options: ChangesOptions, schema: StructType) -> ChangesReader:
-    """Plan a load of changes.
-
-    Raises
-    ------
-    ArrayStoreError
-        If the snapshots are not on the branch.
-    """
+    """Plan a load of changes."""
     if options.starting_snapshot is not None or options.most is not None:
         raise InvalidInputError(
-            "options 'starting_snapshot' and 'max_snapshots_per_trigger' are for readStream: with spark.read say "
+            "options 'starting_snapshot' and 'max_snapshots_per_trigger' are for readStream: with spark.read use "
             "'from' and 'to'"
         )
     feed = _feed(options, schema)
@@ -72,15 +58,9 @@ def changes_reader(options: ChangesOptions, schema: StructType) -> ChangesReader
 
 
 def changes_stream(options: ChangesOptions, schema: StructType) -> ChangeStreamReader:
-    """Return what reads changes as they come.
-
-    Raises
-    ------
-    InvalidInputError
-        If an option cannot be used.
-    """
+    """Return a reader of changes as they are committed."""
     if options.start is not None:
-        raise InvalidInputError("option 'from' is for spark.read: with readStream say 'starting_snapshot'")
+        raise InvalidInputError("option 'from' is for spark.read: with readStream use 'starting_snapshot'")
     if options.stop is not None:
         raise InvalidInputError("option 'to' is for spark.read: a stream goes on until it is stopped")
     return _feed(options, schema)
@@ -90,7 +70,7 @@ def _feed(options: ChangesOptions, schema: StructType) -> ChangeStreamReader:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     if [field.name for field in schema.fields] != ARROW_SCHEMA.names or schema != from_arrow_schema(ARROW_SCHEMA):
-        raise InvalidInputError(f"changes have columns of their own ({FEED_SCHEMA}): leave the schema out")
+        raise InvalidInputError(f"a load of changes has fixed columns ({FEED_SCHEMA}): leave the schema out")
     texts: dict[str, str] = {}
     if options.starting_snapshot is not None:
         texts["startingsnapshot"] = options.starting_snapshot

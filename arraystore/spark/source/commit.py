@@ -1,7 +1,7 @@
-"""The commit of a write of the data source: in a process of its own, where all that is left of the write are messages.
+"""Commits of writes of the data source, in a separate process that has only the messages of the tasks.
 
-Nothing may be done twice, whatever Spark repeats: a batch write carries an id that the commit writes into its metadata,
-a stream the number of its batch, which is kept in the hierarchy.
+Commits are idempotent, whatever Spark repeats: a batch write carries an id that the commit writes into its metadata, a
+stream the number of its batch, which is kept in the hierarchy.
 """
 
 from __future__ import annotations
@@ -27,27 +27,14 @@ if TYPE_CHECKING:
 __all__ = ["commit_job", "commit_stream_batch", "merge_all"]
 
 JOB = "spark.job"
-"""Name of the id of a batch write in the metadata of its commit."""
+"""Key of the id of a batch write in the metadata of its commit."""
 
 _TRIES = 3
-"""How many times a commit is tried whose answer got lost; each finds out first whether it has arrived."""
+"""Attempts of a commit whose acknowledgement was lost; each one detects an earlier success first."""
 
 
 def merge_all(session: Session, outcomes: Sequence[Outcome], arrays: Sequence[str], *, overwrite: bool) -> None:
-    """Bring home what tasks changed.
-
-    Parameters
-    ----------
-    arrays
-        Paths of the arrays that were written to.
-    overwrite
-        Whether nothing of what the arrays held before stays.
-
-    Raises
-    ------
-    MergeConflictError
-        If two tasks wrote the same chunk.
-    """
+    """Merge the changes of tasks; with `overwrite` all earlier chunks of the arrays are deleted."""
     if not overwrite:
         merge_outcomes(session, outcomes)
         return
@@ -74,22 +61,7 @@ def _remedy() -> Iterator[None]:
 def commit_job(
     session: Session, location: RepositoryLocation, job: str, message: str, metadata: dict[str, Any]
 ) -> None:
-    """Commit a batch write, unless it is committed already.
-
-    Parameters
-    ----------
-    session
-        Into which all was merged.
-    location
-        Its repository.
-    job
-        Id of the write.
-
-    Raises
-    ------
-    RebaseFailedError
-        If it collides with what others have committed meanwhile.
-    """
+    """Commit a batch write, unless it is committed already."""
     branch, base = session.branch, session.snapshot_id
     assert branch is not None
     if not session.has_uncommitted_changes or _is_committed(session, location, branch, base, job):
@@ -97,7 +69,7 @@ def commit_job(
     try:
         _commit(session, message, metadata | {JOB: job})
     except ConflictError:
-        # Another call of the same commit may be what it collides with.
+        # It may conflict with another call of this very commit.
         if not _is_in_history(location.repository(), branch, base, job):
             raise
 
@@ -113,22 +85,7 @@ def commit_stream_batch(
     *,
     restarted: bool,
 ) -> None:
-    """Commit a batch of a stream, and that it is committed.
-
-    Parameters
-    ----------
-    session
-        Into which all was merged.
-    stream, batch, run_id, restarted
-        See `is_written`.
-
-    Raises
-    ------
-    RebaseFailedError
-        If it collides with what others have committed meanwhile.
-    StreamRestartedError
-        If the batches are numbered anew.
-    """
+    """Commit a batch of a stream, and its number."""
     branch = session.branch
     assert branch is not None
     note_batch(session, stream, batch, run=run_id, restarted=restarted)
@@ -143,7 +100,7 @@ def commit_stream_batch(
 def _is_committed(session: Session, location: RepositoryLocation, branch: str, base: str, job: str) -> bool:
     tip = run(session.context.tip(branch))
     if tip.state.snapshot == session.base_tip.state.snapshot:
-        return False  # nobody has committed anything
+        return False  # nothing was committed since
     return _is_in_history(location.repository(), branch, base, job)
 
 

@@ -1,6 +1,6 @@
-"""What tasks of a write of the data source send to its commit: plain values in bytes.
+"""Messages from the tasks of a write of the data source to its commit: plain values in bytes.
 
-Spark pickles the objects that carry these bytes, on its own account; nothing of what is in them is unpickled.
+Spark pickles the objects that carry these bytes; the bytes themselves are never unpickled.
 """
 
 from __future__ import annotations
@@ -28,66 +28,32 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class TaskMessage(WriterCommitMessage):
-    """What one task did.
-
-    Parameters
-    ----------
-    data
-        See `message_of`.
-    """
+    """Result of one task."""
 
     data: bytes
+    """Packed fields; see `message_of`."""
 
 
 def message_of(row: tuple[int, int, bytes, bytes], handoff: SessionHandoff, query: str | None) -> TaskMessage:
-    """Return the message of a task.
-
-    Parameters
-    ----------
-    row
-        What `Attempt.outcome` returned.
-    handoff
-        Where its changes are to be merged: the commit of a stream sees nothing but messages.
-    query
-        Id of the streaming query, if it is one.
-    """
-    return TaskMessage(_packed(_VERSION, *row, _plain(handoff), query))
+    """Return the message of a task."""
+    return TaskMessage(_pack(_VERSION, *row, _plain(handoff), query))
 
 
 def outcomes_of(messages: Sequence[object]) -> list[Outcome]:
-    """Return what tasks did.
-
-    Raises
-    ------
-    FormatError
-        If a message is missing or damaged.
-    """
-    found = []
+    """Return the outcomes in messages; raise `FormatError` if one is missing or damaged."""
+    outcomes = []
     for fields in map(_fields, messages):
         task, attempt, change_set, report = fields[:4]
         if type(task) is not int or type(attempt) is not int or not isinstance(change_set, bytes):
-            raise FormatError(_NAME, "it tells no task")
+            raise FormatError(_NAME, "it names no task")
         if not isinstance(report, bytes):
             raise FormatError(_NAME, "it has no report")
-        found.append(Outcome(task, attempt, change_set, unpack_report(report)))
-    return found
+        outcomes.append(Outcome(task, attempt, change_set, unpack_report(report)))
+    return outcomes
 
 
 def handoff_in(messages: Sequence[object], context: Context, branch: str) -> SessionHandoff:
-    """Return where the tasks say that their changes are to be merged.
-
-    Parameters
-    ----------
-    context
-        Of the repository.
-    branch
-        That they must agree upon.
-
-    Raises
-    ------
-    FormatError
-        If they do not agree.
-    """
+    """Return the session that the tasks wrote for, on which they must agree."""
     named = {_fields(message)[4] for message in messages}
     if len(named) != 1:
         raise FormatError(_NAME, f"{len(named)} sessions are named where all tasks of a batch write for one")
@@ -101,15 +67,9 @@ def handoff_in(messages: Sequence[object], context: Context, branch: str) -> Ses
 
 
 def query_of(messages: Sequence[object]) -> str | None:
-    """Return the id of the streaming query that messages name; None where they name none.
-
-    Raises
-    ------
-    FormatError
-        If they do not agree.
-    """
-    found = {_fields(message)[5] for message in messages}
-    query = found.pop() if len(found) == 1 else b""
+    """Return the id of the streaming query in messages; None if they name none."""
+    queries = {_fields(message)[5] for message in messages}
+    query = queries.pop() if len(queries) == 1 else b""
     if not isinstance(query, str | None):
         raise FormatError(_NAME, "the tasks of a batch do not name one query")
     return query
@@ -126,20 +86,20 @@ def _is_hint(hint: Any) -> bool:
     )
 
 
-def _packed(*values: Any) -> bytes:
-    found = msgpack.packb(values, use_bin_type=True)
-    assert isinstance(found, bytes)
-    return found
+def _pack(*values: Any) -> bytes:
+    packed = msgpack.packb(values, use_bin_type=True)
+    assert isinstance(packed, bytes)
+    return packed
 
 
 def _fields(message: object) -> tuple[Any, ...]:
     """Return task, attempt, change set, report, handoff and query."""
     if not isinstance(message, TaskMessage) or not isinstance(message.data, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise FormatError(_NAME, "it is missing, or of another program")
+        raise FormatError(_NAME, "it is missing, or written by another program")
     try:
-        found = msgpack.unpackb(message.data, use_list=False, raw=False, max_ext_len=0)
+        fields = msgpack.unpackb(message.data, use_list=False, raw=False, max_ext_len=0)
     except Exception as error:
         raise FormatError(_NAME, f"cannot be read ({type(error).__name__})") from error
-    if not isinstance(found, tuple) or len(found) != 7 or found[0] != _VERSION:
+    if not isinstance(fields, tuple) or len(fields) != 7 or fields[0] != _VERSION:
         raise FormatError(_NAME, "it is of another release")
-    return found[1:]
+    return fields[1:]

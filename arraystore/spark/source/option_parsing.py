@@ -1,8 +1,7 @@
-"""Options of the data source: which there are, and what their text means.
+"""Parsing of the options of the data source.
 
-Spark hands all options over as text, with their names in lower case, and shows them in plans, in its web interface and
-in event logs.  So nothing secret may be among them.  A name that is not known is an error: an option that was misspelt
-would have no effect, silently.
+Spark passes all options as strings, with their names in lower case, and shows them in plans, in its web interface and
+in event logs, so secrets are refused. Unknown names are errors, as a misspelt option would silently have no effect.
 """
 
 from __future__ import annotations
@@ -77,19 +76,19 @@ _KNOWN: Mapping[str, frozenset[str]] = {
     "starting_snapshot": _FEED,
     "max_snapshots_per_trigger": _FEED,
 }
-"""What each option is for."""
+"""Uses of each option."""
 
 _OF_SPARK = frozenset({"checkpointlocation", "queryname"})
-"""What Spark adds on its own account."""
+"""Options that Spark itself adds."""
 
 _DIGITS = 18
-"""That a count has at most; Python refuses to read thousands of them."""
+"""Most digits of a count; Python refuses to parse thousands of them."""
 
 _STORAGE = "storage."
 _ELSEWHERE = {
     "append_dim": "the data source cannot let arrays grow: resize them first, or use arraystore.spark.write_dataframe",
     "paths": "load one repository at a time, and name its arrays in the option 'arrays'",
-    "mode": "say .mode('append') or .mode('overwrite') on the writer",
+    "mode": "call .mode('append') or .mode('overwrite') on the writer",
 }
 _SECRET = re.compile(
     r"secret|passw|token|credential|signature|private|access_?key|account_?key|api_?key|key_?id|\bkey$|\bsas|authori|header"
@@ -114,27 +113,20 @@ _BY_BARE_NAME = {_bare(name): name for name in (*_KNOWN, *_ELSEWHERE)} | {"snaps
 
 @dataclass(frozen=True)
 class RawOptions:
-    """The options of one load or save, under their proper names.
-
-    Parameters
-    ----------
-    texts
-        By name.
-    storage
-        Those of the storage, by name without its prefix.
-    of_stream
-        Whether Spark has added options that only a streaming write gets.
-    """
+    """The options of one load or save, under their proper names."""
 
     texts: Mapping[str, str]
+    """Options by name."""
     storage: Mapping[str, str]
+    """Options of the storage by name, without the prefix."""
     of_stream: bool = False
+    """Whether Spark has added options that only a streaming write gets."""
 
     def __contains__(self, name: str) -> bool:
         return name in self.texts
 
     def text(self, name: str) -> str | None:
-        """Return an option as it is; None where it was not given or is empty."""
+        """Return an option as a string; None if it is missing or empty."""
         return self.texts.get(name, "").strip() or None
 
     def flag(self, name: str, default: bool = False) -> bool:
@@ -143,16 +135,16 @@ class RawOptions:
         return default if text is None else flag_of(name, text)
 
     def count(self, name: str) -> int | None:
-        """Return an option that is a number of things, from 1."""
+        """Return an option that is a count >= 1."""
         text = self.text(name)
         if text is None:
             return None
         if not text.isascii() or not text.isdigit() or len(text) > _DIGITS or not int(text):
-            raise _wrong(name, text, "a whole number from 1")
+            raise _wrong(name, text, "an integer >= 1")
         return int(text)
 
     def choice(self, name: str, among: tuple[str, ...], default: str) -> str:
-        """Return an option that is one of some words."""
+        """Return an option that is one of a few words."""
         text = self.text(name)
         if text is None:
             return default
@@ -169,31 +161,31 @@ class RawOptions:
             raise _wrong(name, text, 'names, as in u,v or ["u", "v"]')
         if not text.startswith("["):
             return tuple(part.strip() for part in text.split(",") if part.strip())
-        found = self._json(name, text)
-        if not isinstance(found, list) or not all(isinstance(each, str) and each for each in found):
+        parsed = self._json(name, text)
+        if not isinstance(parsed, list) or not all(isinstance(each, str) and each for each in parsed):
             raise _wrong(name, text, 'names, as in u,v or ["u", "v"]')
-        return tuple(found)
+        return tuple(parsed)
 
     def names_or_mapping(self, name: str) -> tuple[str, ...] | dict[str, str]:
         """Return an option that is a list of names or a JSON object from names to names."""
         text = self.text(name)
         if text is None or not text.startswith("{"):
             return self.names(name)
-        found = self._json(name, text)
-        if not isinstance(found, dict) or not all(isinstance(each, str) and each for each in found.values()):
+        parsed = self._json(name, text)
+        if not isinstance(parsed, dict) or not all(isinstance(each, str) and each for each in parsed.values()):
             raise _wrong(name, text, 'names, as in u,v or {"u": "u_ms", "v": "v_ms"}')
-        return found
+        return parsed
 
     def number_or_mapping(self, name: str) -> float | dict[str, float] | None:
         """Return an option that is a number, or a JSON object from names to numbers."""
         text = self.text(name)
         if text is None:
             return None
-        found = self._json(name, text)
-        if _is_number(found):
-            return float(found)
-        if isinstance(found, dict) and all(map(_is_number, found.values())):
-            return {key: float(each) for key, each in found.items()}
+        parsed = self._json(name, text)
+        if _is_number(parsed):
+            return float(parsed)
+        if isinstance(parsed, dict) and all(map(_is_number, parsed.values())):
+            return {key: float(each) for key, each in parsed.items()}
         raise _wrong(name, text, 'a number, or a number for each dimension: {"lat": 0.01}')
 
     def selection(self, name: str) -> dict[str, Any] | None:
@@ -204,23 +196,23 @@ class RawOptions:
         text = self.text(name)
         if text is None:
             return None
-        found = self._json(name, text)
-        if not isinstance(found, dict):
+        parsed = self._json(name, text)
+        if not isinstance(parsed, dict):
             raise _wrong(name, text, 'a JSON object by dimension: {"time": {"start": 0, "stop": 12}, "lat": 51.5}')
-        return {dimension: _selected(name, dimension, wanted) for dimension, wanted in found.items()}
+        return {dimension: _selected(name, dimension, wanted) for dimension, wanted in parsed.items()}
 
-    def moment(self, name: str) -> datetime | None:
+    def time(self, name: str) -> datetime | None:
         """Return an option that is a time with a time zone, in ISO 8601."""
         text = self.text(name)
         if text is None:
             return None
         try:
-            found = datetime.fromisoformat(text)
+            parsed = datetime.fromisoformat(text)
         except ValueError:
-            found = None
-        if found is None or found.utcoffset() is None:
+            parsed = None
+        if parsed is None or parsed.utcoffset() is None:
             raise _wrong(name, text, "a time with a time zone: 2026-01-31T12:00:00+00:00")
-        return found
+        return parsed
 
     @staticmethod
     def _json(name: str, text: str) -> Any:
@@ -231,13 +223,7 @@ class RawOptions:
 
 
 def check_names(options: Mapping[str, str]) -> RawOptions:
-    """Sort options, and check that all are known.
-
-    Raises
-    ------
-    InvalidInputError
-        If one is not, or holds a secret; the message never shows its value.
-    """
+    """Sort options by kind; refuse unknown names and secrets, whose values no message shows."""
     texts: dict[str, str] = {}
     storage: dict[str, str] = {}
     for key, value in options.items():
@@ -257,13 +243,7 @@ def check_names(options: Mapping[str, str]) -> RawOptions:
 
 
 def check_url(url: str) -> None:
-    """Check that a URL is not signed: storages check what else may be in one.
-
-    Raises
-    ------
-    InvalidInputError
-        If its query has a secret in it; the message never shows it.
-    """
+    """Check that a URL is not signed, without showing its query; storages check the rest of it."""
     query = url.partition("?")[2] if "://" in url else ""
     for name, _ in parse_qsl(query, keep_blank_values=True):
         if _SIGNED.search(name.lower()):
@@ -274,13 +254,7 @@ def check_url(url: str) -> None:
 
 
 def check_use(raw: RawOptions, use: str) -> None:
-    """Check that all options are for what they are used for.
-
-    Raises
-    ------
-    InvalidInputError
-        If one is for something else, and would have no effect.
-    """
+    """Check that all options have an effect in this use."""
     for name in raw.texts:
         if use not in _KNOWN[name]:
             raise InvalidInputError(
@@ -289,12 +263,12 @@ def check_use(raw: RawOptions, use: str) -> None:
 
 
 def is_for_writing(raw: RawOptions) -> bool:
-    """Tell whether there are options that only a write gets."""
+    """Return whether there are options that only writes have."""
     return raw.of_stream or any(_KNOWN[name] <= _WRITES for name in raw.texts)
 
 
 def flag_of(name: str, text: str) -> bool:
-    """Return what a text says that is true or false."""
+    """Parse "true" or "false"."""
     if text.lower() not in ("true", "false"):
         raise _wrong(name, text, "true or false")
     return text.lower() == "true"
@@ -311,10 +285,10 @@ def _refusal(name: str, proper: str | None) -> str:
 
 
 def _storage_name(name: str) -> str:
-    found = name.removeprefix(_STORAGE)
-    if _SECRET.search(found):
+    bare = name.removeprefix(_STORAGE)
+    if _SECRET.search(bare):
         raise InvalidInputError(f"option {name!r} looks like a credential: {_HOW_TO_GIVE_SECRETS}")
-    return found
+    return bare
 
 
 def _selected(option: str, dimension: str, wanted: Any) -> Any:

@@ -1,15 +1,13 @@
-"""What one load or save of the data source asks for: the options, checked and with their types."""
+"""Typed and checked options of one load or save of the data source."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from arraystore.errors import ArrayStoreError, InvalidInputError
-from arraystore.spark.errors import marked
+from arraystore.errors import InvalidInputError
 from arraystore.spark.source.option_parsing import (
     CHANGES,
     READ,
@@ -23,8 +21,6 @@ from arraystore.spark.source.option_parsing import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from arraystore._repository.repository import Repository
 
 __all__ = [
@@ -36,7 +32,6 @@ __all__ = [
     "is_of_changes",
     "raw_options",
     "read_options",
-    "told",
     "write_options",
 ]
 
@@ -46,48 +41,17 @@ _FLAGS = frozenset(
 _NUMBERS = frozenset({"network_stream_timeout_seconds"})
 
 
-@contextmanager
-def told() -> Iterator[None]:
-    """Let errors of this package reach the user through Spark: as one sentence with a code, see `translate_error`.
-
-    Spark shows the whole traceback of an error; this keeps its causes out of it.
-
-    Raises
-    ------
-    RuntimeError
-        In place of any error of this package.
-    """
-    try:
-        yield
-    except ArrayStoreError as error:
-        raise RuntimeError(marked(error)) from None
-
-
 @dataclass(frozen=True)
 class RepositoryLocation:
-    """Where a repository is.
-
-    Parameters
-    ----------
-    url
-        URL or directory.
-    storage
-        Options of the storage, none of them secret.
-    """
+    """Location of a repository."""
 
     url: str
+    """URL or directory."""
     storage: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the storage, none of them secret."""
 
     def repository(self) -> Repository:
-        """Open the repository.
-
-        Raises
-        ------
-        InvalidInputError
-            If the storage does not take its options.
-        RepositoryNotFoundError
-            If there is none.
-        """
+        """Open the repository."""
         from arraystore._repository.repository import Repository
         from arraystore.storage.urls import storage_from_url
 
@@ -104,100 +68,65 @@ class RepositoryLocation:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """A load of arrays.
-
-    Parameters
-    ----------
-    location
-        The repository.
-    ref
-        Arguments that name the snapshot: at most one of branch, tag, snapshot_id and ref, or branch and as_of.
-    arrays
-        Paths of the arrays, or by column.
-    arguments
-        Further arguments of `plan_read`; those that were not given are left out.
-    """
+    """A load of arrays."""
 
     location: RepositoryLocation
+    """The repository."""
     ref: Mapping[str, Any]
+    """Arguments that name the snapshot: at most one of branch, tag, snapshot_id and ref, or branch and as_of."""
     arrays: tuple[str, ...] | dict[str, str]
+    """Paths of the arrays, or by column."""
     arguments: Mapping[str, Any]
+    """Further arguments of `plan_read`; those that were not given are left out."""
 
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """A save of rows.
-
-    Parameters
-    ----------
-    location, branch
-        Where to commit.
-    path
-        An array, or the group that `values` are in.
-    dims
-        Columns of the places of cells, in the order of the dimensions, or by dimension.
-    arguments
-        Further arguments of `write_dataframe`; those that were not given are left out.
-    message
-        Of the commit; None for one that tells what was written.
-    stream
-        Id of the stream; None for the id of the query.
-    restarted
-        Whether a stream may begin anew under its id.
-    """
+    """A save of rows."""
 
     location: RepositoryLocation
     branch: str
+    """Branch to commit to."""
     path: str
+    """An array, or the group that `values` are in."""
     dims: tuple[str, ...] | dict[str, str]
+    """Dimension columns, in the order of the dimensions, or by dimension."""
     arguments: Mapping[str, Any]
+    """Further arguments of `write_dataframe`; those that were not given are left out."""
     message: str | None
+    """Message of the commit; None for one that names the arrays."""
     stream: str | None
+    """Id of the stream; None for the id of the query."""
     restarted: bool
+    """Whether a stream may begin anew under its id."""
 
 
 @dataclass(frozen=True)
 class ChangesOptions:
-    """A load of what changed.
-
-    Parameters
-    ----------
-    location, branch
-        Whose history.
-    paths
-        Of the arrays to look at; None for all.
-    start
-        Snapshot after which changes are read in batch; None for the first one.
-    stop
-        Snapshot up to which; None for the newest.
-    starting_snapshot
-        Where a stream starts: ``"earliest"``, ``"latest"``, or a snapshot, from whose successor on changes are read.
-    most
-        Snapshots that one batch of a stream covers; None for any number.
-    """
+    """A load of changes."""
 
     location: RepositoryLocation
     branch: str
+    """Branch whose history is read."""
     paths: tuple[str, ...] | None
+    """Paths of the arrays; None for all."""
     start: str | None
+    """Snapshot after which changes are read in batch; None for the first one."""
     stop: str | None
+    """Snapshot up to which; None for the newest."""
     starting_snapshot: str | None
+    """Start of a stream: ``"earliest"``, ``"latest"``, or a snapshot, from whose successor on changes are read."""
     most: int | None
+    """Snapshots that one batch of a stream covers; None for any number."""
 
 
 def is_of_changes(raw: RawOptions) -> bool:
-    """Tell whether a load is one of changes."""
+    """Return whether a load is one of changes."""
     return raw.flag("changes")
 
 
 def read_options(raw: RawOptions) -> ReadOptions:
-    """Return what a load of arrays asks for.
-
-    Raises
-    ------
-    InvalidInputError
-        If something is missing, unknown, or at odds with something else.
-    """
+    """Return the options of a load of arrays."""
     check_use(raw, READ)
     location = _location(raw)
     arrays = raw.names_or_mapping("arrays") or raw.names("array")
@@ -224,19 +153,13 @@ def read_options(raw: RawOptions) -> ReadOptions:
 
 
 def write_options(raw: RawOptions, *, stream: bool) -> WriteOptions:
-    """Return what a save of rows asks for.
-
-    Raises
-    ------
-    InvalidInputError
-        If something is missing, unknown, or at odds with something else.
-    """
+    """Return the options of a save of rows."""
     check_use(raw, STREAM if stream else WRITE)
     location = _location(raw)
     dims = raw.names_or_mapping("dims")
     if not dims:
         raise InvalidInputError(
-            "option 'dims' is missing: name the columns that say where a value goes, one for each dimension of the "
+            "option 'dims' is missing: name the dimension columns, one for each dimension of the "
             "array and in their order, as in dims='time,lat,lon'"
         )
     values = raw.names_or_mapping("values")
@@ -268,13 +191,7 @@ def write_options(raw: RawOptions, *, stream: bool) -> WriteOptions:
 
 
 def changes_options(raw: RawOptions) -> ChangesOptions:
-    """Return what a load of changes asks for.
-
-    Raises
-    ------
-    InvalidInputError
-        If something is missing, unknown, or at odds with something else.
-    """
+    """Return the options of a load of changes."""
     check_use(raw, CHANGES)
     return ChangesOptions(
         _location(raw),
@@ -288,13 +205,7 @@ def changes_options(raw: RawOptions) -> ChangesOptions:
 
 
 def raw_options(options: Mapping[str, str]) -> RawOptions:
-    """Return checked options; see `check_names`.
-
-    Raises
-    ------
-    InvalidInputError
-        If one is unknown or secret, or there is no place.
-    """
+    """Return checked options; see `check_names`."""
     raw = check_names(options)
     _location(raw)
     return raw
@@ -321,25 +232,25 @@ def _storage_value(name: str, text: str) -> Any:
         return flag_of(f"storage.{name}", text)
     if name in _NUMBERS:
         if not text.isdigit():
-            raise InvalidInputError(f"option 'storage.{name}' is {text!r}, and must be a whole number")
+            raise InvalidInputError(f"option 'storage.{name}' is {text!r}, and must be an integer >= 0")
         return int(text)
     return text
 
 
 def _ref(raw: RawOptions) -> dict[str, Any]:
-    found = {name: raw.text(name) for name in ("branch", "tag", "snapshot", "ref") if raw.text(name) is not None}
-    if len(found) > 1:
+    refs = {name: raw.text(name) for name in ("branch", "tag", "snapshot", "ref") if raw.text(name) is not None}
+    if len(refs) > 1:
         raise InvalidInputError(
-            f"options {' and '.join(map(repr, sorted(found)))} each name a snapshot: give one of them"
+            f"options {' and '.join(map(repr, sorted(refs)))} each name a snapshot: give one of them"
         )
-    moment: datetime | None = raw.moment("asof")
-    if moment is not None and not {"branch"} >= set(found):
-        raise InvalidInputError("option 'asof' is a moment in the history of a branch: give it with 'branch', or alone")
-    if "snapshot" in found:
-        return {"snapshot_id": found["snapshot"]}
-    if moment is not None:
-        return {"branch": found.get("branch", "main"), "as_of": moment}
-    return found or {"branch": "main"}
+    as_of: datetime | None = raw.time("asof")
+    if as_of is not None and not {"branch"} >= set(refs):
+        raise InvalidInputError("option 'asof' is a time in the history of a branch: give it with 'branch', or alone")
+    if "snapshot" in refs:
+        return {"snapshot_id": refs["snapshot"]}
+    if as_of is not None:
+        return {"branch": refs.get("branch", "main"), "as_of": as_of}
+    return refs or {"branch": "main"}
 
 
 def _target(raw: RawOptions, several: bool) -> str:
@@ -361,13 +272,13 @@ def _target(raw: RawOptions, several: bool) -> str:
 
 
 def _coords(raw: RawOptions) -> str | dict[str, str] | None:
-    """Return whether columns of places hold positions or labels: all, or by dimension."""
+    """Return whether dimension columns hold positions or labels: all, or by dimension."""
     text = raw.text("coords")
     if text is None or not text.startswith("{"):
         return raw.choice("coords", ("index", "label"), "") or None
-    found = raw.names_or_mapping("coords")
-    assert isinstance(found, dict)
-    return found
+    by_dimension = raw.names_or_mapping("coords")
+    assert isinstance(by_dimension, dict)
+    return by_dimension
 
 
 def _without_none(arguments: Mapping[str, Any]) -> dict[str, Any]:

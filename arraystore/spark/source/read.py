@@ -1,4 +1,4 @@
-"""Loading arrays through the data source: a face over the plan of `read_dataframe`."""
+"""Loading arrays through the data source: an adapter of the plan of `read_dataframe`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from arraystore.errors import InvalidInputError
+from arraystore.spark.errors import marked_errors
 from arraystore.spark.reading.arrow_schema import arrow_schema
 from arraystore.spark.reading.read_plan import ReadPlan, plan_read
 from arraystore.spark.snapshots import pinned_session
-from arraystore.spark.source.options import ReadOptions, told
+from arraystore.spark.source.options import ReadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -22,92 +23,56 @@ __all__ = ["ArrayReader", "ReadTask", "check_schema", "columns_of", "load_plan"]
 
 
 def load_plan(options: ReadOptions) -> ReadPlan:
-    """Plan a load, on the snapshot that its options mean now.
-
-    Raises
-    ------
-    ArrayStoreError
-        If there is no such repository, snapshot or array, or the selection does not fit.
-    """
+    """Plan a load on the snapshot that its options name now."""
     session = pinned_session(options.location.repository(), **options.ref)
     return plan_read(session, options.arrays, **options.arguments)
 
 
 @dataclass(frozen=True)
 class ReadTask(InputPartition):
-    """What one task reads.
-
-    Parameters
-    ----------
-    task
-        Its number.
-    """
+    """Partition of one task."""
 
     task: int
+    """Number of the task."""
 
 
 class ArrayReader(DataSourceReader):
-    """Reads what was planned.
-
-    Parameters
-    ----------
-    plan
-        Made when the DataFrame was: it stays on the snapshot that it was made for.
-    schema
-        Columns that Spark expects.
-    """
+    """Reads a plan."""
 
     def __init__(self, plan: ReadPlan, schema: StructType) -> None:
         self._plan = plan
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return what the tasks read."""
+        """Return the partitions of the tasks."""
         return [ReadTask(task) for task in range(self._plan.tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read what one task reads."""
-        with told():
+        """Read the rows of one task."""
+        with marked_errors():
             # Spark makes one partition of no partitions, without a number.
             if isinstance(partition, ReadTask):
                 yield from columns_of(self._plan.batches(partition.task), self._schema)
 
 
 def check_schema(plan: ReadPlan, schema: StructType) -> None:
-    """Check that columns which a user wants are there.
-
-    Parameters
-    ----------
-    schema
-        Some of the columns of the plan, in any order.
-
-    Raises
-    ------
-    InvalidInputError
-        If one is missing or of another type.
-    """
-    known = {field.name: field.dataType for field in plan.schema.fields}
+    """Check that the plan has the columns of a user's schema, in their types."""
+    planned = {field.name: field.dataType for field in plan.schema.fields}
     if not schema.fields:
-        raise InvalidInputError(f"the schema has no columns; there are {', '.join(known)}")
+        raise InvalidInputError(f"the schema must have columns; the arrays have {', '.join(planned)}")
     for field in schema.fields:
-        if field.name not in known:
-            raise InvalidInputError(f"the schema has a column {field.name!r}, and there are {', '.join(known)}")
-        if known[field.name] != field.dataType:
-            there, wanted = known[field.name].simpleString(), field.dataType.simpleString()
+        if field.name not in planned:
+            raise InvalidInputError(f"the schema has a column {field.name!r}, but the columns are {', '.join(planned)}")
+        if planned[field.name] != field.dataType:
+            there, wanted = planned[field.name].simpleString(), field.dataType.simpleString()
             raise InvalidInputError(
-                f"the schema has column {field.name!r} as {wanted}, and it is {there}: say so, or leave the schema out "
+                f"the schema has column {field.name!r} as {wanted}, but it is {there}: leave the schema out "
                 "and cast the column afterwards"
             )
 
 
 def columns_of(batches: Iterator[pa.RecordBatch], schema: StructType) -> Iterator[pa.RecordBatch]:
-    """Yield batches with some of their columns, exactly as Spark expects them.
-
-    Raises
-    ------
-    InvalidInputError
-        If a column is null that must not be.
-    """
+    """Yield batches with some of their columns, exactly as Spark expects them."""
     nullable = [field.nullable for field in schema.fields]
     target = pa.schema([field.with_nullable(may) for field, may in zip(arrow_schema(schema), nullable, strict=True)])
     for batch in batches:

@@ -1,4 +1,4 @@
-"""Making the data source known to Spark."""
+"""Registration of the data source with Spark."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ __all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Let a session of Spark know ``format("arraystore")``; it may be called again.
+    """Register ``format("arraystore")`` with a Spark session; calling it again has no effect.
 
-    Spark also looks for data sources by itself, but gives up on all of them if it cannot import one.
+    Spark also discovers data sources by itself, but none of them if it cannot import one.
 
     Parameters
     ----------
     spark
-        The session; other sessions do not get to know it.
+        The session; other sessions are not affected.
 
     Raises
     ------
     InvalidInputError
-        If this is no session.
+        If this is not a Spark session.
     SparkUnavailableError
         If PySpark is older than 4.0, or PyArrow is missing.
     """

@@ -1,8 +1,8 @@
-"""``format("arraystore")``: arrays in Spark SQL, for those who would rather name options than call functions.
+"""Data source ``format("arraystore")``: arrays in Spark SQL, by options in place of function calls.
 
-Spark makes the objects here in several processes of its own: one that asks for the schema, one that plans reading, one
-that plans writing, one that commits.  What one of them finds out gets to another only by being pickled with the object.
-Nothing here reads or writes arrays: that is for `read_dataframe` and `write_dataframe`.
+Spark creates these objects in several processes: for the schema, for planning reads, for planning writes, and for
+commits. State gets from one to another only by being pickled with the object. Nothing here reads or writes arrays:
+`read_dataframe` and `write_dataframe` do.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSource
 
 from arraystore.errors import InvalidInputError
+from arraystore.spark.errors import marked_errors
 from arraystore.spark.source.option_parsing import is_for_writing
 from arraystore.spark.source.options import (
     ChangesOptions,
@@ -22,7 +23,6 @@ from arraystore.spark.source.options import (
     is_of_changes,
     raw_options,
     read_options,
-    told,
     write_options,
 )
 
@@ -41,16 +41,10 @@ __all__ = ["ArrayStoreDataSource"]
 
 
 class ArrayStoreDataSource(DataSource):
-    """Arrays of a repository as rows.
-
-    Parameters
-    ----------
-    options
-        See docs/spark.md.
-    """
+    """Arrays of a repository as rows."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        with told():
+        with marked_errors():
             self._raw = raw_options(options)
         self._planned: ReadPlan | None = None
         self._changes: ChangesOptions | None = None
@@ -62,19 +56,19 @@ class ArrayStoreDataSource(DataSource):
 
     def schema(self) -> StructType | str:
         """Return the columns of a load."""
-        with told():
+        with marked_errors():
             if is_of_changes(self._raw):
                 return self._schema_of_changes()
             return self._plan().schema
 
     def _schema_of_changes(self) -> str:
-        from arraystore.spark.source.changes import FEED_SCHEMA, pinned
+        from arraystore.spark.source.changes import FEED_SCHEMA, pin
 
-        self._changes = pinned(changes_options(self._raw))
+        self._changes = pin(changes_options(self._raw))
         return FEED_SCHEMA
 
     def _plan(self) -> ReadPlan:
-        """Return the plan of a load; it is made once, and says which snapshot is read."""
+        """Return the plan of a load, which is made once and fixes the snapshot."""
         if self._planned is None:
             from arraystore.spark.source.read import load_plan
 
@@ -82,15 +76,15 @@ class ArrayStoreDataSource(DataSource):
         return self._planned
 
     def __getstate__(self) -> dict[str, Any]:
-        # With a schema of the user's nobody asks for ours: this is the last moment to settle on a snapshot.
+        # With a schema of the user's, Spark does not ask for ours: this is the last chance to fix the snapshot.
         if self._planned is None and not is_of_changes(self._raw) and not is_for_writing(self._raw):
-            with told():
+            with marked_errors():
                 self._plan()
         return dict(vars(self))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what reads a load."""
-        with told():
+        """Return the reader of a load."""
+        with marked_errors():
             if is_of_changes(self._raw):
                 from arraystore.spark.source.changes import changes_reader
 
@@ -102,23 +96,23 @@ class ArrayStoreDataSource(DataSource):
             return ArrayReader(plan, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return what saves rows."""
-        with told():
+        """Return the writer of a save."""
+        with marked_errors():
             from arraystore.spark.source.write import arrow_row_writer
 
             return arrow_row_writer(write_options(self._raw, stream=False), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
-        """Return what saves a batch of a stream."""
-        with told():
+        """Return the writer of a batch of a stream."""
+        with marked_errors():
             return _stream_writer(write_options(self._raw, stream=True), schema, overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """Return what reads the changes of a branch as they come."""
-        with told():
+        """Return the reader of a branch's changes as they are committed."""
+        with marked_errors():
             if not is_of_changes(self._raw):
                 raise InvalidInputError(
-                    "a stream reads what commits change, not arrays: set option 'changes' to true with readStream, or "
+                    "a stream reads the changes of commits, not arrays: set option 'changes' to true, or "
                     "read the arrays with spark.read"
                 )
             from arraystore.spark.source.changes import changes_stream

@@ -1,7 +1,7 @@
 """Saving a stream through the data source: a commit for each batch, and each batch once.
 
-Spark makes a writer for the tasks of each batch, and another one for its commit, in another process: all that gets from
-one to the other are the messages of the tasks.
+Spark makes a writer for the tasks of each batch, and another one for its commit in another process, which gets nothing
+but the messages of the tasks.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 
 from arraystore.errors import InvalidInputError
+from arraystore.spark.errors import marked_errors
 from arraystore.spark.reading.arrow_schema import arrow_schema
 from arraystore.spark.source.commit import commit_stream_batch
 from arraystore.spark.source.messages import handoff_in, outcomes_of, query_of
-from arraystore.spark.source.options import WriteOptions, told
+from arraystore.spark.source.options import WriteOptions
 from arraystore.spark.source.write import PreparedWrite, commit_message, merge_tasks, note_abort
 from arraystore.spark.streams.progress import is_written
 
@@ -31,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class StreamWriting:
-    """What the writers of a stream do, whatever they are given."""
+    """Shared part of the writers of streams."""
 
     def __init__(self, prepared: PreparedWrite) -> None:
         self._prepared = prepared
@@ -46,7 +47,7 @@ class StreamWriting:
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Commit a batch, unless it is committed already."""
-        with told():
+        with marked_errors():
             if messages:
                 self._commit(messages, batchId)
 
@@ -71,7 +72,7 @@ class StreamWriting:
 
 
 class RowStreamWriter(StreamWriting, DataSourceStreamWriter):
-    """Saves a stream where Spark hands over nothing but rows (4.0)."""
+    """Saves a stream of rows, which is what Spark 4.0 passes."""
 
     def __init__(self, prepared: PreparedWrite, schema: StructType) -> None:
         super().__init__(prepared)
@@ -83,23 +84,23 @@ class RowStreamWriter(StreamWriting, DataSourceStreamWriter):
 
 
 def _stream_of(options: WriteOptions, messages: Sequence[object]) -> tuple[str, str | None]:
-    """Return the id of a stream, and that of the query, if it is known."""
+    """Return the id of a stream, and that of the query, if Spark provides it."""
     query = query_of(messages)
     stream = options.stream or query
     if stream is None:
         raise InvalidInputError(
-            "the id of the streaming query is not known here, so this batch could be committed twice: name the stream "
+            "Spark does not provide the id of the query, so this batch could be committed twice: name the stream "
             "with option 'stream'"
         )
     return stream, query
 
 
 _ROWS = 10_000
-"""Rows that are made one batch of Arrow."""
+"""Rows of an Arrow batch."""
 
 
 def _batches(rows: Iterator[Any], schema: StructType) -> Iterator[pa.RecordBatch]:
-    """Make batches of Arrow from rows."""
+    """Yield rows as Arrow batches."""
     import pyarrow as pa
 
     target = arrow_schema(schema)

@@ -1,6 +1,6 @@
 """Saving a DataFrame through the data source.
 
-The writer is made where Spark plans; a copy of it runs in each task, and another one, in a process of its own, commits.
+Spark creates the writer where it plans; a copy runs in each task, and another one commits in a separate process.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from arraystore._session.handoff import SessionHandoff, hand_off
 from arraystore.errors import InvalidInputError
-from arraystore.spark.fork_job import Attempt, Outcome, pickled_fork
+from arraystore.spark.errors import marked_errors
+from arraystore.spark.fork_job import Attempt, Outcome, pickle_new_fork
 from arraystore.spark.source.commit import commit_job, merge_all
 from arraystore.spark.source.messages import message_of, outcomes_of
-from arraystore.spark.source.options import WriteOptions, told
+from arraystore.spark.source.options import WriteOptions
 from arraystore.spark.writing.planning import plan_write
 from arraystore.spark.writing.write_plan import WritePlan
 
@@ -43,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Task:
-    """What a task does; the same in batch and in a stream."""
+    """Work of a task, in batch and in a stream."""
 
     attempt: Attempt
     handoff: SessionHandoff
@@ -54,49 +55,37 @@ class _Task:
 
 @dataclass(frozen=True)
 class PreparedWrite:
-    """A save that is planned.
-
-    Parameters
-    ----------
-    options
-        What was asked for.
-    plan
-        What it means for the arrays that there are.
-    task
-        What tasks do.
-    overwrite
-        Whether nothing of what the arrays held before stays.
-    """
+    """Plan of a save."""
 
     options: WriteOptions
+    """Options of the save."""
     plan: WritePlan
+    """Plan of the write."""
     task: _Task
+    """Work of a task."""
     overwrite: bool
+    """Whether earlier values of the arrays are deleted."""
 
 
 def prepare_write(options: WriteOptions, schema: StructType, overwrite: bool) -> PreparedWrite:
-    """Plan a save.
-
-    Raises
-    ------
-    ArrayStoreError
-        If rows of this schema cannot be written there.
-    """
+    """Plan a save."""
     session = options.location.repository().writable_session(options.branch)
     arguments = dict(options.arguments)
     if overwrite:
         if arguments.get("partial") == "merge":
             raise InvalidInputError(
-                "option 'partial' is 'merge', but a save with mode 'overwrite' keeps nothing that could be merged: "
+                "option 'partial' is 'merge', but a save with mode 'overwrite' keeps no values to merge with: "
                 "leave it out, or save with mode 'append'"
             )
         arguments["partial"] = "fill"
     plan = plan_write(session, schema, options.path, dims=options.dims, **arguments)
-    return PreparedWrite(options, plan, _Task(Attempt(pickled_fork(session), plan.work), hand_off(session)), overwrite)
+    return PreparedWrite(
+        options, plan, _Task(Attempt(pickle_new_fork(session), plan.work), hand_off(session)), overwrite
+    )
 
 
 def merge_tasks(prepared: PreparedWrite, session: Session, outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Merge what tasks did, and return what the commit is to say of it."""
+    """Merge the changes of tasks, and return metadata for the commit."""
     prepared.plan.check([outcome.report for outcome in outcomes])
     merge_all(session, outcomes, prepared.plan.arrays, overwrite=prepared.overwrite)
     rows = sum(int(outcome.report.get("rows", 0)) for outcome in outcomes)
@@ -123,8 +112,8 @@ class ArrowRowWriter(DataSourceArrowWriter):
         return self._prepared.task.run(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Commit what all tasks wrote, once."""
-        with told():
+        """Commit the writes of all tasks, once."""
+        with marked_errors():
             prepared, outcomes = self._prepared, outcomes_of(messages)
             session = prepared.task.handoff.open()
             metadata = merge_tasks(prepared, session, outcomes)
@@ -133,25 +122,17 @@ class ArrowRowWriter(DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Delete nothing.
 
-        Spark calls this after a commit, too, of which it has not heard that it succeeded.  What no snapshot refers to
-        is deleted by garbage collections.
+        Spark calls this also after a commit whose success it has not seen. Garbage collection deletes what no snapshot
+        references.
         """
         note_abort(len(messages))
 
 
 def arrow_row_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> ArrowRowWriter:
-    """Plan a save.
-
-    Raises
-    ------
-    ArrayStoreError
-        If rows of this schema cannot be written there.
-    """
+    """Plan a save."""
     return ArrowRowWriter(prepare_write(options, schema, overwrite))
 
 
 def note_abort(tasks: int) -> None:
     """Log that a write was aborted."""
-    _log.warning(
-        "a write of %d tasks was aborted; what it left behind is deleted by the next garbage collection", tasks
-    )
+    _log.warning("a write of %d tasks was aborted; the next garbage collection deletes its unreferenced objects", tasks)

@@ -12,11 +12,11 @@ from arraystore._commit.solvers import ConflictDetector, ConflictSolver
 from arraystore._repository.repository import Repository
 from arraystore._session.session import Session
 from arraystore.errors import ArrayStoreError, InvalidInputError
-from arraystore.spark.errors import marked
+from arraystore.spark.errors import marked_text
 from arraystore.spark.report import WriteReport
 from arraystore.spark.snapshots import open_repository
 from arraystore.spark.spark_action import classic_context
-from arraystore.spark.streams.batches import Batch, Committing, OnCommit, exactly_once
+from arraystore.spark.streams.batches import Batch, BatchCommit, OnCommit, exactly_once
 from arraystore.spark.streams.progress import stream_key
 
 if TYPE_CHECKING:
@@ -32,37 +32,27 @@ _QUERY = "sql.streaming.queryId"
 
 @dataclass(frozen=True)
 class BatchWriter:
-    """What `batch_writer` returns; it travels to a Spark Connect server by pickling.
-
-    Parameters
-    ----------
-    repo
-        The repository.
-    path
-        Group or array; see `write_dataframe`.
-    stream
-        Id of the stream; None for that of the query.
-    restarted
-        Whether the stream may begin anew under its old id.
-    committing
-        How batches are committed.
-    options
-        For `write_dataframe`.
-    """
+    """Function for ``foreachBatch`` that `batch_writer` returns; it is pickled for a Spark Connect server."""
 
     repo: Repository
+    """The repository."""
     path: str | None
+    """Group or array; see `write_dataframe`."""
     stream: str | None
+    """Id of the stream; None for that of the query."""
     restarted: bool
-    committing: Committing
+    """Whether the stream may restart under its old id."""
+    commit: BatchCommit
+    """Settings for the commits of batches."""
     options: Mapping[str, Any]
+    """Options of `write_dataframe`."""
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Write a batch and commit it, unless it is in the history."""
         try:
             self._write(frame, batch_id)
         except ArrayStoreError as error:
-            error.add_note(marked(error))  # Spark hands on nothing but the text, notes included
+            error.add_note(marked_text(error))  # Spark keeps nothing but the text, notes included
             raise
 
     def _write(self, frame: DataFrame, batch_id: int) -> None:
@@ -73,7 +63,7 @@ class BatchWriter:
         def write(session: Session) -> WriteReport:
             return write_dataframe(frame, session, self.path, **self.options)
 
-        self._committing(spark).carry_out(self.repo, self._batch(spark, batch_id), write)
+        self._commit(spark).write_once(self.repo, self._batch(spark, batch_id), write)
 
     def _batch(self, spark: SparkSession, number: int) -> Batch:
         context = classic_context(spark)
@@ -81,22 +71,22 @@ class BatchWriter:
         stream = self.stream or query
         if stream is None:
             raise InvalidInputError(
-                "nobody tells here which streaming query this batch is of (Spark Connect does not): pass a stream_id "
-                "of your own to batch_writer, a name that no other stream of the branch has"
+                "Spark does not provide the id of the streaming query (Spark Connect never does): pass a stream_id "
+                "to batch_writer, a name that no other stream of the branch has"
             )
         return Batch(stream, number, query, self.restarted)
 
-    def _committing(self, spark: SparkSession) -> Committing:
-        """Return how to commit, with what Spark and the report have to say to the history."""
-        context, given = classic_context(spark), self.committing.metadata
+    def _commit(self, spark: SparkSession) -> BatchCommit:
+        """Return how to commit, with metadata of Spark and of the report."""
+        context, base = classic_context(spark), self.commit.metadata
         app = {} if context is None else {"spark.app_id": context.applicationId}
 
         def metadata(report: WriteReport) -> dict[str, Any]:
-            own = given(report) if callable(given) else given
+            own = base(report) if callable(base) else base
             return {**own, **app, "spark.rows": report.rows, "spark.tasks": report.tasks}
 
-        done = self.committing
-        return Committing(done.branch, done.message, metadata, done.rebase_with, done.on_commit)
+        done = self.commit
+        return BatchCommit(done.branch, done.message, metadata, done.rebase_with, done.on_commit)
 
 
 def batch_writer(
@@ -115,9 +105,9 @@ def batch_writer(
 ) -> BatchWriter:
     """Return a function for ``foreachBatch`` that writes each batch into arrays, in a commit of its own, once.
 
-    How far the stream is stands in each snapshot, so a batch that Spark repeats after a crash is recognized, whether
-    the crash was before or after the commit.  If others have changed the same chunks meanwhile, the batch is written
-    again on top of that.  Batches without rows leave nothing in the history.
+    Each snapshot holds the progress of the stream, so a batch that Spark repeats after a crash is recognized, whether
+    the crash was before or after the commit. If concurrent commits change the same chunks, the batch is written again
+    on top of them. Batches without rows make no commit.
 
     Parameters
     ----------
@@ -126,19 +116,20 @@ def batch_writer(
     path
         Group or array to write to; see `write_dataframe`.
     dims
-        Columns that say where a row goes; see `write_dataframe`.
+        Dimension columns; see `write_dataframe`.
     stream_id
         Name of the stream, which no other stream of the branch has.  By default it is the id that Spark gives to the
-        query and keeps in its checkpoint; needed under Spark Connect, which does not tell that.
+        query and keeps in its checkpoint; needed under Spark Connect, which does not provide it.
     branch
         Where to commit.
     message, metadata
-        For the history.  Number of the batch, stream, rows and tasks are in the metadata anyway.
+        Message and metadata of the commits. Number of the batch, stream, rows and tasks are always in the metadata.
     rebase_with
-        Decides where a batch collides with what others have committed meanwhile; by default it is written again.
+        Resolves conflicts of a batch with concurrent commits; by default the batch is written again.
     restarted
-        Whether a query without the old checkpoint may go on under the same `stream_id`: what it writes goes on top of
-        what is there.  By default that is an error, for its first batches would pass for those that are written.
+        Whether a query without the old checkpoint may continue under the same `stream_id`: its batches are written on
+        top of the existing data. By default that is an error, because its first batches would pass for those that are
+        written.
     on_commit
         Called on the driver with the `WriteReport` and the id of the snapshot, after each commit.
     **options
@@ -158,16 +149,16 @@ def batch_writer(
     """
     from arraystore.spark.writing.write_dataframe import write_dataframe
 
-    known = inspect.signature(write_dataframe).parameters
-    unknown = sorted(name for name in options if name not in known or name in ("df", "session", "path"))
+    parameters = inspect.signature(write_dataframe).parameters
+    unknown = sorted(name for name in options if name not in parameters or name in ("df", "session", "path"))
     if unknown:
         raise InvalidInputError(
-            f"batch_writer and write_dataframe have no option {', '.join(map(repr, unknown))}; there are "
-            f"{', '.join(sorted(known.keys() - {'df', 'session', 'path'}))}"
+            f"batch_writer and write_dataframe have no option {', '.join(map(repr, unknown))}; the options are "
+            f"{', '.join(sorted(parameters.keys() - {'df', 'session', 'path'}))}"
         )
     if stream_id is not None:
         stream_key(stream_id)
     opened = open_repository(repo)
     opened.lookup_branch(branch)
-    committing = Committing(branch, message, dict(metadata or {}), rebase_with or ConflictDetector(), on_commit)
-    return BatchWriter(opened, path, stream_id, restarted, committing, {"dims": dims, **options})
+    commit = BatchCommit(branch, message, dict(metadata or {}), rebase_with or ConflictDetector(), on_commit)
+    return BatchWriter(opened, path, stream_id, restarted, commit, {"dims": dims, **options})

@@ -1,4 +1,4 @@
-"""Committing a batch once, however often it comes: after crashes, to two writers at a time, with a lost answer."""
+"""Committing a batch exactly once: after crashes, from two writers at a time, after a lost acknowledgement."""
 
 from __future__ import annotations
 
@@ -14,75 +14,58 @@ from arraystore.errors import ConflictError, SessionExpiredError, SessionStateEr
 from arraystore.spark.snapshots import open_repository
 from arraystore.spark.streams.progress import is_written, note_batch
 
-__all__ = ["Batch", "Committing", "OnCommit", "exactly_once"]
+__all__ = ["Batch", "BatchCommit", "OnCommit", "exactly_once"]
 
 OnCommit = Callable[[Any, str], None]
 """Called after a commit with what the write returned and the id of the snapshot."""
 
 _TRIES = 10
-"""Sessions in which a batch is written, if others keep changing the same things."""
+"""Sessions in which a batch is written before giving up, if concurrent commits keep changing the same chunks."""
 _COMMITS = 3
-"""Calls of commit, if the storage fails while one is on its way."""
+"""Calls of commit, if the storage fails during one."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch of a stream.
-
-    Parameters
-    ----------
-    stream
-        Id of the stream.
-    number
-        Of the batch, from 0 on.
-    run
-        What numbers the batches (Spark: the id of the query); None if that is not known.
-    restarted
-        Whether the batches of a stream that begins anew under its old id are to be written.
-    """
+    """A batch of a stream."""
 
     stream: str
+    """Id of the stream."""
     number: int
+    """Number of the batch, from 0 on."""
     run: str | None = None
+    """Id of the run that numbers the batches (Spark: of the query); None if it is unknown."""
     restarted: bool = False
+    """Whether the batches of a stream that restarts under its old id are to be written."""
 
     def is_written(self, session: Session) -> bool:
-        """Tell whether it is in what a session shows; see `arraystore.spark.streams.progress.is_written`."""
+        """Return whether the session's snapshot holds the batch; see `arraystore.spark.streams.progress.is_written`."""
         return is_written(session, self.stream, self.number, run=self.run, restarted=self.restarted)
 
     def note(self, session: Session) -> None:
-        """Write down in a session that it holds the batch."""
+        """Record in a session that it holds the batch."""
         note_batch(session, self.stream, self.number, run=self.run, restarted=self.restarted)
 
 
 @dataclass(frozen=True)
-class Committing:
-    """How batches are committed.
-
-    Parameters
-    ----------
-    branch
-        Where to.
-    message
-        For the history; None for one that names batch and stream.
-    metadata
-        For the history: JSON values, or a function that makes them of what the write returned.
-    rebase_with
-        Decides where the changes collide with what others have committed meanwhile; None for not rebasing.
-    on_commit
-        Told what was committed.  If it raises, the batch is committed all the same.
-    """
+class BatchCommit:
+    """Settings for the commits of batches."""
 
     branch: str = "main"
+    """Branch to commit to."""
     message: str | None = None
+    """Message of the commit; None for one that names batch and stream."""
     metadata: Mapping[str, Any] | Callable[[Any], Mapping[str, Any]] = field(default_factory=dict)
+    """Metadata of the commit: JSON values, or a function that returns them for the result of the write."""
     rebase_with: ConflictSolver | None = field(default_factory=ConflictDetector)
+    """Resolves conflicts with concurrent commits; None for not rebasing."""
     on_commit: OnCommit | None = None
+    """Called after a commit; the batch is committed even if it raises."""
 
     def __post_init__(self) -> None:
         check_solver(self.rebase_with)
 
-    def carry_out(self, repo: Repository, batch: Batch, write: Callable[[Session], Any]) -> str | None:
+    def write_once(self, repo: Repository, batch: Batch, write: Callable[[Session], Any]) -> str | None:
         """Write a batch and commit it, unless it is in the history; see `exactly_once`."""
         for left in reversed(range(_TRIES)):
             session = repo.writable_session(self.branch)
@@ -91,17 +74,17 @@ class Committing:
             result = write(session)
             if session.read_only:
                 raise SessionStateError(
-                    f"what writes batch {batch.number} of stream {batch.stream!r} has committed the session by itself: "
-                    "that this batch is in the history is noted nowhere, and it would be written again. Leave the "
+                    f"the function that writes batch {batch.number} of stream {batch.stream!r} committed the session, "
+                    "without recording the batch, which would be written again. Leave the "
                     "commit out"
                 )
             if not session.has_uncommitted_changes:
-                return None  # nothing to repeat, so nothing to write down
+                return None  # nothing to repeat, so nothing to record
             batch.note(session)
             try:
                 snapshot = self._commit(session, batch, result)
             except (ConflictError, SessionExpiredError):
-                # Somebody has written this batch, which the next look shows, or something that it changes, too: it is
+                # Another writer has committed this batch, which the next session shows, or the same chunks: it is
                 # written again on top of that.
                 if not left:
                     raise
@@ -113,12 +96,12 @@ class Committing:
 
     def _commit(self, session: Session, batch: Batch, result: Any) -> str:
         message = f"batch {batch.number} of stream {batch.stream}" if self.message is None else self.message
-        given = self.metadata(result) if callable(self.metadata) else self.metadata
-        metadata = {**given, "spark.stream": batch.stream, "spark.batch": batch.number}
+        own = self.metadata(result) if callable(self.metadata) else self.metadata
+        metadata = {**own, "spark.stream": batch.stream, "spark.batch": batch.number}
         for left in reversed(range(_COMMITS)):
             try:
                 return session.commit(message, metadata, rebase_with=self.rebase_with)
-            except StorageError:  # the answer may be lost: the same commit, called again, finds that out first
+            except StorageError:  # the acknowledgement may be lost: the same commit, called again, detects that first
                 if not left:
                     raise
         raise AssertionError("unreachable")
@@ -147,39 +130,39 @@ def exactly_once(
     repo
         The repository, its path or its URL.
     stream_id
-        Names the stream; others of the same branch have other names.
+        Id of the stream, unique on the branch.
     batch_id
         Number of the batch.  A later one has a greater number, and the same number means the same data.
     write
-        Writes the batch through a session that is new; it does not commit.  It is called again with another session
-        if others have changed the same things meanwhile, so it must be able to write the batch again.
+        Writes the batch through a new session, without committing. It is called again with another session if
+        concurrent commits change the same chunks, so it must be able to repeat the batch.
     branch
         Where to commit.
     message, metadata
-        For the history.  Metadata may be a function that makes it of what `write` returned.
+        Message and metadata of the commit. Metadata may be a function of the result of `write`.
     rebase_with
-        Decides where the batch collides with what others have committed meanwhile.  By default nobody does, and the
-        batch is written again on top of it.
+        Resolves conflicts with concurrent commits. By default the batch is written again on top of them.
     run
-        What numbers the batches.  A batch of another run under the same id is an error, as its number says nothing.
+        Id of the run that numbers the batches. A batch of another run under the same stream is an error, as its number
+        is not comparable.
     restarted
-        Whether it is none: what comes is then written on top of what is there.
+        Whether such a batch is written on top of the existing data instead.
     on_commit
         Called with what `write` returned and the id of the snapshot.
 
     Returns
     -------
     str or None
-        Id of the snapshot; None if the batch was there, or if nothing was written.
+        Id of the snapshot; None if the batch was committed before, or if nothing was written.
 
     Raises
     ------
     StreamRestartedError
-        If the stream begins anew under its old id.
+        If the stream restarts under its old id.
     RebaseFailedError
-        If others keep changing what the batch changes.
+        If concurrent commits keep changing the same chunks.
     SessionStateError
         If `write` has committed the session.
     """
-    committing = Committing(branch, message, metadata or {}, rebase_with or ConflictDetector(), on_commit)
-    return committing.carry_out(open_repository(repo), Batch(stream_id, batch_id, run, restarted), write)
+    commit = BatchCommit(branch, message, metadata or {}, rebase_with or ConflictDetector(), on_commit)
+    return commit.write_once(open_repository(repo), Batch(stream_id, batch_id, run, restarted), write)

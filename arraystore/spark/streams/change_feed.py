@@ -1,4 +1,4 @@
-"""The change feed of a branch as a DataFrame: what each commit changed, chunk by chunk."""
+"""The change feed of a branch as a DataFrame: the changes of each commit, chunk by chunk."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from arraystore._repository.repository import Repository
 from arraystore.errors import ArrayStoreError, InvalidInputError
 from arraystore.spark.cluster import slots
-from arraystore.spark.errors import marked
+from arraystore.spark.errors import marked_text
 from arraystore.spark.fork_job import task_frame
 from arraystore.spark.snapshots import check_reachable, open_repository
 from arraystore.spark.spark_action import map_in_arrow
@@ -35,8 +35,8 @@ def read_changes(
 ) -> DataFrame:
     """Return what the commits of a branch changed, one row for each chunk, array, group and file.
 
-    Snapshots are compared with the one before them, so the rows are exact whatever a commit wrote.  The DataFrame stays
-    as it is when others commit later.
+    Snapshots are compared with the one before them, so the rows are exact whatever a commit wrote.  Later commits do
+    not change the DataFrame.
 
     Parameters
     ----------
@@ -47,13 +47,13 @@ def read_changes(
     branch
         Whose history.
     from_
-        Id of the snapshot after which to begin; None for the first one that is kept, of which all is told.
+        Id of the snapshot after which to begin; None for the first one that is kept, whose nodes are all reported.
     to
-        Id of the last snapshot to tell of, on the branch; None for the newest one.
+        Id of the last snapshot, on the branch; None for the newest one.
     paths
-        Arrays and groups of which to tell, with all that is in them; None for everything.
+        Arrays, and groups with their members, whose changes are returned; None for all.
     tasks
-        Tasks that compare snapshots; by default as many as run at once, four times over.
+        Count of tasks that compare snapshots; by default four for each slot.
 
     Returns
     -------
@@ -70,7 +70,7 @@ def read_changes(
     RefNotFoundError
         If there is no such branch.
     SnapshotExpiredError
-        If one of the snapshots is not there, or not any more.
+        If one of the snapshots does not exist, or has expired.
     SnapshotNotFoundError
         If `from_` is not in the history that leads to `to`.
     """
@@ -86,7 +86,7 @@ def read_changes(
                 try:
                     yield from batches_of(opened, shares[task], wanted)
                 except ArrayStoreError as error:
-                    raise RuntimeError(marked(error)) from error
+                    raise RuntimeError(marked_text(error)) from error
 
     return map_in_arrow(task_frame(spark, len(shares)), compare, FEED_SCHEMA)
 
@@ -94,15 +94,9 @@ def read_changes(
 def plan_changes(
     repo: Repository, branch: str, from_: str | None, to: str | None, tasks: int
 ) -> list[tuple[Step, ...]]:
-    """Return for each task which snapshots it is to compare with those before them.
-
-    Raises
-    ------
-    RefNotFoundError, SnapshotExpiredError, SnapshotNotFoundError
-        As `read_changes`.
-    """
+    """Return the snapshots that each task compares with those before them."""
     if type(tasks) is not int or tasks < 1:
-        raise InvalidInputError(f"tasks is {tasks!r}, but there is at least one")
+        raise InvalidInputError(f"tasks={tasks!r} must be an integer >= 1")
     newest, _ = newest_step(repo, branch)
     if to is not None and to != newest:
         steps_between(repo, branch, to, newest)  # it is on the branch, or this says so
@@ -110,10 +104,10 @@ def plan_changes(
 
 
 def check_paths(paths: Any) -> tuple[str, ...] | None:
-    """Return paths as a tuple; raises `InvalidInputError` if they are none."""
+    """Return paths as a tuple; raise `InvalidInputError` if they are not valid paths."""
     if paths is None:
         return None
-    found = (paths,) if isinstance(paths, str) else tuple(paths)
-    if not found or not all(isinstance(path, str) for path in found):
-        raise InvalidInputError(f"paths are those of arrays and groups, at least one, not {paths!r}")
-    return found
+    checked = (paths,) if isinstance(paths, str) else tuple(paths)
+    if not checked or not all(isinstance(path, str) for path in checked):
+        raise InvalidInputError(f"paths must be at least one path of an array or a group, not {paths!r}")
+    return checked

@@ -1,4 +1,4 @@
-"""Which snapshots a change feed tells of: those of a branch after one, up to another."""
+"""Snapshots of a change feed: those of a branch after one, up to another."""
 
 from __future__ import annotations
 
@@ -19,29 +19,21 @@ __all__ = ["Step", "newest_step", "slices", "steps_between"]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A snapshot of the history.
-
-    Parameters
-    ----------
-    snapshot, parent
-        Ids of it and of the one before it, with which it is compared; None before the first one that is kept.
-    sequence
-        Number of the record of the branch that made it.
-    time
-        When it was committed, microseconds since 1970, by the writer's clock.
-    message
-        What the writer said.
-    """
+    """A snapshot of the history."""
 
     snapshot: str
     parent: str | None
+    """Ids of it and of the one before it, with which it is compared; None before the first one that is kept."""
     sequence: int
+    """Number of the record of the branch that made it."""
     time: int
+    """When it was committed, microseconds since 1970, by the writer's clock."""
     message: str
+    """Message of the commit."""
 
 
 def newest_step(repo: Repository, branch: str) -> tuple[str, int]:
-    """Return the newest snapshot of a branch and the number of its record; raises `RefNotFoundError`."""
+    """Return the newest snapshot of a branch and the number of its record; raise `RefNotFoundError`."""
     state = run(repo.context.tip(branch)).state
     return id_to_text(state.snapshot), state.sequence
 
@@ -49,46 +41,28 @@ def newest_step(repo: Repository, branch: str) -> tuple[str, int]:
 def steps_between(repo: Repository, branch: str, after: str | None, until: str) -> list[Step]:
     """Return the snapshots after one, up to and including another, oldest first.
 
-    Snapshots that have expired are passed over: what they changed is told of the next one that is left.
-
-    Parameters
-    ----------
-    repo
-        The repository.
-    branch
-        Of which the history is, for errors.
-    after
-        Where to begin, an ancestor of `until`; None for the first snapshot that there is, which is told of, too.
-    until
-        Where to end.
-
-    Raises
-    ------
-    SnapshotExpiredError
-        If one of the two has expired.
-    SnapshotNotFoundError
-        If `after` is no ancestor: the branch was reset.
+    Expired snapshots are skipped: their changes are those of the next one that is left.
     """
     return [] if after == until else run(_steps(repo, branch, after, until))
 
 
 async def _steps(repo: Repository, branch: str, after: str | None, until: str) -> list[Step]:
     start = None if after is None else id_from_text(after)
-    session = await _found(repo, until)
+    session = await _open_snapshot(repo, until)
     tip = session.base_tip
     context = repo.context
     log = BranchLog(repo.storage, context.repository, tip.state.branch, context.environment)
-    found: list[Step] = []
+    steps: list[Step] = []
     async for rows in ancestry(log, tip, context.newest_state):
         for row in rows:
             if row.id == start:
-                return found[::-1]
+                return steps[::-1]
             message, _ = decode_note(f"note of snapshot {id_to_text(row.id)}", row.note)
             parent = None if row.parent is None else id_to_text(row.parent)
-            found.append(Step(id_to_text(row.id), parent, row.sequence, row.time, message))
+            steps.append(Step(id_to_text(row.id), parent, row.sequence, row.time, message))
     if after is None:
-        return found[::-1]
-    await _found(repo, after)
+        return steps[::-1]
+    await _open_snapshot(repo, after)
     raise SnapshotNotFoundError(
         f"snapshot {after}, up to which changes were read, is not in the history of branch {branch!r} any more: the "
         f"branch was reset to one before it, or to another history (it is at {until} now). What was read since the "
@@ -97,19 +71,19 @@ async def _steps(repo: Repository, branch: str, after: str | None, until: str) -
     )
 
 
-async def _found(repo: Repository, snapshot: str) -> Session:
+async def _open_snapshot(repo: Repository, snapshot: str) -> Session:
     try:
         return await repo.readonly_session_async(snapshot_id=snapshot)
     except SnapshotNotFoundError as error:
         raise SnapshotExpiredError(
-            f"snapshot {snapshot}, between which and a later one changes are to be told, is not there (any more): "
-            f"{error.message}. Begin with a snapshot that is there, a stream with a new checkpoint and the option "
+            f"snapshot {snapshot}, where the changes begin or end, does not exist or has expired: "
+            f"{error.message}. Begin with an existing snapshot, a stream with a new checkpoint and the option "
             "startingSnapshot"
         ) from error
 
 
 def slices(steps: Sequence[Step], tasks: int) -> Iterator[tuple[Step, ...]]:
-    """Cut snapshots into neighbours for so many tasks, of nearly the same number each."""
+    """Yield runs of neighbouring snapshots, of nearly equal length, for at most `tasks` tasks."""
     count = max(1, min(tasks, len(steps)))
     for task in range(count if steps else 0):
         yield tuple(steps[len(steps) * task // count : len(steps) * (task + 1) // count])

@@ -1,4 +1,4 @@
-"""What commits changed, as batches of Arrow: a row for each chunk, node and file."""
+"""Changes of commits as Arrow batches: a row for each chunk, node and file."""
 
 from __future__ import annotations
 
@@ -48,33 +48,25 @@ ARROW_SCHEMA = pa.schema(
 """The same, for Arrow."""
 
 _ROWS = 65_536
-"""Rows of a batch at most."""
+"""Most rows of a batch."""
 
 _NAMES = {NodeKind.ARRAY: "array", NodeKind.GROUP: "group", NodeKind.FILE: "file"}
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows of one node and one kind of change.
-
-    Parameters
-    ----------
-    path
-        Of the node, with a slash in front.
-    change
-        What happened to it.
-    chunk, start, stop
-        Coordinates and regions, shape (n, d); None where there are none, and there is one row.
-    old_path
-        Where the node was, if it has moved.
-    """
+    """Rows of one node and one kind of change."""
 
     path: str
+    """Path of the node, with a leading slash."""
     change: str
+    """Kind of the change."""
     chunk: Int64s | None = None
     start: Int64s | None = None
     stop: Int64s | None = None
+    """Coordinates and regions, shape (n, d); None for a single row without them."""
     old_path: str | None = None
+    """Earlier path of a moved node."""
 
     def __len__(self) -> int:
         return 1 if self.start is None else len(self.start)
@@ -90,17 +82,7 @@ class _Rows:
 
 
 def batches_of(repo: Repository, steps: Sequence[Step], paths: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-    """Compare each of some neighbouring snapshots with the one before it, and yield what has changed.
-
-    Parameters
-    ----------
-    repo
-        The repository.
-    steps
-        Snapshots, oldest first.
-    paths
-        Arrays and groups of which to tell, with all that is in them; None for everything.
-    """
+    """Compare neighbouring snapshots, each with the one before it, and yield the changes."""
     wanted = None if paths is None else [path.strip("/") for path in paths]
     before: State | None = None
     for step in steps:
@@ -108,7 +90,7 @@ def batches_of(repo: Repository, steps: Sequence[Step], paths: Sequence[str] | N
             before = _state(repo, step.parent)
         after = _state(repo, step.snapshot)
         comparison = run(compare(before, after, repo.context.manifests, repo.context.log))
-        yield from _batches(step, _told(comparison, before, wanted))
+        yield from _batches(step, _visible_rows(comparison, before, wanted))
         before = after
 
 
@@ -118,10 +100,10 @@ def _state(repo: Repository, snapshot: str | None) -> State:
     return repo.readonly_session(snapshot_id=snapshot).base_tip.state
 
 
-def _told(comparison: Comparison, before: State, wanted: Sequence[str] | None) -> Iterator[_Rows]:
-    """Yield what has changed, without what the library keeps for itself and what nobody wants to know."""
+def _visible_rows(comparison: Comparison, before: State, wanted: Sequence[str] | None) -> Iterator[_Rows]:
+    """Yield the changes of visible nodes at the wanted paths."""
     created = {node.id for node in comparison.created}
-    for rows in _all(comparison, before, created):
+    for rows in _all_rows(comparison, before, created):
         path, old = rows.path[1:], (rows.old_path or rows.path)[1:]
         if not is_hidden(path) and (wanted is None or any(_below(each, w) for each in (path, old) for w in wanted)):
             yield rows
@@ -131,15 +113,15 @@ def _below(path: str, above: str) -> bool:
     return not above or path == above or path.startswith(above + "/")
 
 
-def _all(comparison: Comparison, before: State, created: set[bytes]) -> Iterator[_Rows]:
+def _all_rows(comparison: Comparison, before: State, created: set[bytes]) -> Iterator[_Rows]:
     for node in comparison.deleted:
         yield _Rows("/" + node.path, f"deleted_{_NAMES[node.kind]}")
     for was, now, _ in comparison.moved:
         yield _Rows("/" + now, "moved", old_path="/" + was)
     for node in comparison.created:
-        yield _whole(node, f"created_{_NAMES[node.kind]}")
+        yield _whole_node(node, f"created_{_NAMES[node.kind]}")
     for node in comparison.updated:
-        yield from _updated(node, before.nodes[before.keys[node.id]].documents)
+        yield from _rows_of_update(node, before.nodes[before.keys[node.id]].documents)
     for node, coords in comparison.chunks:
         if node.kind == NodeKind.FILE:
             if node.id not in created:
@@ -149,38 +131,38 @@ def _all(comparison: Comparison, before: State, created: set[bytes]) -> Iterator
         yield _Rows("/" + node.path, "chunk", coords, start, stop)
 
 
-def _whole(node: Node, change: str) -> _Rows:
-    """Return a row about all of a node: of an array, its region is where it reaches."""
+def _whole_node(node: Node, change: str) -> _Rows:
+    """Return a row about a whole node; the region of an array is its shape."""
     if node.kind != NodeKind.ARRAY:
         return _Rows("/" + node.path, change)
     shape = np.array([array_info(node.documents).shape], dtype=np.int64)
     return _Rows("/" + node.path, change, None, np.zeros_like(shape), shape)
 
 
-def _updated(node: Node, was: Documents) -> Iterator[_Rows]:
+def _rows_of_update(node: Node, was: Documents) -> Iterator[_Rows]:
     resized = node.kind == NodeKind.ARRAY and array_info(node.documents).shape != array_info(was).shape
     if resized:
-        yield _whole(node, "resized")
-    if not resized or _but_shape(node.documents) != _but_shape(was):
-        yield _whole(node, "updated_metadata")
+        yield _whole_node(node, "resized")
+    if not resized or _without_shape(node.documents) != _without_shape(was):
+        yield _whole_node(node, "updated_metadata")
 
 
-def _but_shape(documents: Documents) -> dict[str, Any]:
-    """Return the documents of an array without its shape, and the count of chunks that goes with it."""
-    found = {name: json.loads(text) for name, text in documents.items()}
-    for value in found.values():
+def _without_shape(documents: Documents) -> dict[str, Any]:
+    """Return the documents of an array without its shape."""
+    values = {name: json.loads(text) for name, text in documents.items()}
+    for value in values.values():
         if isinstance(value, dict):
             value.pop("shape", None)
-    return found
+    return values
 
 
 # -- geometry -----------------------------------------------------------------------------------------------------
 
 
 def regions_of(documents: Documents, coords: Int64s) -> tuple[Int64s, Int64s]:
-    """Return where chunks begin and end in an array, in items, both of shape (n, d).
+    """Return the starts and stops of chunks in an array, in items, both of shape (n, d).
 
-    Chunks that lie beyond the end of the array, which may have been shrunk, have an empty region.
+    Chunks beyond the end of the array, which may have been shrunk, have an empty region.
     """
     shape = np.array(array_info(documents).shape, dtype=np.int64)
     start, stop = np.empty_like(coords), np.empty_like(coords)
@@ -195,17 +177,17 @@ def regions_of(documents: Documents, coords: Int64s) -> tuple[Int64s, Int64s]:
 
 def _sides(documents: Documents) -> list[int | list[Any]]:
     """Return the side of the chunks along each dimension; runs of them where they differ."""
-    found: list[int | list[Any]]
+    sides: list[int | list[Any]]
     if "zarr.json" not in documents:
-        found = json.loads(documents[".zarray"])["chunks"]
+        sides = json.loads(documents[".zarray"])["chunks"]
     else:
         grid = json.loads(documents["zarr.json"])["chunk_grid"]
-        found = grid["configuration"]["chunk_shape" if grid["name"] == "regular" else "chunk_shapes"]
-    return found
+        sides = grid["configuration"]["chunk_shape" if grid["name"] == "regular" else "chunk_shapes"]
+    return sides
 
 
 def _place_in_runs(runs: Sequence[Any], index: Int64s) -> tuple[Int64s, Int64s]:
-    """Return where chunks begin and end along a dimension whose runs are sides, or pairs of a side and a count."""
+    """Return starts and stops of chunks along a dimension whose runs are sides, or pairs of a side and a count."""
     sides, counts = np.array([run if isinstance(run, list) else [run, 1] for run in runs], dtype=np.int64).T
     first = np.concatenate(([0], np.cumsum(counts)))
     edge = np.concatenate(([0], np.cumsum(sides * counts)))
@@ -219,20 +201,20 @@ def _place_in_runs(runs: Sequence[Any], index: Int64s) -> tuple[Int64s, Int64s]:
 
 @dataclass
 class _Pending:
-    """Rows that wait until they fill a batch."""
+    """Rows that are collected until they fill a batch."""
 
     parts: list[_Rows] = field(default_factory=list)
     count: int = 0
 
     def add(self, rows: _Rows) -> None:
-        """Take some more."""
+        """Add rows."""
         self.parts.append(rows)
         self.count += len(rows)
 
 
-def _batches(step: Step, found: Iterator[_Rows]) -> Iterator[pa.RecordBatch]:
+def _batches(step: Step, changes: Iterator[_Rows]) -> Iterator[pa.RecordBatch]:
     pending = _Pending()
-    for rows in found:
+    for rows in changes:
         first = 0
         while first < len(rows):
             last = first + _ROWS - pending.count
@@ -261,7 +243,7 @@ def _repeated(values: Sequence[str | None], lengths: Int64s) -> pa.Array:
 
 
 def _lists(parts: Sequence[Int64s | None], lengths: Int64s) -> pa.Array:
-    """Return a column of lists: null for the rows of a part that has none."""
+    """Return a column of lists, null for the rows of parts without values."""
     widths = np.array([0 if part is None else part.shape[1] for part in parts], dtype=np.int64)
     offsets = np.concatenate(([0], np.cumsum(np.repeat(widths, lengths)))).astype(np.int32)
     values = [part.reshape(-1) for part in parts if part is not None]

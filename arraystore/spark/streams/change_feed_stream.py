@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -13,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from arraystore._repository.repository import Repository
-from arraystore.errors import ArrayStoreError, InvalidInputError
-from arraystore.spark.errors import marked
+from arraystore.errors import InvalidInputError
+from arraystore.spark.errors import marked_errors
 from arraystore.spark.snapshots import open_repository
 from arraystore.spark.streams.change_feed import check_paths
 from arraystore.spark.streams.change_feed_history import Step, newest_step, slices, steps_between
@@ -33,39 +32,26 @@ __all__ = ["ChangePartition", "ChangeStreamReader", "FeedOptions"]
 
 _SNAPSHOTS_PER_TASK = 16
 _NOTHING = ""
-"""In an offset, in place of the id of a snapshot: before the first one."""
+"""Stand-in for the id of a snapshot in an offset: before the first one."""
 
 
 @dataclass(frozen=True)
 class FeedOptions:
-    """Options of a change feed.
-
-    Parameters
-    ----------
-    starting
-        ``"earliest"``, ``"latest"``, or the id of the snapshot after which a new query begins.
-    most
-        Snapshots of a batch at most; None for all that there are.
-    paths
-        Arrays and groups of which to tell; None for everything.
-    """
+    """Options of a change feed."""
 
     starting: str = "earliest"
+    """``"earliest"``, ``"latest"``, or the id of the snapshot after which a new query begins."""
     most: int | None = None
+    """Most snapshots of a batch; None for all."""
     paths: tuple[str, ...] | None = None
+    """Arrays and groups whose changes are read; None for all."""
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> FeedOptions:
-        """Read options as Spark hands them over, with names in lower case; others are left alone.
-
-        Raises
-        ------
-        InvalidInputError
-            If one of them cannot be used.
-        """
+        """Read options as Spark hands them over, with names in lower case; others are left alone."""
         text = options.get("maxsnapshotspertrigger")
         if text is not None and not (text.isascii() and text.isdigit() and int(text) > 0):
-            raise InvalidInputError(f"maxSnapshotsPerTrigger is {text!r}, but is a number of snapshots from 1 on")
+            raise InvalidInputError(f"maxSnapshotsPerTrigger is {text!r}, but must be an integer >= 1")
         most = None if text is None else int(text)
         return cls(options.get("startingsnapshot", "earliest"), most, _paths(options.get("paths")))
 
@@ -76,50 +62,22 @@ def _paths(text: str | None) -> tuple[str, ...] | None:
     try:
         return check_paths(json.loads(text))
     except ValueError as error:  # of JSON, or of `check_paths`
-        raise InvalidInputError(f"paths is {text!r}, but is a path or a JSON list of paths") from error
+        raise InvalidInputError(f"paths is {text!r}, but must be a path or a JSON list of paths") from error
 
 
 @dataclass(frozen=True)
 class ChangePartition(InputPartition):
-    """What one task tells of.
-
-    Parameters
-    ----------
-    steps
-        Neighbouring snapshots.
-    """
+    """Snapshots of one task."""
 
     steps: tuple[Step, ...]
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    """Let errors of this package reach the user through Spark, which hands on nothing but their text."""
-    try:
-        yield
-    except ArrayStoreError as error:
-        raise RuntimeError(marked(error)) from None
+    """Neighbouring snapshots."""
 
 
 class ChangeStreamReader(DataSourceStreamReader, *_MIXINS):  # type: ignore[misc]
-    """Tells what the commits of a branch change, from one snapshot to the next.
+    """Streams the changes of a branch's commits.
 
-    An offset is ``{"snapshot": id, "sequence": number}``: the last snapshot that was told of, and for people the number
-    of its record.  Nothing is asked of the storage before Spark asks for an offset or partitions.
-
-    Parameters
-    ----------
-    source
-        The repository, its path or its URL.
-    branch
-        Whose history.
-    options
-        See `FeedOptions.of`.
-
-    Raises
-    ------
-    InvalidInputError
-        If an option cannot be used.
+    An offset is ``{"snapshot": id, "sequence": number}``: the last snapshot that was read, and for people the number of
+    its record. The storage is first read when Spark asks for an offset or partitions.
     """
 
     def __init__(
@@ -138,14 +96,14 @@ class ChangeStreamReader(DataSourceStreamReader, *_MIXINS):  # type: ignore[misc
         return open_repository(self._source)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what a task opens for itself."""
+        """Leave out the repository, which a task opens for itself."""
         return {name: value for name, value in vars(self).items() if name != "_repo"}
 
     # -- offsets --------------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return where a new query begins."""
-        with _told():
+        """Return the offset at which a new query begins."""
+        with marked_errors():
             starting = self._options.starting
             if starting == "earliest":
                 return _offset(_NOTHING, -1)
@@ -157,10 +115,10 @@ class ChangeStreamReader(DataSourceStreamReader, *_MIXINS):  # type: ignore[misc
         return _offset(snapshot, after[0].sequence - 1 if after else -1)
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return where the next batch ends: at the newest snapshot, or before it if a batch may not hold so many."""
-        with _told():
+        """Return the offset at which the next batch ends: of the newest snapshot, or before it by the limit."""
+        with marked_errors():
             snapshot, sequence = self._target or newest_step(self._repo, self._branch)
-            if start is None:  # Spark 4.0 and 4.1 do not say where the batch begins, so nothing can be held back
+            if start is None:  # Spark 4.0 and 4.1 do not pass the start of the batch, so it cannot be limited
                 return _offset(snapshot, sequence)
             after = _snapshot_in(start)
             if after == snapshot:
@@ -171,28 +129,28 @@ class ChangeStreamReader(DataSourceStreamReader, *_MIXINS):  # type: ignore[misc
             return _offset(last.snapshot, last.sequence)
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802 - Spark's name
-        """Return how much a batch may hold: snapshots count as files, of all that Spark has to offer."""
+        """Return the limit of a batch; snapshots count as files, the closest limit that Spark has."""
         from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
         return ReadAllAvailable() if self._options.most is None else ReadMaxFiles(self._options.most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Take the newest snapshot as the last one of the query."""
-        with _told():
+        with marked_errors():
             self._target = newest_step(self._repo, self._branch)
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return where the branch is, for the status of the query."""
-        with _told():
+        """Return the offset of the branch, for the status of the query."""
+        with marked_errors():
             return _offset(*newest_step(self._repo, self._branch))
 
     def commit(self, end: Any) -> None:
-        """Do nothing: history is kept by its own policy, not by who has read it."""
+        """Do nothing: expiry of history does not depend on readers."""
 
     # -- reading --------------------------------------------------------------------------------------------------
 
     def bounds(self, from_: str | None, to: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the offsets of all between two snapshots, as `read_changes` has them."""
+        """Return the offsets of two snapshots, as in `read_changes`."""
         snapshot, sequence = newest_step(self._repo, self._branch)
         if to is not None and to != snapshot:
             steps_between(self._repo, self._branch, to, snapshot)  # it is on the branch, or this says so
@@ -200,8 +158,8 @@ class ChangeStreamReader(DataSourceStreamReader, *_MIXINS):  # type: ignore[misc
         return _offset(from_ or _NOTHING, -1), _offset(snapshot, sequence)
 
     def partitions(self, start: Any, end: Any) -> list[InputPartition]:
-        """Return what is to be compared between two offsets."""
-        with _told():
+        """Return the snapshots between two offsets, by task."""
+        with marked_errors():
             last = _snapshot_in(end)
             if last is None:
                 return []
@@ -209,11 +167,11 @@ class ChangeStreamReader(DataSourceStreamReader, *_MIXINS):  # type: ignore[misc
             return [ChangePartition(part) for part in slices(steps, -(-len(steps) // _SNAPSHOTS_PER_TASK))]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a partition; there is none in what Spark makes of an empty list of partitions."""
+        """Yield the rows of a partition; none for the one that Spark creates from an empty list."""
         from arraystore.spark.streams.change_feed_rows import batches_of
 
         if isinstance(partition, ChangePartition):
-            with _told():
+            with marked_errors():
                 yield from batches_of(self._repo, partition.steps, self._options.paths)
 
 
@@ -223,9 +181,9 @@ def _offset(snapshot: str, sequence: int) -> dict[str, Any]:
 
 def _snapshot_in(offset: Any) -> str | None:
     """Return the snapshot of an offset, which comes from a checkpoint; None before the first one."""
-    found = offset.get("snapshot") if isinstance(offset, dict) else None
-    if not isinstance(found, str):
+    snapshot = offset.get("snapshot") if isinstance(offset, dict) else None
+    if not isinstance(snapshot, str):
         raise InvalidInputError(
-            f"{str(offset)[:200]} is no offset of a change feed: the checkpoint is that of another source, or damaged"
+            f"{str(offset)[:200]} is not an offset of a change feed: the checkpoint is damaged or of another source"
         )
-    return found or None
+    return snapshot or None

@@ -1,8 +1,8 @@
-"""How far streams are: the last batch that is in a snapshot, so that no batch gets into the history twice.
+"""Progress of streams: the last batch that is in a snapshot, so that no batch gets into the history twice.
 
 Each stream has a small file in the hierarchy, below ``.arraystore/streams/``, which is committed together with what its
-batches write.  So it is in every snapshot, goes along with branches, resets and copies, and two writers of one batch
-collide on it.  Listings do not show it.  See docs/decisions/streams-in-the-hierarchy.md.
+batches write.  So it is in every snapshot, follows branches, resets and copies, and two writers of one batch conflict
+on it. Listings do not show it.  See docs/decisions/streams-in-the-hierarchy.md.
 """
 
 from __future__ import annotations
@@ -36,138 +36,77 @@ __all__ = [
 ]
 
 STREAMS = f"{HIDDEN}/streams/"
-"""What the keys of all streams start with."""
+"""Prefix of the keys of all streams."""
 
 _VERSION = 1
 _LONGEST = 1024
-"""Characters of the id of a stream or of a run."""
+"""Most characters of the id of a stream or of a run."""
 _MOST_BYTES = 16 * 1024
-"""Of a file: more is not read."""
+"""Largest size of a file that is read."""
 
 
 @dataclass(frozen=True)
 class StreamProgress:
-    """How far a stream is.
-
-    Parameters
-    ----------
-    stream
-        Its id.
-    batch
-        The last batch that was committed.
-    run
-        What numbers the batches: the id that Spark keeps in the checkpoint of a query.  None where it is not known.
-    """
+    """Progress of a stream."""
 
     stream: str
+    """Id of the stream."""
     batch: int
+    """The last batch that was committed."""
     run: str | None = None
+    """Id of the run that numbers the batches (Spark: of the query, in its checkpoint); None if it is unknown."""
 
 
 def stream_key(stream_id: str) -> str:
-    """Return the key of a stream's file.
-
-    Raises
-    ------
-    InvalidInputError
-        If this is no id: text of at most 1024 characters, and not empty.
-    """
+    """Return the key of a stream's file."""
     _check_text(stream_id, "stream_id")
     return STREAMS + hashlib.sha256(stream_id.encode()).hexdigest()[:32]
 
 
 def progress_of(session: Session, stream_id: str) -> StreamProgress | None:
-    """Return how far a stream is in what a session shows, what it has written included; None if there is none.
+    """Return the progress of a stream in a session, including its own writes; None if there is none.
 
     It takes one request at most, however many streams, arrays and snapshots there are.
-
-    Raises
-    ------
-    InvalidInputError
-        If this is no id of a stream.
-    FormatError
-        If the file is damaged, or another program's.
     """
     key = stream_key(stream_id)
-    found = _read(session, key)
-    if found is not None and found.stream != stream_id:
-        raise FormatError(key, f"is of stream {found.stream[:80]!r}, not of {stream_id[:80]!r}")
-    return found
+    progress = _read(session, key)
+    if progress is not None and progress.stream != stream_id:
+        raise FormatError(key, f"is of stream {progress.stream[:80]!r}, not of {stream_id[:80]!r}")
+    return progress
 
 
 def last_batch(session: Session, stream_id: str) -> int | None:
-    """Return the last batch of a stream in what a session shows; None before the first one.
-
-    Raises
-    ------
-    InvalidInputError, FormatError
-        As `progress_of`.
-    """
-    found = progress_of(session, stream_id)
-    return None if found is None else found.batch
+    """Return the last batch of a stream in a session; None before the first one."""
+    progress = progress_of(session, stream_id)
+    return None if progress is None else progress.batch
 
 
 def is_written(
     session: Session, stream_id: str, batch_id: int, *, run: str | None = None, restarted: bool = False
 ) -> bool:
-    """Tell whether a batch is in what a session shows, so that writing it again would be once too often.
-
-    Parameters
-    ----------
-    session
-        Where to look.
-    stream_id, batch_id
-        The batch.
-    run
-        What numbers the batches (Spark: the id of the query); None if that is not known.
-    restarted
-        Whether the stream may begin anew under its old id: a batch of another run is then to be written.
-
-    Raises
-    ------
-    StreamRestartedError
-        If the batches are numbered anew: by another run, or, where none is known, because the batch is older than the
-        last one, of which Spark would never repeat another.
-    InvalidInputError, FormatError
-        As `progress_of`, or if the number of the batch is none.
-    """
+    """Return whether a session already holds a batch; raise `StreamRestartedError` if its number is not comparable."""
     _check_batch(batch_id)
     last = progress_of(session, stream_id)
     if last is None:
         return False
-    known = run is not None and last.run is not None
-    anew = run != last.run if known else batch_id < last.batch
+    comparable = run is not None and last.run is not None
+    anew = run != last.run if comparable else batch_id < last.batch
     if not anew:
         return batch_id <= last.batch
     if restarted:
         return False
-    numbered = f"by {run!r}, not by {last.run!r} as before" if known else "anew, as it seems"
+    numbered = f"by {run!r}, not by {last.run!r} as before" if comparable else "anew, as it seems"
     raise StreamRestartedError(
         f"stream {stream_id!r} has written its batches up to {last.batch}, and batch {batch_id} is numbered {numbered}"
-        ": its checkpoint was deleted or is another one. Nothing was committed. Choose a new stream_id, go back to the "
-        "old checkpoint, or pass restarted=True if what comes now is to be written on top of what is there"
+        ": its checkpoint was deleted or replaced. Nothing was committed. Choose a new stream_id, go back to the "
+        "old checkpoint, or pass restarted=True to write the new batches on top of the existing data"
     )
 
 
 def note_batch(
     session: Session, stream_id: str, batch_id: int, *, run: str | None = None, restarted: bool = False
 ) -> None:
-    """Write down, as a part of what a session will commit, that it holds a batch.
-
-    Parameters
-    ----------
-    session
-        Writable, and of the branch that the batch goes to.
-    stream_id, batch_id, run, restarted
-        See `is_written`.
-
-    Raises
-    ------
-    InvalidInputError
-        If the batch is written already.
-    StreamRestartedError, FormatError
-        As `is_written`.
-    """
+    """Record in a session, to be committed with its changes, that it holds a batch."""
     if run is not None:
         _check_text(run, "run")
     if is_written(session, stream_id, batch_id, run=run, restarted=restarted):
@@ -182,13 +121,7 @@ def note_batch(
 
 
 def forget_stream(session: Session, stream_id: str) -> bool:
-    """Delete what a session's snapshot knows of a stream, whose next batch is then its first; commit it.
-
-    Returns
-    -------
-    bool
-        Whether there was something.
-    """
+    """Delete the progress of a stream, and return whether there was any; its next batch is then its first."""
     key = stream_key(stream_id)
     there = key in {node.path for node in _files(session.hierarchy)}
     if there:
@@ -197,15 +130,9 @@ def forget_stream(session: Session, stream_id: str) -> bool:
 
 
 def streams(session: Session) -> dict[str, StreamProgress]:
-    """Return how far all streams are, by their ids.
-
-    Raises
-    ------
-    FormatError
-        If a file is damaged, or another program's.
-    """
-    found = (_read(session, node.path) for node in list(_files(session.hierarchy)))
-    return {each.stream: each for each in found if each is not None}
+    """Return the progress of all streams by their ids."""
+    all_progress = (_read(session, node.path) for node in list(_files(session.hierarchy)))
+    return {each.stream: each for each in all_progress if each is not None}
 
 
 def _files(hierarchy: Hierarchy) -> Iterator[Node]:
@@ -213,8 +140,8 @@ def _files(hierarchy: Hierarchy) -> Iterator[Node]:
 
 
 def _read(session: Session, key: str) -> StreamProgress | None:
-    found = session.store.get_sync(key, byte_range=RangeByteRequest(0, _MOST_BYTES + 1))
-    return None if found is None else _decode(key, found.to_bytes())
+    data = session.store.get_sync(key, byte_range=RangeByteRequest(0, _MOST_BYTES + 1))
+    return None if data is None else _decode(key, data.to_bytes())
 
 
 def _decode(key: str, data: bytes) -> StreamProgress:
@@ -223,9 +150,9 @@ def _decode(key: str, data: bytes) -> StreamProgress:
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
-        raise FormatError(key, "the progress of a stream that is no JSON") from None
+        raise FormatError(key, "the progress of a stream that is not JSON") from None
     if not isinstance(value, dict):
-        raise FormatError(key, "the progress of a stream that is no JSON object")
+        raise FormatError(key, "the progress of a stream that is not a JSON object")
     stream, batch, run = value.get("stream"), value.get("batch"), value.get("run")
     if value.get("v") != _VERSION:
         raise FormatError(key, f"the progress of a stream in version {str(value.get('v'))[:20]}; this release knows 1")
@@ -236,7 +163,7 @@ def _decode(key: str, data: bytes) -> StreamProgress:
 
 def _check_text(text: Any, what: str) -> None:
     if not isinstance(text, str) or not text or len(text) > _LONGEST:
-        raise InvalidInputError(f"{what} is a text of 1 to {_LONGEST} characters, not {str(text)[:80]!r}")
+        raise InvalidInputError(f"{what} must be a string of 1 to {_LONGEST} characters, not {str(text)[:80]!r}")
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -245,4 +172,4 @@ def _check_text(text: Any, what: str) -> None:
 
 def _check_batch(batch_id: Any) -> None:
     if type(batch_id) is not int or not 0 <= batch_id < 1 << 63:
-        raise InvalidInputError(f"the number of a batch is an integer from 0 on, not {batch_id!r}")
+        raise InvalidInputError(f"the number of a batch must be an integer >= 0, not {batch_id!r}")

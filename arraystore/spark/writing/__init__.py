@@ -1,1 +1,1 @@
-"""Rows of DataFrames into arrays."""
+"""Writing rows of DataFrames into arrays."""

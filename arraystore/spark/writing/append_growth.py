@@ -1,6 +1,6 @@
-"""Arrays that grow along a dimension because rows lie beyond their end.
+"""Growth of arrays along a dimension for rows beyond their end.
 
-All arrays of a group that have the dimension grow together, its coordinate gets the new labels, and the session notes
+All arrays of a group that have the dimension grow together, its coordinate gets the new labels, and the session records
 the growth as an append: two jobs that append at the same time both commit.
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-__all__ = ["AppendLabels", "Growth", "find_growth", "grown"]
+__all__ = ["AppendLabels", "Growth", "find_growth", "grow"]
 
 Array = npt.NDArray[Any]
 AppendLabels = Sequence[Any] | npt.NDArray[Any] | int
@@ -38,28 +38,19 @@ AppendLabels = Sequence[Any] | npt.NDArray[Any] | int
 
 @dataclass(frozen=True)
 class Growth:
-    """What is to grow.
-
-    Parameters
-    ----------
-    dimension
-        Name of the dimension.
-    arrays
-        Paths of the arrays that have it, with their axis.
-    before, after
-        Length along it.
-    coordinate
-        Path of the coordinate that gets new labels, if there are any.
-    labels
-        New labels, as the coordinate holds them.
-    """
+    """Growth of arrays along a dimension."""
 
     dimension: str
+    """Name of the dimension."""
     arrays: tuple[tuple[str, int], ...]
+    """Paths of the arrays that have it, with their axis."""
     before: int
     after: int
+    """Length along it."""
     coordinate: str | None = None
+    """Path of the coordinate that gets new labels, if there are any."""
     labels: Array | None = None
+    """New labels, in the type of the coordinate."""
 
 
 def find_growth(
@@ -69,22 +60,9 @@ def find_growth(
     dims: Dims,
     coords: Coords,
     dimension: str,
-    given: AppendLabels | None,
+    append_labels: AppendLabels | None,
 ) -> Growth:
-    """Return how far arrays must grow for rows to fit.
-
-    Parameters
-    ----------
-    dimension
-        Name of the dimension.
-    given
-        Labels that rows may have, or, for indices, the length that it takes; None to look through the rows for it.
-
-    Raises
-    ------
-    InvalidInputError
-        If the arrays cannot grow so.
-    """
+    """Return the growth that arrays need for rows to fit."""
     first = targets[0]
     if dimension not in first.dimensions:
         raise InvalidInputError(
@@ -95,29 +73,29 @@ def find_growth(
     before = int(first.array.shape[axis])
     arrays = _arrays(session, targets, dimension, before)
     if for_dimension(dimension, coords, "index") == "index":
-        after = max(before, _length(df, column, dimension, given))
+        after = max(before, _length(df, column, dimension, append_labels))
         _check_unlabelled(first.group, dimension, arrays, before, after)
         return Growth(dimension, arrays, before, after)
     values, attrs = read_coordinate(session.store, first.group, dimension, before)
-    known = label_axis(df.schema, dimension, column, values, attrs, None)
-    labels = _new_labels(known, _labels(df, known, given), values, attrs)
+    axis_now = label_axis(df.schema, dimension, column, values, attrs, None)
+    labels = _new_labels(axis_now, _labels(df, axis_now, append_labels), values, attrs)
     path = f"{first.group}/{dimension}".strip("/")
     return Growth(dimension, arrays, before, before + len(labels), path, labels)
 
 
 def _check_unlabelled(group: str, dimension: str, arrays: Sequence[tuple[str, int]], before: int, after: int) -> None:
-    """Check that no coordinate would grow by labels that nobody tells."""
+    """Check that the coordinate of a dimension does not grow without labels."""
     coordinate = f"{group}/{dimension}".strip("/")
     if after > before and coordinate in {path for path, _ in arrays}:
         raise InvalidInputError(
-            f"rows beyond the end of {dimension!r} need labels for its coordinate '/{coordinate}', and indices are none"
+            f"rows beyond the end of {dimension!r} need labels for its coordinate '/{coordinate}', not indices"
             f": pass coords={{{dimension!r}: 'label'}} and a column of labels"
         )
 
 
 def _arrays(session: Session, targets: Sequence[Target], dimension: str, length: int) -> tuple[tuple[str, int], ...]:
     """Return the arrays of some groups that have a dimension; they must be of the same length along it."""
-    found: list[tuple[str, int]] = []
+    arrays: list[tuple[str, int]] = []
     for group in sorted({target.group for target in targets}):
         for name, array in zarr.open_group(session.store, path=group, mode="r").arrays():
             names = dimensions_of(array)
@@ -129,71 +107,71 @@ def _arrays(session: Session, targets: Sequence[Target], dimension: str, length:
                     f"array '/{path}' is {array.shape[names.index(dimension)]} long along {dimension!r}, and "
                     f"{targets[0].what} {length}: arrays that share a dimension grow together"
                 )
-            found.append((path, names.index(dimension)))
-    return tuple(found)
+            arrays.append((path, names.index(dimension)))
+    return tuple(arrays)
 
 
-def _length(df: DataFrame, column: str, dimension: str, given: AppendLabels | None) -> int:
-    """Return the length that takes in all indices of a column."""
-    if given is not None:
-        if not isinstance(given, int | np.integer):
-            raise InvalidInputError("append_labels with coords='index' is the new length, one number")
-        return int(given)
+def _length(df: DataFrame, column: str, dimension: str, append_labels: AppendLabels | None) -> int:
+    """Return the length that includes all indices of a column."""
+    if append_labels is not None:
+        if not isinstance(append_labels, int | np.integer):
+            raise InvalidInputError("append_labels with coords='index' must be an integer, the new length")
+        return int(append_labels)
     kind = column_kind(df.schema, column, f"dimension {dimension!r}")
     if kind not in INTEGERS:
-        return 0  # what is wrong with it is told where columns are checked
+        return 0  # its type is checked with the columns
     frame = df.selectExpr(f"max({quoted(column)})")
-    greatest = _looked_through(frame, f"find the end of {dimension}").column(0)[0].as_py()
+    greatest = _collect(frame, f"find the end of {dimension}").column(0)[0].as_py()
     return 0 if greatest is None else int(greatest) + 1
 
 
-def _labels(df: DataFrame, axis: Axis, given: AppendLabels | None) -> pa.Array:
-    """Return the distinct labels of rows, as Arrow has them."""
+def _labels(df: DataFrame, axis: Axis, append_labels: AppendLabels | None) -> pa.Array:
+    """Return the distinct labels of rows as an Arrow array."""
     frame = df.selectExpr(quoted(axis.column))
-    if given is None:
-        found = _looked_through(frame.distinct(), f"find new labels in {axis.column}").column(0).combine_chunks()
-    elif isinstance(given, int | np.integer):
-        raise InvalidInputError("append_labels with coords='label' are labels, not a length")
+    if append_labels is None:
+        labels = _collect(frame.distinct(), f"find new labels in {axis.column}").column(0).combine_chunks()
+    elif isinstance(append_labels, int | np.integer):
+        raise InvalidInputError("append_labels with coords='label' must be labels, not a length")
     else:
         wanted = frame.limit(0).toArrow().schema.field(0).type
-        found = _given_labels(axis, given, wanted)
-    return found.drop_null().unique()
+        labels = _typed_labels(axis, append_labels, wanted)
+    return labels.drop_null().unique()
 
 
-def _given_labels(axis: Axis, given: Sequence[Any] | Array, wanted: pa.DataType) -> pa.Array:
-    """Return labels that were given in the type of the column that they are compared with."""
+def _typed_labels(axis: Axis, append_labels: Sequence[Any] | Array, wanted: pa.DataType) -> pa.Array:
+    """Return passed labels in the type of the column that they are compared with."""
     import pyarrow as pa
 
-    labels = [_plain(label) for label in given]
+    labels = [_python_label(label) for label in append_labels]
     try:
-        found = pa.array(labels)
-        if axis.kind in TIMES and pa.types.is_integer(found.type):  # would pass for microseconds since 1970
+        array = pa.array(labels)
+        if axis.kind in TIMES and pa.types.is_integer(array.type):  # would pass for microseconds since 1970
             raise pa.ArrowTypeError(f"{labels[0]!r} is a number")
-        return found.cast(wanted)
+        return array.cast(wanted)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise InvalidInputError(
             f"append_labels cannot be compared with column {axis.column!r}: {error}; give values of type {wanted}"
         ) from error
 
 
-def _plain(label: Any) -> Any:
-    """Return a label as Python has it; what Python cannot tell of an instant is refused as a number is."""
+def _python_label(label: Any) -> Any:
+    """Return a label as a Python value; instants finer than a microsecond become integers, which are refused later."""
     if isinstance(label, np.datetime64):
-        told = label.astype("M8[us]")
-        return told.item() if told == label or np.isnat(label) else label.item()
+        instant = label.astype("M8[us]")
+        return instant.item() if instant == label or np.isnat(label) else label.item()
     return label.item() if isinstance(label, np.generic) else label
 
 
-def _looked_through(frame: DataFrame, description: str) -> pa.Table:
+def _collect(frame: DataFrame, description: str) -> pa.Table:
     return run_action(frame.sparkSession, frame.toArrow, description=description, tasks=1)
 
 
-def _new_labels(axis: Axis, found: pa.Array, values: Array, attrs: Any) -> Array:
+def _new_labels(axis: Axis, candidates: pa.Array, values: Array, attrs: Any) -> Array:
     """Return the labels that a coordinate does not have, in the order in which they continue it."""
     assert axis.labels is not None
-    new = found.filter(_mask(axis.indices(found) == NOWHERE))
-    told, _ = raw(new, axis.kind)
-    labels = _stored(axis, np.asarray(told), values, attrs)
+    new = candidates.filter(_mask(axis.indices(candidates) == NOWHERE))
+    decoded, _ = raw(new, axis.kind)
+    labels = _convert_labels(axis, np.asarray(decoded), values, attrs)
     labels = labels[np.argsort(labels, kind="stable")]
     falling = len(values) > 1 and bool(values[-1] < values[0])
     if falling:
@@ -214,33 +192,33 @@ def _mask(values: npt.NDArray[np.bool_]) -> Any:
     return pa.array(values)
 
 
-def _stored(axis: Axis, labels: Array, values: Array, attrs: Any) -> Array:
-    """Return labels in the type of a coordinate; raises `InvalidInputError` where that changes them."""
+def _convert_labels(axis: Axis, labels: Array, values: Array, attrs: Any) -> Array:
+    """Return labels in the type of a coordinate; raise `InvalidInputError` if that changes them."""
     dtype = values.dtype
     if axis.kind not in TIMES:
         with np.errstate(all="ignore"):
-            found = labels.astype(dtype)
-        kept = found.astype(labels.dtype) == labels if dtype != np.float32 else np.isfinite(found)
+            stored = labels.astype(dtype)
+        kept = stored.astype(labels.dtype) == labels if dtype != np.float32 else np.isfinite(stored)
     elif dtype.kind == "M":
         instants = microseconds(labels, axis.kind).view("M8[us]")
-        found = instants.astype(dtype)
-        kept = found.astype("M8[us]") == instants
+        stored = instants.astype(dtype)
+        kept = stored.astype("M8[us]") == instants
     else:
         time_codec = cf_time_codec(f"coordinate {axis.column!r}", attrs)
         assert time_codec is not None
-        found, kept = time_codec.from_microseconds(microseconds(labels, axis.kind), dtype)
+        stored, kept = time_codec.from_microseconds(microseconds(labels, axis.kind), dtype)
     if not np.all(kept):
         bad = labels[np.flatnonzero(~np.asarray(kept))[0]]
         shown = np.datetime64(int(microseconds(np.asarray(bad), axis.kind)), "us") if axis.kind in TIMES else bad
         raise InvalidInputError(
-            f"the label {axis.column}={shown!s} cannot be told in {dtype}, which the coordinate holds"
+            f"the label {axis.column}={shown!s} cannot be represented in {dtype}, the type of the coordinate"
         )
-    return found
+    return stored
 
 
 @contextmanager
-def grown(session: Session, growth: Growth) -> Iterator[None]:
-    """Let arrays grow; if what is done within the block fails, they are as long as before."""
+def grow(session: Session, growth: Growth) -> Iterator[None]:
+    """Grow arrays, and undo it if the block fails."""
     if growth.after <= growth.before:
         yield
         return

@@ -1,4 +1,4 @@
-"""Dimensions of an array and the columns that say where along them a row belongs."""
+"""Dimensions of an array and the columns with the places of rows along them."""
 
 from __future__ import annotations
 
@@ -33,24 +33,16 @@ _FLOAT_TIMES_US = 500
 
 @dataclass(frozen=True)
 class Axis:
-    """A dimension, and how the index along it is found in a row.
-
-    Parameters
-    ----------
-    column
-        Name of the column.
-    kind
-        Name of its type in Spark.
-    size
-        Length of the array along the dimension.
-    labels
-        The coordinate; None where the column holds indices.
-    """
+    """A dimension, and the column that determines the index along it."""
 
     column: str
+    """Name of the column."""
     kind: str
+    """Name of its type in Spark."""
     size: int
+    """Length of the array along the dimension."""
     labels: LabelIndex | None = None
+    """The coordinate; None where the column holds indices."""
 
     def indices(self, array: pa.Array) -> Int64s:
         """Return the index for each row of a batch, `NOWHERE`, or `MISSING`."""
@@ -58,12 +50,12 @@ class Axis:
             return self._of_texts(self.labels, array)
         values, absent = raw(array, self.kind)
         if self.labels is None:
-            found = values.astype(np.int64, copy=False)
-            if len(found) and (found.min() < 0 or found.max() >= self.size):
-                found = np.where((found < 0) | (found >= self.size), NOWHERE, found)
+            indices = values.astype(np.int64, copy=False)
+            if len(indices) and (indices.min() < 0 or indices.max() >= self.size):
+                indices = np.where((indices < 0) | (indices >= self.size), NOWHERE, indices)
         else:
-            found = self.labels.indices(self._comparable(values))
-        return found if absent is None else np.where(absent, MISSING, found)
+            indices = self.labels.indices(self._comparable(values))
+        return indices if absent is None else np.where(absent, MISSING, indices)
 
     def _comparable(self, values: Array) -> Array:
         assert self.labels is not None
@@ -76,11 +68,11 @@ class Axis:
         encoded = array.dictionary_encode()
         places = np.append(labels.indices(encoded.dictionary.to_numpy(zero_copy_only=False)), MISSING)
         codes = encoded.indices.fill_null(len(places) - 1).to_numpy(zero_copy_only=False)
-        found: Int64s = places[codes]
-        return found
+        indices: Int64s = places[codes]
+        return indices
 
     def text(self, index: int) -> str:
-        """Return what the column holds for an index, for people."""
+        """Return the value of the column for an index, as text for messages."""
         if self.labels is None:
             return str(index)
         label = self.labels.values[index]
@@ -88,7 +80,7 @@ class Axis:
 
     @property
     def in_spark(self) -> bool:
-        """Whether Spark can find the index by arithmetic."""
+        """Whether Spark can compute the index by arithmetic."""
         if self.labels is None:
             return True
         return self.kind not in _TEXTS and self.kind != "timestamp_ntz" and self.labels.regular is not None
@@ -97,13 +89,13 @@ class Axis:
         """Return the index as an expression of Spark SQL, of type BIGINT; only where it is `in_spark`."""
         name = quoted(self.column)
         if self.labels is None:
-            found = f"CAST({name} AS BIGINT)"
-            found = f"CASE WHEN {name} BETWEEN 0 AND {self.size - 1}L THEN {found} ELSE {NOWHERE}L END"
+            index = f"CAST({name} AS BIGINT)"
+            index = f"CASE WHEN {name} BETWEEN 0 AND {self.size - 1}L THEN {index} ELSE {NOWHERE}L END"
         else:
             regular = self.labels.regular
             assert regular is not None
-            found = regular.sql(self._label_sql(name), self.labels.tolerance)
-        return f"CASE WHEN {name} IS NULL THEN {MISSING}L ELSE {found} END"
+            index = regular.sql(self._label_sql(name), self.labels.tolerance)
+        return f"CASE WHEN {name} IS NULL THEN {MISSING}L ELSE {index} END"
 
     def _label_sql(self, name: str) -> str:
         assert self.labels is not None
@@ -115,13 +107,7 @@ class Axis:
 
 
 def index_axis(schema: StructType, dimension: str, column: str, size: int) -> Axis:
-    """Return the axis of a column of indices.
-
-    Raises
-    ------
-    InvalidInputError
-        If it does not hold integers.
-    """
+    """Return the axis of a column of indices."""
     kind = column_kind(schema, column, f"dimension {dimension!r}")
     if kind not in INTEGERS:
         raise InvalidInputError(
@@ -132,18 +118,7 @@ def index_axis(schema: StructType, dimension: str, column: str, size: int) -> Ax
 
 
 def read_coordinate(store: Any, group: str, dimension: str, size: int) -> tuple[Array, Mapping[str, Any]]:
-    """Return the labels of a dimension, and the attributes of the coordinate that holds them.
-
-    Parameters
-    ----------
-    group
-        Path of the group that holds the arrays.
-
-    Raises
-    ------
-    InvalidInputError
-        If there is no coordinate of this name and size, or its numbers stand for others.
-    """
+    """Return the labels of a dimension, and the attributes of the coordinate that holds them."""
     path = f"{group}/{dimension}".strip("/")
     try:
         array = zarr.open_array(store, path=path, mode="r")
@@ -158,8 +133,8 @@ def read_coordinate(store: Any, group: str, dimension: str, size: int) -> tuple[
     attrs = dict(array.attrs)
     if is_packed(attrs):
         raise InvalidInputError(
-            f"coordinate {path!r} is packed (scale_factor, add_offset or _Unsigned): what it holds are not its labels; "
-            "use coords='index' for this dimension, or write the coordinate as it is meant"
+            f"coordinate {path!r} is packed (scale_factor, add_offset or _Unsigned): it stores no labels; "
+            "use coords='index' for this dimension, or write the coordinate unpacked"
         )
     return np.asarray(array[:]), attrs
 
@@ -172,20 +147,7 @@ def label_axis(
     attrs: Mapping[str, Any],
     tolerance: Tolerance | None,
 ) -> Axis:
-    """Return the axis of a column of labels.
-
-    Parameters
-    ----------
-    values, attrs
-        Of the coordinate.
-    tolerance
-        How far from a label a value may be: in the unit of the coordinate, or a length of time for instants.
-
-    Raises
-    ------
-    InvalidInputError
-        If the types have nothing to do with each other, or labels repeat.
-    """
+    """Return the axis of a column of labels."""
     kind = column_kind(schema, column, f"dimension {dimension!r}")
     if kind in TIMES:
         labels = _instants(dimension, values, attrs, tolerance)
@@ -213,7 +175,7 @@ def _numbers(name: str, kind: str, values: Array, tolerance: float) -> LabelInde
 
 def _plain_tolerance(name: str, tolerance: Tolerance | None) -> float:
     if isinstance(tolerance, timedelta | np.timedelta64):
-        raise InvalidInputError(f"the tolerance for {name!r} is a length of time, and its labels are no instants")
+        raise InvalidInputError(f"the tolerance for {name!r} must be a number: its labels are not instants")
     return tolerance or 0
 
 
@@ -221,31 +183,31 @@ def _instants(name: str, values: Array, attrs: Mapping[str, Any], tolerance: Tol
     """Return labels that are instants, in microseconds since 1970."""
     time_codec = cf_time_codec(f"coordinate {name!r}", attrs) if values.dtype.kind in "iuf" else None
     if values.dtype.kind == "M":
-        found, missing = microseconds_from_datetimes(f"coordinate {name!r}", values)
+        instants, missing = microseconds_from_datetimes(f"coordinate {name!r}", values)
     elif time_codec is not None:
-        found, missing = time_codec.to_microseconds(values)
+        instants, missing = time_codec.to_microseconds(values)
     else:
         raise InvalidInputError(
             f"the column of dimension {name!r} holds instants, and its coordinate holds {values.dtype} without a unit "
             "of time; give it the attribute units ('days since 1970-01-01')"
         )
     if missing is not None:
-        raise InvalidInputError(f"coordinate {name!r} has labels that are no instants")
-    found = found.astype(np.int64)
+        raise InvalidInputError(f"coordinate {name!r} has labels that are not instants")
+    instants = instants.astype(np.int64)
     if values.dtype.kind == "f":
-        found = _without_noise(found)
+        instants = _without_noise(instants)
     if tolerance is None:
-        gaps = np.diff(np.sort(found))
+        gaps = np.diff(np.sort(instants))
         exact = values.dtype.kind != "f" or (len(gaps) > 0 and int(gaps.min()) <= 4 * _FLOAT_TIMES_US)
-        return LabelIndex(name, found, 0 if exact else _FLOAT_TIMES_US)
+        return LabelIndex(name, instants, 0 if exact else _FLOAT_TIMES_US)
     if isinstance(tolerance, timedelta | np.timedelta64):
-        return LabelIndex(name, found, int(np.timedelta64(tolerance, "us").astype(np.int64)))
+        return LabelIndex(name, instants, int(np.timedelta64(tolerance, "us").astype(np.int64)))
     if time_codec is None:
         raise InvalidInputError(f"the tolerance for {name!r} must be a timedelta: its labels are instants")
-    return LabelIndex(name, found, int(tolerance * time_codec.unit))
+    return LabelIndex(name, instants, int(tolerance * time_codec.unit))
 
 
 def _without_noise(instants: Int64s) -> Int64s:
-    """Return instants that were told in floating point on the millisecond that they mean, if that is plain."""
+    """Round instants that were stored in floating point to milliseconds, if all are within the noise of one."""
     whole = (instants + 500) // 1000 * 1000
     return whole if len(instants) and int(np.abs(whole - instants).max()) <= _NOISE_US else instants

@@ -1,8 +1,8 @@
-"""From rows to chunks: values are put where they belong, in chunks that are held in memory until they are written.
+"""Assembling chunks from rows: values are put in place in chunks that are held in memory until they are written.
 
-A batch is handled as a whole.  Open chunks lie side by side in one slab for each array, so that one assignment puts all
-values of a batch in place.  If more chunks are touched than there is room for, those that were not used for longest are
-written, and read back if rows for them still come.
+Batches are processed as a whole. Open chunks are side by side in one slab for each array, so that one assignment puts
+all values of a batch in place. If more chunks are touched than fit, the least recently used ones are written, and read
+back if more rows for them follow.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ __all__ = ["ChunkAssembler", "Chunks", "Policy"]
 Array = npt.NDArray[Any]
 
 _MOST_ROWS = 65_535
-"""Rows of a batch that are handled at once: each has a mark of 16 bits."""
+"""Rows that are processed at once: each has a mark of 16 bits."""
 
 _MOST_TABLE = 1 << 24
-"""Chunks up to which a table, and not a dictionary, tells where a chunk lies."""
+"""Count of chunks up to which a table, not a dictionary, maps chunks to slots."""
 
 
 class Chunks(Protocol):
-    """Where chunks are read from and written to."""
+    """Chunks that can be read and written."""
 
     def read(self, array: int, number: int) -> Array:
         """Return a chunk, cut off at the end of the array."""
@@ -42,42 +42,20 @@ class Chunks(Protocol):
 
 @dataclass(frozen=True)
 class Policy:
-    """What is done where rows leave a choice.
-
-    Parameters
-    ----------
-    fill
-        Whether cells of a chunk that no row names become the fill value; else they keep what they have.
-    same
-        Whether cells may be named again with the same values.
-    ordered
-        Whether all rows of a chunk come one after the other.
-    budget
-        Bytes that open chunks may take.
-    """
+    """Choices for cells without rows, and with several."""
 
     fill: bool = False
+    """Whether cells of a chunk that no row names become the fill value; else they keep what they have."""
     same: bool = False
+    """Whether cells may be named again with the same values."""
     ordered: bool = False
+    """Whether all rows of a chunk are adjacent."""
     budget: int = 64 << 20
+    """Bytes that open chunks may take."""
 
 
 class ChunkAssembler:
-    """Chunks of arrays of the same geometry, being filled.
-
-    Parameters
-    ----------
-    grid
-        Geometry of the arrays.
-    dtypes, fills
-        Type and fill value of each array.
-    chunks
-        Where chunks go.
-    policy
-        What is done where rows leave a choice.
-    refuse
-        Told the positions of rows that name a cell for another time; from then on nothing is written any more.
-    """
+    """Assembles chunks of arrays of the same geometry."""
 
     def __init__(
         self,
@@ -111,17 +89,7 @@ class ChunkAssembler:
         self._passed: dict[tuple[int, int], Array] = {}  # cells that were skipped, by array and closed chunk
 
     def add(self, positions: Int64s, values: Sequence[Array], absent: Sequence[Bools | None]) -> None:
-        """Put the values of rows where they belong.
-
-        Parameters
-        ----------
-        positions
-            Shape (rows,); none is negative.
-        values
-            For each array, shape (rows,).
-        absent
-            For each array, where there is no value and the cell is to keep what it has.
-        """
+        """Put the values of rows where they belong."""
         for start in range(0, len(positions), _MOST_ROWS):
             part = slice(start, start + _MOST_ROWS)
             self._add(positions[part], [v[part] for v in values], [None if a is None else a[part] for a in absent])
@@ -159,7 +127,7 @@ class ChunkAssembler:
             self._refuse(positions[differs])
 
     def _mark(self, flat: Int64s) -> tuple[Bools | None, Bools | None]:
-        """Mark cells as taken; return which were before, and which rows of this batch another one comes after."""
+        """Mark cells as taken, and return masks of rows whose cell is taken before, or by a later row."""
         seen = self._marks[flat] != 0
         ordinals = np.arange(1, len(flat) + 1, dtype=np.uint16)
         self._marks[flat] = ordinals
@@ -167,36 +135,36 @@ class ChunkAssembler:
         return seen if seen.any() else None, extra if extra.any() else None
 
     def _put(self, flat: Int64s, values: Sequence[Array], absent: Sequence[Bools | None], seen: Bools | None) -> None:
-        for array, (slab, given, missing) in enumerate(zip(self._slabs, values, absent, strict=True)):
+        for array, (slab, new, missing) in enumerate(zip(self._slabs, values, absent, strict=True)):
             skipped = self._skipped[array]
             if missing is not None:
                 if skipped is None:
                     skipped = self._skipped[array] = np.zeros(len(slab), np.bool_)
                 skipped[flat[missing if seen is None else missing & ~seen]] = True
-                slab[flat[~missing]] = given[~missing]
+                slab[flat[~missing]] = new[~missing]
                 skipped[flat[~missing]] = False
                 continue
-            slab[flat] = given
+            slab[flat] = new
             if skipped is not None:
                 skipped[flat] = False
 
     def _differing(self, flat: Int64s, values: Sequence[Array], absent: Sequence[Bools | None], rows: Bools) -> Bools:
-        """Return which of some rows say something else than what stands in their cell."""
-        found = np.zeros(len(flat), np.bool_)
+        """Return the mask of those rows whose value differs from that of their cell."""
+        differing = np.zeros(len(flat), np.bool_)
         if not self._policy.same:
-            return found
+            return differing
         where = flat[rows]
         differs = np.zeros(len(where), np.bool_)
-        for slab, given, missing, skipped in zip(self._slabs, values, absent, self._skipped, strict=True):
-            old, new = slab[where], given[rows]
-            unlike = (old != new) & ((old == old) | (new == new))  # noqa: PLR0124 - what is no number is not equal to itself
+        for slab, new_values, missing, skipped in zip(self._slabs, values, absent, self._skipped, strict=True):
+            old, new = slab[where], new_values[rows]
+            unlike = (old != new) & ((old == old) | (new == new))  # noqa: PLR0124 - NaN is not equal to itself
             if missing is not None:
                 unlike &= ~missing[rows]
             if skipped is not None:
                 unlike &= ~skipped[where]
             differs |= unlike
-        found[rows] = differs
-        return found
+        differing[rows] = differs
+        return differing
 
     # -- opening and closing chunks -------------------------------------------------------------------------------
 
@@ -265,7 +233,7 @@ class ChunkAssembler:
         self._open[slot] = -1
 
     def _note_skipped(self, number: int, slot: int) -> None:
-        """Keep in mind which cells of a chunk still have no value, so that one may come."""
+        """Remember the cells of a chunk without a value, which later rows may set."""
         for array, skipped in enumerate(self._skipped):
             self._passed.pop((array, number), None)
             if skipped is not None and skipped[self._place(slot)].any():
@@ -287,12 +255,12 @@ class ChunkAssembler:
         self.nbytes += 0 if self._loaded[slot] else block.size * block.dtype.itemsize
 
     def finish(self) -> None:
-        """Write all that is left."""
+        """Write all open chunks."""
         self._close(np.flatnonzero(self._open >= 0))
 
 
 class _Directory:
-    """In which slot an open chunk lies."""
+    """Slots of open chunks."""
 
     def __init__(self, chunks: int) -> None:
         self._table = np.zeros(chunks, np.int32) if chunks <= _MOST_TABLE else None
@@ -307,14 +275,14 @@ class _Directory:
         return slots[inverse]
 
     def put(self, number: int, slot: int) -> None:
-        """Note where a chunk lies."""
+        """Set the slot of a chunk."""
         if self._table is not None:
             self._table[number] = slot + 1
         else:
             self._slots[number] = slot
 
     def remove(self, number: int) -> None:
-        """Note that a chunk is not open any more."""
+        """Remove a closed chunk."""
         if self._table is not None:
             self._table[number] = 0
         else:

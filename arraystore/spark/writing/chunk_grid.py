@@ -1,8 +1,7 @@
-"""The geometry of an array as plain numbers: which chunk a cell is in, where it is there, and which task owns it.
+"""Geometry of arrays: the chunk of a cell, its place there, and the task that owns it.
 
-Cells are known by their *position*: number of the chunk (in C order) × cells of a chunk + place in the chunk (in C
-order).  One integer says all, and Spark computes it by itself, so that a shuffled row carries nothing else than it and
-the values.
+Cells are identified by their *position*: number of the chunk (in C order) × cells of a chunk + place in the chunk (in C
+order).  It is one integer, which Spark can compute, so that shuffled rows consist of it and the values.
 """
 
 from __future__ import annotations
@@ -22,29 +21,23 @@ __all__ = ["MISSING", "NOWHERE", "ChunkGrid", "Int64s", "Owners", "flaw"]
 
 
 NOWHERE = -1
-"""In place of an index: the row names a place outside of the array, or a label that the array does not have."""
+"""Stand-in for an index: the row is outside the array, or its label is not in the coordinate."""
 
 MISSING = -2
-"""In place of an index: the row has no value in the column of the dimension."""
+"""Stand-in for an index: the row has no value in the column of the dimension."""
 
 _RUN_BYTES = 1 << 20
-"""Neighbouring chunks of so many bytes in all go to the same task: few packs, and still balanced for small inputs."""
+"""Bytes of neighbouring chunks that go to the same task: few packs, and still balanced for small inputs."""
 
 
 @dataclass(frozen=True)
 class ChunkGrid:
-    """Shape and chunks of an array.
-
-    Parameters
-    ----------
-    shape
-        Of the array.
-    chunk
-        Shape of what is written whole: a shard where there are shards, else a chunk.
-    """
+    """Shape and chunks of an array."""
 
     shape: tuple[int, ...]
+    """Shape of the array."""
     chunk: tuple[int, ...]
+    """Shape of what is written whole: a shard where there are shards, else a chunk."""
 
     def __post_init__(self) -> None:
         if self.cells * self.chunks >= 2**62:
@@ -67,50 +60,33 @@ class ChunkGrid:
 
     @cached_property
     def chunk_strides(self) -> tuple[int, ...]:
-        """What a step to the next chunk along each dimension adds to the number of the chunk."""
+        """Increment of the chunk number for a step to the next chunk, by dimension."""
         return _strides(self.counts)
 
     @cached_property
     def cell_strides(self) -> tuple[int, ...]:
-        """What a step to the next cell along each dimension adds to the place within the chunk."""
+        """Increment of the place within a chunk for a step to the next cell, by dimension."""
         return _strides(self.chunk)
 
     def positions(self, indices: Sequence[Int64s]) -> Int64s:
-        """Return the positions of cells, or what is wrong with them.
-
-        Parameters
-        ----------
-        indices
-            For each dimension one index for each cell, or `NOWHERE`, or `MISSING`.
-
-        Returns
-        -------
-        ndarray of int64
-            Positions; a negative one, which `flaw` explains, where there is no index for some dimension.
-        """
-        found = np.zeros(len(indices[0]), np.int64)
+        """Return the positions of cells, or negative codes that `flaw` explains."""
+        positions = np.zeros(len(indices[0]), np.int64)
         for index, chunk, chunk_stride, cell_stride in zip(
             indices, self.chunk, self.chunk_strides, self.cell_strides, strict=True
         ):
-            found += index * cell_stride
+            positions += index * cell_stride
             over = chunk_stride * self.cells - chunk * cell_stride
             if over:
-                found += (index // chunk) * over
-        for axis in reversed(range(len(indices))):  # the first dimension with a flaw is the one that is told
-            least = indices[axis].min() if len(found) else 0
+                positions += (index // chunk) * over
+        for axis in reversed(range(len(indices))):  # the first dimension with a flaw is the one that is reported
+            least = indices[axis].min() if len(positions) else 0
             if least < 0:
                 flawed = indices[axis] < 0
-                found[flawed] = _flaw_codes(axis, indices[axis][flawed])
-        return found
+                positions[flawed] = _flaw_codes(axis, indices[axis][flawed])
+        return positions
 
     def position_sql(self, names: Sequence[str]) -> str:
-        """Return `positions` as an expression of Spark SQL over columns of indices of type BIGINT.
-
-        Parameters
-        ----------
-        names
-            Of the columns, one for each dimension, quoted where they must be.
-        """
+        """Return `positions` as an expression of Spark SQL over columns of indices of type BIGINT."""
         terms: list[str] = []
         for name, chunk, chunk_stride, cell_stride, count in zip(
             names, self.chunk, self.chunk_strides, self.cell_strides, self.counts, strict=True
@@ -130,7 +106,7 @@ class ChunkGrid:
         return tuple(int(c) * n + int(i) for c, n, i in zip(coords, self.chunk, inside, strict=True))
 
     def box(self, number: int) -> tuple[slice, ...]:
-        """Return where a chunk lies, cut off at the end of the array."""
+        """Return the slices of a chunk, cut off at the end of the array."""
         coords = np.unravel_index(number, self.counts)
         return tuple(
             slice(int(c) * n, min((int(c) + 1) * n, length))
@@ -139,10 +115,10 @@ class ChunkGrid:
 
 
 def _strides(lengths: Sequence[int]) -> tuple[int, ...]:
-    found = [1]
+    strides = [1]
     for length in reversed(lengths[1:]):
-        found.append(found[-1] * length)
-    return tuple(reversed(found))
+        strides.append(strides[-1] * length)
+    return tuple(reversed(strides))
 
 
 def _flaw_codes(axis: int, codes: Int64s) -> Int64s:
@@ -150,45 +126,32 @@ def _flaw_codes(axis: int, codes: Int64s) -> Int64s:
 
 
 def flaw(position: int) -> tuple[int, int]:
-    """Return the dimension that a negative position complains about, and `NOWHERE` or `MISSING`."""
+    """Return the dimension that a negative position refers to, and `NOWHERE` or `MISSING`."""
     axis, kind = divmod(-position - 1, 2)
     return axis, -1 - kind
 
 
 @dataclass(frozen=True)
 class Owners:
-    """Which task owns which chunk: each chunk has one owner, neighbours along any dimension have different ones.
-
-    Parameters
-    ----------
-    grid
-        Geometry of the array.
-    tasks
-        Number of tasks.
-    run
-        So many consecutive chunks along the last dimension have the same owner.
-    """
+    """Assignment of chunks to tasks: each has one owner, neighbours along any dimension have different ones."""
 
     grid: ChunkGrid
+    """Geometry of the array."""
     tasks: int
+    """Number of tasks."""
     run: int = 1
+    """So many consecutive chunks along the last dimension have the same owner."""
 
     @classmethod
     def of(cls, grid: ChunkGrid, tasks: int, cell_bytes: int) -> Owners:
-        """Return owners that keep packs few and tasks balanced.
-
-        Parameters
-        ----------
-        cell_bytes
-            Bytes of one cell of all arrays that are written.
-        """
+        """Return owners that keep packs few and tasks balanced."""
         room = _RUN_BYTES // max(1, grid.cells * cell_bytes)
         along = grid.counts[-1]
         return cls(grid, tasks, max(1, min(room, -(-grid.chunks // (4 * tasks)), along)))
 
     @cached_property
     def weights(self) -> tuple[int, ...]:
-        """What a step to the next chunk along each dimension adds to the number of the owner, modulo `tasks`.
+        """Increment of the owner's number for a step to the next chunk, by dimension, modulo `tasks`.
 
         In C order all tasks own the same number of chunks.  But rows that come in batches (a day, one station) may be
         all in one column of chunks: where there are many of them, each step must therefore lead to another task.

@@ -1,7 +1,7 @@
 """Columns of a DataFrame as NumPy arrays of the type that an array has.
 
-What can be told from the types alone is refused before a job starts.  What only a value tells (a number that is too
-large for the array's type) is marked, value by value, and counted by the task.
+Types that do not fit are refused before a job starts. Values that do not fit (numbers too large for the array's type)
+are marked and counted by the task.
 """
 
 from __future__ import annotations
@@ -44,93 +44,67 @@ _DAY = 86_400_000_000
 
 
 def quoted(name: str) -> str:
-    """Return the name of a column as Spark SQL takes it."""
+    """Quote the name of a column for Spark SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def column_kind(schema: StructType, column: str, role: str) -> str:
-    """Return the name of the type of a column.
-
-    Parameters
-    ----------
-    role
-        Says in an error what the column is for.
-
-    Raises
-    ------
-    InvalidInputError
-        If there is no such column, or more than one.
-    """
-    found = [field for field in schema.fields if field.name == column]
-    if len(found) != 1:
+    """Return the name of the type of a column."""
+    fields = [field for field in schema.fields if field.name == column]
+    if len(fields) != 1:
         names = ", ".join(map(repr, schema.names)) or "none"
-        which = "no column" if not found else "more than one column"
+        which = "no column" if not fields else "more than one column"
         raise InvalidInputError(f"{role}: the DataFrame has {which} {column!r}; its columns are {names}")
-    return found[0].dataType.typeName()
+    return fields[0].dataType.typeName()
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Values of one batch.
-
-    Parameters
-    ----------
-    values
-        Shape (rows,), of the type of the array.
-    absent
-        Where there is no value; None where there are all.
-    unfit
-        Where the value does not fit the type; None where all do.
-    """
+    """Values of one batch."""
 
     values: Array
+    """Shape (rows,), of the type of the array."""
     absent: Bools | None
+    """Mask of missing values; None if there are none."""
     unfit: Bools | None
+    """Mask of values that do not fit the type; None if all fit."""
 
 
 @dataclass(frozen=True)
 class ValueColumn:
-    """A column that goes into an array.
-
-    Parameters
-    ----------
-    column
-        Name of the column.
-    kind
-        Name of its type in Spark.
-    dtype
-        Type of the array, as text where NumPy can read it again.
-    time_codec
-        How the array counts time, if the column holds instants and the array numbers.
-    """
+    """A column that goes into an array."""
 
     column: str
+    """Name of the column."""
     kind: str
+    """Name of its type in Spark."""
     dtype: np.dtype[Any]
+    """Type of the array, as text where NumPy can read it again."""
     time_codec: CFTimeCodec | None = None
+    """Codec of times, if the column holds instants and the array numbers."""
 
     def read(self, array: pa.Array) -> Read:
         """Return the values of a column of a batch."""
         values, absent = raw(array, self.kind)
         if self.kind in TIMES:
-            found, unfit = self._times(microseconds(values, self.kind))
+            converted, unfit = self._times(microseconds(values, self.kind))
         elif self.dtype.kind in "TUSO":
-            found, unfit = self._texts(array, values)
+            converted, unfit = self._texts(array, values)
         else:
-            found, unfit = _numbers(values, self.dtype)
+            converted, unfit = _numbers(values, self.dtype)
         if unfit is not None and absent is not None:
             unfit &= ~absent
-        return Read(found, absent, unfit if unfit is not None and unfit.any() else None)
+        return Read(converted, absent, unfit if unfit is not None and unfit.any() else None)
 
     def _times(self, instants: npt.NDArray[np.int64]) -> tuple[Array, Bools | None]:
         if self.time_codec is not None:
-            found, told = self.time_codec.from_microseconds(instants, self.dtype)
-            return found, ~told
+            converted, exact = self.time_codec.from_microseconds(instants, self.dtype)
+            return converted, ~exact
         limits = _reach(self.dtype)
         far = (instants < limits[0]) | (instants > limits[1])
-        given = np.where(far, 0, instants).view("M8[us]")
-        found = given.astype(self.dtype)
-        return found, far | (found.astype("M8[us]") != given)
+        reachable = np.where(far, 0, instants).view("M8[us]")
+        converted = reachable.astype(self.dtype)
+        return converted, far | (converted.astype("M8[us]") != reachable)
 
     def _texts(self, array: pa.Array, values: Array) -> tuple[Array, Bools | None]:
         import pyarrow.compute as pc
@@ -144,7 +118,7 @@ class ValueColumn:
 
 
 def _reach(dtype: np.dtype[Any]) -> tuple[int, int]:
-    """Return the least and the last microsecond that a datetime64 type can tell."""
+    """Return the least and the greatest microsecond of a datetime64 type."""
     unit, count = np.datetime_data(dtype)
     finer = {"ns": 10**3, "ps": 10**6, "fs": 10**9, "as": 10**12}.get(unit)
     most = 2**63 - 1 if finer is None else (2**63 - 1) * count // finer
@@ -152,9 +126,9 @@ def _reach(dtype: np.dtype[Any]) -> tuple[int, int]:
 
 
 def raw(array: pa.Array, kind: str) -> tuple[Array, Bools | None]:
-    """Return the values of an Arrow array as they are, and where there are none.
+    """Return the values of an Arrow array without conversion, and the mask of missing ones.
 
-    Numbers are not copied; instants come as their numbers, texts as Python strings.
+    Numbers are not copied; instants are returned as integers, text as Python strings.
     """
     import pyarrow as pa
 
@@ -186,29 +160,16 @@ def _numbers(values: Array, dtype: np.dtype[Any]) -> tuple[Array, Bools | None]:
             return np.where(unfit, 0, values).astype(dtype), unfit
     if dtype.kind == "f" and values.dtype.kind in "if" and dtype.itemsize < 8:
         with np.errstate(over="ignore"):
-            found = values.astype(dtype)
-        unfit = np.isinf(found)
-        return found, unfit & np.isfinite(values) if unfit.any() else None
+            converted = values.astype(dtype)
+        unfit = np.isinf(converted)
+        return converted, unfit & np.isfinite(values) if unfit.any() else None
     return values.astype(dtype), None
 
 
 def value_column(
     schema: StructType, column: str, what: str, dtype: np.dtype[Any], attrs: Mapping[str, Any]
 ) -> ValueColumn:
-    """Return how a column goes into an array.
-
-    Parameters
-    ----------
-    what
-        Names the array in errors.
-    dtype, attrs
-        Of the array.
-
-    Raises
-    ------
-    InvalidInputError
-        If values of its type cannot be those of the array.
-    """
+    """Return the conversion of a column into an array's type; refuse types that do not fit."""
     kind = column_kind(schema, column, f"the values of {what}")
     refused = InvalidInputError(
         f"{what} holds {dtype}, and column {column!r} is of type {kind}: {_remedy(kind, dtype)}"
@@ -224,10 +185,10 @@ def value_column(
             )
         return ValueColumn(column, kind, dtype, time_codec)
     if kind in _NUMBERS:
-        given = np.dtype(_NUMBERS[kind])
+        column_type = np.dtype(_NUMBERS[kind])
         # Spark has no unsigned numbers: signed ones stand for them, and each is checked.
         fits = dtype.kind in "iufb?" and (
-            np.can_cast(given, dtype, "same_kind") or (given.kind == "i" and dtype.kind == "u")
+            np.can_cast(column_type, dtype, "same_kind") or (column_type.kind == "i" and dtype.kind == "u")
         )
     else:
         fits = (kind in _TEXTS and dtype.kind in "TUO") or (kind == "binary" and dtype.kind in "SO")
@@ -237,7 +198,7 @@ def value_column(
 
 
 def is_packed(attrs: Mapping[str, Any]) -> bool:
-    """Whether the numbers of an array stand for others, by the conventions of CF."""
+    """Return whether an array is packed by the conventions of CF."""
     return (
         attrs.get("scale_factor", 1) != 1
         or attrs.get("add_offset", 0) != 0

@@ -1,7 +1,7 @@
-"""From labels to indices: by arithmetic where a coordinate is regular, else by search.
+"""Lookup of labels: by arithmetic where a coordinate is regular, else by search.
 
-A coordinate is regular only if the arithmetic gives back each of its labels, to the bit.  So Spark can do it, before a
-shuffle, and finds what a search in the coordinate finds.
+A coordinate is regular only if the arithmetic reproduces each of its labels exactly. So Spark can compute indices
+before a shuffle, with the same results as a search in the coordinate.
 """
 
 from __future__ import annotations
@@ -24,33 +24,18 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Regular:
-    """Labels at even distances: ``start + index * step``, in 64-bit integers or floats.
-
-    Parameters
-    ----------
-    start, step
-        Python integers, or floats.
-    count
-        Number of labels.
-    single
-        Whether the labels are those numbers rounded to 32-bit floats.
-    """
+    """Labels at even distances: ``start + index * step``, in 64-bit integers or floats."""
 
     start: int | float
     step: int | float
+    """Python integers, or floats."""
     count: int
+    """Number of labels."""
     single: bool = False
+    """Whether the labels are those numbers rounded to 32-bit floats."""
 
     def sql(self, label: str, tolerance: float) -> str:
-        """Return the index of a label as an expression of Spark SQL, `NOWHERE` where there is none.
-
-        Parameters
-        ----------
-        label
-            Expression of type BIGINT, or DOUBLE for floats, that is not NULL.
-        tolerance
-            Less than half of a step.
-        """
+        """Return the index of a label as an expression of Spark SQL, `NOWHERE` where there is none."""
         if isinstance(self.step, int):
             return self._sql_of_integers(label, int(tolerance))
         return self._sql_of_floats(label, tolerance)
@@ -95,41 +80,34 @@ def _double(value: float) -> str:
 
 @dataclass(frozen=True)
 class LabelIndex:
-    """The labels of a dimension, in the type in which they are compared.
-
-    Parameters
-    ----------
-    name
-        Of the coordinate, for errors.
-    values
-        Shape (n,): int64, float64, float32 or strings (`object`).
-    tolerance
-        How far from a label a value may be; 0 for the label itself only.  In whole numbers for integers.
-    """
+    """Index of the labels of a dimension, in the type in which they are compared."""
 
     name: str
+    """Name of the coordinate, for errors."""
     values: Array
+    """Shape (n,): int64, float64, float32 or strings (`object`)."""
     tolerance: float = 0
+    """Largest distance of a value from its label, an integer for integers; 0 for exact labels."""
 
     def __post_init__(self) -> None:
         if self.tolerance and self.values.dtype.kind == "O":
-            raise InvalidInputError(f"coordinate {self.name!r} holds text: there is no tolerance between texts")
+            raise InvalidInputError(f"coordinate {self.name!r} holds text: a tolerance needs numbers or instants")
         if not (math.isfinite(self.tolerance) and self.tolerance >= 0):
             raise InvalidInputError(
-                f"the tolerance for {self.name!r} must be a positive number, not {self.tolerance!r}"
+                f"the tolerance for {self.name!r} must be a finite number >= 0, not {self.tolerance!r}"
             )
-        found = self._order
-        ordered = self.values if found is None else self.values[found]
+        order = self._order
+        ordered = self.values if order is None else self.values[order]
         twice = np.flatnonzero(ordered[1:] == ordered[:-1])
         if len(twice):
             raise InvalidInputError(
-                f"coordinate {self.name!r} has the label {ordered[twice[0]]!s} more than once: it does not tell which "
-                "cell is meant; use coords='index'"
+                f"coordinate {self.name!r} has the label {ordered[twice[0]]!s} more than once, so it does not "
+                "identify a cell; use coords='index'"
             )
 
     @cached_property
     def _order(self) -> Int64s | None:
-        """The places of the labels in ascending order, None where they are in order."""
+        """Order that sorts the labels; None if they are sorted."""
         if len(self.values) < 2 or bool(np.all(self.values[1:] > self.values[:-1])):
             return None
         return np.argsort(self.values, kind="stable").astype(np.int64)
@@ -139,29 +117,23 @@ class LabelIndex:
         return self.values if self._order is None else self.values[self._order]
 
     def indices(self, labels: Array) -> Int64s:
-        """Return the index of each label, `NOWHERE` where there is none.
-
-        Parameters
-        ----------
-        labels
-            Shape (k,), of the type of `values`.  Texts are looked up one by one: give each once.
-        """
+        """Return the index of each label, `NOWHERE` where there is none."""
         if not len(self.values):
             return np.full(len(labels), NOWHERE, np.int64)
         if self.values.dtype.kind == "O":
             return self._of_texts(labels)
-        found = np.searchsorted(self._sorted, labels)
-        after = np.minimum(found, len(self._sorted) - 1)
+        index = np.searchsorted(self._sorted, labels)
+        after = np.minimum(index, len(self._sorted) - 1)
         if not self.tolerance:
-            found, matches = after, self._sorted[after] == labels
+            index, matches = after, self._sorted[after] == labels
         else:
-            before = np.maximum(found - 1, 0)
+            before = np.maximum(index - 1, 0)
             down, up = _distance(labels, self._sorted[before]), _distance(labels, self._sorted[after])
-            found = np.where(down <= up, before, after)
+            index = np.where(down <= up, before, after)
             matches = np.minimum(down, up) <= self.tolerance
         if self._order is not None:
-            found = self._order[found]
-        return np.where(matches, found, NOWHERE).astype(np.int64, copy=False)
+            index = self._order[index]
+        return np.where(matches, index, NOWHERE).astype(np.int64, copy=False)
 
     @cached_property
     def _places(self) -> dict[str, int]:
@@ -173,18 +145,18 @@ class LabelIndex:
 
     @cached_property
     def regular(self) -> Regular | None:
-        """The arithmetic that gives these labels and finds the same indices as `indices`; None if there is none."""
+        """Arithmetic that reproduces the labels and finds the same indices as `indices`; None if there is none."""
         values = self.values
         if values.dtype.kind == "O" or not len(values):
             return None
-        found = _regular_integers(values) if values.dtype.kind == "i" else _regular_floats(values)
-        if found is None or (len(values) > 1 and not self.tolerance < 0.49 * abs(found.step)):
+        regular = _regular_integers(values) if values.dtype.kind == "i" else _regular_floats(values)
+        if regular is None or (len(values) > 1 and not self.tolerance < 0.49 * abs(regular.step)):
             return None
-        return found if len(values) > 1 or not self.tolerance else None
+        return regular if len(values) > 1 or not self.tolerance else None
 
 
 def _distance(labels: Array, values: Array) -> Array:
-    """Return how far labels are from values, without a sign and without overflow."""
+    """Return absolute distances of labels from values, without overflow."""
     if labels.dtype.kind != "i":
         return np.abs(labels - values)
     high, low = np.maximum(labels, values), np.minimum(labels, values)

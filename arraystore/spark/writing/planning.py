@@ -1,4 +1,4 @@
-"""Checking, before anything runs, that rows of a schema can go into arrays."""
+"""Planning of writes, which checks before any task starts that rows of a schema fit the arrays."""
 
 from __future__ import annotations
 
@@ -40,28 +40,9 @@ def plan_write(
     on_duplicate: OnDuplicate = "error",
     on_null: OnNull = "error",
 ) -> WritePlan:
-    """Return the plan of a write; everything that can be told without a row is checked.
+    """Plan a write, checking everything that does not depend on rows.
 
     The arguments are those of `write_dataframe`; no Spark session is needed.
-
-    Parameters
-    ----------
-    session
-        Session that has the arrays.
-    schema
-        Of the rows.
-
-    Returns
-    -------
-    WritePlan
-        Its ``work`` takes the rows as they are, in any order, and its ``check`` the reports of all tasks.
-
-    Raises
-    ------
-    InvalidInputError
-        If rows of this schema cannot go into the arrays.
-    NodeNotFoundError
-        If there is no such array.
     """
     check_choice("partial", partial, ("merge", "fill"))
     check_choice("on_null", on_null, ("error", "fill", "skip"))
@@ -69,7 +50,7 @@ def plan_write(
     if choice == "last":
         raise InvalidInputError(
             "on_duplicate='last' would depend on the order in which a shuffle delivers rows; choose the row first "
-            "(df.groupBy(*dims).agg(max_by(value, order))), or use 'same' if rows that repeat say the same"
+            "(df.groupBy(*dims).agg(max_by(value, order))), or use 'same' if repeated rows have the same values"
         )
     check_choice("on_duplicate", on_duplicate, ("error", "same"))
     targets = find_targets(session.store, path, value, values)
@@ -93,16 +74,16 @@ def plan_axes(
     coords: Coords = "index",
     tolerance: Tolerance | Mapping[str, Tolerance] | None = None,
 ) -> WritePlan:
-    """Return a plan without values, which can tell where rows belong."""
+    """Plan the places of rows, without values."""
     targets = find_targets(session.store, path, "", None)
     axes = _axes(session.store, schema, targets[0], dims, coords, tolerance)
     return WritePlan((targets[0].path,), grid_of(targets), axes, (), (), Policy())
 
 
-def check_choice(name: str, given: object, choices: Sequence[str]) -> None:
-    """Check an argument that has few values; raises `InvalidInputError`."""
-    if given not in choices:
-        raise InvalidInputError(f"{name}={given!r} is none of {', '.join(map(repr, choices))}")
+def check_choice(name: str, choice: object, choices: Sequence[str]) -> None:
+    """Check an argument that has few values; raise `InvalidInputError`."""
+    if choice not in choices:
+        raise InvalidInputError(f"{name}={choice!r} must be one of {', '.join(map(repr, choices))}")
 
 
 def _fill(target: Target) -> Any:
@@ -114,13 +95,7 @@ def _fill(target: Target) -> Any:
 
 
 def dimension_columns(target: Target, dims: Dims) -> list[tuple[str, str]]:
-    """Return the name of each dimension of an array and its column; a dimension without a name has that of its column.
-
-    Raises
-    ------
-    InvalidInputError
-        If a dimension has no column, or the other way round.
-    """
+    """Return the name of each dimension of an array with its column, which also names a nameless dimension."""
     names = target.dimensions
     if isinstance(dims, str):
         raise InvalidInputError(f"dims={dims!r} must be a list of columns, one for each dimension")
@@ -137,18 +112,18 @@ def dimension_columns(target: Target, dims: Dims) -> list[tuple[str, str]]:
     if None not in names and set(dims) == set(names) and tuple(dims) != tuple(names):
         raise InvalidInputError(
             f"dims={list(dims)!r} are the dimensions of {target.what} in another order, {list(names)}: give the "
-            "columns in the order of the array, or a dict {dimension: column} if they are meant so"
+            "columns in the order of the array, or a dict {dimension: column} if that is intended"
         )
     return [(column if name is None else name, column) for name, column in zip(names, dims, strict=True)]
 
 
 def for_dimension(name: str, choice: Any, default: Any) -> Any:
-    """Return what was chosen for a dimension: for it, or for all."""
+    """Return the choice for a dimension: its own, or that for all."""
     return choice.get(name, default) if isinstance(choice, Mapping) else choice
 
 
 def check_dimensions(argument: str, choice: object, named: Sequence[tuple[str, str]]) -> None:
-    """Check that what was chosen by dimension names dimensions that there are; raises `InvalidInputError`."""
+    """Check that a choice by dimension names existing dimensions; raise `InvalidInputError`."""
     if isinstance(choice, Mapping) and (unknown := set(choice) - {name for name, _ in named}):
         raise InvalidInputError(f"{argument} names {sorted(unknown)}; the dimensions are {[name for name, _ in named]}")
 
@@ -164,15 +139,15 @@ def _axes(
     named = dimension_columns(target, dims)
     check_dimensions("coords", coords, named)
     check_dimensions("tolerance", tolerance, named)
-    found: list[Axis] = []
+    axes: list[Axis] = []
     for (name, column), size in zip(named, target.array.shape, strict=True):
         how = for_dimension(name, coords, "index")
         check_choice("coords", how, ("index", "label"))
         if how == "index":
-            found.append(index_axis(schema, name, column, size))
+            axes.append(index_axis(schema, name, column, size))
         else:
             labels, attrs = read_coordinate(store, target.group, name, size)
-            found.append(label_axis(schema, name, column, labels, attrs, for_dimension(name, tolerance, None)))
-    if tolerance is not None and all(axis.labels is None for axis in found):
-        raise InvalidInputError("tolerance goes with coords='label': indices are exact")
-    return tuple(found)
+            axes.append(label_axis(schema, name, column, labels, attrs, for_dimension(name, tolerance, None)))
+    if tolerance is not None and all(axis.labels is None for axis in axes):
+        raise InvalidInputError("tolerance needs coords='label': indices are exact")
+    return tuple(axes)

@@ -1,7 +1,7 @@
 """Rows that cannot be written: counted by kind, with a few examples of each.
 
-Tasks do not raise because of them: Spark would run the task again, with the same rows, and tell of one task only.  They
-report them, and the driver raises once, with the totals.
+Tasks do not raise because of them: Spark would run the task again, with the same rows, and show the error of one task
+only. They report them, and the driver raises once, with the totals.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DUPLICATE = "duplicate"
 
 _TEXTS = {
     NO_PLACE: "have no value in the dimension column {column!r}",
-    NO_INDEX: "are outside of the array by {column!r}",
+    NO_INDEX: "are outside the array by {column!r}",
     NO_LABEL: "have a {column!r} that is not in the coordinate",
     NO_VALUE: "have no value in {column!r} (on_null='fill' or 'skip' accepts them)",
     UNFIT: "have a {column!r} that does not fit the type of the array",
@@ -45,7 +45,7 @@ _LONGEST = 200
 
 
 class RejectedRows:
-    """What is wrong with the rows of one task."""
+    """Counts and examples of rejected rows."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -55,38 +55,32 @@ class RejectedRows:
         return bool(self._found)
 
     def add(self, kind: str, column: str, count: int, examples: Iterable[str]) -> None:
-        """Note rows with a problem; only as many examples are taken as there is room for."""
+        """Add rejected rows; only as many examples are taken as are shown."""
         before, shown = self._found.get((kind, column), (0, []))
         if len(shown) < EXAMPLES:
             shown += [text[:_LONGEST] for text, _ in zip(examples, range(EXAMPLES - len(shown)), strict=False)]
         self._found[kind, column] = before + count, shown
 
     def plain(self) -> list[list[Any]]:
-        """Return all as plain values, for the report of a task."""
+        """Return the counts and examples as plain values, for the report of a task."""
         return [[kind, column, count, shown] for (kind, column), (count, shown) in self._found.items()]
 
     def take(self, plain: Any) -> None:
-        """Add what another task has reported.
-
-        Raises
-        ------
-        FormatError
-            If it is something else.
-        """
+        """Add the report of a task; raise `FormatError` if it is malformed."""
         for entry in plain if isinstance(plain, list) else [None]:
             match entry:
                 case [str() as kind, str() as column, int() as count, list() as shown] if kind in _TEXTS:
                     self.add(kind, column, count, (str(text) for text in shown))
                 case _:
-                    raise FormatError("report of a task", f"does not tell which rows were refused: {entry!r:.100}")
+                    raise FormatError("report of a task", f"does not list rejected rows: {entry!r:.100}")
 
     def lacking(self) -> list[tuple[str, str]]:
-        """Return the kinds and columns of problems with places of which there is no example."""
+        """Return the kinds and columns of rejected places without examples."""
         places = {NO_PLACE, NO_INDEX, NO_LABEL}
         return [which for which, (_, shown) in self._found.items() if which[0] in places and not shown]
 
     def text(self) -> str:
-        """Return one sentence for each problem."""
+        """Return a clause for each kind and column."""
         lines: list[str] = []
         for (kind, column), (count, shown) in sorted(self._found.items(), key=lambda item: -item[1][0]):
             examples = f" (for instance {'; '.join(shown)})" if shown else ""
@@ -95,7 +89,7 @@ class RejectedRows:
 
 
 def rejected_rows_in(reports: Sequence[Mapping[str, Any]]) -> RejectedRows:
-    """Return what tasks have reported; raises `FormatError`."""
+    """Return the rejected rows in the reports of tasks; raise `FormatError`."""
     rejected = RejectedRows()
     for report in reports:
         rejected.rows += int(report.get("rows", 0))

@@ -1,4 +1,4 @@
-"""Bringing rows together: all of a chunk to one task.
+"""Shuffles that bring all rows of a chunk to one task.
 
 Spark's own ways to balance partitions (``rebalance``, and adaptive execution where no number of partitions is given)
 split what belongs together, so none of them is used here.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-__all__ = ["located", "lost_rows", "repartition_by_chunk", "shuffled", "task_count"]
+__all__ = ["locate", "lost_rows", "repartition_by_chunk", "shuffle_by_owner", "task_count"]
 
 POSITION = "position"
 
@@ -45,7 +45,7 @@ def repartition_by_chunk(
     Parameters
     ----------
     df
-        Rows; those that name no cell of the array go to some partition.
+        Rows; those outside the array go to some partition.
     session
         Session that has the array.
     path
@@ -78,16 +78,16 @@ def repartition_by_chunk(
 
 
 def task_count(df: DataFrame, plan: WritePlan, tasks: int | None) -> int:
-    """Return how many tasks write; raises `InvalidInputError`."""
+    """Return the count of tasks that write; raise `InvalidInputError`."""
     if tasks is not None:
         if tasks < 1:
-            raise InvalidInputError(f"tasks={tasks!r} must be a positive number")
+            raise InvalidInputError(f"tasks={tasks!r} must be an integer >= 1")
         return tasks
     return max(1, min(plan.grid.chunks, slots(df.sparkSession)))
 
 
 def _free_name(df: DataFrame) -> str:
-    """Return a name that no column begins with, in any case: numbers are put behind it."""
+    """Return a prefix of names, to be followed by numbers, that no column begins with in any case."""
     name = POSITION
     while any(column.lower().startswith(name) for column in df.columns):
         name += "_"
@@ -103,14 +103,14 @@ def _by_owner(frame: DataFrame, owners: Owners, position: str) -> DataFrame:
     return frame.repartition(owners.tasks, owner)  # Spark 4.0: chunks stay together, tasks are less balanced
 
 
-def shuffled(df: DataFrame, plan: WritePlan, tasks: int, *, sort: bool) -> DataFrame:
+def shuffle_by_owner(df: DataFrame, plan: WritePlan, tasks: int, *, sort: bool) -> DataFrame:
     """Return rows as ``position`` and values, with all rows of a chunk in one of `tasks` partitions."""
-    frame = _by_owner(located(df, plan), Owners.of(plan.grid, tasks, plan.cell_bytes), POSITION)
+    frame = _by_owner(locate(df, plan), Owners.of(plan.grid, tasks, plan.cell_bytes), POSITION)
     return frame.sortWithinPartitions(POSITION) if sort else frame
 
 
-def _plainly_named(df: DataFrame, plan: WritePlan) -> tuple[DataFrame, WritePlan]:
-    """Return the columns that count under names that Spark hands to Python whatever they were called before."""
+def _rename_columns(df: DataFrame, plan: WritePlan) -> tuple[DataFrame, WritePlan]:
+    """Return the needed columns under plain names, which Spark passes to Python unchanged."""
     columns = dict.fromkeys([*(axis.column for axis in plan.axes), *(value.column for value in plan.values)])
     names = {column: f"c{number}" for number, column in enumerate(columns)}
     axes = tuple(replace(axis, column=names[axis.column]) for axis in plan.axes)
@@ -119,8 +119,8 @@ def _plainly_named(df: DataFrame, plan: WritePlan) -> tuple[DataFrame, WritePlan
     return frame, replace(plan, axes=axes, values=values)
 
 
-def located(df: DataFrame, plan: WritePlan) -> DataFrame:
-    """Return rows as ``position`` and values, from ``v0`` on: all that is shuffled."""
+def locate(df: DataFrame, plan: WritePlan) -> DataFrame:
+    """Return rows as ``position`` and values, from ``v0`` on, for the shuffle."""
     values = [f"{quoted(value.column)} AS v{number}" for number, value in enumerate(plan.values)]
     names = [f"v{number}" for number in range(len(values))]
     if not plan.in_spark:
@@ -131,12 +131,12 @@ def located(df: DataFrame, plan: WritePlan) -> DataFrame:
 
 
 def lost_rows(df: DataFrame, plan: WritePlan, position: int) -> list[str]:
-    """Return what a few of the rows say of their place that have a certain flaw in the place of a position."""
+    """Return the dimension columns of a few rows with a flaw, as text for messages."""
     columns = [quoted(axis.column) for axis in plan.axes]
     name = _free_name(df)
     frame = _with_position(df.selectExpr(*dict.fromkeys(columns)), plan, name).where(f"{quoted(name)} = {position}L")
-    told = [f"CAST({column} AS STRING) AS d{number}" for number, column in enumerate(columns)]
-    some = frame.selectExpr(*told).limit(EXAMPLES)
+    shown = [f"CAST({column} AS STRING) AS d{number}" for number, column in enumerate(columns)]
+    some = frame.selectExpr(*shown).limit(EXAMPLES)
     table = run_action(df.sparkSession, some.toArrow, description="look at rows that were refused", tasks=1)
     rows = [zip(plan.axes, row.values(), strict=True) for row in table.to_pylist()]
     return [", ".join(f"{axis.column}={'null' if text is None else text}" for axis, text in row) for row in rows]
@@ -165,7 +165,7 @@ def _nullable(schema: Any) -> Any:
 def _located_in_python(df: DataFrame, plan: WritePlan, names: list[str]) -> DataFrame:
     from pyspark.sql.types import LongType, StructField, StructType
 
-    df, plan = _plainly_named(df, plan)
+    df, plan = _rename_columns(df, plan)
     values = [
         StructField(name, df.schema[value.column].dataType) for name, value in zip(names, plan.values, strict=True)
     ]

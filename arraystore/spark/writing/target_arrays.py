@@ -1,4 +1,4 @@
-"""The arrays that rows go into: found, compared with each other, and written chunk by chunk."""
+"""Target arrays of rows: opening them, comparing their geometry, and writing their chunks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["ArrayChunks", "Target", "find_targets", "grid_of"]
 
 @dataclass(frozen=True)
 class Target:
-    """An array, and the column that goes into it."""
+    """A target array, and the column of its values."""
 
     path: str
     column: str
@@ -51,43 +51,26 @@ def dimensions_of(array: zarr.Array[Any]) -> tuple[str | None, ...]:
 def find_targets(
     store: Any, path: str | None, value: str | None, values: Mapping[str, str] | Sequence[str] | None
 ) -> list[Target]:
-    """Return the arrays that columns go into.
-
-    Parameters
-    ----------
-    path
-        Of an array, for `value`; of a group, for `values`.
-    value
-        Column that goes into the one array.
-    values
-        Columns by the names of arrays in the group.
-
-    Raises
-    ------
-    InvalidInputError
-        If it is not plain which column goes where.
-    NodeNotFoundError
-        If there is no such array.
-    """
+    """Open the target arrays of columns."""
     where = (path or "").strip("/")
     if (value is None) == (values is None):
         raise InvalidInputError("give value=column for one array, or values={array: column} for arrays of a group")
     if value is not None:
-        return [Target(where, value, _opened(store, where, "value= goes with the path of an array"))]
+        return [Target(where, value, _open(store, where, "value= goes with the path of an array"))]
     assert values is not None
     named = values if isinstance(values, Mapping) else {name: name for name in values}
     if not named:
         raise InvalidInputError("values is empty: name at least one array and its column")
-    found: list[Target] = []
+    targets: list[Target] = []
     for name, column in named.items():
         full = f"{where}/{name.strip('/')}".strip("/")
-        found.append(Target(full, column, _opened(store, full, "values= goes with the path of a group")))
-    if len({target.path for target in found}) < len(found):
+        targets.append(Target(full, column, _open(store, full, "values= goes with the path of a group")))
+    if len({target.path for target in targets}) < len(targets):
         raise InvalidInputError("values names an array twice")
-    return found
+    return targets
 
 
-def _opened(store: Any, path: str, hint: str) -> zarr.Array[Any]:
+def _open(store: Any, path: str, hint: str) -> zarr.Array[Any]:
     try:
         node = zarr.open(store, path=path, mode="r")
     except FileNotFoundError as error:
@@ -98,13 +81,7 @@ def _opened(store: Any, path: str, hint: str) -> zarr.Array[Any]:
 
 
 def grid_of(targets: Sequence[Target]) -> ChunkGrid:
-    """Return the geometry that arrays share.
-
-    Raises
-    ------
-    InvalidInputError
-        If they do not share it, or an array has no dimensions.
-    """
+    """Return the geometry that arrays share; raise `InvalidInputError` if they differ."""
     first = targets[0]
     grid = _grid(first)
     for target in targets[1:]:
@@ -131,7 +108,7 @@ def _grid(target: Target) -> ChunkGrid:
 
 
 def block_of(target: Target) -> tuple[int, ...]:
-    """Return the shape of what is written whole; raises `InvalidInputError` where chunks differ in shape."""
+    """Return the shape of a shard, or else of a chunk; raise `InvalidInputError` if chunks differ in shape."""
     array = target.array
     try:
         shape = array.shards or array.chunks
@@ -143,17 +120,7 @@ def block_of(target: Target) -> tuple[int, ...]:
 
 
 class ArrayChunks:
-    """Chunks of arrays in a store, by number.
-
-    Parameters
-    ----------
-    store
-        Of the fork of a task.
-    paths
-        Of the arrays.
-    grid
-        Their geometry.
-    """
+    """Chunks of arrays in a store by number."""
 
     def __init__(self, store: Any, paths: Sequence[str], grid: ChunkGrid) -> None:
         self._arrays = [zarr.open_array(store, path=path, mode="r+") for path in paths]

@@ -1,4 +1,4 @@
-"""Rows of a DataFrame into arrays."""
+"""Writing rows of a DataFrame into arrays."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from arraystore.errors import InvalidInputError
 from arraystore.spark.change_set_transfer import is_spilled
 from arraystore.spark.fork_job import Outcome, merge_outcomes, run_fork_job
 from arraystore.spark.report import Progress, WriteReport
-from arraystore.spark.writing.append_growth import AppendLabels, find_growth, grown
+from arraystore.spark.writing.append_growth import AppendLabels, find_growth, grow
 from arraystore.spark.writing.axes import Tolerance
 from arraystore.spark.writing.columns import quoted
 from arraystore.spark.writing.planning import Coords, Dims, OnDuplicate, Partial, plan_write
 from arraystore.spark.writing.rejected_rows import rejected_rows_in
-from arraystore.spark.writing.repartition import lost_rows, shuffled, task_count
+from arraystore.spark.writing.repartition import lost_rows, shuffle_by_owner, task_count
 from arraystore.spark.writing.target_arrays import find_targets
 from arraystore.spark.writing.write_plan import OnNull, WritePlan
 
@@ -51,8 +51,8 @@ def write_dataframe(
 ) -> WriteReport:
     """Write the rows of a DataFrame into arrays; each row is one cell.
 
-    The arrays must be there; they may be uncommitted.  What was written is in the session afterwards, and the caller
-    commits it.  If anything fails, the session is as it was.
+    The arrays must exist; they may be uncommitted. The changes are in the session afterwards, and the caller commits
+    them. If the write fails, the session is unchanged.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def write_dataframe(
     path
         Path of the array for `value`, of the group for `values`.
     dims
-        Columns that say where a row belongs, one for each dimension of the array, in their order; or a dict from
+        Columns of the place of a row, one for each dimension of the array, in their order; or a dict from
         names of dimensions to columns.
     value
         Column of the values, for one array.
@@ -71,28 +71,28 @@ def write_dataframe(
         Names of arrays in the group and their columns; the arrays have the same shape, chunks and dimensions.
     coords
         ``"index"``: the columns hold indices.  ``"label"``: they hold values of the coordinates, the arrays in the same
-        group that have the names of the dimensions; timestamps are found in coordinates that count time in the
-        manner of CF.  A dict chooses by dimension.
+        group that have the names of the dimensions; timestamps are looked up in coordinates with CF time units. A dict
+        chooses by dimension.
     tolerance
-        How far from a label a value may be, by dimension or for all: a number in the unit of the coordinate, or a
-        timedelta.  By default labels match exactly; times in floating point to half a millisecond.
+        Largest distance of a value from its label, by dimension or for all: a number in the unit of the coordinate, or
+        a timedelta.  By default labels match exactly; times in floating point to half a millisecond.
     partial
-        What becomes of cells that no row names, in chunks that rows are written to: ``"merge"`` keeps them,
+        Treatment of cells without rows, in chunks that rows are written to: ``"merge"`` keeps them,
         ``"fill"`` gives them the fill value.
     on_duplicate
         Rows that name the same cell are an error, or with ``"same"`` only if they differ.
     on_null
-        Values that are NULL: ``"error"``, ``"fill"`` writes the fill value, ``"skip"`` keeps the cell as if there were
+        Treatment of NULL: ``"error"``, ``"fill"`` writes the fill value, ``"skip"`` keeps the cell as if there were
         no row.  NaN is a value.
     append_dim
         Dimension along which the arrays grow if rows lie beyond their end, together with all arrays of the group that
-        have it.  New labels are written to the coordinate, which they must continue.  Jobs that append at the same
-        time both commit (``session.commit(..., rebase_with=ConflictDetector())``) if their ends are those of whole
-        chunks, and unless they append the same label.
+        have it.  New labels are written to the coordinate, which they must continue.  Jobs that append at the same time
+        both commit (``session.commit(..., rebase_with=ConflictDetector())``) if they end at chunk boundaries and do not
+        append the same label.
     append_labels
         Labels that there may be in the rows, or with ``coords="index"`` the new length; saves a pass over `df`.
     shuffle
-        Whether rows are brought to the task that owns their chunk.  If not, they must be there already
+        Whether rows are moved to the task that owns their chunk. If not, they must be there already
         (`repartition_by_chunk`), or the merge fails.
     sort
         Whether tasks get their rows in order.  By default only if the chunks of a task do not fit into its memory
@@ -100,7 +100,7 @@ def write_dataframe(
     tasks
         Number of tasks; by default one for each slot of the cluster, but no more than there are chunks.
     progress
-        Told about the tasks done, on the driver.
+        Called on the driver with the count of finished tasks and the count of all.
     description
         For Spark's pages.
 
@@ -122,7 +122,7 @@ def write_dataframe(
     """
     began = time.monotonic()
     if df.isStreaming:
-        raise InvalidInputError("write_dataframe takes no stream: use writeStream.foreachBatch(batch_writer(...))")
+        raise InvalidInputError("write_dataframe cannot take a stream: use writeStream.foreachBatch(batch_writer(...))")
     session.check_writable()
     planned = partial_function(
         plan_write, session, df.schema, path, dims=dims, value=value, values=values, coords=coords, tolerance=tolerance,
@@ -134,21 +134,21 @@ def write_dataframe(
             with session.hierarchy.untracked():  # that it knows where the arrays end does not make it depend on that
                 targets = find_targets(session.store, path, value, values)
                 growth = find_growth(df, session, targets, dims, coords, append_dim, append_labels)
-                stack.enter_context(grown(session, growth))
+                stack.enter_context(grow(session, growth))
                 plan = planned()
         elif append_labels is not None:
-            raise InvalidInputError("append_labels goes with append_dim")
+            raise InvalidInputError("append_labels needs append_dim")
         tasks = task_count(df, plan, tasks)
-        frame, plan = _arranged(df, plan, tasks, shuffle=shuffle, sort=sort)
-        told = description or f"write rows to {plan.what}"
+        frame, plan = _arrange(df, plan, tasks, shuffle=shuffle, sort=sort)
+        text = description or f"write rows to {plan.what}"
         outcomes = run_fork_job(
-            session, frame, plan.work, description=told, tasks=tasks, progress=progress, take=_taking(df, session, plan)
+            session, frame, plan.work, description=text, tasks=tasks, progress=progress, take=_taking(df, session, plan)
         )
     return _report(plan, outcomes, time.monotonic() - began)
 
 
 def _taking(df: DataFrame, session: Session, plan: WritePlan) -> Callable[[list[Outcome]], None]:
-    """Return what merges the outcomes of tasks, unless these have refused rows."""
+    """Return a function that merges the outcomes of tasks, unless rows were rejected."""
 
     def take(outcomes: list[Outcome]) -> None:
         rejected = rejected_rows_in([outcome.report for outcome in outcomes])
@@ -160,18 +160,18 @@ def _taking(df: DataFrame, session: Session, plan: WritePlan) -> Callable[[list[
     return take
 
 
-def _arranged(
+def _arrange(
     df: DataFrame, plan: WritePlan, tasks: int, *, shuffle: bool, sort: bool | None
 ) -> tuple[DataFrame, WritePlan]:
-    """Return the rows as tasks get them, and the plan for such rows."""
+    """Return the rows as tasks get them, and the plan for them."""
     if not shuffle:
         if sort:
-            raise InvalidInputError("sort=True goes with shuffle=True: repartition_by_chunk sorts, too")
+            raise InvalidInputError("sort=True needs shuffle=True: repartition_by_chunk sorts, too")
         columns = dict.fromkeys([*(axis.column for axis in plan.axes), *(value.column for value in plan.values)])
         return df.selectExpr(*map(quoted, columns)), plan
     if sort is None:
         sort = not plan.fits(-(-plan.grid.chunks // tasks))
-    return shuffled(df, plan, tasks, sort=sort), plan.of_positions(ordered=sort)
+    return shuffle_by_owner(df, plan, tasks, sort=sort), plan.of_positions(ordered=sort)
 
 
 def _report(plan: WritePlan, outcomes: Sequence[Outcome], seconds: float) -> WriteReport:

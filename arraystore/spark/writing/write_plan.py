@@ -1,4 +1,4 @@
-"""What is known of a write before it starts, and the work of one task.
+"""Plans of writes, and the work of one task.
 
 A plan is made from the types alone, needs no Spark session, and pickles small: it is what travels to the executors.
 """
@@ -40,40 +40,28 @@ OnNull = Literal["error", "fill", "skip"]
 
 @dataclass(frozen=True)
 class WritePlan:
-    """How rows become chunks.
-
-    Parameters
-    ----------
-    arrays
-        Paths of the arrays.
-    grid
-        Their geometry.
-    axes
-        Columns of the dimensions.
-    values
-        Columns of the values, one for each array.
-    fills
-        Fill value of each array.
-    policy
-        See `Policy`.
-    on_null
-        What is done with values that are NULL.
-    located
-        Whether batches hold positions: a column ``position``, then the values.
-    """
+    """Plan of a write of rows."""
 
     arrays: tuple[str, ...]
+    """Paths of the arrays."""
     grid: ChunkGrid
+    """Their geometry."""
     axes: tuple[Axis, ...]
+    """Columns of the dimensions."""
     values: tuple[ValueColumn, ...]
+    """Columns of the values, one for each array."""
     fills: tuple[Any, ...]
+    """Fill value of each array."""
     policy: Policy
+    """Choices for cells without rows, and with several."""
     on_null: OnNull = "error"
+    """Treatment of NULL values."""
     located: bool = False
+    """Whether batches hold positions: a column ``position``, then the values."""
 
     @property
     def what(self) -> str:
-        """The arrays, for errors."""
+        """Paths of the arrays as text for errors."""
         return ", ".join(f"'/{path}'" for path in self.arrays)
 
     @property
@@ -83,7 +71,7 @@ class WritePlan:
 
     @property
     def in_spark(self) -> bool:
-        """Whether Spark can compute positions by itself."""
+        """Whether Spark can compute positions."""
         return all(axis.in_spark for axis in self.axes)
 
     def of_positions(self, *, ordered: bool) -> WritePlan:
@@ -91,36 +79,24 @@ class WritePlan:
         return replace(self, located=True, policy=replace(self.policy, ordered=ordered))
 
     def fits(self, chunks: int) -> bool:
-        """Whether a task can hold so many chunks open at a time."""
+        """Return whether a task can hold this count of chunks open at a time."""
         return chunks * self.grid.cells * (self.cell_bytes + 2) <= self.policy.budget
 
     def work(self, fork: ForkSession, batches: Iterator[pa.RecordBatch]) -> Mapping[str, Any]:
-        """Write what rows say through a fork; return a report for `check`.
-
-        Parameters
-        ----------
-        batches
-            Rows in any order.
-        """
+        """Write rows through a fork, and return a report for `check`."""
         return _Task(self, fork).run(batches)
 
     def check(self, reports: Sequence[Mapping[str, Any]]) -> None:
-        """Check that all rows were accepted.
-
-        Raises
-        ------
-        InvalidInputError
-            With the number of rows that were not, by cause, and examples.
-        """
+        """Check that all rows were accepted."""
         self.refuse(rejected_rows_in(reports))
 
     def refuse(self, rejected: RejectedRows) -> None:
-        """Raise `InvalidInputError` if there are problems."""
+        """Raise `InvalidInputError` if there are rejected rows."""
         if rejected:
             raise InvalidInputError(f"of {rejected.rows:,} rows for {self.what} {rejected.text()}. Nothing was written")
 
     def lost_position(self, kind: str, column: str) -> int:
-        """Return what rows with a problem have in the place of a position."""
+        """Return the code that replaces the position of rejected rows."""
         axis = next(number for number, axis in enumerate(self.axes) if axis.column == column)
         return (MISSING if kind == NO_PLACE else NOWHERE) - 2 * axis
 
@@ -132,18 +108,18 @@ class WritePlan:
         return positions, lost
 
     def place_of(self, batch: pa.RecordBatch, row: int) -> str:
-        """Return what a row says of its place, for people."""
-        told = (batch.column(batch.schema.get_field_index(axis.column))[row].as_py() for axis in self.axes)
+        """Return the dimension columns of a row, as text for messages."""
+        values = (batch.column(batch.schema.get_field_index(axis.column))[row].as_py() for axis in self.axes)
         return ", ".join(
-            f"{axis.column}={'null' if value is None else value}" for axis, value in zip(self.axes, told, strict=True)
+            f"{axis.column}={'null' if value is None else value}" for axis, value in zip(self.axes, values, strict=True)
         )
 
     def cell_of(self, position: int) -> str:
-        """Return the place of a cell, for people: labels where rows hold labels."""
-        told: list[str] = []
+        """Return the place of a cell as text for messages, with labels where rows hold labels."""
+        parts: list[str] = []
         for axis, index in zip(self.axes, self.grid.indices(position), strict=True):
-            told.append(f"{axis.column}={axis.text(index)}")
-        return ", ".join(told)
+            parts.append(f"{axis.column}={axis.text(index)}")
+        return ", ".join(parts)
 
 
 class _Task:
@@ -189,14 +165,14 @@ class _Task:
 
     def _put(self, positions: Int64s, columns: Sequence[pa.Array]) -> None:
         plan = self._plan
-        given: list[npt.NDArray[Any]] = []
+        values: list[npt.NDArray[Any]] = []
         absent: list[npt.NDArray[np.bool_] | None] = []
         for column, value, fill in zip(columns, plan.values, plan.fills, strict=True):
             read = value.read(column)
-            found = read.values
+            column_values = read.values
             if read.unfit is not None:
                 texts = (
-                    f"{self._told(column[row].as_py())} at {plan.cell_of(int(positions[row]))}"
+                    f"{self._shorten(column[row].as_py())} at {plan.cell_of(int(positions[row]))}"
                     for row in np.flatnonzero(read.unfit)
                 )
                 self._refuse(UNFIT, value.column, int(read.unfit.sum()), texts)
@@ -204,13 +180,13 @@ class _Task:
                 texts = (plan.cell_of(int(position)) for position in positions[read.absent])
                 self._refuse(NO_VALUE, value.column, int(read.absent.sum()), texts)
             if read.absent is not None and plan.on_null == "fill":
-                found = np.where(read.absent, np.asarray(fill, found.dtype), found)
-            given.append(found)
+                column_values = np.where(read.absent, np.asarray(fill, column_values.dtype), column_values)
+            values.append(column_values)
             absent.append(read.absent if plan.on_null == "skip" else None)
-        self._assembler.add(positions, given, absent)
+        self._assembler.add(positions, values, absent)
 
     @staticmethod
-    def _told(value: object) -> str:
+    def _shorten(value: object) -> str:
         return repr(value)[:60]
 
     def _refuse(self, kind: str, column: str, count: int, examples: Iterator[str]) -> None:
@@ -227,7 +203,7 @@ class _Task:
             axis = self._plan.axes[number]
             these = rows[codes == code]
             cause = NO_PLACE if kind != NOWHERE else NO_INDEX if axis.labels is None else NO_LABEL
-            # Rows that were located by Spark have lost what they said; the driver looks at some of them again.
+            # Rows that Spark has located have lost their labels; the driver reads some of them again.
             texts = iter(()) if self._plan.located else (self._plan.place_of(batch, int(row)) for row in these)
             self._refuse(cause, axis.column, len(these), texts)
 
