@@ -131,7 +131,7 @@ async def copy_branch_async(
 
 
 class _Copy:
-    """A copy in the making.
+    """Copies one branch.
 
     Parameters
     ----------
@@ -141,15 +141,15 @@ class _Copy:
         Of the target.
     metadata
         Added to that of each commit.
-    tally
+    counter
         Counts.
 
     Attributes
     ----------
     tip
         Newest snapshot of the target's branch.
-    known
-        Snapshot of the source that it is a copy of; None if it is none, or the source has it no more.
+    copied_snapshot
+        Snapshot of the source that it is a copy of; None if it is not a copy, or the source no longer has the snapshot.
     """
 
     def __init__(

@@ -152,8 +152,8 @@ class _Clone:
             for info in page:
                 if info.key.partition("/")[0] not in _OF_A_REPOSITORY:
                     raise CopyTargetError(
-                        f"{where} holds {info.key!r}, for instance, which is no part of a repository; choose an empty "
-                        "place"
+                        f"{where} holds {info.key!r}, for instance, which is not part of a repository; choose an empty "
+                        "location"
                     )
             break
         try:
@@ -161,7 +161,7 @@ class _Clone:
         except ObjectNotFoundError:
             return False
         if data != repository:
-            raise CopyTargetError(f"there is another repository at {where}; choose an empty place")
+            raise CopyTargetError(f"another repository exists at {where}; choose an empty location")
         return True
 
     async def _newest_snapshots(self, ends_before: Ends) -> set[str]:
@@ -208,7 +208,7 @@ class _Clone:
     def _diverged_error(self, what: str) -> CopyDivergedError:
         return CopyDivergedError(
             f"{self._target.location} has a {what} that {self._source.location} does not have: it was written to "
-            "since it was cloned, or is a clone of something else. Clone to an empty place"
+            "since it was cloned, or is a clone of another repository. Clone to an empty location"
         )
 
     # -- copying --------------------------------------------------------------------------------------------
@@ -250,8 +250,8 @@ class _Clone:
     def _expired_error(self, key: str) -> CopyIncompleteError:
         reasons = [item.reason for item in self._counter.left_out if item.key == key]
         return CopyIncompleteError(
-            f"{key}: {reasons[0] if reasons else 'deleted at the source meanwhile'}. If snapshots expired at the "
-            "source while they were cloned, clone again: it goes on from here. If not, verify the source"
+            f"{key}: {reasons[0] if reasons else 'deleted at the source during the copy'}. If snapshots expired at the "
+            "source during the copy, clone again to resume it. If not, verify the source"
         )
 
     # -- after ----------------------------------------------------------------------------------------------
@@ -264,9 +264,9 @@ class _Clone:
             shown = "".join(f"\n  {item.key}: {item.reason}" for item in completeness.missing[:_SHOWN])
             more = f"\n  and {len(completeness.missing) - _SHOWN} more" if len(completeness.missing) > _SHOWN else ""
             raise CopyIncompleteError(
-                f"the clone at {self._target.location} is not complete, so nothing of it can be seen yet: "
+                f"the clone at {self._target.location} is incomplete and was not published: "
                 f"{len(completeness.missing)} objects are missing or damaged.{shown}{more}\nIf a garbage collection "
-                "ran at the source meanwhile, clone again: it goes on from here. If not, verify the source"
+                "ran at the source during the copy, clone again to resume it. If not, verify the source"
             )
         return completeness
 
@@ -275,15 +275,16 @@ class _Clone:
         if not await self._target.put_if_absent(REPOSITORY_KEY, repository) and not await holds(
             self._target, REPOSITORY_KEY, repository
         ):
-            raise CopyTargetError(f"somebody else has made a repository at {self._target.location} meanwhile")
+            raise CopyTargetError(f"another process created a repository at {self._target.location}")
         self._counter.copied(len(repository))
         info = decode_repository(REPOSITORY_KEY, repository)
         other = encode_repository(RepositoryInfo(info.id, info.time + 1, info.config))
         if await self._target.put_if_absent(REPOSITORY_KEY, other):
-            if await holds(self._target, REPOSITORY_KEY, other):  # else it is somebody else's by now
+            if await holds(self._target, REPOSITORY_KEY, other):  # else another process has replaced it
                 await self._target.delete([REPOSITORY_KEY])
             raise UnsupportedStorageError(
-                f"{self._target.location} overwrites an object that was to be created only if absent. Commits would be "
+                f"{self._target.location} overwrites an object that was to be created only if absent, so commits "
+                "would be "
                 "lost here. Use a storage with conditional writes: S3, GCS, Azure, or a local directory"
             )
 

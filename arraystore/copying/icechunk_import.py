@@ -109,7 +109,7 @@ class _Import:
         The Icechunk repository.
     ours
         The repository that it is imported into.
-    tally
+    counter
         Counts.
 
     Attributes
@@ -164,7 +164,9 @@ class _Import:
         if tag not in await self._ours.list_tags_async():
             await self._ours.create_tag_async(tag, copy)
         elif await self._ours.lookup_tag_async(tag) != copy:
-            raise CopyTargetError(f"there is a tag {tag!r} already that is no import; tags never change")
+            raise CopyTargetError(
+                f"tag {tag!r} exists and is not an import; tags never change: import to an empty repository"
+            )
         if helper is not None:
             await self._ours.delete_branch_async(helper)
         return copy
@@ -190,7 +192,7 @@ class _Import:
         if origin is None:
             if await self._has_nodes(tip.id):
                 raise CopyTargetError(
-                    f"branch {branch!r} of {self._ours.storage.location} shows something that is no import; import to "
+                    f"branch {branch!r} of {self._ours.storage.location} has content that is not an import; import to "
                     "an empty repository"
                 )
             return history[-2::-1]
@@ -229,4 +231,4 @@ class _Import:
 
 
 def _overtaken_error(branch: str) -> CopyError:
-    return CopyDivergedError(f"somebody else commits to branch {branch!r} while it is imported; import again")
+    return CopyDivergedError(f"another writer commits to branch {branch!r} while it is imported; import again")

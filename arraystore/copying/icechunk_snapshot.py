@@ -81,18 +81,24 @@ class _Snapshot:
         key = join(path.strip("/"), _DOCUMENT)
         value = await self._theirs.store.get(key, default_buffer_prototype())
         if value is None:
-            raise CopyIncompleteError(f"snapshot {self._theirs.snapshot_id} has no {key!r}; has it expired meanwhile?")
+            raise CopyIncompleteError(
+                f"snapshot {self._theirs.snapshot_id} has no {key!r}: it may have expired; import again"
+            )
         before = self._hierarchy.node(path.strip("/"))
         self._hierarchy.set_sync(key, memoryview(value.to_bytes()))
         after = self._hierarchy.node(path.strip("/"))
         if after is None:
-            raise CopyError(f"snapshot {self._theirs.snapshot_id}: {key!r} is no document that this release can read")
+            raise CopyError(
+                f"snapshot {self._theirs.snapshot_id}: {key!r} is not a document that this release can read"
+            )
         return before is not None and before.id != after.id
 
     def _array(self, path: str) -> Node:
         node = self._hierarchy.node(path.strip("/"))
         if node is None:
-            raise CopyIncompleteError(f"snapshot {self._theirs.snapshot_id} has chunks of {path!r}, which is no array")
+            raise CopyIncompleteError(
+                f"snapshot {self._theirs.snapshot_id} has chunks of {path!r}, which is not an array"
+            )
         return node
 
     def grid(self, path: str) -> tuple[int, ...]:
@@ -136,7 +142,7 @@ class _Snapshot:
         iterate = getattr(self._theirs.store, "array_chunk_iterator", None)
         if iterate is None:
             raise CopyError(
-                f"array {path!r} has virtual chunks, and this release of icechunk does not tell where they are; "
+                f"array {path!r} has virtual chunks, and this release of icechunk does not expose their locations; "
                 "install release 2.3 or later"
             )
         grid = self.grid(path)
@@ -179,7 +185,7 @@ async def check_same_chunks(theirs: icechunk.Session, ours: Session) -> None:
             cell = tuple(box.coords(differ)[0].tolist()) if len(differ) else ()
             raise CopyIncompleteError(
                 f"array {node.path!r} differs at chunk {cell} between snapshot {theirs.snapshot_id} of Icechunk and "
-                f"its copy {ours.snapshot_id}: what Icechunk tells of its history is not all that has changed"
+                f"its copy {ours.snapshot_id}: the diffs in Icechunk's history are incomplete"
             )
 
 

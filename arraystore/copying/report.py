@@ -166,7 +166,7 @@ class CopyCounter:
     """Counts what a copy does, and reports its progress."""
 
     progress: Progress | None = None
-    """Is told."""
+    """Called with the progress after each object."""
     stage: str = ""
     objects: int = 0
     bytes: int = 0
@@ -178,12 +178,12 @@ class CopyCounter:
         """Count objects that were written."""
         self.objects += objects
         self.bytes += size
-        self.tell()
+        self.report()
 
     def skip(self) -> None:
         """Count an object that the target had."""
         self.skipped += 1
-        self.tell()
+        self.report()
 
     def leave_out(self, key: str, reason: str) -> None:
         """Count an object that was not copied."""
@@ -192,9 +192,9 @@ class CopyCounter:
     def enter(self, stage: str) -> None:
         """Begin the next stage."""
         self.stage = stage
-        self.tell()
+        self.report()
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Report the progress."""
         if self.progress is not None:
             self.progress(CopyProgress(self.stage, self.objects, self.bytes, self.skipped))

@@ -199,7 +199,8 @@ class _Export:
         keys = [key async for key, _ in self._location.entries()]
         if not is_export and not set(DOCUMENT_NAMES) & set(keys):
             raise CopyTargetError(
-                f"{self._location.name} holds {keys[0]!r}, for instance, and is no Zarr hierarchy: it is not deleted. "
+                f"{self._location.name} holds {keys[0]!r}, for instance, and is not a Zarr hierarchy: it is not "
+                "deleted. "
                 "Delete it yourself, or export to another place"
             )
         await self._location.delete(keys)

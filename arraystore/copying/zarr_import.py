@@ -131,7 +131,7 @@ class _Import:
             return
         if not overwrite:
             raise CopyTargetError(
-                f"there is something at {'/' + self._path!r} already: {'/' + there.path!r}, for instance. Import to "
+                f"a node exists at {'/' + self._path!r} already: {'/' + there.path!r}, for instance. Import to "
                 "another group, or pass overwrite=True to replace it"
             )
         self._hierarchy.delete_prefix(self._path)

@@ -257,11 +257,11 @@ def open_target(place: ZarrPlace) -> ZarrLocation:
         return _open(place)
     text = os.fspath(place)
     if text.startswith(("http://", "https://")) or text.endswith(".zip"):
-        raise InvalidInputError(f"{text}: an export goes to a directory, an object store or a zarr store")
+        raise InvalidInputError(f"{text}: the target of an export must be a directory, an object store or a zarr store")
     if "://" in text:
         return _StorageLocation(storage_from_url(text))
     if os.path.isfile(text):
-        raise InvalidInputError(f"{text} is a file, and an export goes to a directory")
+        raise InvalidInputError(f"{text} is a file: the target of an export must be a directory")
     return _DirectoryLocation(text)
 
 
@@ -273,5 +273,5 @@ def _open(place: Storage | Store | zarr.Group) -> ZarrLocation:
     if isinstance(place, zarr.Group):
         return _StoreLocation(place.store, place.path)
     raise InvalidInputError(
-        f"a Zarr hierarchy is at a path, a URL, on a storage or in a store of zarr's, not in a {type(place).__name__}"
+        f"a Zarr hierarchy must be a path, a URL, a storage or a store of zarr's, not {type(place).__name__}"
     )

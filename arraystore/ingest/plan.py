@@ -234,7 +234,7 @@ def _common_end(group: GroupInfo, dim: str) -> int:
     if len(set(sizes.values())) > 1:
         raise VariableMismatchError(
             f"the arrays of group {group.path!r} are of different lengths along {dim!r} ({sizes}), so there is no one "
-            "place to append at; bring them to one length first"
+            "place to append at; resize them to one length first"
         )
     return next(iter(sizes.values()))
 

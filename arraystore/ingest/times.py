@@ -53,7 +53,7 @@ def _unit(what: str, attrs: Mapping[str, Any]) -> tuple[int, str]:
     length = unit_length(unit)
     if length is None:
         raise VariableMismatchError(
-            f"{what} counts time in {unit!r}, whose length is not fixed or not known; convert the source to "
+            f"{what} counts time in {unit!r}, whose length varies or is unknown; convert the source to "
             "the array's units first"
         )
     return length, epoch
@@ -104,7 +104,7 @@ def _check_precision(
         error = Fraction(before) * recode.numerator + recode.offset - Fraction(after) * recode.denominator
         if abs(error) * recode.microseconds > _TOLERANCE_US * recode.denominator:
             raise VariableMismatchError(
-                f"{what}: {before} cannot be told in the array's time units as {new.dtype} without losing "
+                f"{what}: {before} cannot be represented in the array's time units as {new.dtype} without losing "
                 "precision; convert the source first"
             )
 
@@ -121,7 +121,7 @@ def _scaled_integers(
         scaled, rest = divmod(value * recode.numerator + recode.offset, recode.denominator)
         if rest or not limits.min <= scaled <= limits.max:
             raise VariableMismatchError(
-                f"{what}: {value} has no whole-numbered equivalent of type {values.dtype} in the array's time "
+                f"{what}: {value} has no integer equivalent of type {values.dtype} in the array's time "
                 "units; convert the source first"
             )
         flat[index] = scaled

@@ -127,7 +127,7 @@ def test_an_import_does_not_replace_what_is_there_unless_asked(tmp_path: Path) -
     with pytest.raises(CopyTargetError, match="overwrite=True"):
         import_zarr(tmp_path / "data", repo)
     import_zarr(tmp_path / "data", repo, group="new")
-    with pytest.raises(CopyTargetError, match="there is something at '/new'"):
+    with pytest.raises(CopyTargetError, match="a node exists at '/new'"):
         import_zarr(tmp_path / "data", repo, group="new")
     assert contents(repo.readonly_session("main")).items() >= before.items()
     import_zarr(tmp_path / "data", repo, overwrite=True)

@@ -54,7 +54,7 @@ def test_whole_numbers_stay_exact() -> None:
 def test_a_whole_number_without_equivalent_is_refused() -> None:
     recode = recode_between("time", clock("hours since 1970-01-01"), clock("days since 1970-01-01"))
     assert recode_values("time", np.array([48]), recode, None).tolist() == [2]
-    with pytest.raises(VariableMismatchError, match="no whole-numbered equivalent"):
+    with pytest.raises(VariableMismatchError, match="no integer equivalent"):
         recode_values("time", np.array([47]), recode, None)
 
 

@@ -25,6 +25,7 @@ from arraystore import (
 from arraystore.spark.errors import translate_error
 from arraystore.spark.streams.batch_writer import BatchWriter, batch_writer
 from arraystore.spark.streams.progress import streams
+from tests.spark.support import read_array
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -92,11 +93,6 @@ def writer(repo: Repository, **options: Any) -> BatchWriter:
     return batch_writer(repo, "v", dims=["t", "x"], value="v", **options)
 
 
-def values(repo: Repository) -> npt.NDArray[np.float64]:
-    found: npt.NDArray[np.float64] = np.asarray(zarr.open_array(repo.readonly_session("main").store, path="v")[:])
-    return found
-
-
 def commits(repo: Repository) -> list[Mapping[str, Any]]:
     found = [info.metadata for info in repo.ancestry(branch="main") if "spark.batch" in info.metadata]
     return found[::-1]
@@ -104,7 +100,7 @@ def commits(repo: Repository) -> list[Mapping[str, Any]]:
 
 def check(repo: Repository, feed: Feed, batches: Sequence[int]) -> None:
     """Check that the array is what numpy makes of all rows, and that each batch is one commit."""
-    np.testing.assert_array_equal(values(repo), feed.wanted)
+    np.testing.assert_array_equal(read_array(repo, "v"), feed.wanted)
     assert [metadata["spark.batch"] for metadata in commits(repo)] == list(batches)
 
 
@@ -247,7 +243,7 @@ def test_two_drivers_of_one_batch_at_a_time_make_one_commit(spark: SparkSession,
         driver.join(120)
     assert not failed
     assert [metadata["spark.batch"] for metadata in commits(repo)] == [0]
-    assert values(repo)[0, 0] == 1.0
+    assert read_array(repo, "v")[0, 0] == 1.0
 
 
 def test_a_batch_without_rows_leaves_nothing_in_the_history(spark: SparkSession, repo: Repository) -> None:
@@ -265,7 +261,7 @@ def test_a_writer_travels_by_pickle_and_takes_a_path(spark: SparkSession, repo: 
     write = batch_writer(str(tmp_path / "repository"), "v", dims=["t", "x"], value="v", stream_id="s")
     copy: BatchWriter = pickle.loads(pickle.dumps(write))
     copy(frame_of(spark, [(0, 0, 5.0)]), 0)
-    assert values(repo)[0, 0] == 5.0
+    assert read_array(repo, "v")[0, 0] == 5.0
 
 
 def test_arguments_that_cannot_be_used_are_refused_before_the_query_starts(repo: Repository) -> None:

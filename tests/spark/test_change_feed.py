@@ -252,7 +252,7 @@ def test_a_start_that_has_expired_or_never_was_says_so(repo: Repository) -> None
         rows_between(repo, snapshots[4], snapshots[1])
     with pytest.raises(SnapshotExpiredError):
         rows_between(repo, "0" * 20)
-    with pytest.raises(InvalidInputError, match="no id"):
+    with pytest.raises(InvalidInputError, match="not a valid id"):
         rows_between(repo, "nonsense")
     kept = rows_between(repo, None)
     assert {row["snapshot_id"]: row["parent_id"] for row in kept}[snapshots[4]] == snapshots[3]

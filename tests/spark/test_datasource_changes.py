@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import zarr
 
-from arraystore import InvalidInputError, NotFoundError, Repository, local_filesystem_storage
-from arraystore.spark import read_changes, register, translate_error
+from arraystore import InvalidInputError, NotFoundError, Repository
+from arraystore.spark import read_changes
+from tests.spark.support import new_repository, spark_error
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -18,24 +18,13 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
-@pytest.fixture(scope="module")
-def session(spark: SparkSession) -> SparkSession:
-    register(spark)
-    return spark
-
-
 @pytest.fixture
 def repo(tmp_path: Path) -> Repository:
-    repo = Repository.create(local_filesystem_storage(tmp_path / "repo", fsync=False))
+    repo = new_repository(tmp_path)
     with repo.transaction("main", message="begin") as store:
         for name in ("a", "b"):
             zarr.create_array(store, name=name, shape=(4, 4), chunks=(2, 2), dtype="i4", fill_value=0)
     return repo
-
-
-@pytest.fixture
-def path(repo: Repository, tmp_path: Path) -> str:
-    return str(tmp_path / "repo")
 
 
 def write(repo: Repository, name: str, row: int) -> str:
@@ -44,8 +33,8 @@ def write(repo: Repository, name: str, row: int) -> str:
     return repo.lookup_branch("main")
 
 
-def load(session: SparkSession, path: str, **options: Any) -> DataFrame:
-    return session.read.format("arraystore").option("changes", "true").options(**options).load(path)
+def load(spark: SparkSession, path: str, **options: Any) -> DataFrame:
+    return spark.read.format("arraystore").option("changes", "true").options(**options).load(path)
 
 
 def chunks(frame: DataFrame) -> list[tuple[str, str, tuple[int, ...]]]:
@@ -53,53 +42,47 @@ def chunks(frame: DataFrame) -> list[tuple[str, str, tuple[int, ...]]]:
     return sorted((row["message"], row["path"], tuple(row["chunk"])) for row in rows)
 
 
-def failure(make: Callable[[], Any]) -> BaseException:
-    with pytest.raises(Exception, match=r"\[ARRAYSTORE_") as caught:
-        make()
-    return translate_error(caught.value)
-
-
 @pytest.mark.end_to_end
-def test_changes_are_those_of_read_changes(session: SparkSession, path: str, repo: Repository):
+def test_changes_are_those_of_read_changes(spark: SparkSession, path: str, repo: Repository):
     first = write(repo, "a", 0)
     second = write(repo, "b", 1)
     write(repo, "a", 1)
 
-    everything = load(session, path)
-    between = load(session, path, **{"from": first, "to": second})
+    everything = load(spark, path)
+    between = load(spark, path, **{"from": first, "to": second})
 
-    assert everything.schema == read_changes(session, repo).schema
-    assert sorted(map(str, everything.collect())) == sorted(map(str, read_changes(session, repo).collect()))
+    assert everything.schema == read_changes(spark, repo).schema
+    assert sorted(map(str, everything.collect())) == sorted(map(str, read_changes(spark, repo).collect()))
     assert chunks(between) == [("b1", "/b", (1, 0))]
-    assert chunks(load(session, path, array="a", **{"from": first})) == [("a1", "/a", (1, 0))]
+    assert chunks(load(spark, path, array="a", **{"from": first})) == [("a1", "/a", (1, 0))]
 
 
-def test_a_frame_of_changes_ends_where_the_branch_was(session: SparkSession, path: str, repo: Repository):
+def test_a_frame_of_changes_ends_where_the_branch_was(spark: SparkSession, path: str, repo: Repository):
     write(repo, "a", 0)
-    frame = load(session, path)
+    frame = load(spark, path)
 
     write(repo, "a", 1)
 
     assert chunks(frame) == [("a0", "/a", (0, 0))]
-    assert len(chunks(load(session, path))) == 2
+    assert len(chunks(load(spark, path))) == 2
 
 
-def test_no_changes_are_an_empty_frame(session: SparkSession, path: str, repo: Repository):
+def test_no_changes_are_an_empty_frame(spark: SparkSession, path: str, repo: Repository):
     newest = write(repo, "a", 0)
 
-    assert load(session, path, **{"from": newest}).collect() == []
+    assert load(spark, path, **{"from": newest}).collect() == []
 
 
 class Follower:
     """A streaming query over the changes, which writes them down and stops when it has all."""
 
-    def __init__(self, session: SparkSession, path: str, tmp_path: Path) -> None:
-        self.session, self.path = session, path
+    def __init__(self, spark: SparkSession, path: str, tmp_path: Path) -> None:
+        self.spark, self.path = spark, path
         self.out, self.checkpoint = str(tmp_path / "seen"), str(tmp_path / "checkpoint")
 
     def run(self, **options: Any) -> int:
         """Return how many batches there were."""
-        stream = self.session.readStream.format("arraystore").option("changes", "true").options(**options)
+        stream = self.spark.readStream.format("arraystore").option("changes", "true").options(**options)
         query = (
             stream.load(self.path)
             .writeStream.format("parquet")
@@ -111,12 +94,12 @@ class Follower:
         return len([progress for progress in query.recentProgress if progress.numInputRows])
 
     def seen(self) -> DataFrame:
-        return self.session.read.parquet(self.out)
+        return self.spark.read.parquet(self.out)
 
 
 @pytest.fixture
-def follower(session: SparkSession, path: str, tmp_path: Path) -> Follower:
-    return Follower(session, path, tmp_path)
+def follower(spark: SparkSession, path: str, tmp_path: Path) -> Follower:
+    return Follower(spark, path, tmp_path)
 
 
 @pytest.mark.end_to_end
@@ -152,26 +135,26 @@ def test_a_stream_may_start_late_and_take_few_snapshots_at_a_time(follower: Foll
     ],
 )
 def test_what_is_wrong_with_a_load_of_changes_is_told(
-    session: SparkSession, path: str, options: dict[str, str], told: str
+    spark: SparkSession, path: str, options: dict[str, str], told: str
 ):
-    error = failure(lambda: load(session, path, **options).collect())
+    error = spark_error(lambda: load(spark, path, **options).collect())
 
     assert isinstance(error, InvalidInputError)
     assert told in str(error)
 
 
-def test_snapshots_that_are_not_on_the_branch_are_told(session: SparkSession, path: str):
-    error = failure(lambda: load(session, path, **{"from": "00000000000000000000"}).collect())
+def test_snapshots_that_are_not_on_the_branch_are_told(spark: SparkSession, path: str):
+    error = spark_error(lambda: load(spark, path, **{"from": "00000000000000000000"}).collect())
 
     assert isinstance(error, InvalidInputError | NotFoundError)
 
 
-def test_a_schema_for_changes_is_refused(session: SparkSession, path: str):
-    frame = session.read.format("arraystore").schema("path string").option("changes", "true").load(path)
+def test_a_schema_for_changes_is_refused(spark: SparkSession, path: str):
+    frame = spark.read.format("arraystore").schema("path string").option("changes", "true").load(path)
 
-    assert "columns of their own" in str(failure(frame.collect))
+    assert "columns of their own" in str(spark_error(frame.collect))
 
 
 def test_a_stream_says_from_where_in_its_own_words(follower: Follower):
-    assert "use 'starting_snapshot'" in str(failure(lambda: follower.run(**{"from": "X"})))
-    assert "option 'to' is for spark.read" in str(failure(lambda: follower.run(to="X")))
+    assert "use 'starting_snapshot'" in str(spark_error(lambda: follower.run(**{"from": "X"})))
+    assert "option 'to' is for spark.read" in str(spark_error(lambda: follower.run(to="X")))

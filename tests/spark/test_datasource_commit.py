@@ -19,6 +19,7 @@ from arraystore.spark.source.commit import commit_job, commit_stream_batch, merg
 from arraystore.spark.source.messages import TaskMessage, handoff_in, message_of, outcomes_of, query_of
 from arraystore.spark.source.options import RepositoryLocation
 from arraystore.spark.streams.progress import last_batch
+from tests.spark.support import messages, read_array
 
 SHAPE = (8, 6)
 BEFORE = np.arange(48, dtype="i4").reshape(SHAPE)
@@ -52,14 +53,6 @@ def location_of(repo: Repository) -> RepositoryLocation:
     return RepositoryLocation(repo.storage.location.removeprefix("file://"))
 
 
-def values(repo: Repository) -> np.ndarray:
-    return zarr.open_array(repo.readonly_session("main").store, path="a", mode="r")[:]
-
-
-def messages(repo: Repository) -> list[str]:
-    return [snapshot.message for snapshot in repo.ancestry(branch="main")]
-
-
 def expected(**rows: int) -> np.ndarray:
     found = np.full(SHAPE, -1, dtype="i4")
     found[:6] = BEFORE[:6]
@@ -77,7 +70,7 @@ def test_what_tasks_wrote_gets_into_one_commit_through_messages_alone(repo: Repo
 
     wanted = expected()
     wanted[0:2], wanted[6:8, 0:3] = 100, 200
-    assert np.array_equal(values(repo), wanted)
+    assert np.array_equal(read_array(repo), wanted)
     newest = next(iter(repo.ancestry(branch="main")))
     assert newest.metadata == {"spark.rows": 12, "spark.job": "job-1"}
     assert query_of(sent) == "query-1"
@@ -93,7 +86,7 @@ def test_overwriting_keeps_nothing_of_what_the_array_held(repo: Repository):
 
     wanted = np.full(SHAPE, -1, dtype="i4")
     wanted[0:2, 0:3], wanted[6:8, 0:3] = 100, 200
-    assert np.array_equal(values(repo), wanted)
+    assert np.array_equal(read_array(repo), wanted)
     assert messages(repo)[0] == "overwrite"
     assert len(repo.readonly_session("main").chunk_coordinates("a")) == 2
 
@@ -104,7 +97,7 @@ def test_overwriting_with_nothing_leaves_nothing(repo: Repository):
     merge_all(session, [], ["a"], overwrite=True)
     commit_job(session, location_of(repo), "job-1", "overwrite", {})
 
-    assert np.array_equal(values(repo), np.full(SHAPE, -1, dtype="i4"))
+    assert np.array_equal(read_array(repo), np.full(SHAPE, -1, dtype="i4"))
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -145,7 +138,7 @@ def test_a_commit_goes_on_top_of_others_and_is_still_found(repo: Repository):
 
     wanted = expected()
     wanted[0:2], wanted[4:6] = 100, 7
-    assert np.array_equal(values(repo), wanted)
+    assert np.array_equal(read_array(repo), wanted)
     assert messages(repo)[:3] == ["write", "elsewhere", "begin"]
 
 

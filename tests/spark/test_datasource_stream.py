@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +11,14 @@ import numpy as np
 import pytest
 import zarr
 
-from arraystore import InvalidInputError, MergeConflictError, Repository, StreamRestartedError, local_filesystem_storage
-from arraystore.spark import register, repartition_by_chunk, translate_error
+from arraystore import InvalidInputError, MergeConflictError, Repository, StreamRestartedError
+from arraystore.spark import repartition_by_chunk
 from arraystore.spark.source.options import raw_options, write_options
 from arraystore.spark.source.source import ArrayStoreDataSource
 from arraystore.spark.source.stream import RowStreamWriter
 from arraystore.spark.source.write import prepare_write
 from arraystore.spark.streams.progress import last_batch, streams
+from tests.spark.support import new_repository, read_array, spark_error
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,15 +29,9 @@ SHAPE = (6, 4)
 ROWS = "t long, x long, v double"
 
 
-@pytest.fixture(scope="module")
-def session(spark: SparkSession) -> SparkSession:
-    register(spark)
-    return spark
-
-
 @pytest.fixture
 def repo(tmp_path: Path) -> Repository:
-    repo = Repository.create(local_filesystem_storage(tmp_path / "repo", fsync=False))
+    repo = new_repository(tmp_path)
     with repo.transaction("main", message="begin") as store:
         zarr.create_array(
             store, name="a", shape=SHAPE, chunks=(1, 4), dtype="f8", fill_value=-1, dimension_names=["t", "x"]
@@ -48,8 +42,8 @@ def repo(tmp_path: Path) -> Repository:
 class Drop:
     """A directory that files are dropped into, one for each time; a file is a batch."""
 
-    def __init__(self, session: SparkSession, tmp_path: Path) -> None:
-        self.session = session
+    def __init__(self, spark: SparkSession, tmp_path: Path) -> None:
+        self.spark = spark
         self.inbox = tmp_path / "inbox"
         self.inbox.mkdir()
         self.repo = str(tmp_path / "repo")
@@ -63,7 +57,7 @@ class Drop:
         part.rename(self.inbox / f"{time}-{add:g}.csv")
 
     def rows(self) -> DataFrame:
-        return self.session.readStream.schema(ROWS).option("maxFilesPerTrigger", 1).csv(str(self.inbox))
+        return self.spark.readStream.schema(ROWS).option("maxFilesPerTrigger", 1).csv(str(self.inbox))
 
     def run(self, rows: DataFrame | None = None, mode: str = "append", **options: Any) -> Any:
         """Write what is there, and return the query when it has ended."""
@@ -77,12 +71,8 @@ class Drop:
 
 
 @pytest.fixture
-def drop(session: SparkSession, repo: Repository, tmp_path: Path) -> Drop:
-    return Drop(session, tmp_path)
-
-
-def values(repo: Repository) -> np.ndarray:
-    return zarr.open_array(repo.readonly_session("main").store, path="a", mode="r")[:]
+def drop(spark: SparkSession, repo: Repository, tmp_path: Path) -> Drop:
+    return Drop(spark, tmp_path)
 
 
 def expected(*times: int) -> np.ndarray:
@@ -98,12 +88,6 @@ def commits(repo: Repository) -> list[tuple[Any, Any]]:
     return [(metadata["spark.stream"], metadata["spark.batch"]) for metadata in reversed(history)]
 
 
-def failure(run: Callable[[], Any]) -> BaseException:
-    with pytest.raises(Exception, match=r"\[ARRAYSTORE_") as caught:
-        run()
-    return translate_error(caught.value)
-
-
 @pytest.mark.end_to_end
 def test_each_batch_is_a_commit_that_tells_stream_and_batch(drop: Drop, repo: Repository):
     for time in range(3):
@@ -111,7 +95,7 @@ def test_each_batch_is_a_commit_that_tells_stream_and_batch(drop: Drop, repo: Re
 
     query = drop.run()
 
-    assert np.array_equal(values(repo), expected(0, 1, 2))
+    assert np.array_equal(read_array(repo), expected(0, 1, 2))
     assert commits(repo) == [(query.id, 0), (query.id, 1), (query.id, 2)]
     assert last_batch(repo.readonly_session("main"), query.id) == 2
     newest = next(iter(repo.ancestry(branch="main")))
@@ -132,7 +116,7 @@ def test_a_batch_that_was_committed_before_a_crash_is_not_committed_again(drop: 
     drop.file(2)
     drop.run(stream="daily")
 
-    assert np.array_equal(values(repo), expected(0, 1, 2))
+    assert np.array_equal(read_array(repo), expected(0, 1, 2))
     assert commits(repo) == [("daily", 0), ("daily", 1), ("daily", 2)]
 
 
@@ -143,12 +127,12 @@ def test_a_new_checkpoint_under_an_old_name_is_refused_or_wanted(drop: Drop, rep
     (drop.inbox / "0-0.csv").unlink()
     drop.file(1)
 
-    error = failure(lambda: drop.run(stream="daily"))
+    error = spark_error(lambda: drop.run(stream="daily"))
     assert isinstance(error, StreamRestartedError)
-    assert np.array_equal(values(repo), expected(0))
+    assert np.array_equal(read_array(repo), expected(0))
 
     drop.run(stream="daily", restarted="true")
-    assert np.array_equal(values(repo), expected(0, 1))
+    assert np.array_equal(read_array(repo), expected(0, 1))
     assert commits(repo) == [("daily", 0), ("daily", 0)]
 
 
@@ -163,14 +147,14 @@ def test_complete_mode_puts_each_result_in_place_of_the_one_before(drop: Drop, r
 
     wanted = np.full(SHAPE, -1.0)
     wanted[:2, 0] = [6, 46]
-    assert np.array_equal(values(repo), wanted)
+    assert np.array_equal(read_array(repo), wanted)
     assert set(streams(repo.readonly_session("main"))) == {"totals"}
 
 
 def test_a_chunk_of_two_tasks_fails_the_query_with_the_remedy(drop: Drop, repo: Repository):
     drop.file(0)
 
-    error = failure(lambda: drop.run(drop.rows().repartition(2, "x")))
+    error = spark_error(lambda: drop.run(drop.rows().repartition(2, "x")))
 
     assert isinstance(error, MergeConflictError)
     assert "repartition_by_chunk" in str(error)
@@ -184,7 +168,7 @@ def test_rows_that_are_brought_together_by_chunk_are_written_by_many_tasks(drop:
 
     drop.run(repartition_by_chunk(drop.rows(), pinned, "a", dims=["t", "x"], tasks=2, sort=False), stream="s")
 
-    assert np.array_equal(values(repo), expected(0, 1))
+    assert np.array_equal(read_array(repo), expected(0, 1))
     assert commits(repo) == [("s", 0), ("s", 1)]
     assert next(iter(repo.ancestry(branch="main"))).metadata["spark.tasks"] == 2
 
@@ -196,13 +180,13 @@ def test_a_batch_without_rows_is_no_commit(drop: Drop, repo: Repository):
     drop.run(drop.rows().where("t > 0").coalesce(1), stream="s")
 
     assert commits(repo) == [("s", 1)]
-    assert np.array_equal(values(repo), expected(1))
+    assert np.array_equal(read_array(repo), expected(1))
 
 
 def test_bad_rows_fail_the_query_and_are_written_when_they_are_mended(drop: Drop, repo: Repository):
     drop.file(7)
 
-    error = failure(drop.run)
+    error = spark_error(drop.run)
 
     assert isinstance(error, InvalidInputError)
     assert commits(repo) == []
@@ -211,10 +195,10 @@ def test_bad_rows_fail_the_query_and_are_written_when_they_are_mended(drop: Drop
 def test_what_is_wrong_with_a_stream_is_told_when_it_starts(drop: Drop):
     drop.file(0)
 
-    assert "'streem'" in str(failure(lambda: drop.run(streem="x")))
+    assert "'streem'" in str(spark_error(lambda: drop.run(streem="x")))
 
 
-def test_rows_of_older_releases_of_spark_are_written_alike(session: SparkSession, drop: Drop, repo: Repository):
+def test_rows_of_older_releases_of_spark_are_written_alike(spark: SparkSession, drop: Drop, repo: Repository):
     """Spark 4.0 hands streams over in rows only."""
     from datetime import datetime
 

@@ -17,6 +17,7 @@ import arraystore.spark as asp
 from arraystore import InvalidInputError, Repository, local_filesystem_storage
 from arraystore.spark.reading.frame_plan import plan_frame
 from arraystore.spark.reading.map_chunks import Chunk, ChunkMapper
+from tests.spark.support import put_array
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,19 +31,11 @@ VALUES = np.arange(6 * 8 * 10, dtype="i4").reshape(6, 8, 10)
 def repo(tmp_path_factory: pytest.TempPathFactory) -> Repository:
     repo = Repository.create(local_filesystem_storage(tmp_path_factory.mktemp("map") / "repo"))
     session = repo.writable_session("main")
-    put(session.store, "v", VALUES, (2, 4, 5), ("t", "y", "x"))
-    put(session.store, "weight", np.arange(8.0), (8,), ("y",))
-    put(session.store, "t", np.arange(6), (6,), ("t",), {"units": "days since 2000-01-01"})
+    put_array(session.store, "v", VALUES, (2, 4, 5), ("t", "y", "x"))
+    put_array(session.store, "weight", np.arange(8.0), (8,), ("y",))
+    put_array(session.store, "t", np.arange(6), (6,), ("t",), {"units": "days since 2000-01-01"})
     session.commit("cube")
     return repo
-
-
-def put(store: Any, name: str, values: Any, chunks: Any, dims: Any, attrs: Any = None) -> None:
-    array = zarr.create_array(
-        store, name=name, shape=values.shape, chunks=chunks, dtype=values.dtype, dimension_names=dims,
-        attributes=attrs or {},
-    )  # fmt: skip
-    array[...] = values
 
 
 def summary(chunk: Chunk) -> dict[str, Any]:

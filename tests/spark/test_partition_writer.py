@@ -15,6 +15,7 @@ import zarr
 from arraystore import Repository, local_filesystem_storage
 from arraystore.errors import FormatError, InvalidInputError, MergeConflictError, ReadOnlyError
 from arraystore.spark import map_partitions_writer
+from tests.spark.support import read_array
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,10 +27,6 @@ def repo(tmp_path: Path) -> Repository:
     with repo.transaction("main", message="begin") as store:
         zarr.create_array(store, name="a", shape=(12,), chunks=(2,), dtype="i4")
     return repo
-
-
-def values(repo: Repository) -> list[int]:
-    return zarr.open_array(repo.readonly_session("main").store, path="a", mode="r")[:].tolist()
 
 
 def write(store: Any, items: Iterator[tuple[int, int]]) -> dict[str, Any]:
@@ -50,10 +47,10 @@ def test_partitions_of_an_rdd_are_written_in_one_commit(spark: SparkSession, rep
     rows = spark.sparkContext.parallelize([(at, at * at) for at in range(12)], 3)
     results = rows.mapPartitions(writer(write)).collect()
     assert len(results) == 3
-    assert values(repo) == [0] * 12
+    assert read_array(repo).tolist() == [0] * 12
     assert writer.merge(results) == [{"rows": 4}] * 3
     session.commit("rdd")
-    assert values(repo) == (np.arange(12) ** 2).tolist()
+    assert read_array(repo).tolist() == (np.arange(12) ** 2).tolist()
     assert [snapshot.message for snapshot in repo.ancestry(branch="main")][:-1] == ["rdd", "begin"]
 
 
@@ -65,7 +62,7 @@ def test_each_partition_gives_one_result_also_where_there_is_nothing(repo: Repos
     assert writer.merge(results) == [{"rows": 2}, {"rows": 0}, {"rows": 1}]
     assert writer.merge([]) == []
     session.commit("three")
-    assert values(repo) == [5, 6, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]
+    assert read_array(repo).tolist() == [5, 6, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]
 
 
 def test_a_function_needs_no_report_and_may_leave_items_unread(repo: Repository):

@@ -12,6 +12,7 @@ import zarr
 
 import arraystore.spark as asp
 from arraystore import InvalidInputError, Repository, local_filesystem_storage
+from tests.spark.support import put_array
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,19 +29,12 @@ def repo(tmp_path_factory: pytest.TempPathFactory) -> Repository:
     repo = Repository.create(local_filesystem_storage(tmp_path_factory.mktemp("read") / "repo"))
     session = repo.writable_session("main")
     group = zarr.open_group(session.store)
-    put(group, "temp", VALUES, (2, 10, 15), ("time", "lat", "lon"))
-    put(group, "height", HEIGHT, (20, 30), ("lat", "lon"), {"_FillValue": 0, "scale_factor": 0.5})
-    put(group, "time", np.arange(6), (6,), ("time",), {"units": "days since 1990-01-01"})
-    put(group, "lat", np.linspace(90, -90, 20), (20,), ("lat",))
+    put_array(group.store, "temp", VALUES, (2, 10, 15), ("time", "lat", "lon"))
+    put_array(group.store, "height", HEIGHT, (20, 30), ("lat", "lon"), {"_FillValue": 0, "scale_factor": 0.5})
+    put_array(group.store, "time", np.arange(6), (6,), ("time",), {"units": "days since 1990-01-01"})
+    put_array(group.store, "lat", np.linspace(90, -90, 20), (20,), ("lat",))
     repo.create_tag("v1", session.commit("cube"))
     return repo
-
-
-def put(group: zarr.Group, name: str, values: Any, chunks: Any, dims: Any, attrs: Any = None) -> None:
-    array = group.create_array(
-        name, shape=values.shape, chunks=chunks, dtype=values.dtype, dimension_names=dims, attributes=attrs or {}
-    )
-    array[...] = values
 
 
 def cube(frame: DataFrame, column: str = "temp", dims: tuple[str, ...] = ("time", "lat", "lon")) -> Any:
@@ -90,7 +84,7 @@ def test_labels_and_decoded_values_of_several_arrays_in_one_frame(spark: SparkSe
 def test_a_frame_stays_on_its_snapshot_through_all_its_actions(spark: SparkSession, tmp_path: Path) -> None:
     repo = Repository.create(local_filesystem_storage(tmp_path / "repo"))
     session = repo.writable_session("main")
-    put(zarr.open_group(session.store), "v", np.arange(10), (3,), ("x",))
+    put_array(session.store, "v", np.arange(10), (3,), ("x",))
     session.commit("first")
     frame = asp.read_dataframe(spark, repo, "v")
     assert frame.selectExpr("sum(v)").first()[0] == 45
@@ -153,7 +147,7 @@ def test_every_type_of_column_arrives(spark: SparkSession, tmp_path: Path) -> No
         "word": np.array(["a", "ä"]),
     }
     for name, values in stored.items():
-        put(group, name, values, (1,), ("x",))
+        put_array(group.store, name, values, (1,), ("x",))
     session.commit("types")
     frame = asp.read_dataframe(spark, repo, list(stored)).orderBy("x")
     first, second = frame.selectExpr("*", "unix_micros(moment) us").collect()
@@ -168,7 +162,7 @@ def test_every_type_of_column_arrives(spark: SparkSession, tmp_path: Path) -> No
 def test_an_error_of_a_task_is_told_as_what_it_is(spark: SparkSession, tmp_path: Path) -> None:
     repo = Repository.create(local_filesystem_storage(tmp_path / "repo"))
     session = repo.writable_session("main")
-    put(zarr.open_group(session.store), "moment", np.array([1001, 2000], "M8[ns]"), (2,), ("x",))
+    put_array(session.store, "moment", np.array([1001, 2000], "M8[ns]"), (2,), ("x",))
     session.commit("nanoseconds")
     with pytest.raises(Exception, match="ARRAYSTORE_INVALID_INPUT") as caught:
         asp.read_dataframe(spark, repo, "moment").collect()
@@ -180,7 +174,7 @@ def test_an_error_of_a_task_is_told_as_what_it_is(spark: SparkSession, tmp_path:
 def test_the_plan_that_spark_shows_tells_nothing_of_the_storage(spark: SparkSession, tmp_path: Path) -> None:
     repo = Repository.create(local_filesystem_storage(tmp_path / "repo"))
     session = repo.writable_session("main")
-    put(zarr.open_group(session.store), "v", np.arange(10), (3,), ("x",))
+    put_array(session.store, "v", np.arange(10), (3,), ("x",))
     session.commit("first")
     shown = asp.read_dataframe(spark, repo, "v")._jdf.queryExecution().toString()
     assert "MapInArrow" in shown
@@ -191,7 +185,7 @@ def test_the_plan_that_spark_shows_tells_nothing_of_the_storage(spark: SparkSess
 def test_a_view_is_asked_in_sql_and_stays_until_it_is_made_again(spark: SparkSession, tmp_path: Path) -> None:
     repo = Repository.create(local_filesystem_storage(tmp_path / "repo"))
     session = repo.writable_session("main")
-    put(zarr.open_group(session.store), "v", np.arange(10), (3,), ("x",))
+    put_array(session.store, "v", np.arange(10), (3,), ("x",))
     first = session.commit("first")
     asp.create_view(spark, "numbers", repo, {"value": "v"})
     session = repo.writable_session("main")

@@ -22,6 +22,7 @@ from arraystore.errors import (
     SessionStateError,
 )
 from arraystore.spark.fork_job import pickle_new_fork
+from tests.spark.support import messages, read_array
 
 
 @pytest.fixture
@@ -30,14 +31,6 @@ def repo(tmp_path: Path) -> Repository:
     with repo.transaction("main", message="begin") as store:
         zarr.create_array(store, name="a", shape=(8,), chunks=(2,), dtype="i4")
     return repo
-
-
-def values(repo: Repository) -> list[int]:
-    return zarr.open_array(repo.readonly_session("main").store, path="a", mode="r")[:].tolist()
-
-
-def messages(repo: Repository) -> list[str]:
-    return [snapshot.message for snapshot in repo.ancestry(branch="main")][:-1]
 
 
 def written(fork_bytes: bytes, at: int, value: int) -> bytes:
@@ -71,7 +64,7 @@ def test_forks_of_a_session_are_merged_and_committed_in_another_process(repo: Re
         print(session.commit("elsewhere"))
         """,
     )
-    assert values(repo) == [1, 1, 0, 0, 3, 3, 0, 0]
+    assert read_array(repo).tolist() == [1, 1, 0, 0, 3, 3, 0, 0]
     assert messages(repo) == ["elsewhere", "begin"]
     assert next(iter(repo.ancestry(branch="main"))).id == snapshot
 
@@ -92,7 +85,7 @@ def test_a_handoff_stays_at_its_snapshot_when_the_branch_moves(repo: Repository)
     with pytest.raises(ConflictError):
         opened.commit("behind")
     opened.commit("on top", rebase_with=ConflictDetector())
-    assert values(repo) == [1, 1, 0, 0, 0, 0, 9, 9]
+    assert read_array(repo).tolist() == [1, 1, 0, 0, 0, 0, 9, 9]
     assert messages(repo) == ["on top", "other", "begin"]
 
 
@@ -121,7 +114,7 @@ def test_what_was_changed_before_forking_is_changed_again(repo: Repository):
     zarr.open_array(opened.store, path="a")[:] = 7
     opened.merge(payload, on_overlap="last")
     opened.commit("both")
-    assert values(repo) == [1, 1, 7, 7, 7, 7, 7, 7]
+    assert read_array(repo).tolist() == [1, 1, 7, 7, 7, 7, 7, 7]
 
 
 def test_isolation_is_kept(repo: Repository):

@@ -14,6 +14,7 @@ import zarr
 import arraystore as ars
 from arraystore.errors import InvalidInputError, MergeConflictError, NodeNotFoundError
 from arraystore.spark import repartition_by_chunk, write_dataframe
+from tests.spark.support import messages, read_array
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,14 +36,6 @@ def make(repo: ars.Repository, **arrays: dict[str, Any]) -> None:
         if data is not None:
             made[...] = data
     session.commit("make the arrays")
-
-
-def read(repo: ars.Repository, path: str) -> np.ndarray:
-    return np.asarray(zarr.open_array(repo.readonly_session("main").store, path=path, mode="r")[...])
-
-
-def messages(repo: ars.Repository) -> list[str]:
-    return [found.message for found in repo.ancestry(branch="main")]
 
 
 def cube(spark: SparkSession, shape: tuple[int, int, int]) -> DataFrame:
@@ -70,7 +63,7 @@ def test_all_cells_arrive_in_one_commit(spark: SparkSession, repo: ars.Repositor
     rows = cube(spark, SHAPE)
     report = write_dataframe(rows, session, "v", dims=["t", "y", "x"], value="value")
     session.commit("rows")
-    assert np.array_equal(read(repo, "v"), numbers())
+    assert np.array_equal(read_array(repo, "v"), numbers())
     assert messages(repo)[:2] == ["rows", "make the arrays"]
     assert (report.rows, report.chunks, report.tasks) == (numbers().size, 4 * 3 * 3, 2)
     assert report.nbytes == numbers().size * 4
@@ -87,8 +80,8 @@ def test_several_columns_go_into_several_arrays(spark: SparkSession, repo: ars.R
         cube(spark, SHAPE), session, dims={"x": "x", "y": "y", "t": "t"}, values={"a": "id", "b": "other"}
     )
     session.commit("rows")
-    assert np.array_equal(read(repo, "a"), numbers())
-    assert np.array_equal(read(repo, "b"), -numbers())
+    assert np.array_equal(read_array(repo, "a"), numbers())
+    assert np.array_equal(read_array(repo, "b"), -numbers())
     assert report.arrays == ("a", "b")
 
 
@@ -97,7 +90,7 @@ def test_arrays_that_are_not_committed_yet_can_be_written_to(spark: SparkSession
     zarr.create_array(session.store, name="v", shape=SHAPE, chunks=(2, 4, 5), dtype="i8")
     write_dataframe(cube(spark, SHAPE), session, "v", dims=["t", "y", "x"], value="id")
     session.commit("all of it")
-    assert np.array_equal(read(repo, "v"), numbers())
+    assert np.array_equal(read_array(repo, "v"), numbers())
     assert messages(repo)[0] == "all of it"
 
 
@@ -106,7 +99,7 @@ def test_shards_are_owned_whole(spark: SparkSession, repo: ars.Repository) -> No
     session = repo.writable_session("main")
     report = write_dataframe(cube(spark, SHAPE), session, "v", dims=["t", "y", "x"], value="id", tasks=3)
     session.commit("rows")
-    assert np.array_equal(read(repo, "v"), numbers())
+    assert np.array_equal(read_array(repo, "v"), numbers())
     assert (report.chunks, report.tasks) == (2 * 3 * 2, 3)
 
 
@@ -127,7 +120,7 @@ def test_cells_that_no_row_names_are_kept_or_filled(
         if partial == "fill" and named[chunk].any():
             expected[chunk] = -7
     expected[named] = numbers()[named]
-    assert np.array_equal(read(repo, "v"), expected)
+    assert np.array_equal(read_array(repo, "v"), expected)
 
 
 def test_chunks_without_rows_are_not_written(spark: SparkSession, repo: ars.Repository) -> None:
@@ -144,7 +137,7 @@ def test_rows_that_are_with_their_chunk_need_no_shuffle(spark: SparkSession, rep
     assert rows.columns == ["t", "y", "x", "id", "value", "other"]
     report = write_dataframe(rows, session, "v", dims=["t", "y", "x"], value="id", shuffle=False)
     session.commit("rows")
-    assert np.array_equal(read(repo, "v"), numbers())
+    assert np.array_equal(read_array(repo, "v"), numbers())
     assert report.tasks == 4
 
 
@@ -204,7 +197,7 @@ def test_a_cell_that_is_named_twice_is_an_error_unless_the_rows_say_the_same(
     report = write_dataframe(twice, session, "v", dims=["t", "y", "x"], value="value", sort=sort, on_duplicate="same")
     session.commit("rows")
     assert report.rows == 693 + 93
-    assert np.array_equal(read(repo, "v"), numbers())
+    assert np.array_equal(read_array(repo, "v"), numbers())
 
 
 @pytest.mark.parametrize(("on_null", "expected"), [("fill", -7), ("skip", 3)])
@@ -216,7 +209,7 @@ def test_nulls_are_filled_or_skipped_as_asked(
     rows = cube(spark, SHAPE).selectExpr("t", "y", "x", "CASE WHEN id % 5 != 0 THEN id END AS value")
     write_dataframe(rows, session, "v", dims=["t", "y", "x"], value="value", on_null=on_null)
     session.commit("rows")
-    assert np.array_equal(read(repo, "v"), np.where(numbers() % 5 != 0, numbers(), expected))
+    assert np.array_equal(read_array(repo, "v"), np.where(numbers() % 5 != 0, numbers(), expected))
 
 
 def test_an_empty_frame_changes_nothing(spark: SparkSession, repo: ars.Repository) -> None:

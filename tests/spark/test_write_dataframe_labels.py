@@ -16,6 +16,7 @@ import arraystore as ars
 from arraystore.errors import InvalidInputError
 from arraystore.spark import repartition_by_chunk, write_dataframe
 from arraystore.spark.writing.axes import label_axis
+from tests.spark.support import read_array
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,10 +60,6 @@ def table(depths: list[int] | None) -> pa.Table:
     )
 
 
-def read(repo: ars.Repository) -> np.ndarray:
-    return np.asarray(zarr.open_array(repo.readonly_session("main").store, path="g/v", mode="r")[...])
-
-
 @pytest.mark.parametrize(
     ("depths", "coords"), [([0, 10, 50], "label"), (None, {"time": "label", "lat": "label", "depth": "index"})]
 )
@@ -77,7 +74,7 @@ def test_all_cells_are_found(
         rows = repartition_by_chunk(rows, session, "g/v", dims=dims, coords=coords)
     report = write_dataframe(rows, session, "g/v", dims=dims, value="v", coords=coords, shuffle=not ahead)
     session.commit("rows")
-    assert np.array_equal(read(repo), np.arange(np.prod(SHAPE)).reshape(SHAPE))
+    assert np.array_equal(read_array(repo, "g/v"), np.arange(np.prod(SHAPE)).reshape(SHAPE))
     assert report.rows == np.prod(SHAPE)
 
 
@@ -120,7 +117,7 @@ def test_a_tolerance_takes_in_labels_that_are_near(spark: SparkSession, repo: ar
     tolerance: Any = {"time": timedelta(minutes=1), "lat": 0.25}
     write_dataframe(rows, session, "g/v", **options, tolerance=tolerance)
     session.commit("rows")
-    assert np.array_equal(read(repo), np.arange(np.prod(SHAPE)).reshape(SHAPE))
+    assert np.array_equal(read_array(repo, "g/v"), np.arange(np.prod(SHAPE)).reshape(SHAPE))
     session = repo.writable_session("main")
     with pytest.raises(InvalidInputError, match="156 have a 'time'"):
         write_dataframe(rows, session, "g/v", **options, tolerance={"time": timedelta(seconds=59), "lat": 0.25})

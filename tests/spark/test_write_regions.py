@@ -21,6 +21,7 @@ from arraystore.errors import InvalidInputError, NodeNotFoundError, ReadOnlyErro
 from arraystore.spark import TaskFailedError, WriteReport, chunk_regions, write_regions
 from arraystore.spark.regions.boxes import as_bounds, assign_to_tasks, cut_regions, pack_bounds, unpack_bounds
 from arraystore.spark.regions.write_regions import RegionWriteError, _RegionWork, _targets
+from tests.spark.support import messages, read_array
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,27 +57,19 @@ def begun() -> np.ndarray:
     return found
 
 
-def values(repo: Repository, path: str = "a") -> Any:
-    return zarr.open_array(repo.readonly_session("main").store, path=path, mode="r")[...]
-
-
 def in_session(session: Session, path: str = "a") -> Any:
     return zarr.open_array(session.store, path=path, mode="r")[...]
-
-
-def messages(repo: Repository) -> list[str]:
-    return [snapshot.message for snapshot in repo.ancestry(branch="main")][:-1]
 
 
 @pytest.mark.end_to_end
 def test_an_array_is_written_along_its_chunks_in_one_commit(spark: SparkSession, repo: Repository):
     session = repo.writable_session("main")
     report = write_regions(session, "a", None, wanted)
-    assert np.array_equal(values(repo), begun())  # nothing is committed yet
+    assert np.array_equal(read_array(repo), begun())  # nothing is committed yet
     assert np.array_equal(in_session(session), WANTED)
     session.commit("all")
 
-    assert np.array_equal(values(repo), WANTED)
+    assert np.array_equal(read_array(repo), WANTED)
     assert messages(repo) == ["all", "begin"]
     assert (report.arrays, report.rows, report.chunks, report.nbytes) == (("a",), 0, BLOCKS, WANTED.nbytes)
     assert (report.attempts_wasted, report.spilled) == (0, 0)
@@ -91,7 +84,7 @@ def test_regions_of_one_chunk_each_go_to_as_many_tasks_as_are_wanted(spark: Spar
     assert len(regions) == BLOCKS
     report = write_regions(session, "/a/", regions, wanted, spark=spark, tasks=5, align="error")
     session.commit("all")
-    assert np.array_equal(values(repo), WANTED)
+    assert np.array_equal(read_array(repo), WANTED)
     assert (report.tasks, report.chunks, report.arrays) == (5, BLOCKS, ("a",))
 
 
@@ -109,7 +102,7 @@ def test_regions_that_share_chunks_are_written_by_one_task_after_another(spark: 
     rows: list[Any] = [{"y": row} for row in reversed(range(13))]
     report = write_regions(session, "a", rows, wanted, tasks=13)
     session.commit("rows")
-    assert np.array_equal(values(repo), WANTED)
+    assert np.array_equal(read_array(repo), WANTED)
     assert report.tasks == 4
     assert report.chunks == BLOCKS
 
@@ -123,7 +116,7 @@ def test_what_regions_leave_out_stays(spark: SparkSession, repo: Repository):
     for region in (np.s_[1:3, 2:8], np.s_[3:7, 2:4], np.s_[11:13, 6:8]):
         expected[region] = WANTED[region]
     expected[12, 8] = 5
-    assert np.array_equal(values(repo), expected)
+    assert np.array_equal(read_array(repo), expected)
 
 
 def test_bounds_in_an_array_of_numpy_are_regions_too(spark: SparkSession, repo: Repository):
@@ -144,7 +137,7 @@ def test_fill_values_take_away_what_was_there(spark: SparkSession, repo: Reposit
     session.commit("empty")
     expected = begun()
     expected[0:4] = -1
-    assert np.array_equal(values(repo), expected)
+    assert np.array_equal(read_array(repo), expected)
     session = repo.readonly_session("main")
     keys = [key for key in ("a/c/0/0", "a/c/1/0") if key in set(_keys(session))]
     assert keys == ["a/c/1/0"]
@@ -164,7 +157,7 @@ def test_arrays_that_are_not_committed_yet_are_written(spark: SparkSession, repo
     zarr.create_array(session.store, name="g/new", shape=(6, 4), chunks=(2, 2), dtype="f8")
     write_regions(session, "g/new", None, lambda region: WANTED[:6, :4][region] / 2)
     session.commit("new")
-    assert np.array_equal(values(repo, "g/new"), WANTED[:6, :4] / 2)
+    assert np.array_equal(read_array(repo, "g/new"), WANTED[:6, :4] / 2)
     assert messages(repo) == ["new", "begin"]
 
 
@@ -185,8 +178,8 @@ def test_several_arrays_are_written_in_one_pass(spark: SparkSession, repo: Repos
 
     write_regions(session, ["a", "b"], None, lambda region: (0, WANTED[region]))  # over what has been merged
     session.commit("both")
-    assert not values(repo).any()
-    assert np.array_equal(values(repo, "b"), WANTED.astype("f4"))
+    assert not read_array(repo).any()
+    assert np.array_equal(read_array(repo, "b"), WANTED.astype("f4"))
 
 
 @pytest.mark.end_to_end
@@ -198,7 +191,7 @@ def test_shards_are_what_is_written_as_a_whole(spark: SparkSession, repo: Reposi
         write_regions(session, "s", regions, wanted, align="error")
     report = write_regions(session, "s", regions, wanted, tasks=4)
     session.commit("shards")
-    assert np.array_equal(values(repo, "s"), WANTED)
+    assert np.array_equal(read_array(repo, "s"), WANTED)
     assert (report.tasks, report.chunks) == (2, 4)
 
 
@@ -207,7 +200,7 @@ def test_arrays_of_version_2_of_the_format_are_written(spark: SparkSession, repo
     zarr.create_array(session.store, name="v2", shape=SHAPE, chunks=CHUNKS, dtype="i4", zarr_format=2)
     write_regions(session, "v2", chunk_regions(zarr.open_array(session.store, path="v2"), max_bytes=48), wanted)
     session.commit("v2")
-    assert np.array_equal(values(repo, "v2"), WANTED)
+    assert np.array_equal(read_array(repo, "v2"), WANTED)
 
 
 def test_an_array_without_dimensions_is_one_region(spark: SparkSession, repo: Repository):
@@ -240,7 +233,7 @@ def test_values_of_all_kinds_arrive(spark: SparkSession, repo: Repository, dtype
     )
     write_regions(session, "k", [slice(0, 2), slice(2, 6)], lambda region: expected[region])
     session.commit("kinds")
-    assert np.array_equal(values(repo, "k"), expected)
+    assert np.array_equal(read_array(repo, "k"), expected)
 
 
 def broken(kind: str) -> Callable[[tuple[slice, ...]], Any]:
@@ -298,7 +291,7 @@ def test_what_fails_is_named_and_nothing_is_merged(spark: SparkSession, repo: Re
         warnings.simplefilter("error")  # of the forks of the first job, nothing is missing
         session.commit("the rest")
     expected[0:8] = WANTED[0:8]
-    assert np.array_equal(values(repo), expected)
+    assert np.array_equal(read_array(repo), expected)
     assert messages(repo) == ["the rest", "begin"]
 
 
@@ -454,10 +447,10 @@ def test_attempts_that_fail_are_repeated_counted_and_collected(spark: SparkSessi
     assert (report.tasks, report.attempts_wasted, report.chunks) == (3, 2, 6)
     session.commit("flaky")
 
-    assert np.array_equal(values(repo, "n"), noise)
+    assert np.array_equal(read_array(repo, "n"), noise)
     assert messages(repo) == ["flaky", "noise", "begin"]
     repo.garbage_collect(datetime.now(UTC), full=True)
-    assert np.array_equal(values(repo, "n"), noise)
+    assert np.array_equal(read_array(repo, "n"), noise)
     again = repo.garbage_collect(datetime.now(UTC), full=True, dry_run=True)
     assert (again.chunks_deleted, again.transaction_logs_deleted) == (0, 0)
 
@@ -540,7 +533,7 @@ def test_credentials_that_must_not_be_pickled_are_refused_before_any_task(spark:
     session = opened.writable_session("main")
     write_regions(session, "a", None, wanted)
     session.commit("allowed")
-    assert np.array_equal(values(opened), WANTED)
+    assert np.array_equal(read_array(opened), WANTED)
 
 
 def test_a_session_is_written_twice_and_forks_of_the_second_see_the_first(spark: SparkSession, repo: Repository):
@@ -548,7 +541,7 @@ def test_a_session_is_written_twice_and_forks_of_the_second_see_the_first(spark:
     write_regions(session, "a", [np.s_[0:3]], wanted)
     write_regions(session, "a", [np.s_[3:13]], wanted)  # a row of chunks is read, and written again
     session.commit("twice")
-    assert np.array_equal(values(repo), WANTED)
+    assert np.array_equal(read_array(repo), WANTED)
     assert messages(repo) == ["twice", "begin"]
 
 

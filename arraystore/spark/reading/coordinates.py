@@ -122,8 +122,8 @@ class Coordinate:
             return self.labels
         if any(isinstance(one, str | bytes | date | np.datetime64) for one in wanted):
             raise InvalidInputError(
-                f"labels along {self.name!r} are numbers, and {wanted[0]!r} is none"
-                + ("" if self.instants is None else " that can be read")
+                f"labels along {self.name!r} are numbers, and {wanted[0]!r} is not a number"
+                + ("" if self.instants is None else " or a readable time")
             )
         return self.labels
 

@@ -140,7 +140,7 @@ class Owners:
     tasks: int
     """Number of tasks."""
     run: int = 1
-    """So many consecutive chunks along the last dimension have the same owner."""
+    """Count of consecutive chunks along the last dimension with the same owner."""
 
     @classmethod
     def of(cls, grid: ChunkGrid, tasks: int, cell_bytes: int) -> Owners:
