@@ -152,7 +152,7 @@ def test_snapshots_that_are_not_on_the_branch_are_told(spark: SparkSession, path
 def test_a_schema_for_changes_is_refused(spark: SparkSession, path: str):
     frame = spark.read.format("arraystore").schema("path string").option("changes", "true").load(path)
 
-    assert "columns of their own" in str(spark_error(frame.collect))
+    assert "fixed columns" in str(spark_error(frame.collect))
 
 
 def test_a_stream_says_from_where_in_its_own_words(follower: Follower):

@@ -157,7 +157,7 @@ def test_what_does_not_fit_the_schema_is_refused_with_the_chunk(repo: Repository
 
 
 def test_arguments_are_checked_before_anything_runs(spark: SparkSession, repo: Repository) -> None:
-    with pytest.raises(InvalidInputError, match="fn is a function"):
+    with pytest.raises(InvalidInputError, match="fn must be a function"):
         asp.map_chunks(spark, repo, "v", "mean", "a int")  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="isel selects along 'z'"):
         asp.map_chunks(spark, repo, "v", summary, "a int", isel={"z": 0})

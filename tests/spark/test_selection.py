@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arraystore.errors import InvalidInputError
-from arraystore.spark.reading.selection import AxisSelection, ChunkRuns, boxes_of, check_names, index_positions
+from arraystore.spark.reading.selection import (
+    AxisSelection,
+    ChunkRuns,
+    boxes_of,
+    check_dimension_names,
+    index_positions,
+)
 
 
 def positions(size: int, index: Any) -> list[int]:
@@ -51,7 +57,7 @@ def test_what_is_no_position_is_refused_with_the_name_of_the_dimension(index: An
 
 def test_an_unknown_dimension_is_refused_with_the_nearest() -> None:
     with pytest.raises(InvalidInputError, match="did you mean 'time'"):
-        check_names("sel", {"tme": 1}, ["time", "lat"])
+        check_dimension_names("sel", {"tme": 1}, ["time", "lat"])
 
 
 @st.composite

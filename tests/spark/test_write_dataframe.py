@@ -168,9 +168,9 @@ def test_rows_that_cannot_be_written_are_counted_and_shown_and_nothing_is_writte
     for part in (
         "of 693 rows",
         "4 have no value in 'value'",
-        "2 are outside of the array by 'y'",
+        "2 are outside the array by 'y'",
         "t=0, y=9, x=6",
-        "1 are outside of the array by 'x'",
+        "1 are outside the array by 'x'",
         "t=0, y=0, x=-1",
         "1 have no value in the dimension column 't'",
         "t=null, y=0, x=5",
@@ -224,7 +224,7 @@ def test_rows_for_an_array_without_cells_are_refused_as_rows(spark: SparkSession
     session = repo.writable_session("main")
     zarr.create_array(session.store, name="empty", shape=(0, 4), chunks=(2, 4), dtype="f4")
     rows = spark.range(3).selectExpr("id AS t", "id AS x", "float(id) AS v")
-    with pytest.raises(InvalidInputError, match="3 are outside of the array by 't'"):
+    with pytest.raises(InvalidInputError, match="3 are outside the array by 't'"):
         write_dataframe(rows, session, "empty", dims=["t", "x"], value="v")
 
 

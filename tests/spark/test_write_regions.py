@@ -377,7 +377,7 @@ def ran(marks: Path) -> Callable[[tuple[slice, ...]], Any]:
         ("a", [np.s_[0:14]], {}, InvalidInputError, "not within the array"),
         ("a", [np.s_[0:5]], {"align": "error"}, InvalidInputError, "do not cover whole chunks"),
         ("a", None, {"align": "rmw"}, InvalidInputError, "align='rmw'"),
-        ("a", None, {"tasks": 0}, InvalidInputError, "tasks=0: give a number of 1 or more"),
+        ("a", None, {"tasks": 0}, InvalidInputError, "tasks=0 must be an integer >= 1"),
         ("a", None, {"tasks": 2.5}, InvalidInputError, "tasks=2.5"),
         ("a", None, {"tasks": True}, InvalidInputError, "tasks=True"),
     ],

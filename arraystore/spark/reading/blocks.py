@@ -13,7 +13,7 @@ import zarr
 
 from arraystore.spark.codec_pipeline import fused_codec_pipeline
 from arraystore.spark.reading.decoding import Values
-from arraystore.spark.reading.frame_plan import FramePlan, Variable
+from arraystore.spark.reading.frame_plan import FramePlan, FrameVariable
 from arraystore.spark.reading.selection import Boxes, boxes_of
 
 __all__ = ["Block", "Column", "blocks_of_task"]
@@ -96,7 +96,7 @@ class _Reader:
         )
         return Block(box, bounds, columns)
 
-    def _column(self, variable: Variable, array: zarr.Array[Any], bounds: tuple[tuple[int, int], ...]) -> Column:
+    def _column(self, variable: FrameVariable, array: zarr.Array[Any], bounds: tuple[tuple[int, int], ...]) -> Column:
         """Return a variable within bounds, in its own dimensions; those that lack a dimension are read once."""
         own = tuple(bounds[axis] for axis in variable.dims)
         if len(own) == len(bounds):
@@ -106,7 +106,7 @@ class _Reader:
             last = self._last[variable.column] = own, variable.decoder.decode(self._read_stored(variable, array, own))
         return last[1]
 
-    def _read_stored(self, variable: Variable, array: zarr.Array[Any], own: tuple[tuple[int, int], ...]) -> Values:
+    def _read_stored(self, variable: FrameVariable, array: zarr.Array[Any], own: tuple[tuple[int, int], ...]) -> Values:
         region: list[Any] = []
         for axis, (start, stop) in zip(variable.dims, own, strict=True):
             positions = self._plan.axes[axis].positions[start:stop]

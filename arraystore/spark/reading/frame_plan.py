@@ -17,11 +17,11 @@ from arraystore.errors import InvalidInputError
 from arraystore.spark.reading.decoding import Decoder, Values, decoder_of
 from arraystore.spark.reading.opening import Opened, coordinate_of, open_arrays
 from arraystore.spark.reading.presence import present_numbers
-from arraystore.spark.reading.selection import AxisSelection, ChunkRuns, check_names, index_positions
+from arraystore.spark.reading.selection import AxisSelection, ChunkRuns, check_dimension_names, index_positions
 
-__all__ = ["Coords", "FramePlan", "Variable", "plan_frame", "task_count"]
+__all__ = ["DimensionColumns", "FramePlan", "FrameVariable", "plan_frame", "read_task_count"]
 
-Coords = Literal["index", "label", "none"]
+DimensionColumns = Literal["index", "label", "none"]
 
 _BYTES_OF_A_TASK = 256 << 20
 """Bytes of values that one task should read at most, where there is a choice."""
@@ -36,7 +36,7 @@ _TASKS_OF_A_SLOT = 2
 
 
 @dataclass(frozen=True)
-class Variable:
+class FrameVariable:
     """An array that becomes a column."""
 
     column: str
@@ -63,13 +63,13 @@ class FramePlan:
 
     session: SessionBase
     """Session that is read."""
-    variables: tuple[Variable, ...]
+    variables: tuple[FrameVariable, ...]
     """Arrays that become columns; the first one with all dimensions leads, and is read by its own chunks."""
     axes: tuple[AxisSelection, ...]
     """Selection along each dimension."""
     labels: tuple[SelectedLabels | None, ...]
     """By axis: labels for the column of the dimension, None for positions."""
-    coords: Coords
+    coords: DimensionColumns
     """Kind of the columns for dimensions, if any."""
     chunks: ChunkRuns
     """Chunks of the leading variable that are read."""
@@ -96,19 +96,19 @@ def plan_frame(
     *,
     sel: Mapping[str, Any] | None = None,
     isel: Mapping[str, Any] | None = None,
-    coords: Coords = "index",
+    coords: DimensionColumns = "index",
     decode: bool = False,
     skip_missing: bool = False,
     dims: Sequence[str] | None = None,
     name_dims: bool = True,
 ) -> FramePlan:
     """Plan a read; the arguments are those of `read_dataframe`."""
-    if coords not in get_args(Coords):
+    if coords not in get_args(DimensionColumns):
         raise InvalidInputError(f"coords={coords!r} must be 'index', 'label' or 'none'")
     opened = open_arrays(session, paths, dims)
     lead = opened.lead
-    check_names("isel", isel or {}, opened.dims)
-    check_names("sel", sel or {}, opened.dims)
+    check_dimension_names("isel", isel or {}, opened.dims)
+    check_dimension_names("sel", sel or {}, opened.dims)
     axes = []
     labels: list[SelectedLabels | None] = []
     for number, (name, size) in enumerate(zip(opened.dims, lead.array.shape, strict=True)):
@@ -117,7 +117,7 @@ def plan_frame(
         coordinate = coordinate_of(opened, name, size, decode=decode) if coords == "label" else None
         labels.append(None if coordinate is None else SelectedLabels(*coordinate.column(axis.positions)))
     variables = tuple(
-        Variable(one.column, one.array.path, one.axes_in(opened.dims), decoder_of(one.array, decode=decode))
+        FrameVariable(one.column, one.array.path, one.axes_in(opened.dims), decoder_of(one.array, decode=decode))
         for one in opened.arrays
     )
     if coords != "none" and name_dims:
@@ -168,7 +168,7 @@ def _check_columns(opened: Opened) -> None:
             )
 
 
-def task_count(plan: FramePlan, slots: int, chunks_per_task: int | None, tasks: int | None) -> int:
+def read_task_count(plan: FramePlan, slots: int, chunks_per_task: int | None, tasks: int | None) -> int:
     """Return the count of tasks for a plan: few, but at most some 256 MiB of values for each."""
     if chunks_per_task is not None and tasks is not None:
         raise InvalidInputError("chunks_per_task and tasks must not both be given: pass one of them")

@@ -21,7 +21,7 @@ from arraystore.spark.fork_job import task_frame
 from arraystore.spark.reading.arrow_schema import arrow_schema
 from arraystore.spark.reading.blocks import Block, blocks_of_task
 from arraystore.spark.reading.decoding import filled
-from arraystore.spark.reading.frame_plan import FramePlan, plan_frame, task_count
+from arraystore.spark.reading.frame_plan import FramePlan, plan_frame, read_task_count
 from arraystore.spark.snapshots import check_reachable, pinned_session
 from arraystore.spark.spark_action import map_in_arrow
 
@@ -160,7 +160,7 @@ def map_chunks(
         session, paths, sel=sel, isel=isel, coords="label", decode=decode, skip_missing=skip_missing, dims=dims,
         name_dims=False,
     )  # fmt: skip
-    count = task_count(plan, slots(spark), chunks_per_task, tasks)
+    count = read_task_count(plan, slots(spark), chunks_per_task, tasks)
     wanted = spark.createDataFrame([], schema).schema
     if not count:
         return spark.createDataFrame([], wanted)

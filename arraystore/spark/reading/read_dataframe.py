@@ -11,7 +11,7 @@ from arraystore._repository.repository import Repository
 from arraystore._session.base import SessionBase
 from arraystore.spark.cluster import slots
 from arraystore.spark.fork_job import task_frame
-from arraystore.spark.reading.frame_plan import Coords
+from arraystore.spark.reading.frame_plan import DimensionColumns
 from arraystore.spark.reading.read_plan import Layout, plan_read
 from arraystore.spark.reading.rows import ChunkData
 from arraystore.spark.snapshots import check_reachable, pinned_session
@@ -35,7 +35,7 @@ def read_dataframe(
     as_of: datetime | None = None,
     sel: Mapping[str, Any] | None = None,
     isel: Mapping[str, Any] | None = None,
-    coords: Coords = "index",
+    coords: DimensionColumns = "index",
     decode: bool = False,
     layout: Layout = "rows",
     data: ChunkData = "binary",

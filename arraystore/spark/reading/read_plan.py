@@ -13,7 +13,7 @@ from arraystore._session.base import SessionBase
 from arraystore.errors import ArrayStoreError, InvalidInputError
 from arraystore.spark.errors import marked_text
 from arraystore.spark.reading.blocks import blocks_of_task
-from arraystore.spark.reading.frame_plan import Coords, FramePlan, plan_frame, task_count
+from arraystore.spark.reading.frame_plan import DimensionColumns, FramePlan, plan_frame, read_task_count
 from arraystore.spark.reading.rows import ChunkData, ChunkRows, PositionRows
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def plan_read(
     *,
     sel: Mapping[str, Any] | None = None,
     isel: Mapping[str, Any] | None = None,
-    coords: Coords = "index",
+    coords: DimensionColumns = "index",
     decode: bool = False,
     layout: Layout = "rows",
     data: ChunkData = "binary",
@@ -83,7 +83,9 @@ def plan_read(
         dims=dims,
         name_dims=layout == "rows",
     )
-    return ReadPlan(_rows(plan, layout, data), task_count(plan, slots or os.cpu_count() or 1, chunks_per_task, tasks))
+    return ReadPlan(
+        _rows(plan, layout, data), read_task_count(plan, slots or os.cpu_count() or 1, chunks_per_task, tasks)
+    )
 
 
 def _rows(plan: FramePlan, layout: Layout, data: ChunkData) -> PositionRows | ChunkRows:

@@ -13,7 +13,7 @@ from arraystore.errors import InvalidInputError
 from arraystore.spark.reading.arrow_columns import arrow_array, arrow_type, spark_type
 from arraystore.spark.reading.blocks import Block
 from arraystore.spark.reading.decoding import Values, filled
-from arraystore.spark.reading.frame_plan import FramePlan, Variable
+from arraystore.spark.reading.frame_plan import FramePlan, FrameVariable
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -106,7 +106,7 @@ def _slabs(shape: tuple[int, ...]) -> Iterator[tuple[tuple[int, int], ...]]:
             yield (*fixed, (start, min(start + step, size)), *rest)
 
 
-def _value_type(variable: Variable) -> tuple[str, np.dtype[Any]]:
+def _value_type(variable: FrameVariable) -> tuple[str, np.dtype[Any]]:
     return f"array {variable.path!r}", variable.decoder.dtype
 
 
@@ -148,11 +148,11 @@ class ChunkRows:
             names.append(variable.column)
         yield pa.RecordBatch.from_arrays(columns, names=names)
 
-    def _as_bytes(self, variable: Variable, columns: list[Any]) -> pa.Array:
+    def _as_bytes(self, variable: FrameVariable, columns: list[Any]) -> pa.Array:
         kind = _packed_type(variable)
         return pa.array([_pack_values(variable, *column).astype(kind, copy=False).tobytes() for column in columns])
 
-    def _as_lists(self, variable: Variable, columns: list[Any]) -> pa.Array:
+    def _as_lists(self, variable: FrameVariable, columns: list[Any]) -> pa.Array:
         kind = arrow_type(*_value_type(variable))
         parts = [
             arrow_array(values.reshape(-1), None if missing is None else missing.reshape(-1), kind)
@@ -162,7 +162,7 @@ class ChunkRows:
         return pa.ListArray.from_arrays(pa.array(offsets), pa.concat_arrays(parts))
 
 
-def _pack_values(variable: Variable, values: Values, missing: Any) -> Values:
+def _pack_values(variable: FrameVariable, values: Values, missing: Any) -> Values:
     if variable.decoder.fills and values.dtype.kind in "iub":
         values = values.astype(np.float64)  # in all chunks alike, whether values are missing or not
     if missing is not None and values.dtype.kind in "US":
@@ -170,7 +170,7 @@ def _pack_values(variable: Variable, values: Values, missing: Any) -> Values:
     return filled(values, missing)
 
 
-def _packed_type(variable: Variable) -> np.dtype[Any]:
+def _packed_type(variable: FrameVariable) -> np.dtype[Any]:
     """Return the type of packed values, in little-endian byte order."""
     kind = variable.decoder.dtype
     if kind.kind == "T":

@@ -23,7 +23,7 @@ __all__ = [
     "Int64s",
     "Positions",
     "boxes_of",
-    "check_names",
+    "check_dimension_names",
     "compact",
     "index_positions",
 ]
@@ -81,7 +81,7 @@ def compact(positions: Int64s) -> Positions:
     return range(start, start + len(positions))
 
 
-def check_names(option: str, selected: Mapping[str, Any], dims: Sequence[str]) -> None:
+def check_dimension_names(option: str, selected: Mapping[str, Any], dims: Sequence[str]) -> None:
     """Check that a selection names dimensions that there are."""
     for name in selected:
         if name not in dims:

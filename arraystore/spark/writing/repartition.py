@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-__all__ = ["locate", "lost_rows", "repartition_by_chunk", "shuffle_by_owner", "task_count"]
+__all__ = ["locate", "lost_rows", "repartition_by_chunk", "shuffle_by_owner", "write_task_count"]
 
 POSITION = "position"
 
@@ -68,7 +68,7 @@ def repartition_by_chunk(
         If the columns cannot be dimensions of the array.
     """
     plan = plan_axes(session, df.schema, path, dims=dims, coords=coords, tolerance=tolerance)
-    tasks = task_count(df, plan, tasks)
+    tasks = write_task_count(df, plan, tasks)
     name = _free_name(df)
     frame = _with_position(df, plan, name)
     frame = _by_owner(frame, Owners.of(plan.grid, tasks, plan.cell_bytes), quoted(name))
@@ -77,7 +77,7 @@ def repartition_by_chunk(
     return frame.selectExpr(*map(quoted, df.columns))
 
 
-def task_count(df: DataFrame, plan: WritePlan, tasks: int | None) -> int:
+def write_task_count(df: DataFrame, plan: WritePlan, tasks: int | None) -> int:
     """Return the count of tasks that write; raise `InvalidInputError`."""
     if tasks is not None:
         if tasks < 1:

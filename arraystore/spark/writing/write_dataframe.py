@@ -18,7 +18,7 @@ from arraystore.spark.writing.axes import Tolerance
 from arraystore.spark.writing.columns import quoted
 from arraystore.spark.writing.planning import Coords, Dims, OnDuplicate, Partial, plan_write
 from arraystore.spark.writing.rejected_rows import rejected_rows_in
-from arraystore.spark.writing.repartition import lost_rows, shuffle_by_owner, task_count
+from arraystore.spark.writing.repartition import lost_rows, shuffle_by_owner, write_task_count
 from arraystore.spark.writing.target_arrays import find_targets
 from arraystore.spark.writing.write_plan import OnNull, WritePlan
 
@@ -138,7 +138,7 @@ def write_dataframe(
                 plan = planned()
         elif append_labels is not None:
             raise InvalidInputError("append_labels needs append_dim")
-        tasks = task_count(df, plan, tasks)
+        tasks = write_task_count(df, plan, tasks)
         frame, plan = _arrange(df, plan, tasks, shuffle=shuffle, sort=sort)
         text = description or f"write rows to {plan.what}"
         outcomes = run_fork_job(
