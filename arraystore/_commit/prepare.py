@@ -17,7 +17,7 @@ from arraystore._commit.prepared import Prepared
 from arraystore._environment import Environment
 from arraystore._format.envelope import bind_object, pack_body
 from arraystore._format.ids import ID_BYTES
-from arraystore._format.layer import Attachment, Here, Layer
+from arraystore._format.layer import Attachment, EnclosingRecord, Layer
 from arraystore._format.manifest import Manifest, encode_manifest
 from arraystore._format.node import Node
 from arraystore._format.record import (
@@ -41,7 +41,7 @@ from arraystore.storage.protocol import Storage
 
 __all__ = ["Placing", "final_references", "join_packs", "prepare", "upload"]
 
-_UNKNOWN_RECORD = Here("", 0)
+_UNKNOWN_RECORD = EnclosingRecord("", 0)
 
 
 class _Attachments:

@@ -13,7 +13,7 @@ from typing import Any
 from arraystore._format.box import MAX_DIMENSIONS, MAX_VOLUME
 from arraystore._format.envelope import Kind, check_time, encode_object, pack_body, read_object, read_tuple, unpack_body
 from arraystore._format.ids import ID_BYTES, id_from_text, id_to_text
-from arraystore._format.layer import Here, read_id
+from arraystore._format.layer import EnclosingRecord, read_id
 from arraystore._format.manifest import decode_manifest
 from arraystore._format.record import (
     MAX_ATTACHED,
@@ -45,7 +45,7 @@ a second.  The leader keeps the snapshots of as many records."""
 MAX_INTENT = 512 * 1024
 """Largest intent in bytes that a leader fetches; larger transactions are committed by their writers."""
 
-_UNKNOWN_RECORD = Here("", 0)
+_UNKNOWN_RECORD = EnclosingRecord("", 0)
 
 Mark = tuple[int, int, int | None]
 """End of an array that is appended to: dimension, length in items, items per chunk (None if chunks differ)."""

@@ -12,12 +12,12 @@ from arraystore._format.ids import ID_BYTES, id_to_text
 from arraystore._format.manifest import MAX_REFERENCES
 from arraystore.errors import FormatError
 
-__all__ = ["LARGEST_SHIFT", "Attachment", "Here", "Layer", "Place", "check_owner", "read_id"]
+__all__ = ["LARGEST_SHIFT", "Attachment", "EnclosingRecord", "Layer", "Placement", "check_owner", "read_id"]
 
 LARGEST_SHIFT = (1 << 62) - 1
 
 
-class Place(enum.IntEnum):
+class Placement(enum.IntEnum):
     """Placement of the bytes of a manifest."""
 
     OBJECT = 0
@@ -28,8 +28,8 @@ class Place(enum.IntEnum):
     """Attachment of a commit record."""
 
 
-class Here(NamedTuple):
-    """Enclosing record, and first attachment of the enclosing transaction."""
+class EnclosingRecord(NamedTuple):
+    """Record around an encoded value, and first attachment of the transaction that it belongs to."""
 
     branch: str
     sequence: int
@@ -79,24 +79,24 @@ class Layer:
         """True if the manifest has a reference for every cell of the box."""
         return self.count == self.box.volume
 
-    def to_wire(self, record: Here | None = None) -> tuple[Any, ...]:
+    def to_wire(self, record: EnclosingRecord | None = None) -> tuple[Any, ...]:
         """Encode as a msgpack value, with attachments relative to the enclosing record."""
-        place: Place
+        place: Placement
         address: Any
         if self.inline is not None:
-            place, address = Place.INLINE, self.inline
+            place, address = Placement.INLINE, self.inline
         elif self.attachment is not None:
-            place = Place.ATTACHMENT
+            place = Placement.ATTACHMENT
             at = self.attachment
             address = (at.branch, at.sequence, at.index)
             if record is not None and address[:2] == record[:2] and at.index >= record.first:
                 address = at.index - record.first
         else:
-            place, address = Place.OBJECT, None
+            place, address = Placement.OBJECT, None
         return (self.id, *self.box.to_wire(), self.count, self.deletions, int(place), address, self.shift)
 
     @classmethod
-    def from_wire(cls, name: str, value: Any, record: Here | None = None) -> Layer:
+    def from_wire(cls, name: str, value: Any, record: EnclosingRecord | None = None) -> Layer:
         """Decode the value of `to_wire`; raises `FormatError`."""
         identifier, low, high, count, deletions, place, address, shift = read_tuple(
             name, value, bytes, tuple, tuple, int, bool, int, (type(None), bytes, int, tuple), (type(None), tuple)
@@ -111,16 +111,16 @@ class Layer:
             raise FormatError(name, "the shift of a layer must have the dimensions of its box")
         inline: bytes | None = None
         attachment: Attachment | None = None
-        if place == Place.INLINE and type(address) is bytes:
+        if place == Placement.INLINE and type(address) is bytes:
             inline = address
-        elif place == Place.ATTACHMENT:
+        elif place == Placement.ATTACHMENT:
             attachment = _read_attachment(name, address, record)
-        elif place != Place.OBJECT or address is not None:
+        elif place != Placement.OBJECT or address is not None:
             raise FormatError(name, f"unknown placement {place} of a manifest")
         return cls(identifier, box, count, deletions, inline, attachment, shift)
 
 
-def _read_attachment(name: str, address: Any, record: Here | None) -> Attachment:
+def _read_attachment(name: str, address: Any, record: EnclosingRecord | None) -> Attachment:
     if type(address) is int and record is not None and address >= 0:
         return Attachment(record.branch, record.sequence, record.first + address)
     branch, sequence, index = read_tuple(name, address, str, int, int)

@@ -12,7 +12,7 @@ from arraystore._format.box import MAX_DIMENSIONS, MAX_VOLUME, Box
 from arraystore._format.columns import decode_column, encode_column
 from arraystore._format.envelope import read_tuple
 from arraystore._format.ids import ID_BYTES
-from arraystore._format.layer import LARGEST_SHIFT, Attachment, Layer, Place
+from arraystore._format.layer import LARGEST_SHIFT, Attachment, Layer, Placement
 from arraystore._format.manifest import MAX_REFERENCES
 from arraystore.errors import FormatError
 
@@ -53,11 +53,11 @@ def encode_layers(layers: Sequence[Layer]) -> tuple[Any, ...]:
 
 
 def _flags(layer: Layer) -> int:
-    place = Place.OBJECT
+    place = Placement.OBJECT
     if layer.inline is not None:
-        place = Place.INLINE
+        place = Placement.INLINE
     elif layer.attachment is not None:
-        place = Place.ATTACHMENT
+        place = Placement.ATTACHMENT
     return place + _DELETIONS * layer.deletions + _SHIFTED * (layer.shift is not None)
 
 
@@ -72,12 +72,12 @@ def decode_layers(name: str, value: Any) -> list[Layer]:
     bounds = int(ndims.sum())
     if bounds > _MAX_BOUNDS:
         raise FormatError(name, f"the layers have {bounds} bounds; at most {_MAX_BOUNDS} are allowed")
-    flag = decode_column(f"{name}: flags", flags, count, _SHIFTED + _DELETIONS + Place.ATTACHMENT)
+    flag = decode_column(f"{name}: flags", flags, count, _SHIFTED + _DELETIONS + Placement.ATTACHMENT)
     place = flag & _PLACE
-    if bool((place > Place.ATTACHMENT).any()):
+    if bool((place > Placement.ATTACHMENT).any()):
         raise FormatError(name, "unknown placement of a manifest")
-    inline = _inline(name, lengths, blob, int((place == Place.INLINE).sum()))
-    attached = _attachments(name, branch, branches, sequences, indices, int((place == Place.ATTACHMENT).sum()))
+    inline = _inline(name, lengths, blob, int((place == Placement.INLINE).sum()))
+    attached = _attachments(name, branch, branches, sequences, indices, int((place == Placement.ATTACHMENT).sum()))
     moved = (flag & _SHIFTED) != 0
     shift = _shifts(name, shifts, int(ndims[moved].sum()))
     low = decode_column(f"{name}: lows", lows, bounds, MAX_VOLUME - 1).tolist()
@@ -99,8 +99,8 @@ def decode_layers(name: str, value: Any) -> list[Layer]:
                 box,
                 references,
                 bool(bits & _DELETIONS),
-                next(inline) if placement == Place.INLINE else None,
-                next(attached) if placement == Place.ATTACHMENT else None,
+                next(inline) if placement == Placement.INLINE else None,
+                next(attached) if placement == Placement.ATTACHMENT else None,
                 vector,
             )
         )

@@ -24,7 +24,7 @@ from arraystore._format.envelope import (
     unpack_body,
 )
 from arraystore._format.ids import ID_BYTES
-from arraystore._format.layer import Here, Layer, check_owner, read_id
+from arraystore._format.layer import EnclosingRecord, Layer, check_owner, read_id
 from arraystore._format.lifecycle import (
     NO_FENCE,
     Deleted,
@@ -314,7 +314,7 @@ def decode_note(name: str, note: bytes) -> tuple[str, dict[str, Any]]:
 
 def encode_body(sequence: int, body: Body, branch: str) -> bytes:
     """Encode the entry of a record."""
-    record = Here(branch, sequence)
+    record = EnclosingRecord(branch, sequence)
     content: Any
     if isinstance(body, Birth):
         kind = EntryKind.BIRTH
@@ -343,7 +343,7 @@ _LIFECYCLE = {
 
 
 def _transaction_wire(item: Transaction, branch: str, sequence: int) -> tuple[Any, ...]:
-    here = Here(branch, sequence, item.first)
+    here = EnclosingRecord(branch, sequence, item.first)
     log = item.log.to_wire(here) if isinstance(item.log, TransactionLog) else item.log
     return (item.id, item.parent, item.time, item.isolation, item.note, log, item.first, item.amends, item.packs)
 
@@ -363,7 +363,7 @@ def decode_body(name: str, data: bytes, branch: str, sequence: int) -> Body:
         replacements, packs = read_tuple(name, content, tuple, (bytes, type(None)))
         if not replacements:
             raise FormatError(name, "a rewrite must have replacements")
-        here = Here(branch, sequence)
+        here = EnclosingRecord(branch, sequence)
         return Rewrite(tuple([_read_replacement(name, item, here) for item in replacements]), check_packs(name, packs))
     if kind == EntryKind.RESET:
         return read_reset(name, content)
@@ -418,7 +418,7 @@ def _read_transaction(name: str, value: Any, branch: str, sequence: int) -> Tran
     if type(log) is bytes and len(log) != ID_BYTES:
         raise FormatError(name, "expected the id of a transaction log")
     if type(log) is tuple:
-        log = read_log(name, log, Here(branch, sequence, first))
+        log = read_log(name, log, EnclosingRecord(branch, sequence, first))
     return Transaction(
         read_id(name, identifier),
         read_id(name, parent),
@@ -432,7 +432,7 @@ def _read_transaction(name: str, value: Any, branch: str, sequence: int) -> Tran
     )
 
 
-def _read_replacement(name: str, value: Any, record: Here) -> Replacement:
+def _read_replacement(name: str, value: Any, record: EnclosingRecord) -> Replacement:
     node, first, last, count, added = read_tuple(name, value, bytes, bytes, bytes, int, tuple)
     if count < 1:
         raise FormatError(name, "a replacement must replace >= 1 layers")

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from arraystore._format.box import MAX_DIMENSIONS, MAX_VOLUME, Box
 from arraystore._format.envelope import Kind, encode_object, pack_body, read_object, read_tuple
-from arraystore._format.layer import Here, Layer, read_id
+from arraystore._format.layer import EnclosingRecord, Layer, read_id
 from arraystore._format.manifest import decode_presence, encode_presence
 from arraystore._format.node import DOCUMENT_NAMES, Documents, NodeKind, check_path
 from arraystore.errors import FormatError
@@ -166,12 +166,12 @@ class ChunkChange:
     appended: bool = False
     """True if these chunks belong to the append of the transaction, and shift with it."""
 
-    def to_wire(self, record: Here | None) -> tuple[Any, ...]:
+    def to_wire(self, record: EnclosingRecord | None) -> tuple[Any, ...]:
         """Encode as a msgpack value."""
         return (self.node, self.layer.to_wire(record), self.presence, self.appended)
 
     @classmethod
-    def from_wire(cls, name: str, value: Any, record: Here | None) -> ChunkChange:
+    def from_wire(cls, name: str, value: Any, record: EnclosingRecord | None) -> ChunkChange:
         """Decode the value of `to_wire`; raises `FormatError`."""
         node, wire, presence, appended = read_tuple(name, value, bytes, tuple, (tuple, type(None)), bool)
         layer = Layer.from_wire(name, wire, record)
@@ -192,12 +192,12 @@ class TransactionLog:
     nodes: tuple[NodeChange, ...] = ()
     chunks: tuple[ChunkChange, ...] = ()
 
-    def to_wire(self, record: Here | None = None) -> tuple[Any, ...]:
+    def to_wire(self, record: EnclosingRecord | None = None) -> tuple[Any, ...]:
         """Encode as a msgpack value, with attachments relative to the enclosing record."""
         return (tuple(n.to_wire() for n in self.nodes), tuple(c.to_wire(record) for c in self.chunks))
 
 
-def read_log(name: str, value: Any, record: Here | None = None) -> TransactionLog:
+def read_log(name: str, value: Any, record: EnclosingRecord | None = None) -> TransactionLog:
     """Decode the value of `TransactionLog.to_wire`; raises `FormatError`."""
     nodes, chunks = read_tuple(name, value, tuple, tuple)
     log = TransactionLog(

@@ -10,7 +10,7 @@ from arraystore._environment import Environment
 from arraystore._format.digest import log_start
 from arraystore._format.envelope import unpack_body
 from arraystore._format.ids import id_to_text
-from arraystore._format.layer import Here
+from arraystore._format.layer import EnclosingRecord
 from arraystore._format.record import (
     Body,
     Commit,
@@ -458,7 +458,7 @@ class BranchLog:
             return decode_transaction(key, await self.storage.get(key))
         name = f"{self.key(sequence)}: change log"
         attached = await self._attached(sequence, item.first + item.log, records)
-        return read_log(name, unpack_body(name, attached), Here(self.branch, sequence, item.first))
+        return read_log(name, unpack_body(name, attached), EnclosingRecord(self.branch, sequence, item.first))
 
     async def append(self, record: Record, *, settle: bool = True) -> bool:
         """Write a record unless one of its number exists.

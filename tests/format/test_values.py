@@ -20,7 +20,7 @@ from arraystore._format.history import (
     encode_survivors,
 )
 from arraystore._format.intent import Intent, decode_intent, encode_intent
-from arraystore._format.layer import Here, Layer
+from arraystore._format.layer import EnclosingRecord, Layer
 from arraystore._format.layer_table import decode_layers, encode_layers
 from arraystore._format.locations import Locations, concat_locations, locations_from_urls
 from arraystore._format.manifest import Manifest, decode_manifest, encode_manifest
@@ -41,7 +41,7 @@ from arraystore._format.transaction import Presence, TransactionLog, decode_tran
 from arraystore.errors import FormatError, InvalidInputError
 from tests.format import values as v
 
-RECORD = Here("main", 17)
+RECORD = EnclosingRecord("main", 17)
 
 
 def through_msgpack(value: object) -> object:
@@ -189,7 +189,7 @@ def test_a_transaction_log_decodes_to_what_it_was(log: TransactionLog) -> None:
 @pytest.mark.parametrize("number", [0, 17])
 @given(st.data())
 def test_a_body_of_a_record_decodes_to_what_it_was(number: int, data: st.DataObject) -> None:
-    body = data.draw(v.bodies(Here("main", number)))
+    body = data.draw(v.bodies(EnclosingRecord("main", number)))
     encoded = encode_body(number, body, "main")
     assert decode_body("test", encoded, "main", number) == body
     with pytest.raises(FormatError, match="the body is of record"):

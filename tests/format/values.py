@@ -16,7 +16,7 @@ from arraystore._format.envelope import LATEST_TIME
 from arraystore._format.fork_payload import ChangePayload, ForkChanges, Part
 from arraystore._format.history import HistoryPage, SnapshotRow, Survivors, page_span
 from arraystore._format.intent import PATIENCE, Intent, Proposal
-from arraystore._format.layer import Attachment, Here, Layer
+from arraystore._format.layer import Attachment, EnclosingRecord, Layer
 from arraystore._format.lifecycle import BranchLife
 from arraystore._format.locations import NO_LOCATIONS, Locations, locations_from_urls
 from arraystore._format.manifest import MAX_REACH, Manifest
@@ -127,7 +127,7 @@ def _with_references(draw: st.DrawFn, manifest: Manifest, used: int, count: int)
     return Manifest(manifest.box, manifest.index, *columns, manifest.packs, manifest.locations, manifest.inline)
 
 
-def attachments_of(record: Here | None) -> st.SearchStrategy[Attachment]:
+def attachments_of(record: EnclosingRecord | None) -> st.SearchStrategy[Attachment]:
     other = st.builds(Attachment, branches, numbers, st.integers(0, 70))
     if record is None:
         return other
@@ -135,7 +135,7 @@ def attachments_of(record: Here | None) -> st.SearchStrategy[Attachment]:
 
 
 @st.composite
-def layers(draw: st.DrawFn, record: Here | None = None, dimensions: int | None = None) -> Layer:
+def layers(draw: st.DrawFn, record: EnclosingRecord | None = None, dimensions: int | None = None) -> Layer:
     box = draw(boxes() if dimensions is None else boxes().filter(lambda b: len(b.low) == dimensions))
     count = draw(st.integers(1, min(box.volume, 1 << 20)))
     where = draw(st.integers(0, 2))
@@ -176,7 +176,7 @@ def appends(draw: st.DrawFn) -> Append:
 
 
 @st.composite
-def chunk_changes(draw: st.DrawFn, record: Here | None = None) -> ChunkChange:
+def chunk_changes(draw: st.DrawFn, record: EnclosingRecord | None = None) -> ChunkChange:
     layer = draw(layers(record))
     if layer.dense or layer.inline is not None:
         return ChunkChange(draw(ids), layer)
@@ -189,7 +189,7 @@ def chunk_changes(draw: st.DrawFn, record: Here | None = None) -> ChunkChange:
 
 
 @st.composite
-def logs(draw: st.DrawFn, record: Here | None = None) -> TransactionLog:
+def logs(draw: st.DrawFn, record: EnclosingRecord | None = None) -> TransactionLog:
     found = draw(st.lists(node_changes(), max_size=3, unique_by=lambda change: change.id))
     chunks = draw(st.lists(chunk_changes(record), max_size=3))
     grown = [change.id for change in found if change.append is not None]
@@ -201,7 +201,7 @@ def logs(draw: st.DrawFn, record: Here | None = None) -> TransactionLog:
 
 
 @st.composite
-def transactions(draw: st.DrawFn, record: Here) -> Transaction:
+def transactions(draw: st.DrawFn, record: EnclosingRecord) -> Transaction:
     attachment = st.integers(0, 100)
     first = draw(st.integers(0, 80))
     log = draw(logs(record._replace(first=first)) | attachment | ids)
@@ -232,7 +232,7 @@ def lifecycle_entries(sequence: int) -> st.SearchStrategy[Reset | Deleted | Fenc
     return resets | st.builds(Deleted, ids, st.none() | ids, times, lives()) | fences | expiries
 
 
-def bodies(record: Here) -> st.SearchStrategy[Body]:
+def bodies(record: EnclosingRecord) -> st.SearchStrategy[Body]:
     births = st.builds(Birth, ids, st.none() | ids, times, st.none() | origins, ids, numbers)
     listed = st.lists(transactions(record), min_size=1, max_size=3).map(tuple)
     commits = st.builds(Commit, listed, st.lists(ids, max_size=3).map(tuple))

@@ -18,7 +18,7 @@ from arraystore._format.collection import Collection
 from arraystore._format.columns import decode_column, encode_column
 from arraystore._format.envelope import Kind, decode_object, encode_object, pack_body, read_tuple, unpack_body
 from arraystore._format.intent import Intent, Mark, Proposal, decode_intent, encode_intent
-from arraystore._format.layer import Here
+from arraystore._format.layer import EnclosingRecord
 from arraystore._format.manifest import MAX_REFERENCES, decode_presence, encode_presence
 from arraystore._format.record import (
     Body,
@@ -113,7 +113,7 @@ def _intent_seeds() -> Iterator[bytes]:
     plain_one = Proposal(b"i" * 12, note, written, None, (b"attached",), 1, 1, {}, {}, reads, packs=b"p" * 24)
     log = a_log("", 0)
     log = replace(log, chunks=log.chunks[:3])  # the last ones have attachments of other records
-    attached = (b"note", pack_body(log.to_wire(Here("", 0))))
+    attached = (b"note", pack_body(log.to_wire(EnclosingRecord("", 0))))
     other = Proposal(
         b"j" * 12, b"", log, 1, attached, 2, 0, marks, {b"c" * 12: (3, 4)}, None, (b"g" * 12,), b"o" * 12, None
     )
@@ -202,7 +202,7 @@ def _use_entry(entry: Any) -> None:
 
 
 def _log() -> Target:
-    here = Here(BRANCH, 65, 1)
+    here = EnclosingRecord(BRANCH, 65, 1)
 
     def decode(data: bytes) -> TransactionLog:
         return read_log(NAME, unpack_body(NAME, data, stored=len(data)), here)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from arraystore._format.digest import chained, log_start
 from arraystore._format.envelope import unpack_body
-from arraystore._format.layer import Here
+from arraystore._format.layer import EnclosingRecord
 from arraystore._format.record import (
     LONGEST_SKIP,
     Body,
@@ -278,7 +278,7 @@ class LogWindows:
             return decode_transaction(key, await self.log.storage.get(key))
         name = self.log.key(number)
         attached = await self._attached(number, item.first + item.log, records)
-        return read_log(name, unpack_body(name, attached), Here(self.log.branch, number, item.first))
+        return read_log(name, unpack_body(name, attached), EnclosingRecord(self.log.branch, number, item.first))
 
     async def _attached(self, number: int, index: int, records: dict[tuple[str, int], Record]) -> bytes:
         record = records.get((self.log.branch, number))
