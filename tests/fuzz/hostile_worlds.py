@@ -257,7 +257,7 @@ class _Making:
         repository = impatient(_NoRecords(self.storage))
         session = repository.writable_session("main")
         zarr.create_group(session.store, path="proposed")
-        session.context.committer("main")._line.busy = True  # type: ignore[union-attr] # as after lost races
+        session.context.committer("main").intents.busy = True  # type: ignore[union-attr] # as after lost races
         with suppress(StorageError):
             session.commit("proposed", rebase_with=ConflictDetector())
 
