@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from arraystore._format.history import (
     HistoryPage,
@@ -107,35 +108,87 @@ async def ancestry(log: BranchLog, tip: Tip, newest: Newest | None = None) -> As
     newest
         Tells what has expired where `tip` is not the newest record of its log; by default it is.
     """
-    chain = _Chain(tip.state.snapshot)
-    state = tip.state
-    life = state.life if newest is None else (await newest(log.branch)).life
     find = newest or _newest_in(log)
-    while True:
-        kept = await read_survivors(log, life)
-        links = {} if kept is None else dict(kept.links)
-        if kept is None or state.snapshot not in {row.id for row in kept.rows}:
-            own = SnapshotRow(state.sequence, state.snapshot, state.parent, state.time, state.note)
-            listed = chain.follow([own], links)  # which may be on no branch
+    life = tip.state.life if newest is None else (await newest(log.branch)).life
+    part: _Part | None = await _part(log, tip.state, life)
+    chain = _Chain(tip.state.snapshot)
+    while part is not None:
+        chain.reached = part.state.sequence
+        async for rows in part.rows():
+            listed = chain.follow(rows, part.links)
             if listed:
                 yield listed
-        async for rows in _of_log(log, state, life):
-            listed = chain.follow(rows, links)
+        before = await part.before()
+        if not chain.leads_to(before):
+            chain.go_on_at(await part.left_before(chain.reached))
+            listed = chain.follow(part.left, part.links)
             if listed:
                 yield listed
-        if kept is not None:
-            listed = chain.follow(kept.rows[::-1], links)
-            if listed:
-                yield listed
-        origin = state.life.origin
-        if origin is None:
-            break
-        state = await load_checkpoint(log.storage, origin.checkpoint)
-        log = BranchLog(log.storage, log.repository, origin.branch, log.environment)
-        life = (await find(origin.branch)).life
+        part = None if before is None else await part.next(before, find)
     last = chain.end()
     if last:
         yield last
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The part of a history that is in one log: up to a snapshot of it, from where its branch began."""
+
+    log: BranchLog
+    state: State
+    life: BranchLife
+    kept: Survivors | None
+
+    @cached_property
+    def links(self) -> Mapping[bytes, bytes | None]:
+        """Snapshots that are gone, each with the next one that is left."""
+        return {} if self.kept is None else dict(self.kept.links)
+
+    @cached_property
+    def left(self) -> tuple[SnapshotRow, ...]:
+        """The snapshots that an expiry has left, newest first."""
+        return () if self.kept is None else self.kept.rows[::-1]
+
+    async def rows(self) -> AsyncIterator[Sequence[SnapshotRow]]:
+        """List snapshots newest first; the first one may be on no branch."""
+        state = self.state
+        if state.snapshot not in {row.id for row in self.left}:
+            yield [SnapshotRow(state.sequence, state.snapshot, state.parent, state.time, state.note)]
+        async for rows in _of_log(self.log, state, self.life):
+            yield rows
+        yield self.left
+
+    async def before(self) -> State | None:
+        """Read the snapshot of a log at which the branch began; None if it began with the repository."""
+        origin = self.state.life.origin
+        return None if origin is None else await load_checkpoint(self.log.storage, origin.checkpoint)
+
+    async def next(self, before: State, find: Newest) -> _Part:
+        """Return the part up to the snapshot at which the branch began."""
+        log = BranchLog(self.log.storage, self.log.repository, before.branch, self.log.environment)
+        return await _part(log, before, (await find(before.branch)).life)
+
+    async def left_before(self, sequence: int) -> bytes | None:
+        """Return the next snapshot before a record that is left, where nothing leads on to it; None if that is unknown.
+
+        Expiries make links from what they see: not from the parent of a branch that is created meanwhile, nor of what
+        goes on from a snapshot on no branch.  The history of the log itself, from its base on, leads past that place.
+        """
+        if self.life.base is None or self.life.expired < self.state.life.start:
+            return None
+        base = await load_checkpoint(self.log.storage, self.life.base)
+        if base.life.start != self.state.life.start:
+            return None  # the history of another life of the log
+        rows = {each.id: each for each in self.left}
+        found = self.links.get(base.snapshot, base.snapshot)
+        while found is not None and found in rows and rows[found].sequence >= sequence:
+            parent = rows[found].parent
+            found = None if parent is None else self.links.get(parent, parent)
+        return found
+
+
+async def _part(log: BranchLog, state: State, life: BranchLife) -> _Part:
+    return _Part(log, state, life, await read_survivors(log, life))
 
 
 class _Chain:
@@ -144,6 +197,16 @@ class _Chain:
     def __init__(self, snapshot: bytes) -> None:
         self._wanted: bytes | None = snapshot
         self._held: SnapshotRow | None = None
+        self.reached = 0
+        """Number of the record in the log at hand that it has come to."""
+
+    def leads_to(self, before: State | None) -> bool:
+        """Tell whether what is wanted next is nothing, or what a log goes on from: a snapshot, or what it replaced."""
+        return self._wanted is None or (before is not None and self._wanted in (before.snapshot, before.parent))
+
+    def go_on_at(self, snapshot: bytes | None) -> None:
+        """Want another snapshot next, if there is one."""
+        self._wanted = snapshot or self._wanted
 
     def follow(self, rows: Sequence[SnapshotRow], links: Mapping[bytes, bytes | None]) -> list[SnapshotRow]:
         """Take those rows, newest first, that are parents of one another; the oldest waits for its parent.
@@ -160,6 +223,7 @@ class _Chain:
             if self._held is not None:
                 ready.append(self._held if self._held.parent == row.id else replace(self._held, parent=row.id))
             self._held = row
+            self.reached = row.sequence
         return ready
 
     def _link(self, links: Mapping[bytes, bytes | None]) -> None:
