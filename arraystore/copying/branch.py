@@ -131,26 +131,7 @@ async def copy_branch_async(
 
 
 class _Copy:
-    """Copies one branch.
-
-    Parameters
-    ----------
-    source, target
-        The repositories.
-    branch
-        Of the target.
-    metadata
-        Added to that of each commit.
-    counter
-        Counts.
-
-    Attributes
-    ----------
-    tip
-        Newest snapshot of the target's branch.
-    copied_snapshot
-        Snapshot of the source that it is a copy of; None if it is not a copy, or the source no longer has the snapshot.
-    """
+    """Copies snapshots of one repository to a branch of another."""
 
     def __init__(
         self, source: Repository, target: Repository, branch: str, metadata: dict[str, Any], counter: CopyCounter
@@ -164,7 +145,9 @@ class _Copy:
         self._commits = 0
         self._is_copy = False
         self.tip = ""
+        """Newest snapshot of the target's branch."""
         self.copied_snapshot: str | None = None
+        """Snapshot of the source that `tip` is a copy of; None if it is not a copy, or the source no longer has it."""
 
     async def prepare(self, *, overwrite: bool) -> None:
         """Read which snapshot the target's branch is a copy of, and create the branch if it does not exist."""

@@ -101,22 +101,7 @@ async def _open_source(source: Any) -> icechunk.Repository:
 
 
 class _Import:
-    """Imports one repository.
-
-    Parameters
-    ----------
-    theirs
-        The Icechunk repository.
-    ours
-        The repository that it is imported into.
-    counter
-        Counts.
-
-    Attributes
-    ----------
-    commits, known
-        Snapshots imported now, and by earlier runs.
-    """
+    """Imports one repository, and counts snapshots of this run (`commits`) and of earlier ones (`known`)."""
 
     def __init__(self, theirs: icechunk.Repository, ours: Repository, counter: CopyCounter) -> None:
         self._theirs = theirs
