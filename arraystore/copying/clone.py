@@ -22,7 +22,7 @@ from arraystore._repository.repository import Repository
 from arraystore._runtime import run
 from arraystore.copying.clone_view import CloneView
 from arraystore.copying.completeness import Completeness, check_complete
-from arraystore.copying.consistent_cut import ConsistentCut, Ends, fix_cut, list_ends
+from arraystore.copying.consistent_cut import ConsistentCut, LogEnds, fix_cut, list_ends
 from arraystore.copying.errors import CopyDivergedError, CopyIncompleteError, CopyTargetError
 from arraystore.copying.objects import ObjectCopier
 from arraystore.copying.report import CopyCounter, CopyReport, Progress
@@ -114,7 +114,7 @@ class _Clone:
         ends_before = await list_ends(self._target, self._id)
         complete = await self._newest_snapshots(ends_before) if live else set[str]()
         self._counter.enter("logs")
-        cut = await fix_cut(self._source, self._id, ends_before if live else Ends())
+        cut = await fix_cut(self._source, self._id, ends_before if live else LogEnds())
         await self._check_descent(ends_before, cut.ends)
         await self._copy_objects(cut)
         verified = await self._verify(cut, complete) if verify else None
@@ -164,7 +164,7 @@ class _Clone:
             raise CopyTargetError(f"another repository exists at {where}; choose an empty location")
         return True
 
-    async def _newest_snapshots(self, ends_before: Ends) -> set[str]:
+    async def _newest_snapshots(self, ends_before: LogEnds) -> set[str]:
         """Return the snapshots that branches and tags of an earlier, verified clone name."""
         repo = await Repository.open_async(self._target)
         branches = await repo.list_branches_async() & ends_before.branches.keys()
@@ -174,7 +174,7 @@ class _Clone:
                 newest.add(await repo.lookup_branch_async(branch))
         return newest | {await repo.lookup_tag_async(tag) for tag in await repo.list_tags_async()}
 
-    async def _check_descent(self, ends_before: Ends, ends: Ends) -> None:
+    async def _check_descent(self, ends_before: LogEnds, ends: LogEnds) -> None:
         """Check that each log of the target is a prefix of the source's."""
         await self._check_strangers()
         for branch, (_, last) in ends_before.branches.items():
@@ -300,7 +300,7 @@ async def _count(storage: Storage, prefix: str, wanted: Callable[[str], bool]) -
     return count, oldest
 
 
-def _within(key: str, repository: bytes, ends: Ends) -> bool:
+def _within(key: str, repository: bytes, ends: LogEnds) -> bool:
     """Return whether an object of history belongs to a copied log, and if it is a page, to copied records only.
 
     A page of records after the cut would take the key of the page of the records that the clone gets instead.

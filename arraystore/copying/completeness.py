@@ -34,7 +34,7 @@ class Completeness:
     """Objects that are missing or too short, with a snapshot that needs them."""
 
 
-class _Packs:
+class _NeededPacks:
     """Table of the packs that are needed and their sizes, twenty bytes each."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class _Packs:
 
 async def check_complete(repo: Repository, branches: Collection[str], complete: Collection[str]) -> Completeness:
     """Check all snapshots of some branches, and of all tags."""
-    check = _Check(repo)
+    check = _CompletenessCheck(repo)
     for branch in sorted(set(branches) & await repo.list_branches_async()):
         await check.list_snapshots(complete, branch=branch)
     for tag in sorted(await repo.list_tags_async()):
@@ -74,7 +74,7 @@ async def check_complete(repo: Repository, branches: Collection[str], complete: 
     return check.found
 
 
-class _Check:
+class _CompletenessCheck:
     """Checks one repository.
 
     First all packs that any manifest names are compared with a listing. A garbage collection may have deleted packs
@@ -83,7 +83,7 @@ class _Check:
 
     def __init__(self, repo: Repository) -> None:
         self._repo = repo
-        self._packs = _Packs()
+        self._packs = _NeededPacks()
         self._layers: dict[bytes, bool] = {}
         self._stacks: set[tuple[bytes, ...]] = set()
         self._lacking = np.empty(0, dtype="S12")

@@ -23,13 +23,13 @@ from arraystore._log.spans import carriers
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.storage.protocol import Storage
 
-__all__ = ["HINTS_PREFIX", "ConsistentCut", "Ends", "fix_cut", "list_ends"]
+__all__ = ["HINTS_PREFIX", "ConsistentCut", "LogEnds", "fix_cut", "list_ends"]
 
 HINTS_PREFIX = "hints/"
 
 
 @dataclass(frozen=True)
-class Ends:
+class LogEnds:
     """Newest records of the logs of a repository."""
 
     branches: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
@@ -42,19 +42,19 @@ class Ends:
 class ConsistentCut:
     """Records and hints that a clone consists of."""
 
-    ends: Ends
+    ends: LogEnds
     """The newest record of each log that is copied."""
     hints: dict[str, bytes]
     """Hints, each of which names a record within the cut."""
 
 
-async def list_ends(storage: Storage, repository: bytes) -> Ends:
+async def list_ends(storage: Storage, repository: bytes) -> LogEnds:
     """List the logs, branches first: the repository log records the creation of a branch before the branch exists."""
     branches = await _list_branches(storage, branches_prefix(repository), "")
     newest, prefix = 0, repository_log_prefix(repository)
     async for page in storage.list(prefix):
         newest = max([newest, *(read_record_key(prefix, info.key) or 0 for info in page)])
-    return Ends(branches, newest)
+    return LogEnds(branches, newest)
 
 
 async def _list_branches(storage: Storage, prefix: str, below: str) -> dict[str, tuple[int, int]]:
@@ -70,7 +70,7 @@ async def _list_branches(storage: Storage, prefix: str, below: str) -> dict[str,
     return branches
 
 
-async def fix_cut(source: Storage, repository: bytes, ends_before: Ends) -> ConsistentCut:
+async def fix_cut(source: Storage, repository: bytes, ends_before: LogEnds) -> ConsistentCut:
     """Read the logs until they are a consistent cut."""
     hints = await _hints(source, repository)  # first: a hint names what is there already
     ends = await list_ends(source, repository)
@@ -87,7 +87,7 @@ async def fix_cut(source: Storage, repository: bytes, ends_before: Ends) -> Cons
             looked_at[branch] = max(after, last)
         beyond = [origin for origin in origins if origin.sequence > branches.get(origin.branch, (0, -1))[1]]
         if not beyond:
-            return ConsistentCut(Ends(branches, ends.repository), hints)
+            return ConsistentCut(LogEnds(branches, ends.repository), hints)
         for origin in beyond:
             first, last = branches.get(origin.branch, (0, -1))
             branches[origin.branch] = first, max(last, origin.sequence)

@@ -23,7 +23,7 @@ _LONGEST_ITEM = 2**31
 
 
 @dataclass(frozen=True, slots=True)
-class _Placed:
+class _VariableExtent:
     """Location of a variable's values, or of those in the first record for a record variable."""
 
     begin: int
@@ -74,11 +74,11 @@ class _Header:
             lengths.append(self.count())
         return lengths
 
-    def variables(self, dimensions: list[int]) -> list[_Placed]:
+    def variables(self, dimensions: list[int]) -> list[_VariableExtent]:
         self._skip_attributes()
         return [self._variable(dimensions) for _ in range(self._list_length())]
 
-    def _variable(self, dimensions: list[int]) -> _Placed:
+    def _variable(self, dimensions: list[int]) -> _VariableExtent:
         self._padded(self.count())
         shape = [dimensions[self.count()] for _ in range(self.count())]
         self._skip_attributes()
@@ -86,7 +86,7 @@ class _Header:
         self.count()  # the size as the writer saw it, which is wrong for large variables
         begin = self._integer(self._offset_bytes)
         is_record = bool(shape) and shape[0] == 0
-        return _Placed(begin, math.prod(shape[1:] if is_record else shape) * _TYPE_BYTES[kind], is_record)
+        return _VariableExtent(begin, math.prod(shape[1:] if is_record else shape) * _TYPE_BYTES[kind], is_record)
 
 
 def _needed_bytes(file: BinaryIO) -> int:

@@ -16,7 +16,7 @@ from arraystore.ingest.errors import TargetExistsError, VariableMismatchError
 from arraystore.ingest.model import ArrayPlan, GroupInfo, Origin, Recode, Region, SourceInfo, Variable
 from arraystore.ingest.regions import assign_to_tasks, region_bytes, regions_of
 
-__all__ = ["IngestPlan", "Unchanged", "plan_ingest"]
+__all__ = ["IngestPlan", "UnchangedVariable", "plan_ingest"]
 
 DRIVER_LINE_BYTES = 2**20
 """Variables of at most one dimension are written by the driver up to this size: coordinates, scalars."""
@@ -25,7 +25,7 @@ DRIVER_BYTES = 16 * 2**10
 
 
 @dataclass(frozen=True, slots=True)
-class Unchanged:
+class UnchangedVariable:
     """A variable without the append dimension, whose values in `source` must equal those that are kept."""
 
     name: str
@@ -43,7 +43,7 @@ class IngestPlan:
     sources: tuple[SourceInfo, ...]
     append_dim: str | None
     arrays: tuple[ArrayPlan, ...]
-    unchanged: tuple[Unchanged, ...]
+    unchanged: tuple[UnchangedVariable, ...]
     tasks: tuple[tuple[Region, ...], ...]
     group_attrs: Mapping[str, Any]
     notes: tuple[str, ...] = ()
@@ -152,10 +152,10 @@ def _check_chunk_names(sources: Sequence[SourceInfo], wanted: Mapping[str, int])
 
 def _plan_new(
     sources: Sequence[SourceInfo], group: GroupInfo, wanted: Mapping[str, int]
-) -> tuple[list[ArrayPlan], list[Unchanged]]:
+) -> tuple[list[ArrayPlan], list[UnchangedVariable]]:
     """Plan a new array for every variable of every source."""
     first: dict[str, int] = {}
-    unchanged: list[Unchanged] = []
+    unchanged: list[UnchangedVariable] = []
     for index, source in enumerate(sources):
         for name, variable in source.variables.items():
             kept = first.setdefault(name, index)
@@ -163,7 +163,7 @@ def _plan_new(
                 held = sources[kept]
                 check_fits(source, variable, held.variables[name], f"source {held.path!r}", None)
                 recode = clock_recodes(source, {name: held.variables[name]}).get(name)
-                unchanged.append(Unchanged(name, index, kept, recode))
+                unchanged.append(UnchangedVariable(name, index, kept, recode))
     _refuse_existing(first, group, "; or, to append to them, name the dimension (--append-dim)")
     _check_sizes(sources, group)
     arrays = [_new_array(sources[i].variables[name], wanted, None, [Origin(i, 0, 0)]) for name, i in first.items()]
@@ -172,7 +172,7 @@ def _plan_new(
 
 def _plan_joined(
     sources: Sequence[SourceInfo], group: GroupInfo, dim: str, wanted: Mapping[str, int]
-) -> tuple[list[ArrayPlan], list[Unchanged]]:
+) -> tuple[list[ArrayPlan], list[UnchangedVariable]]:
     """Plan new arrays, joined from all sources along the dimension; the first source sets the pattern."""
     pattern = sources[0].variables
     lengths = [_length(source, dim) for source in sources]
@@ -185,7 +185,7 @@ def _plan_joined(
         for name, variable in pattern.items()
     ]
     unchanged = [
-        Unchanged(name, index, 0, recodes[index - 1].get(name))
+        UnchangedVariable(name, index, 0, recodes[index - 1].get(name))
         for index, source in enumerate(sources)
         for name, variable in source.variables.items()
         if index > 0 and dim not in variable.dims
@@ -193,7 +193,9 @@ def _plan_joined(
     return arrays, unchanged
 
 
-def _plan_append(sources: Sequence[SourceInfo], group: GroupInfo, dim: str) -> tuple[list[ArrayPlan], list[Unchanged]]:
+def _plan_append(
+    sources: Sequence[SourceInfo], group: GroupInfo, dim: str
+) -> tuple[list[ArrayPlan], list[UnchangedVariable]]:
     """Plan to grow existing arrays along the dimension; other variables must exist already and be equal."""
     owner = f"group {group.path!r}"
     lengths = [_length(source, dim) for source in sources]
@@ -210,7 +212,7 @@ def _plan_append(sources: Sequence[SourceInfo], group: GroupInfo, dim: str) -> t
                 check_alignment(array, axis, dim)
             arrays.append(plan)
     unchanged = [
-        Unchanged(name, index, None, recodes[index].get(name))
+        UnchangedVariable(name, index, None, recodes[index].get(name))
         for index, source in enumerate(sources)
         for name, variable in source.variables.items()
         if dim not in variable.dims

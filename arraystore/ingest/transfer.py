@@ -32,7 +32,7 @@ class RegionTransferError(ArrayStoreError):
     """A region could not be read or written; names source, variable and region."""
 
 
-class HasStore(Protocol):
+class SupportsStore(Protocol):
     """A session, or a fork of one."""
 
     @property
@@ -40,7 +40,7 @@ class HasStore(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class OpenedAs:
+class SourceOptions:
     """Arguments for opening a source on another machine."""
 
     path: str
@@ -56,7 +56,7 @@ def box_text(dims: Sequence[str], box: Box) -> str:
 class Sources:
     """Sources that are opened at first use; a bounded number of those used last stay open."""
 
-    def __init__(self, opened_as: Sequence[OpenedAs]) -> None:
+    def __init__(self, opened_as: Sequence[SourceOptions]) -> None:
         self._opened_as = opened_as
         self._open: OrderedDict[int, xr.Dataset] = OrderedDict()
 
@@ -98,17 +98,17 @@ class Sources:
 class RegionTransfer:
     """Copies regions from sources into a group; pickles small."""
 
-    sources: tuple[OpenedAs, ...]
+    sources: tuple[SourceOptions, ...]
     group: str
     variables: dict[str, Variable]
 
     @classmethod
     def of(cls, plan: IngestPlan) -> RegionTransfer:
         """Return the part of a plan that its tasks need."""
-        sources = tuple(OpenedAs(source.path, source.engine, source.group) for source in plan.sources)
+        sources = tuple(SourceOptions(source.path, source.engine, source.group) for source in plan.sources)
         return cls(sources, plan.group.path, {array.name: array.variable for array in plan.arrays})
 
-    def __call__(self, session: HasStore, regions: Sequence[Region]) -> dict[str, int]:
+    def __call__(self, session: SupportsStore, regions: Sequence[Region]) -> dict[str, int]:
         """Copy regions through a session or a fork, and return counts of regions and bytes."""
         with Sources(self.sources) as sources, warnings.catch_warnings():
             warnings.simplefilter("ignore", zarr.errors.UnstableSpecificationWarning)

@@ -9,7 +9,7 @@ import zarr
 
 from arraystore.ingest.errors import VariableMismatchError
 from arraystore.ingest.model import Box, Variable
-from arraystore.ingest.plan import IngestPlan, Unchanged
+from arraystore.ingest.plan import IngestPlan, UnchangedVariable
 from arraystore.ingest.regions import LARGEST_REGION_BYTES, cut
 from arraystore.ingest.source import to_plain
 from arraystore.ingest.transfer import RegionTransfer, Sources, box_text
@@ -25,7 +25,7 @@ def check_values(plan: IngestPlan, target: zarr.Group | None) -> list[str]:
         return _seams(plan, sources, target)
 
 
-def _kept_variable(plan: IngestPlan, item: Unchanged) -> Variable:
+def _kept_variable(plan: IngestPlan, item: UnchangedVariable) -> Variable:
     return plan.group.arrays[item.name] if item.kept_in is None else plan.sources[item.kept_in].variables[item.name]
 
 
@@ -35,7 +35,7 @@ def _why_not_both(append_dim: str | None) -> str:
     return f"without the dimension {append_dim!r} it cannot have both"
 
 
-def _compare(plan: IngestPlan, sources: Sources, target: zarr.Group | None, item: Unchanged) -> None:
+def _compare(plan: IngestPlan, sources: Sources, target: zarr.Group | None, item: UnchangedVariable) -> None:
     kept = _kept_variable(plan, item)
     for box in _blocks(kept):
         ours = sources.read(item.source, kept, box, item.recode)

@@ -29,7 +29,7 @@ from arraystore import (
 )
 from arraystore.spark.streams import change_feed_rows
 from arraystore.spark.streams.change_feed import plan_changes
-from arraystore.spark.streams.change_feed_history import Step, newest_step, slices, steps_between
+from arraystore.spark.streams.change_feed_history import HistoryStep, newest_step, slices, steps_between
 from arraystore.spark.streams.change_feed_rows import ARROW_SCHEMA, batches_of, regions_of
 from arraystore.spark.streams.change_feed_stream import ChangePartition, ChangeStreamReader
 from arraystore.spark.streams.progress import note_batch
@@ -268,7 +268,7 @@ def test_a_branch_that_is_not_there_says_so(repo: Repository) -> None:
 
 @given(st.integers(0, 50), st.integers(1, 60))
 def test_slices_are_neighbours_of_about_the_same_number(count: int, tasks: int) -> None:
-    steps = [Step(str(number), None, number, 0, "") for number in range(count)]
+    steps = [HistoryStep(str(number), None, number, 0, "") for number in range(count)]
     found = list(slices(steps, tasks))
     assert [step for part in found for step in part] == steps
     assert len(found) == min(count, tasks)

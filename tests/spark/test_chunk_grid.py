@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arraystore.errors import InvalidInputError
-from arraystore.spark.writing.chunk_grid import MISSING, NOWHERE, ChunkGrid, Owners, flaw
+from arraystore.spark.writing.chunk_grid import MISSING, NOWHERE, ChunkGrid, ChunkOwners, flaw
 
 
 @st.composite
@@ -71,7 +71,7 @@ def test_an_array_that_cannot_be_numbered_is_refused() -> None:
 
 @given(grids(), st.integers(1, 9), st.integers(1, 4))
 def test_every_chunk_has_one_owner_among_the_tasks(grid: ChunkGrid, tasks: int, run: int) -> None:
-    owner = Owners(grid, tasks, run).owner(np.arange(grid.chunks, dtype=np.int64))
+    owner = ChunkOwners(grid, tasks, run).owner(np.arange(grid.chunks, dtype=np.int64))
     assert owner.shape == (grid.chunks,)
     assert owner.min() >= 0
     assert owner.max() < tasks
@@ -81,7 +81,7 @@ def test_every_chunk_has_one_owner_among_the_tasks(grid: ChunkGrid, tasks: int, 
 @pytest.mark.parametrize("shape", [(40,), (40, 1, 1), (6, 7), (10, 20, 30), (4, 4), (100, 2, 2), (1, 1000)])
 def test_tasks_own_about_the_same_number_of_chunks(shape: tuple[int, ...], tasks: int) -> None:
     grid = ChunkGrid(shape, (1,) * len(shape))
-    owned = np.bincount(Owners(grid, tasks).owner(np.arange(grid.chunks)), minlength=tasks)
+    owned = np.bincount(ChunkOwners(grid, tasks).owner(np.arange(grid.chunks)), minlength=tasks)
     assert owned.max() <= 1.2 * grid.chunks / tasks + 1
 
 
@@ -91,17 +91,19 @@ def test_a_line_of_chunks_along_any_dimension_is_shared_by_all_tasks(axis: int, 
     grid = ChunkGrid((64, 48, 32), (1, 1, 1))
     coords = np.zeros((3, grid.counts[axis]), np.int64)
     coords[axis] = np.arange(grid.counts[axis])
-    owned = np.bincount(Owners(grid, tasks).owner(np.ravel_multi_index(list(coords), grid.counts)), minlength=tasks)
+    owned = np.bincount(
+        ChunkOwners(grid, tasks).owner(np.ravel_multi_index(list(coords), grid.counts)), minlength=tasks
+    )
     assert owned.max() - owned.min() <= 1
 
 
 def test_small_chunks_have_the_owner_of_their_neighbours_and_large_ones_have_their_own() -> None:
-    small = Owners.of(ChunkGrid((1000, 1000), (1, 10)), 2, 8)
+    small = ChunkOwners.of(ChunkGrid((1000, 1000), (1, 10)), 2, 8)
     assert small.run == 100
-    large = Owners.of(ChunkGrid((1000, 1000), (100, 1000)), 2, 16)
+    large = ChunkOwners.of(ChunkGrid((1000, 1000), (100, 1000)), 2, 16)
     assert large.run == 1
 
 
 def test_rows_for_an_array_without_cells_have_some_owner() -> None:
-    owners = Owners.of(ChunkGrid((0, 4), (2, 4)), 2, 4)
+    owners = ChunkOwners.of(ChunkGrid((0, 4), (2, 4)), 2, 4)
     assert owners.owner(np.zeros(3, np.int64)).tolist() == [0, 0, 0]

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from arraystore._session.base import SessionBase
 from arraystore.errors import InvalidInputError
 from arraystore.spark.reading.decoding import Decoder, Values, decoder_of
-from arraystore.spark.reading.opening import Opened, coordinate_of, open_arrays
+from arraystore.spark.reading.opening import OpenedArrays, coordinate_of, open_arrays
 from arraystore.spark.reading.presence import present_numbers
 from arraystore.spark.reading.selection import AxisSelection, ChunkRuns, check_dimension_names, index_positions
 
@@ -132,7 +132,7 @@ def plan_frame(
 
 
 def _axis(
-    opened: Opened,
+    opened: OpenedArrays,
     number: int,
     name: str,
     size: int,
@@ -159,7 +159,7 @@ def _axis(
     return AxisSelection(name, size, opened.lead.side(number), positions)
 
 
-def _check_columns(opened: Opened) -> None:
+def _check_columns(opened: OpenedArrays) -> None:
     for one in opened.arrays:
         if one.column in opened.dims:
             raise InvalidInputError(

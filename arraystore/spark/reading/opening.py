@@ -16,7 +16,7 @@ from arraystore.errors import InvalidInputError, NodeNotFoundError
 from arraystore.spark.reading.coordinates import Coordinate
 from arraystore.spark.reading.decoding import decoder_of
 
-__all__ = ["Opened", "OpenedArray", "coordinate_of", "open_arrays", "sides_of"]
+__all__ = ["OpenedArray", "OpenedArrays", "coordinate_of", "open_arrays", "sides_of"]
 
 _SHOWN = 10
 
@@ -40,7 +40,7 @@ class OpenedArray:
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedArrays:
     """The arrays of a frame, of which `lead` has all dimensions."""
 
     session: SessionBase
@@ -64,7 +64,7 @@ def sides_of(array: zarr.Array[Any], axis: int, *, stored: bool) -> int | np.nda
 
 def open_arrays(
     session: SessionBase, paths: str | Sequence[str] | Mapping[str, str], dims: Sequence[str] | None
-) -> Opened:
+) -> OpenedArrays:
     """Open the arrays of a frame; the paths of groups stand for the arrays right in them."""
     arrays = tuple(_describe(column, array, dims) for column, array in _find_arrays(session, paths))
     columns = [one.column for one in arrays]
@@ -74,7 +74,7 @@ def open_arrays(
                 f"two arrays would be column {one.column!r}: name the columns, as in {{'a': 'first/{one.column}', "
                 f"'b': 'second/{one.column}'}}"
             )
-    return Opened(session, arrays, _lead(arrays))
+    return OpenedArrays(session, arrays, _lead(arrays))
 
 
 def _find_arrays(
@@ -189,7 +189,7 @@ def _lead(arrays: Sequence[OpenedArray]) -> OpenedArray:
     )
 
 
-def coordinate_of(opened: Opened, name: str, size: int, *, decode: bool) -> Coordinate | None:
+def coordinate_of(opened: OpenedArrays, name: str, size: int, *, decode: bool) -> Coordinate | None:
     """Return the labels of a dimension, None if there is no coordinate array of its name beside the leading array."""
     above = opened.lead.array.path.strip("/").rpartition("/")[0]
     key = f"{above}/{name}" if above else name

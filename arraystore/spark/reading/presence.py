@@ -9,13 +9,13 @@ import numpy as np
 import zarr
 
 from arraystore._session.base import SessionBase
-from arraystore.spark.reading.opening import Opened, sides_of
+from arraystore.spark.reading.opening import OpenedArrays, sides_of
 from arraystore.spark.reading.selection import AxisSelection, Int64s
 
 __all__ = ["present_numbers"]
 
 
-def present_numbers(session: SessionBase, opened: Opened, axes: Sequence[AxisSelection]) -> Int64s:
+def present_numbers(session: SessionBase, opened: OpenedArrays, axes: Sequence[AxisSelection]) -> Int64s:
     """Return the rising numbers of chunks of the leading array in which any array has chunks.
 
     Arrays that lack a dimension do not count, as they have values for every position along it.

@@ -13,7 +13,7 @@ from arraystore.spark.errors import marked_text
 from arraystore.spark.fork_job import task_frame
 from arraystore.spark.snapshots import check_reachable, open_repository
 from arraystore.spark.spark_action import map_in_arrow
-from arraystore.spark.streams.change_feed_history import Step, newest_step, slices, steps_between
+from arraystore.spark.streams.change_feed_history import HistoryStep, newest_step, slices, steps_between
 from arraystore.spark.streams.change_feed_rows import FEED_SCHEMA, batches_of
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def read_changes(
 
 def plan_changes(
     repo: Repository, branch: str, from_: str | None, to: str | None, tasks: int
-) -> list[tuple[Step, ...]]:
+) -> list[tuple[HistoryStep, ...]]:
     """Return the snapshots that each task compares with those before them."""
     if type(tasks) is not int or tasks < 1:
         raise InvalidInputError(f"tasks={tasks!r} must be an integer >= 1")

@@ -14,11 +14,11 @@ from arraystore._runtime import run
 from arraystore._session.session import Session
 from arraystore.errors import SnapshotExpiredError, SnapshotNotFoundError
 
-__all__ = ["Step", "newest_step", "slices", "steps_between"]
+__all__ = ["HistoryStep", "newest_step", "slices", "steps_between"]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class HistoryStep:
     """A snapshot of the history."""
 
     snapshot: str
@@ -38,7 +38,7 @@ def newest_step(repo: Repository, branch: str) -> tuple[str, int]:
     return id_to_text(state.snapshot), state.sequence
 
 
-def steps_between(repo: Repository, branch: str, after: str | None, until: str) -> list[Step]:
+def steps_between(repo: Repository, branch: str, after: str | None, until: str) -> list[HistoryStep]:
     """Return the snapshots after one, up to and including another, oldest first.
 
     Expired snapshots are skipped: their changes are those of the next one that is left.
@@ -46,20 +46,20 @@ def steps_between(repo: Repository, branch: str, after: str | None, until: str) 
     return [] if after == until else run(_steps(repo, branch, after, until))
 
 
-async def _steps(repo: Repository, branch: str, after: str | None, until: str) -> list[Step]:
+async def _steps(repo: Repository, branch: str, after: str | None, until: str) -> list[HistoryStep]:
     start = None if after is None else id_from_text(after)
     session = await _open_snapshot(repo, until)
     tip = session.base_tip
     context = repo.context
     log = BranchLog(repo.storage, context.repository, tip.state.branch, context.environment)
-    steps: list[Step] = []
+    steps: list[HistoryStep] = []
     async for rows in ancestry(log, tip, context.newest_state):
         for row in rows:
             if row.id == start:
                 return steps[::-1]
             message, _ = decode_note(f"note of snapshot {id_to_text(row.id)}", row.note)
             parent = None if row.parent is None else id_to_text(row.parent)
-            steps.append(Step(id_to_text(row.id), parent, row.sequence, row.time, message))
+            steps.append(HistoryStep(id_to_text(row.id), parent, row.sequence, row.time, message))
     if after is None:
         return steps[::-1]
     await _open_snapshot(repo, after)
@@ -82,7 +82,7 @@ async def _open_snapshot(repo: Repository, snapshot: str) -> Session:
         ) from error
 
 
-def slices(steps: Sequence[Step], tasks: int) -> Iterator[tuple[Step, ...]]:
+def slices(steps: Sequence[HistoryStep], tasks: int) -> Iterator[tuple[HistoryStep, ...]]:
     """Yield runs of neighbouring snapshots, of nearly equal length, for at most `tasks` tasks."""
     count = max(1, min(tasks, len(steps)))
     for task in range(count if steps else 0):

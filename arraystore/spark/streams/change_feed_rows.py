@@ -18,7 +18,7 @@ from arraystore._history.compare import Comparison, compare
 from arraystore._log.state import State, empty_state
 from arraystore._repository.repository import Repository
 from arraystore._runtime import run
-from arraystore.spark.streams.change_feed_history import Step
+from arraystore.spark.streams.change_feed_history import HistoryStep
 
 __all__ = ["ARROW_SCHEMA", "FEED_SCHEMA", "batches_of", "regions_of"]
 
@@ -81,7 +81,7 @@ class _Rows:
         return _Rows(self.path, self.change, chunk, start, stop, self.old_path)
 
 
-def batches_of(repo: Repository, steps: Sequence[Step], paths: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+def batches_of(repo: Repository, steps: Sequence[HistoryStep], paths: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
     """Compare neighbouring snapshots, each with the one before it, and yield the changes."""
     wanted = None if paths is None else [path.strip("/") for path in paths]
     before: State | None = None
@@ -212,7 +212,7 @@ class _Pending:
         self.count += len(rows)
 
 
-def _batches(step: Step, changes: Iterator[_Rows]) -> Iterator[pa.RecordBatch]:
+def _batches(step: HistoryStep, changes: Iterator[_Rows]) -> Iterator[pa.RecordBatch]:
     pending = _Pending()
     for rows in changes:
         first = 0
@@ -227,7 +227,7 @@ def _batches(step: Step, changes: Iterator[_Rows]) -> Iterator[pa.RecordBatch]:
         yield _batch(step, pending)
 
 
-def _batch(step: Step, pending: _Pending) -> pa.RecordBatch:
+def _batch(step: HistoryStep, pending: _Pending) -> pa.RecordBatch:
     parts, count = pending.parts, pending.count
     same: list[Any] = [step.snapshot, step.parent, step.sequence, step.time, step.message]
     columns = [pa.repeat(pa.scalar(v, f.type), count) for v, f in zip(same, list(ARROW_SCHEMA)[:5], strict=True)]

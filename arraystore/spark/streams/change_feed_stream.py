@@ -16,7 +16,7 @@ from arraystore.errors import InvalidInputError
 from arraystore.spark.errors import marked_errors
 from arraystore.spark.snapshots import open_repository
 from arraystore.spark.streams.change_feed import check_paths
-from arraystore.spark.streams.change_feed_history import Step, newest_step, slices, steps_between
+from arraystore.spark.streams.change_feed_history import HistoryStep, newest_step, slices, steps_between
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,7 +69,7 @@ def _paths(text: str | None) -> tuple[str, ...] | None:
 class ChangePartition(InputPartition):
     """Snapshots of one task."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[HistoryStep, ...]
     """Neighbouring snapshots."""
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from arraystore._format.types import Int64s
 from arraystore.errors import InvalidInputError
 
-__all__ = ["MISSING", "NOWHERE", "ChunkGrid", "Int64s", "Owners", "flaw"]
+__all__ = ["MISSING", "NOWHERE", "ChunkGrid", "ChunkOwners", "Int64s", "flaw"]
 
 
 NOWHERE = -1
@@ -132,7 +132,7 @@ def flaw(position: int) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class Owners:
+class ChunkOwners:
     """Assignment of chunks to tasks: each has one owner, neighbours along any dimension have different ones."""
 
     grid: ChunkGrid
@@ -143,7 +143,7 @@ class Owners:
     """Count of consecutive chunks along the last dimension with the same owner."""
 
     @classmethod
-    def of(cls, grid: ChunkGrid, tasks: int, cell_bytes: int) -> Owners:
+    def of(cls, grid: ChunkGrid, tasks: int, cell_bytes: int) -> ChunkOwners:
         """Return owners that keep packs few and tasks balanced."""
         room = _RUN_BYTES // max(1, grid.cells * cell_bytes)
         along = grid.counts[-1]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "INTEGERS",
     "TIMES",
-    "Read",
+    "ColumnValues",
     "ValueColumn",
     "column_kind",
     "is_packed",
@@ -59,7 +59,7 @@ def column_kind(schema: StructType, column: str, role: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ColumnValues:
     """Values of one batch."""
 
     values: Array
@@ -83,7 +83,7 @@ class ValueColumn:
     time_codec: CFTimeCodec | None = None
     """Codec of times, if the column holds instants and the array numbers."""
 
-    def read(self, array: pa.Array) -> Read:
+    def read(self, array: pa.Array) -> ColumnValues:
         """Return the values of a column of a batch."""
         values, absent = raw(array, self.kind)
         if self.kind in TIMES:
@@ -94,7 +94,7 @@ class ValueColumn:
             converted, unfit = _numbers(values, self.dtype)
         if unfit is not None and absent is not None:
             unfit &= ~absent
-        return Read(converted, absent, unfit if unfit is not None and unfit.any() else None)
+        return ColumnValues(converted, absent, unfit if unfit is not None and unfit.any() else None)
 
     def _times(self, instants: npt.NDArray[np.int64]) -> tuple[Array, Bools | None]:
         if self.time_codec is not None:

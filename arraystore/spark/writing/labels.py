@@ -17,13 +17,13 @@ import numpy.typing as npt
 from arraystore.errors import InvalidInputError
 from arraystore.spark.writing.chunk_grid import NOWHERE, Int64s
 
-__all__ = ["LabelIndex", "Regular"]
+__all__ = ["LabelIndex", "RegularLabels"]
 
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Regular:
+class RegularLabels:
     """Labels at even distances: ``start + index * step``, in 64-bit integers or floats."""
 
     start: int | float
@@ -144,7 +144,7 @@ class LabelIndex:
         return np.fromiter((places.get(text, NOWHERE) for text in labels.tolist()), np.int64, len(labels))
 
     @cached_property
-    def regular(self) -> Regular | None:
+    def regular(self) -> RegularLabels | None:
         """Arithmetic that reproduces the labels and finds the same indices as `indices`; None if there is none."""
         values = self.values
         if values.dtype.kind == "O" or not len(values):
@@ -163,23 +163,23 @@ def _distance(labels: Array, values: Array) -> Array:
     return high.view(np.uint64) - low.view(np.uint64)
 
 
-def _regular_integers(values: Int64s) -> Regular | None:
+def _regular_integers(values: Int64s) -> RegularLabels | None:
     start = int(values[0])
     step = int(values[1]) - start if len(values) > 1 else 1
     end = start + (len(values) - 1) * step
     if step == 0 or max(abs(start), abs(end)) >= 2**62:
         return None
     there = start + np.arange(len(values), dtype=np.int64) * step
-    return Regular(start, step, len(values)) if np.array_equal(there, values) else None
+    return RegularLabels(start, step, len(values)) if np.array_equal(there, values) else None
 
 
-def _regular_floats(values: Array) -> Regular | None:
+def _regular_floats(values: Array) -> RegularLabels | None:
     wide = values.astype(np.float64)
     start, count = float(wide[0]), len(wide)
     if not np.isfinite(wide).all() or max(abs(start), abs(float(wide[-1]))) > 1e15:
         return None
     if count == 1:
-        return Regular(start, 1.0, 1, values.dtype == np.float32)
+        return RegularLabels(start, 1.0, 1, values.dtype == np.float32)
     mean = (float(wide[-1]) - start) / (count - 1)
     index = np.arange(count, dtype=np.float64)
     for step in (mean, float(wide[1]) - start, float(f"{mean:.12g}"), float(f"{mean:.6g}")):
@@ -189,5 +189,5 @@ def _regular_floats(values: Array) -> Regular | None:
         there = start + index * step
         exact = np.array_equal(there.astype(np.float32) if single else there, values)
         if exact and np.array_equal(np.rint((wide - start) / step), index):
-            return Regular(start, step, count, single)
+            return RegularLabels(start, step, count, single)
     return None

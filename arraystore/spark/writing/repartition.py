@@ -14,7 +14,7 @@ from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
 from arraystore.spark.cluster import slots
 from arraystore.spark.spark_action import map_in_arrow, run_action
-from arraystore.spark.writing.chunk_grid import Owners
+from arraystore.spark.writing.chunk_grid import ChunkOwners
 from arraystore.spark.writing.columns import quoted
 from arraystore.spark.writing.planning import Coords, Dims, plan_axes
 from arraystore.spark.writing.rejected_rows import EXAMPLES
@@ -71,7 +71,7 @@ def repartition_by_chunk(
     tasks = write_task_count(df, plan, tasks)
     name = _free_name(df)
     frame = _with_position(df, plan, name)
-    frame = _by_owner(frame, Owners.of(plan.grid, tasks, plan.cell_bytes), quoted(name))
+    frame = _by_owner(frame, ChunkOwners.of(plan.grid, tasks, plan.cell_bytes), quoted(name))
     if sort:
         frame = frame.sortWithinPartitions(quoted(name))
     return frame.selectExpr(*map(quoted, df.columns))
@@ -94,7 +94,7 @@ def _free_name(df: DataFrame) -> str:
     return name
 
 
-def _by_owner(frame: DataFrame, owners: Owners, position: str) -> DataFrame:
+def _by_owner(frame: DataFrame, owners: ChunkOwners, position: str) -> DataFrame:
     from pyspark.sql.functions import expr
 
     owner = expr(owners.sql(position))
@@ -105,7 +105,7 @@ def _by_owner(frame: DataFrame, owners: Owners, position: str) -> DataFrame:
 
 def shuffle_by_owner(df: DataFrame, plan: WritePlan, tasks: int, *, sort: bool) -> DataFrame:
     """Return rows as ``position`` and values, with all rows of a chunk in one of `tasks` partitions."""
-    frame = _by_owner(locate(df, plan), Owners.of(plan.grid, tasks, plan.cell_bytes), POSITION)
+    frame = _by_owner(locate(df, plan), ChunkOwners.of(plan.grid, tasks, plan.cell_bytes), POSITION)
     return frame.sortWithinPartitions(POSITION) if sort else frame
 
 
