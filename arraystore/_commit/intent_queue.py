@@ -205,14 +205,21 @@ class IntentQueue:
         """Begin to follow the log, from where this process proposed something last if that is not long ago."""
         known, self._limit = self._tip, tip.sequence + PATIENCE
         if known is None or not 0 <= tip.sequence - known.sequence <= PATIENCE:
-            self._tip, self._passages = tip, {}
-            fresh = {key: TrackedIntent(key, each.id, each.sequence, each.last) for key, each in self._known.items()}
-            self._known, self._recent = fresh, self._decided_lately(tip)
-            for each in fresh.values():
-                each.decided = self._recent.get(each.id, -1) > each.sequence
+            self._start_anew(tip)
         elif known.sequence < tip.sequence:
-            await self._follow_to(tip.sequence)
+            try:
+                await self._follow_to(tip.sequence)
+            except ObjectNotFoundError:  # a record, or what the branch was reset to, has expired and is collected
+                self._start_anew(tip)
         self._progress = self._now()
+
+    def _start_anew(self, tip: Tip) -> None:
+        """Begin at a record with nothing known of those before it but what it carries."""
+        self._tip, self._passages = tip, {}
+        fresh = {key: TrackedIntent(key, each.id, each.sequence, each.last) for key, each in self._known.items()}
+        self._known, self._recent = fresh, self._decided_lately(tip)
+        for each in fresh.values():
+            each.decided = self._recent.get(each.id, -1) > each.sequence
 
     def _decided_lately(self, tip: Tip) -> dict[bytes, int]:
         """Return what the records at hand decided: their intents may still be there, and nobody waits for these."""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from arraystore._commit.prepared import Prepared
-from arraystore._commit.rebase_step import OnTop, Passage, PendingTransaction, step
+from arraystore._commit.rebase_step import OnTop, Passage, PendingTransaction, replaces_history, step
 from arraystore._commit.request import Outstanding, Request
 from arraystore._commit.rewrite import rewrite_in_memory
 from arraystore._environment import Environment
 from arraystore._format.intent import read_intent_key
 from arraystore._format.record import read_record_key
 from arraystore._log.branch_log import BranchLog
-from arraystore._log.loading import Tip, steps_to
+from arraystore._log.loading import Passed, Tip, steps_to
 
 __all__ = [
     "PASSED_OVER",
@@ -130,9 +131,14 @@ def rebase_proposal(entry: TrackedProposal, passage: Passage, environment: Envir
     return True
 
 
-async def still_proposed(log: BranchLog, outstanding: Outstanding, tip: Tip) -> PendingTransaction | None:
+async def still_proposed(
+    log: BranchLog, outstanding: Outstanding, tip: Tip, records: Sequence[Passed]
+) -> PendingTransaction | None:
     """Return what a leader that knows a tip may still commit of a proposal; None if every leader refuses it."""
     if outstanding.last <= tip.sequence:
+        return None
+    since = (each for each in records if each.sequence > outstanding.base.sequence)
+    if any(replaces_history(each.entry) for each in since):  # the snapshot of a reset may be collected by now
         return None
     entry = TrackedProposal(outstanding.transaction)
     _, steps = await steps_to(log, outstanding.base, tip.sequence)

@@ -75,7 +75,7 @@ async def rebase_request(request: Request, passages: Passages) -> Committed | Ob
         return Invalid(strange)
     request.uncertain = False
     if request.outstanding is not None:
-        proposed = await still_proposed(log, request.outstanding, tip)
+        proposed = await still_proposed(log, request.outstanding, tip, passage.records)
         if proposed is not None:  # somebody may commit it yet, so there is no "no": it goes on as it was proposed
             request.transaction, request.base = proposed, tip
             return None
