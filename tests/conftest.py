@@ -37,7 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
 THOROUGH = (
     "tests/benchmarks/",
     "tests/fuzz/",
-    "tests/lifecycle/test_torture.py",
+    "tests/torture/test_torture.py",
     "tests/simulation/test_explore.py",
     "tests/simulation/test_mutations.py",
     "tests/spark/clusters/",

@@ -34,7 +34,7 @@ def commands(minutes: float, seed: int) -> list[Sequence[str]]:
     mutations = max(20, round(SHARES["hostile bytes"] * minutes * _MUTATIONS_A_MINUTE))
     chance = ["--seed", str(seed)]
     start = ["--start", str(seed * _BATCH)]
-    torture = ["tests.lifecycle.torture", "--few", *chance]
+    torture = ["tests.torture.run", "--few", *chance]
     return [
         ["tests.simulation", "loop", "--profile", "all", "--jobs", "2", "--minutes", share["simulation"], *start],
         [*torture, "--place", "directory", "--minutes", share["torture on a directory"]],

@@ -16,7 +16,7 @@ from arraystore.copying import zarr_locations as copying_places
 from arraystore.errors import InvalidInputError, NodeNotFoundError, RefNotFoundError, StorageError
 from arraystore.storage import CountingStorage, Fault, FaultyStorage, local_filesystem_storage
 from tests.copying.support import FarMemory, contents, new_repository, objects, random_history, reopened
-from tests.store.programs import unconsolidated
+from tests.session.programs import unconsolidated
 
 
 def make_v3(store: object) -> None:

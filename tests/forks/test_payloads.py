@@ -12,7 +12,7 @@ from arraystore._forks.merge import decode_payload
 from arraystore._format.fork_payload import encode_changes
 from arraystore.errors import FormatError
 from tests.forks.support import chunked, fill, values
-from tests.store.conftest import FarMemory
+from tests.session.conftest import FarMemory
 
 BYTES_A_REFERENCE = 4
 

@@ -21,8 +21,8 @@ from tests.forks.support import (
     values,
     values_elsewhere,
 )
+from tests.session.conftest import FarMemory
 from tests.storage.workers import call_in_process
-from tests.store.conftest import FarMemory
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 

@@ -18,8 +18,8 @@ from arraystore import ConflictDetector, Repository, RepositoryConfig, StorageEr
 from arraystore.storage import MemoryStorage, Storage
 from arraystore.storage.protocol import BytesLike
 from arraystore.storage.wrapper import WrapperStorage
+from tests.commit.rivals import impatient
 from tests.fuzz.states import same_ids
-from tests.transactions.rivals import impatient
 
 __all__ = ["ARRAYS", "CONTAINER", "KINDS", "World", "kind_of", "opened", "world"]
 

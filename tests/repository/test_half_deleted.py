@@ -10,7 +10,7 @@ from arraystore import Fault, FaultyStorage, RefNotFoundError, Repository, Stora
 from arraystore._log.status import RepoAvailability, RepoStatus
 from arraystore.copying.clone import clone_repository
 from arraystore.storage import Storage
-from tests.sessionops.worlds import commit, put, world
+from tests.history.worlds import commit, put, world
 
 
 @pytest.fixture

@@ -1,0 +1,467 @@
+"""Moves: metadata only, all of a transaction at once, and the same whoever replays them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+from arraystore import (
+    BasicConflictSolver,
+    ConflictDetector,
+    ConflictSolver,
+    ConflictType,
+    InvalidInputError,
+    NodeNotFoundError,
+    ReadOnlyError,
+    RebaseFailedError,
+    Repository,
+    Session,
+    SessionStateError,
+    Storage,
+    VersionSelection,
+    in_memory_storage,
+)
+from arraystore.storage import CountingStorage
+from tests.commit.rivals import impatient, latest, values
+from tests.commit.support import DistantStorage, keys, without_maintenance
+
+DETECT = ConflictDetector()
+TREE = {"g": None, "g/x": 1, "g/deep": None, "g/deep/y": 2, "h": None, "h/z": 3, "top": 4}
+"""Nodes of `_repository`: groups, and arrays with the number that they hold."""
+
+
+def _repository(storage: Storage | None = None) -> tuple[Storage, Repository]:
+    storage = storage or in_memory_storage()
+    repository = Repository.create(storage)
+    with repository.transaction("main", message="create") as store:
+        zarr.create_group(store)
+        for path, value in TREE.items():
+            if value is None:
+                zarr.create_group(store, path=path, attributes={"was": path})
+            else:
+                _array(store, path, value)
+    return storage, repository
+
+
+def _array(store: Any, path: str, value: int) -> None:
+    zarr.create_array(store, name=path, shape=(4,), chunks=(2,), dtype="i4", fill_value=-1)[:] = value
+
+
+def _tree(session: Session) -> dict[str, int | None]:
+    """Return all nodes but the root, as zarr sees them: groups, and arrays with the number that they hold."""
+    found: dict[str, int | None] = {}
+    for path, node in zarr.open_group(session.store, mode="r").members(max_depth=None):
+        if isinstance(node, zarr.Group):
+            found[path] = None
+        else:
+            held = np.unique(np.asarray(node[:]))
+            assert len(held) == 1
+            found[path] = int(held[0])
+    return found
+
+
+def _check(storage: Storage, expected: dict[str, int | None]) -> None:
+    """Check what a reader sees that replays the log, and one that reads a checkpoint."""
+    assert _tree(latest(storage)) == expected
+    repository = Repository.open(storage)
+    repository.create_tag(f"tag{len(repository.list_tags())}", repository.lookup_branch("main"))
+    tag = f"tag{len(repository.list_tags()) - 1}"
+    assert _tree(Repository.open(storage).readonly_session(tag=tag)) == expected
+
+
+def _commit_moves(*moves: tuple[str, str]) -> tuple[Storage, Session]:
+    storage, repository = _repository()
+    session = repository.writable_session("main")
+    for source, target in moves:
+        session.move(source, target)
+    seen = _tree(session)
+    session.commit("moved")
+    _check(storage, seen)
+    return storage, session
+
+
+def _theirs(storage: Storage, change: Callable[[Session], object]) -> str:
+    session = impatient(storage).writable_session("main")
+    change(session)
+    return session.commit("theirs")
+
+
+# -- alone --------------------------------------------------------------------------------------------------------
+
+
+def test_a_group_moves_with_all_that_is_in_it() -> None:
+    storage, _ = _commit_moves(("g", "h/inner"))
+    expected = {"h": None, "h/z": 3, "top": 4}
+    expected |= {"h/inner": None, "h/inner/x": 1, "h/inner/deep": None, "h/inner/deep/y": 2}
+    assert _tree(latest(storage)) == expected
+    assert zarr.open_group(latest(storage).store, path="h/inner", mode="r").attrs["was"] == "g"
+
+
+def test_a_move_writes_no_chunk_and_no_manifest() -> None:
+    inner, _ = _repository()
+    storage = CountingStorage(DistantStorage(inner))
+    session = without_maintenance(impatient(storage)).writable_session("main")
+    before = set(keys(inner))
+    storage.reset()
+    session.move("g", "elsewhere")
+    session.commit("moved")
+    requests = [operation for operation, _ in storage.log if operation != "sync"]
+    assert requests == ["list", "put_if_absent"]  # the listing tells whether moves are allowed
+    assert {key.split("/")[0] for key in set(keys(inner)) - before} == {"refs"}
+
+
+def test_two_nodes_change_places() -> None:
+    storage, _ = _commit_moves(("top", "swap"), ("g/x", "top"), ("swap", "g/x"))
+    assert _tree(latest(storage)) == TREE | {"top": 1, "g/x": 4}
+
+
+def test_two_groups_change_places_with_all_that_is_in_them() -> None:
+    storage, _ = _commit_moves(("g", "swap"), ("h", "g"), ("swap", "h"))
+    expected = {"h": None, "h/x": 1, "h/deep": None, "h/deep/y": 2, "g": None, "g/z": 3, "top": 4}
+    assert _tree(latest(storage)) == expected
+
+
+def test_a_chain_of_names_moves_up_by_one() -> None:
+    storage, _ = _commit_moves(("top", "old"), ("g/x", "top"), ("h/z", "g/x"), ("g/deep/y", "h/z"))
+    assert _tree(latest(storage)) == {
+        "old": 4,
+        "top": 1,
+        "g/x": 3,
+        "h/z": 2,
+        "g": None,
+        "g/deep": None,
+        "h": None,
+    }
+
+
+def test_a_group_and_its_child_change_places() -> None:
+    storage, _ = _commit_moves(("g/deep", "deep"), ("g", "deep/g"))
+    assert _tree(latest(storage)) == {
+        "deep": None,
+        "deep/y": 2,
+        "deep/g": None,
+        "deep/g/x": 1,
+        "h": None,
+        "h/z": 3,
+        "top": 4,
+    }
+
+
+def test_a_move_there_and_back_changes_nothing() -> None:
+    _, repository = _repository()
+    session = repository.writable_session("main")
+    session.move("g", "elsewhere")
+    session.move("elsewhere", "g")
+    assert not session.has_uncommitted_changes
+    assert _tree(session) == TREE
+
+
+def test_into_a_group_that_was_just_created_and_out_of_one_that_is_deleted_then() -> None:
+    storage, repository = _repository()
+    session = repository.writable_session("main")
+    zarr.create_group(session.store, path="new")
+    session.move("g/deep", "new/deep")
+    session.move("g/x", "new/x")
+    del zarr.open_group(session.store)["g"]
+    expected = {"new": None, "new/deep": None, "new/deep/y": 2, "new/x": 1, "h": None, "h/z": 3, "top": 4}
+    assert _tree(session) == expected
+    session.commit("moved")
+    _check(storage, expected)
+
+
+def test_what_was_moved_can_be_written_deleted_and_its_old_place_taken_in_the_same_session() -> None:
+    storage, repository = _repository()
+    session = repository.writable_session("main")
+    session.move("top", "h/top")
+    zarr.open_array(session.store, path="h/top")[:] = 40
+    _array(session.store, "top", 50)
+    session.move("g", "moved")
+    del zarr.open_group(session.store)["moved/deep"]
+    expected = {"h": None, "h/z": 3, "h/top": 40, "top": 50, "moved": None, "moved/x": 1}
+    assert _tree(session) == expected
+    session.commit("moved")
+    _check(storage, expected)
+
+
+def test_an_id_stays_with_its_node() -> None:
+    _, repository = _repository()
+    session = repository.writable_session("main")
+    before = session.get_node_id("g/deep/y")
+    session.move("g", "moved")
+    assert session.get_node_id("moved/deep/y") == before
+    session.commit("moved")
+    assert session.get_node_id("moved/deep/y") == before
+
+
+BAD = [
+    ("missing", "new", NodeNotFoundError, "missing"),
+    ("", "new", InvalidInputError, "root group cannot be moved"),
+    ("g", "", InvalidInputError, "place of the root"),
+    ("g", "h", InvalidInputError, "there already"),
+    ("top", "g/x", InvalidInputError, "there already"),
+    ("g", "g/inside", InvalidInputError, "into itself"),
+    ("g", "g", InvalidInputError, "already|itself"),
+    ("g", "nowhere/g", InvalidInputError, "no group '/nowhere'"),
+    ("g", "top/g", InvalidInputError, "no group '/top'"),
+    ("top", "../top", InvalidInputError, ""),
+]
+
+
+@pytest.mark.parametrize(("source", "target", "error", "text"), BAD)
+def test_a_move_that_cannot_be_is_refused_and_changes_nothing(
+    source: str, target: str, error: type[Exception], text: str
+) -> None:
+    _, repository = _repository()
+    session = repository.writable_session("main")
+    with pytest.raises(error) as caught:
+        session.move(source, target)
+    assert any(part in str(caught.value) for part in text.split("|"))
+    assert not session.has_uncommitted_changes
+    assert _tree(session) == TREE
+
+
+def test_sessions_that_only_read_and_forks_refuse_to_move() -> None:
+    _, repository = _repository()
+    with pytest.raises(ReadOnlyError):
+        repository.readonly_session("main").move("g", "moved")
+    session = repository.writable_session("main")
+    fork = session.fork()
+    with pytest.raises(SessionStateError, match="fork"):
+        fork.move("g", "moved")
+    assert _tree(fork) == TREE
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_moves_over_many_commits_replay_as_they_were_made(seed: int) -> None:
+    chance = random.Random(seed)
+    storage, repository = _repository()
+    for turn in range(12):
+        session = repository.writable_session("main")
+        before = _tree(session)
+        for _ in range(chance.randint(1, 5)):
+            tree = _tree(session)
+            source = chance.choice(sorted(tree))
+            group = chance.choice(["", *sorted(path for path, value in tree.items() if value is None)])
+            target = "/".join(part for part in (group, chance.choice("abcdefgh")) if part)
+            try:
+                session.move(source, target)
+            except InvalidInputError:
+                continue
+        seen = _tree(session)
+        assert sorted(map(str, seen.values())) == sorted(map(str, before.values()))
+        if session.has_uncommitted_changes:
+            session.commit(str(turn))
+        assert _tree(latest(storage)) == seen
+    _check(storage, _tree(latest(storage)))
+
+
+def test_a_checkpoint_after_moves_and_the_log_from_its_start_tell_the_same() -> None:
+    storage, repository = _repository()
+    place = "g"
+    for turn in range(70):
+        session = repository.writable_session("main")
+        session.move(place, f"g{turn}")
+        place = f"g{turn}"
+        zarr.open_array(session.store, path=f"{place}/x")[:] = turn
+        session.commit(str(turn))
+    repository.wait_for_maintenance()
+    expected = {"g69": None, "g69/x": 69, "g69/deep": None, "g69/deep/y": 2, "h": None, "h/z": 3, "top": 4}
+    assert latest(storage)._tip.state.checkpoint is not None
+    assert _tree(latest(storage)) == expected
+    asyncio.run(storage.delete(["hints/main"]))
+    assert _tree(latest(storage)) == expected
+
+
+# -- against others -----------------------------------------------------------------------------------------------
+
+
+class _Theirs(ConflictSolver):
+    def solve(self, conflict: Any, versions: Any) -> VersionSelection:
+        return VersionSelection.UseTheirs
+
+
+def _write(path: str, value: int) -> Callable[[Session], object]:
+    return lambda session: zarr.open_array(session.store, path=path).__setitem__(slice(None), value)
+
+
+def _delete(path: str) -> Callable[[Session], object]:
+    return lambda session: zarr.open_group(session.store).__delitem__(path)
+
+
+def _create(path: str, value: int | None = 9) -> Callable[[Session], object]:
+    if value is None:
+        return lambda session: zarr.create_group(session.store, path=path)
+    return lambda session: _array(session.store, path, value)
+
+
+def _move(source: str, target: str) -> Callable[[Session], object]:
+    return lambda session: session.move(source, target)
+
+
+MOVED_G = {"m": None, "m/x": 1, "m/deep": None, "m/deep/y": 2, "h": None, "h/z": 3, "top": 4}
+
+TOGETHER: list[Any] = [
+    pytest.param(_write("g/x", 8), MOVED_G | {"m/x": 8}, id="chunks-inside"),
+    pytest.param(_create("g/new"), MOVED_G | {"m/new": 9}, id="creation-inside"),
+    pytest.param(_create("other"), MOVED_G | {"other": 9}, id="creation-elsewhere"),
+    pytest.param(_delete("g/x"), {k: v for k, v in MOVED_G.items() if k != "m/x"}, id="deletion-inside"),
+    pytest.param(_move("h", "k"), {k.replace("h", "k"): v for k, v in MOVED_G.items()}, id="move-elsewhere"),
+]
+
+
+@pytest.mark.parametrize(("other", "expected"), TOGETHER)
+def test_our_move_goes_together_with_what_theirs_did_inside_and_elsewhere(
+    other: Callable[[Session], object], expected: dict[str, int | None]
+) -> None:
+    storage, repository = _repository()
+    session = repository.writable_session("main")
+    session.move("g", "m")
+    _theirs(storage, other)
+    session.commit("ours", rebase_with=DETECT)
+    _check(storage, expected)
+
+
+@pytest.mark.parametrize(("other", "expected"), [TOGETHER[0], TOGETHER[2], TOGETHER[4]])
+def test_what_ours_did_inside_and_elsewhere_goes_together_with_their_move(
+    other: Callable[[Session], object], expected: dict[str, int | None]
+) -> None:
+    storage, repository = _repository()
+    session = repository.writable_session("main")
+    other(session)
+    _theirs(storage, _move("g", "m"))
+    session.commit("ours", rebase_with=DETECT)
+    _check(storage, expected)
+
+
+@pytest.mark.parametrize(
+    ("ours", "conflict"),
+    [
+        (_create("g/new"), (ConflictType.NewNodeInInvalidGroup, "/g/new")),
+        (_delete("g/x"), (ConflictType.DeleteOfUpdatedArray, "/g/x")),
+    ],
+)
+def test_what_ours_creates_or_deletes_in_a_group_that_theirs_moved_is_for_people_to_decide(
+    ours: Callable[[Session], object], conflict: tuple[ConflictType, str]
+) -> None:
+    storage, repository = _repository()
+    session = repository.writable_session("main")
+    ours(session)
+    _theirs(storage, _move("g", "m"))
+    with pytest.raises(RebaseFailedError) as caught:
+        session.commit("ours", rebase_with=DETECT)
+    assert [(c.conflict_type, c.path) for c in caught.value.conflicts] == [conflict]
+    _check(storage, MOVED_G)
+
+
+COLLIDING: list[Any] = [
+    pytest.param(_move("g", "k"), "/g", id="moved-elsewhere"),
+    pytest.param(_delete("g"), "/g", id="deleted"),
+    pytest.param(_create("m"), "/g", id="target-taken-by-an-array"),
+    pytest.param(_create("m", None), "/g", id="target-taken-by-a-group"),
+    pytest.param(_move("top", "m"), "/g", id="target-taken-by-a-move"),
+]
+
+
+@pytest.mark.parametrize(("theirs", "path"), COLLIDING)
+@pytest.mark.parametrize("solver", [DETECT, BasicConflictSolver()])
+def test_a_move_that_cannot_be_rebased_says_so_and_may_be_dropped(
+    theirs: Callable[[Session], object], path: str, solver: ConflictSolver
+) -> None:
+    storage, repository = _repository()
+    session = repository.writable_session("main")
+    session.move("g", "m")
+    _write("h/z", 30)(session)
+    snapshot = _theirs(storage, theirs)
+    seen = _tree(latest(storage))
+    with pytest.raises(RebaseFailedError) as caught:
+        session.commit("ours", rebase_with=solver)
+    assert {(c.conflict_type, c.path, c.snapshot) for c in caught.value.conflicts} == {
+        (ConflictType.MoveOperationCannotBeRebased, path, snapshot)
+    }
+    session.commit("ours", rebase_with=_Theirs())
+    _check(storage, seen | {"h/z": 30})
+
+
+def test_the_group_into_which_ours_moves_is_gone() -> None:
+    storage, repository = _repository()
+    session = repository.writable_session("main")
+    session.move("top", "h/top")
+    _theirs(storage, _delete("h"))
+    with pytest.raises(RebaseFailedError) as caught:
+        session.commit("ours", rebase_with=DETECT)
+    assert [c.conflict_type for c in caught.value.conflicts] == [ConflictType.MoveOperationCannotBeRebased]
+    assert "deleted or moved away" in caught.value.conflicts[0].detail
+
+
+MIXES = {
+    "move g": _move("g", "m"),
+    "move g into h": _move("g", "h/g"),
+    "move h into g": _move("h", "g/h"),
+    "move x": _move("g/x", "top2"),
+    "move top to x2": _move("top", "g/deep/top"),
+    "delete g": _delete("g"),
+    "delete h": _delete("h"),
+    "create in deep": _create("g/deep/new"),
+    "create m": _create("m", None),
+    "write y": _write("g/deep/y", 7),
+}
+
+
+@pytest.mark.parametrize(("ours", "theirs"), list(itertools.product(MIXES, MIXES)))
+def test_whatever_moves_meet_the_hierarchy_stays_valid_and_what_theirs_changed_can_be_kept(
+    ours: str, theirs: str
+) -> None:
+    storage, repository = _repository()
+    session = repository.writable_session("main")
+    MIXES[ours](session)
+    _theirs(storage, MIXES[theirs])
+    seen = _tree(latest(storage))
+    try:
+        session.commit("ours", rebase_with=DETECT)
+    except RebaseFailedError:
+        assert _tree(latest(storage)) == seen
+        session.commit("ours", rebase_with=_Theirs())
+        found = _tree(latest(storage))
+        assert found.items() <= seen.items()
+        assert found.items() >= seen.items() - TREE.items()
+    _check_valid(storage)
+
+
+def _check_valid(storage: Storage) -> None:
+    """Check that every node has a group above it, all the way up, and that both ways of reading agree."""
+    nodes = latest(storage)._tip.state.nodes
+    for key in nodes:
+        above = key
+        while above:
+            above = above.rpartition("/")[0]
+            assert nodes[above].kind.name == "GROUP", (key, above)
+    _check(storage, _tree(latest(storage)))
+
+
+def test_serializable_sessions_that_listed_a_group_collide_with_a_move_into_it() -> None:
+    storage, repository = _repository()
+    session = repository.writable_session("main", isolation="serializable")
+    assert set(zarr.open_group(session.store, path="h", mode="r")) == {"z"}
+    _write("top", 5)(session)
+    _theirs(storage, _move("g/x", "h/x"))
+    with pytest.raises(RebaseFailedError) as caught:
+        session.commit("ours", rebase_with=DETECT)
+    assert {c.conflict_type for c in caught.value.conflicts} == {ConflictType.ReadConflict}
+
+
+def test_values_stay_with_a_moved_array_through_later_commits_and_old_snapshots_keep_the_old_place() -> None:
+    storage, repository = _repository()
+    before = repository.lookup_branch("main")
+    session = repository.writable_session("main")
+    session.move("g/x", "h/x")
+    session.commit("moved")
+    _theirs(storage, _write("h/x", 11))
+    assert values(latest(storage), "h/x").tolist() == [11] * 4
+    assert _tree(Repository.open(storage).readonly_session(snapshot_id=before)) == TREE

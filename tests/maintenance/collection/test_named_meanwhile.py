@@ -1,0 +1,81 @@
+"""Snapshots that get a name at the moment at which they expire."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import zarr
+
+from arraystore import Repository, Session, SnapshotNotFoundError, in_memory_storage
+from tests.history.worlds import commit, put, world
+from tests.maintenance.collection.test_moved_and_reverted import now
+from tests.maintenance.worlds import Meanwhile
+
+NAMES: dict[str, Callable[[Repository, str], None]] = {
+    "tag": lambda repository, snapshot: repository.create_tag("named", snapshot),
+    "branch": lambda repository, snapshot: repository.create_branch("named", snapshot),
+    "reset": lambda repository, snapshot: repository.reset_branch("other", snapshot),
+}
+
+
+def values(session: Session) -> list[int]:
+    """Return the values of an array."""
+    return [int(each) for each in np.asarray(zarr.open_array(session.store, path="g/a", mode="r")[...])]
+
+
+@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES.keys())
+def test_what_is_named_while_it_expires_is_found_by_its_id_as_well(name: Callable[[Repository, str], None]) -> None:
+    storage = in_memory_storage()
+    repository = world(storage)
+    repository.create_branch("other", repository.lookup_branch("main"))
+    snapshot = commit(repository, put("g/a", 0, 10))
+    for at in range(3):
+        commit(repository, put("g/a", 0, 20 + at))
+    meanwhile = Meanwhile(storage, "put_if_absent", "/branch/main/", lambda: name(repository, snapshot))
+    Repository.open(meanwhile).expire_snapshots(now())
+    assert meanwhile.happened
+    for turn in range(2):
+        fresh = Repository.open(storage)
+        assert values(fresh.readonly_session(snapshot_id=snapshot)) == [10, 2, 3, 4, 5, 6]
+        assert fresh.lookup_snapshot(snapshot).id == snapshot
+        fresh.create_tag(f"again {turn}", snapshot)
+        assert values(fresh.readonly_session(tag=f"again {turn}")) == [10, 2, 3, 4, 5, 6]
+        repository.garbage_collect(now())
+
+
+def test_a_commit_to_a_branch_that_was_old_a_moment_ago_is_not_lost_with_it() -> None:
+    storage = in_memory_storage()
+    repository = world(storage)
+    repository.create_branch("other", repository.lookup_branch("main"))
+    commit(repository, put("g/a", 0, 10), branch="other")
+    moment = now()
+    meanwhile = Meanwhile(
+        storage,
+        "put_if_absent",
+        "/branch/other/",
+        lambda: commit(Repository.open(storage), put("g/a", 1, 20), branch="other"),
+    )
+    Repository.open(meanwhile).expire_snapshots(moment, delete_expired_branches=True)
+    assert meanwhile.happened
+    fresh = Repository.open(storage)
+    assert fresh.list_branches() == {"main", "other"}
+    assert values(fresh.readonly_session("other")) == [10, 20, 3, 4, 5, 6]
+    fresh.garbage_collect(now(), full=True)
+    assert values(Repository.open(storage).readonly_session("other")) == [10, 20, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("collected", [False, True])
+def test_what_a_branch_has_begun_with_and_left_behind_is_not_brought_back_once_it_expired(collected: bool) -> None:
+    repository = world()
+    snapshot = commit(repository, put("g/a", 0, 10))
+    repository.create_branch("other", snapshot)
+    for branch in ("main", "other"):
+        for at in range(3):
+            commit(repository, put("g/a", 0, 20 + at), branch=branch)
+    repository.expire_snapshots(now())
+    if collected:
+        repository.garbage_collect(now(), full=True)
+    with pytest.raises(SnapshotNotFoundError):
+        Repository.open(repository.storage).create_tag("again", snapshot)
