@@ -19,7 +19,7 @@ from arraystore._maintenance.collection.summary import Progress
 from arraystore._maintenance.full_fold import fold_fully
 from arraystore._maintenance.repacking import Repacker
 from arraystore._maintenance.rewrite import Exchange, Exchanged, delete_leftovers, exchange
-from arraystore._maintenance.scope import Grounds
+from arraystore._maintenance.scope import MaintenanceScope
 from arraystore._maintenance.selection import Selection, select
 from arraystore.errors import ObjectNotFoundError
 
@@ -126,7 +126,7 @@ class Budget:
 class _Run:
     """One compaction."""
 
-    grounds: Grounds
+    scope: MaintenanceScope
     log: BranchLog
     tip: Tip
     reader: ChunkReader
@@ -220,7 +220,7 @@ class _Run:
         """Write anew the packs that are worth it."""
         if not self.goes_on():
             return
-        found = await select(self.grounds, self.tip.state, self.reader, self.settings, self.min_live, self.refused)
+        found = await select(self.scope, self.tip.state, self.reader, self.settings, self.min_live, self.refused)
         if self.packs_before is None:
             self.packs_before = found.packs
         most = self.bytes_left()
@@ -271,7 +271,7 @@ class _Run:
 
 
 async def compact(
-    grounds: Grounds,
+    scope: MaintenanceScope,
     tip: Tip,
     reader: ChunkReader,
     settings: PackSettings,
@@ -282,7 +282,7 @@ async def compact(
     progress: Progress | None,
 ) -> tuple[CompactionSummary, Tip]:
     """Compact a branch; see `Repository.compact`."""
-    run = _begin(grounds, tip, reader, settings, budget, min_live, dry_run, progress)
+    run = _begin(scope, tip, reader, settings, budget, min_live, dry_run, progress)
     for _ in range(1 if dry_run else _ROUNDS):
         run.changed = False
         await run.round()
@@ -292,9 +292,9 @@ async def compact(
     return _end(run), run.tip
 
 
-async def fold_all(grounds: Grounds, tip: Tip, reader: ChunkReader) -> Tip:
+async def fold_all(scope: MaintenanceScope, tip: Tip, reader: ChunkReader) -> Tip:
     """Fold the layers of all arrays of a branch, and nothing else."""
-    run = _begin(grounds, tip, reader, PackSettings(), Budget(), 0.0, False, None)
+    run = _begin(scope, tip, reader, PackSettings(), Budget(), 0.0, False, None)
     for _ in range(_ROUNDS):
         run.changed = False
         await run.fold()
@@ -305,7 +305,7 @@ async def fold_all(grounds: Grounds, tip: Tip, reader: ChunkReader) -> Tip:
 
 
 def _begin(
-    grounds: Grounds,
+    scope: MaintenanceScope,
     tip: Tip,
     reader: ChunkReader,
     settings: PackSettings,
@@ -317,13 +317,13 @@ def _begin(
     closed = check_open(tip.state)
     if closed is not None and not (dry_run and tip.state.life.read_only):
         raise closed
-    log = grounds.log(tip.state.branch)
+    log = scope.log(tip.state.branch)
     nodes = _with_layers(tip)
     layers = sum(len(node.layers) for node in nodes)
     summary = CompactionSummary(
         log.branch, dry_run, arrays=len(nodes), layers_before=layers, layers_after=layers if dry_run else 0
     )
-    return _Run(grounds, log, tip, reader, settings, budget, min_live, summary, progress or _silent)
+    return _Run(scope, log, tip, reader, settings, budget, min_live, summary, progress or _silent)
 
 
 def _end(run: _Run) -> CompactionSummary:

@@ -18,7 +18,7 @@ from arraystore._log.loading import Tip, load_tip
 from arraystore._log.retained_snapshots import Kept
 from arraystore._log.state import State
 from arraystore._maintenance.checkpoints import encode_state
-from arraystore._maintenance.scope import Grounds
+from arraystore._maintenance.scope import MaintenanceScope
 from arraystore.errors import ArrayStoreError, ObjectNotFoundError, StorageError
 
 __all__ = ["GivenUp", "Keeps", "expire"]
@@ -58,7 +58,7 @@ class _OutdatedError(ArrayStoreError):
 
 
 async def expire(
-    grounds: Grounds,
+    scope: MaintenanceScope,
     older_than: int,
     keeps: Keeps | None = None,
     *,
@@ -72,7 +72,7 @@ async def expire(
 
     Parameters
     ----------
-    grounds
+    scope
         The repository.
     older_than
         Snapshots that were committed before this moment expire; microseconds since 1970, by the clocks of writers.
@@ -91,15 +91,15 @@ async def expire(
     failure: ArrayStoreError | None = None
     given_up = given_up or GivenUp()
     for _ in range(_TRIES):
-        table = await grounds.repository_log.table()
-        tips = await grounds.tips(table)
+        table = await scope.repository_log.table()
+        tips = await scope.tips(table)
         ended = given_up if dry_run else given_up.among(tips)
         try:
-            plan = await _Planning(grounds, table, tips, ended, older_than, keeps).plan()
+            plan = await _Planning(scope, table, tips, ended, older_than, keeps).plan()
             if dry_run or not plan:
                 return _all_gone(plan)
             for cut in plan:
-                await _carry_out(grounds, cut, tips[cut.log.branch])
+                await _carry_out(scope, cut, tips[cut.log.branch])
         except (_OutdatedError, ObjectNotFoundError) as error:  # a collection may have taken what was looked at
             failure = error
             if isinstance(error, ObjectNotFoundError):
@@ -107,12 +107,12 @@ async def expire(
             continue
         gone = _all_gone(plan)
         value = {"snapshots": len(gone)}
-        entry = RepositoryEntry(RepositoryOperation.EXPIRED, grounds.environment.now_us(), value=value)
-        await grounds.repository_log.append(lambda _, entry=entry: entry)  # type: ignore[misc]
+        entry = RepositoryEntry(RepositoryOperation.EXPIRED, scope.environment.now_us(), value=value)
+        await scope.repository_log.append(lambda _, entry=entry: entry)  # type: ignore[misc]
         return gone
     if isinstance(failure, ObjectNotFoundError):
         raise failure  # it is missing for good, then
-    raise StorageError(f"{grounds.storage.location}: others came between {_TRIES} times in a row; try again")
+    raise StorageError(f"{scope.storage.location}: others came between {_TRIES} times in a row; try again")
 
 
 def _all_gone(plan: Iterable[_Cut]) -> set[bytes]:
@@ -138,14 +138,14 @@ class _Cut:
 class _Planning:
     def __init__(
         self,
-        grounds: Grounds,
+        scope: MaintenanceScope,
         table: RepositoryTable,
         tips: dict[str, Tip],
         given_up: GivenUp,
         older_than: int,
         keeps: Keeps | None,
     ) -> None:
-        self._grounds = grounds
+        self._scope = scope
         self._tips = tips
         self._tags = {name: tag for name, tag in table.tags.items() if name not in given_up.tags}
         self._left = {
@@ -159,11 +159,11 @@ class _Planning:
         """Return what to cut of which log."""
         roots = [tag.origin for tag in (*self._tags.values(), *self._given_up.tags.values())]
         shown = {name: _alive(tip) if name in self._given_up.branches else tip for name, tip in self._tips.items()}
-        kept = await self._grounds.kept(shown, roots)
+        kept = await self._scope.kept(shown, roots)
         stay = {tag.snapshot for tag in self._tags.values()} | {tip.state.snapshot for tip in self._left.values()}
         if self._keeps is not None:
             for name, tip in self._left.items():
-                stay |= self._keeps(await self._history(self._grounds.log(name), tip))
+                stay |= self._keeps(await self._history(self._scope.log(name), tip))
         still = await self._still_shown()
         cuts = [await self._cut(name, found, stay, still) for name, found in kept.items()]
         return [cut for cut in cuts if cut is not None]
@@ -173,10 +173,10 @@ class _Planning:
         if not self._given_up:
             return None
         tips = {name: tip if name in self._left else _ended(tip) for name, tip in self._tips.items()}
-        kept = await self._grounds.kept(tips, [tag.origin for tag in self._tags.values()])
+        kept = await self._scope.kept(tips, [tag.origin for tag in self._tags.values()])
         found: set[bytes] = set()
         for name, part in kept.items():
-            found |= part.survivors.keys() | {row.id for row in await _rows(self._grounds.log(name), part)}
+            found |= part.survivors.keys() | {row.id for row in await _rows(self._scope.log(name), part)}
         return found
 
     async def _history(self, log: BranchLog, tip: Tip) -> list[SnapshotRow]:
@@ -186,7 +186,7 @@ class _Planning:
         return [row async for rows in ancestry(log, tip, newest) for row in rows]
 
     async def _cut(self, name: str, kept: Kept, stay: set[bytes], still: set[bytes] | None) -> _Cut | None:
-        log = self._grounds.log(name)
+        log = self._scope.log(name)
         rows = await _rows(log, kept)
         old = {row.id for row, _ in kept.survivors.values()}
         survivors = sorted((row for row, _ in kept.survivors.values()), key=lambda row: row.sequence)
@@ -247,9 +247,9 @@ async def _rows(log: BranchLog, kept: Kept) -> list[SnapshotRow]:
     return sorted(found.values(), key=lambda row: row.sequence)
 
 
-async def _carry_out(grounds: Grounds, cut: _Cut, tip: Tip) -> None:
+async def _carry_out(scope: MaintenanceScope, cut: _Cut, tip: Tip) -> None:
     """Write what is read in the place of the records, then the entry that says so."""
-    log, environment = cut.log, grounds.environment
+    log, environment = cut.log, scope.environment
     life = tip.state.life
     written: list[bytes] = []
 
@@ -257,7 +257,7 @@ async def _carry_out(grounds: Grounds, cut: _Cut, tip: Tip) -> None:
         identifier = environment.new_id()
         written.append(identifier)
         key = checkpoint_key(identifier)
-        await grounds.storage.put(key, await encode_state(log, key, state))
+        await scope.storage.put(key, await encode_state(log, key, state))
         return identifier
 
     async def survivor(row: SnapshotRow) -> bytes:
@@ -281,8 +281,8 @@ async def _carry_out(grounds: Grounds, cut: _Cut, tip: Tip) -> None:
         written.append(survivors)
         kept = Survivors(log.branch, cut.upto, _closed_up(cut), tuple(checkpoints), links)
         key = survivors_key(log.history_prefix, survivors)
-        await grounds.storage.put(key, encode_survivors(key, kept))
-    await grounds.storage.sync()
+        await scope.storage.put(key, encode_survivors(key, kept))
+    await scope.storage.sync()
     oldest = min(written, default=None)
 
     def entry(newest: Tip) -> Body:

@@ -21,7 +21,7 @@ from arraystore._log.loading import load_checkpoint
 from arraystore._log.retained_snapshots import Stretch
 from arraystore._log.state import State
 from arraystore._maintenance.pack_usage import PackIds, ids_of, manifests_of, positions, visible
-from arraystore._maintenance.scope import Grounds
+from arraystore._maintenance.scope import MaintenanceScope
 from arraystore.errors import ObjectNotFoundError
 
 __all__ = ["retained_bytes"]
@@ -31,12 +31,12 @@ _ROWS_AT_ONCE = 1 << 20
 _TRIES = 3
 
 
-async def retained_bytes(grounds: Grounds, reader: ChunkReader, wanted: PackIds) -> Int64s:
+async def retained_bytes(scope: MaintenanceScope, reader: ChunkReader, wanted: PackIds) -> Int64s:
     """Return how many bytes of some packs the retained snapshots use.
 
     Parameters
     ----------
-    grounds
+    scope
         The repository: a pack that another branch or a tag keeps is not released by a rewrite of this one.
     reader
         Where manifests come from.
@@ -45,25 +45,25 @@ async def retained_bytes(grounds: Grounds, reader: ChunkReader, wanted: PackIds)
     """
     for _ in range(_TRIES - 1):
         try:
-            return await _retained_bytes(grounds, reader, wanted)
+            return await _retained_bytes(scope, reader, wanted)
         except ObjectNotFoundError:  # given up and collected since its name was read: look at the names again
             continue
-    return await _retained_bytes(grounds, reader, wanted)
+    return await _retained_bytes(scope, reader, wanted)
 
 
-async def _retained_bytes(grounds: Grounds, reader: ChunkReader, wanted: PackIds) -> Int64s:
-    table = await grounds.repository_log.table()
-    kept = await grounds.kept(await grounds.tips(table), [tag.origin for tag in table.tags.values()])
+async def _retained_bytes(scope: MaintenanceScope, reader: ChunkReader, wanted: PackIds) -> Int64s:
+    table = await scope.repository_log.table()
+    kept = await scope.kept(await scope.tips(table), [tag.origin for tag in table.tags.values()])
     retained = _Retained(reader, wanted)
     checkpoints = [tag.origin.checkpoint for tag in table.tags.values()]
     for branch, part in kept.items():
-        log = grounds.log(branch)
+        log = scope.log(branch)
         for first, last in _windows(part.stretches):
             checkpoints += await _add_records(retained, log, first, last)
         checkpoints += [stretch.bottom for stretch in part.stretches if stretch.bottom is not None]
         checkpoints += [checkpoint for _, checkpoint in part.survivors.values()]
     for checkpoint in dict.fromkeys(checkpoints):
-        await retained.add_state(await load_checkpoint(grounds.storage, checkpoint))
+        await retained.add_state(await load_checkpoint(scope.storage, checkpoint))
     return retained.bytes()
 
 

@@ -17,11 +17,11 @@ from arraystore._log.retained_snapshots import Kept, kept_by, kept_snapshots
 from arraystore._log.state import State
 from arraystore.storage.protocol import Storage
 
-__all__ = ["Grounds"]
+__all__ = ["MaintenanceScope"]
 
 
 @dataclass(frozen=True)
-class Grounds:
+class MaintenanceScope:
     """A repository, as its maintenance reaches it.
 
     Parameters

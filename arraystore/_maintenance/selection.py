@@ -14,7 +14,7 @@ from arraystore._format.types import Int64s
 from arraystore._log.state import State
 from arraystore._maintenance.pack_usage import PackIds, id_at, pack_sizes, pack_use
 from arraystore._maintenance.retained import retained_bytes
-from arraystore._maintenance.scope import Grounds
+from arraystore._maintenance.scope import MaintenanceScope
 
 __all__ = ["Selection", "select"]
 
@@ -64,7 +64,7 @@ class Selection:
 
 
 async def select(
-    grounds: Grounds,
+    scope: MaintenanceScope,
     state: State,
     reader: ChunkReader,
     settings: PackSettings,
@@ -75,7 +75,7 @@ async def select(
 
     Parameters
     ----------
-    grounds
+    scope
         The repository.
     state
         The newest snapshot of the branch.
@@ -97,7 +97,7 @@ async def select(
     sparse = np.zeros(len(ids), dtype=np.bool_)
     thin = np.flatnonzero((used < min_live * sizes) & (sizes > 0))
     if len(thin):
-        live = await retained_bytes(grounds, reader, ids[thin])
+        live = await retained_bytes(scope, reader, ids[thin])
         sparse[thin] = live < min_live * sizes[thin]
     small = np.flatnonzero(~sparse & (sizes > 0) & (sizes * _SMALL < settings.target))
     merged = np.zeros(len(ids), dtype=np.bool_)

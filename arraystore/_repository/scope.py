@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from arraystore._context import Context
 from arraystore._log.branch_log import BranchLog
-from arraystore._maintenance.scope import Grounds
+from arraystore._maintenance.scope import MaintenanceScope
 from arraystore.storage.counting import CountingStorage
 
 __all__ = ["counted_scope", "scope_of"]
 
 
-def scope_of(context: Context) -> Grounds:
+def scope_of(context: Context) -> MaintenanceScope:
     """Return what maintenance of a repository works on."""
-    return Grounds(context.storage, context.environment, context.repository_log, context.log, context.known_tip)
+    return MaintenanceScope(
+        context.storage, context.environment, context.repository_log, context.log, context.known_tip
+    )
 
 
-def counted_scope(context: Context) -> tuple[Grounds, CountingStorage]:
+def counted_scope(context: Context) -> tuple[MaintenanceScope, CountingStorage]:
     """Return the same with every request counted."""
     storage = CountingStorage(context.storage)
     logs: dict[str, BranchLog] = {}
@@ -26,4 +28,4 @@ def counted_scope(context: Context) -> tuple[Grounds, CountingStorage]:
         return logs[name]
 
     repository_log = context.repository_log.over(storage)
-    return Grounds(storage, context.environment, repository_log, log, context.known_tip), storage
+    return MaintenanceScope(storage, context.environment, repository_log, log, context.known_tip), storage

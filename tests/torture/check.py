@@ -248,10 +248,10 @@ async def _traced(repository: Repository) -> tuple[Verification, set[bytes]]:
     storage = repository.storage
     verification = Verification(storage, repository._context.repository, current_environment())
     await verification.run()
-    grounds = scope_of(repository.context)
+    scope = scope_of(repository.context)
     bodies: list[bytes] = []
-    for name, tip in (await grounds.tips(await grounds.repository_log.table())).items():
-        life, log = tip.state.life, grounds.log(name)
+    for name, tip in (await scope.tips(await scope.repository_log.table())).items():
+        life, log = tip.state.life, scope.log(name)
         origin = None if life.origin is None else life.origin.checkpoint
         bodies += [each for each in (life.base, origin) if each is not None]
         if life.base is not None:

@@ -36,7 +36,7 @@ from arraystore._maintenance.collection.summary import GCSummary, Progress
 from arraystore._maintenance.collection.sweep import Listing, delete_all
 from arraystore._maintenance.collection.trace import Trace
 from arraystore._maintenance.collection.trim import Trimmed, detach, trimmed_history, trimmed_records
-from arraystore._maintenance.scope import Grounds
+from arraystore._maintenance.scope import MaintenanceScope
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.storage.protocol import DeleteFailure
 
@@ -58,7 +58,7 @@ _ID = np.dtype((np.bytes_, ID_BYTES))
 
 
 async def collect(
-    grounds: Grounds,
+    scope: MaintenanceScope,
     watermark: bytes,
     *,
     full: bool = False,
@@ -70,7 +70,7 @@ async def collect(
 
     Parameters
     ----------
-    grounds
+    scope
         The repository.
     watermark
         Id below which objects may be deleted; where a collection has published a higher one, that counts.
@@ -85,7 +85,7 @@ async def collect(
     """
     failure: ObjectNotFoundError | None = None
     for _ in range(_TRIES):
-        run = _Run(grounds, watermark, dry_run, grace, progress or (lambda _what, _done, _total: None))
+        run = _Run(scope, watermark, dry_run, grace, progress or (lambda _what, _done, _total: None))
         try:
             return await run.collect(full)
         except ObjectNotFoundError as error:  # gone for good reason, if something has expired or was collected since
@@ -96,7 +96,7 @@ async def collect(
 
 @dataclass(eq=False)
 class _Run:
-    grounds: Grounds
+    scope: MaintenanceScope
     watermark: bytes
     dry_run: bool
     grace: float
@@ -110,19 +110,19 @@ class _Run:
         self.watermark = max(self.watermark, table.watermark)  # what another collection did not come to is done here
         previous = None if full else await self._previous(table)
         await self._outwait_listings()
-        table = await self.grounds.repository_log.table()  # names that came since
+        table = await self.scope.repository_log.table()  # names that came since
         tips = await self._with_new_branches(table, tips)
         if previous is not None and _is_released(previous, table, tips):
             previous = None
         tagged = [tag.origin for tag in table.tags.values()]
-        kept = await self.grounds.kept(tips, tagged)
+        kept = await self.scope.kept(tips, tagged)
         announced = await self._announced(table, tips, kept, previous)
         self.summary = replace(
             self.summary, full=previous is None, watermark=id_to_text(self.watermark), dry_run=self.dry_run
         )
         trace = await self._sweep(kept, tagged, previous, [await self._kept_by(tips, each) for each in announced])
         if announced:
-            kept = await self.grounds.kept(tips, tagged, announced)
+            kept = await self.scope.kept(tips, tagged, announced)
         await self._trim(kept, tips, previous, trace)
         if not self.dry_run:
             await self._leave_behind(table, tips)
@@ -132,9 +132,9 @@ class _Run:
 
     async def _fenced(self) -> tuple[RepositoryTable, dict[str, Tip]]:
         if not self.dry_run:
-            return await raise_fence(self.grounds, self.watermark)
-        table = await self.grounds.repository_log.table()
-        return table, await self.grounds.tips(table)
+            return await raise_fence(self.scope, self.watermark)
+        table = await self.scope.repository_log.table()
+        return table, await self.scope.tips(table)
 
     async def _outwait_listings(self) -> None:
         """Wait until listings show whatever was announced before those who announce anything can see the fence.
@@ -142,16 +142,16 @@ class _Run:
         Whoever announces a snapshot looks afterwards whether it is kept.  An announcement that the listing below misses
         is younger than the lag, so that look comes a lag or more after the fence, and sees it, and what had expired.
         """
-        lag = self.grounds.storage.listing_lag
+        lag = self.scope.storage.listing_lag
         if lag and not self.dry_run:
-            await self.grounds.environment.sleep(2 * lag)
+            await self.scope.environment.sleep(2 * lag)
 
     async def _with_new_branches(self, table: RepositoryTable, tips: dict[str, Tip]) -> dict[str, Tip]:
         """Add branches that were created since the watermark was published; these begin behind the fence."""
         new = {name for name in table.branches if name not in tips}
         if not new:
             return tips
-        found = await self.grounds.tips(table)
+        found = await self.scope.tips(table)
         return tips | {name: found[name] for name in new}
 
     async def _announced(
@@ -168,14 +168,14 @@ class _Run:
             named |= {early[at : at + ID_BYTES] for at in range(0, len(early), ID_BYTES)}
         found: list[bytes] = []
         prefix = "snapshots/"
-        async for page in self.grounds.storage.list(prefix, prefix + id_to_text(self.watermark)):
+        async for page in self.scope.storage.list(prefix, prefix + id_to_text(self.watermark)):
             ids, fits = ids_from_texts([info.key[len(prefix) :] for info in page])
             blob = np.ascontiguousarray(ids[fits]).tobytes()
             found += [blob[at : at + ID_BYTES] for at in range(0, len(blob), ID_BYTES)]
 
         async def origin(identifier: bytes) -> Origin | None:
             try:
-                state = await load_checkpoint(self.grounds.storage, identifier)
+                state = await load_checkpoint(self.scope.storage, identifier)
             except (ObjectNotFoundError, FormatError):
                 return None  # deleted by its writer, or by another collection; or no checkpoint
             part = kept.get(state.branch)
@@ -187,7 +187,7 @@ class _Run:
         return [each for each in origins if each is not None]
 
     async def _kept_by(self, tips: dict[str, Tip], announced: Origin) -> tuple[Origin, dict[str, Kept]]:
-        return announced, await self.grounds.kept_by(tips, announced)
+        return announced, await self.scope.kept_by(tips, announced)
 
     async def _previous(self, table: RepositoryTable) -> Collection | None:
         """Return what the last collection left; None if there is nothing, or nothing of use."""
@@ -195,7 +195,7 @@ class _Run:
             return None
         key = collection_key(table.collection)
         try:
-            previous = decode_collection(key, await self.grounds.storage.get(key))
+            previous = decode_collection(key, await self.scope.storage.get(key))
         except (ObjectNotFoundError, FormatError):
             return None
         return previous if previous.watermark <= self.watermark else None
@@ -211,12 +211,12 @@ class _Run:
     ) -> Trace:
         """Delete objects that nothing needs, so many at a time that their ids fit into memory."""
         after = None if previous is None else previous.watermark
-        listings = {kind: Listing(self.grounds.storage, kind, after, self.watermark) for kind in _KINDS}
+        listings = {kind: Listing(self.scope.storage, kind, after, self.watermark) for kind in _KINDS}
         trace: Trace | None = None
         while trace is None or not all(listing.exhausted for listing in listings.values()):
             candidates = {kind: await listing.take(_MOST_CANDIDATES) for kind, listing in listings.items()}
             marking = _Marking(candidates, None if trace is not None else self._note_early)
-            trace = Trace(self.grounds, kept, roots, previous, marking)
+            trace = Trace(self.scope, kept, roots, previous, marking)
             await trace.run()
             for origin, part in announced:
                 await trace.announced(origin, part)
@@ -241,7 +241,7 @@ class _Run:
 
     async def _delete(self, kind: str, keys: list[str], size: int) -> None:
         self.progress(f"deleting {kind}", 0, len(keys))
-        failures = [] if self.dry_run else await delete_all(self.grounds.storage, keys, in_order=kind == "refs")
+        failures = [] if self.dry_run else await delete_all(self.scope.storage, keys, in_order=kind == "refs")
         self.progress(f"deleting {kind}", len(keys), len(keys))
         self.failures += failures
         deleted = len(keys) - len(failures)
@@ -264,13 +264,13 @@ class _Run:
             if not self.dry_run:
                 tips[name] = await self._retired(kept[name], tip)
         if trace.attached and not self.dry_run:
-            await detach(self.grounds, trace.attached.values())
+            await detach(self.scope, trace.attached.values())
         records, history = Trimmed(), Trimmed()
         for name, tip in tips.items():
             if previous is None and not self.dry_run and tip.state.life.expired > kept[name].newest.life.expired:
                 continue  # what expired since the trace may have left attachments behind
             seen = 0 if previous is None or name not in previous.logs else previous.logs[name].sequence
-            log = self.grounds.log(name)
+            log = self.scope.log(name)
             found = await trimmed_records(log, tip, seen, self.grace)
             records.keys += found.keys
             records.size += found.size
@@ -287,11 +287,11 @@ class _Run:
         idle = life.deleted and not kept.ends
         if not idle or tip.sequence - life.expired <= _FEW_RECORDS:
             return tip
-        log, environment = self.grounds.log(tip.state.branch), self.grounds.environment
+        log, environment = self.scope.log(tip.state.branch), self.scope.environment
         base = environment.new_id()
         key = checkpoint_key(base)
-        await self.grounds.storage.put(key, await encode_state(log, key, tip.state))
-        await self.grounds.storage.sync()
+        await self.scope.storage.put(key, await encode_state(log, key, tip.state))
+        await self.scope.storage.sync()
 
         def expire(newest: Tip) -> Body | None:
             unchanged = newest.state.life == life and base >= newest.state.life.fence
@@ -302,34 +302,34 @@ class _Run:
     # -- what is left for the next one --------------------------------------------------------------------------
 
     async def _leave_behind(self, table: RepositoryTable, tips: dict[str, Tip]) -> None:
-        environment = self.grounds.environment
+        environment = self.scope.environment
         logs = {name: LogSeen(tip.sequence, tip.state.life) for name, tip in tips.items()}
         tags = tuple(sorted(tag.origin.checkpoint for tag in table.tags.values()))
         early = np.unique(np.frombuffer(b"".join(self.early), dtype=_ID))
         left = Collection(self.watermark, table.number, logs, tags, np.ascontiguousarray(early).tobytes())
         identifier = environment.new_id()
         key = collection_key(identifier)
-        await self.grounds.storage.put(key, encode_collection(key, left))
-        await self.grounds.storage.sync()
+        await self.scope.storage.put(key, encode_collection(key, left))
+        await self.scope.storage.sync()
         value = {"objects": self.summary.objects_deleted, "bytes": self.summary.bytes_deleted}
         now = environment.now_us()
         entry = RepositoryEntry(
             RepositoryOperation.COLLECTED, now, value=value, watermark=self.watermark, object=identifier
         )
         before = table.collection
-        await self.grounds.repository_log.append(lambda _: entry, fresh=False)
+        await self.scope.repository_log.append(lambda _: entry, fresh=False)
         if self.summary.full:
             await self._forget_older(identifier)
         elif before is not None:
-            self.failures += await delete_all(self.grounds.storage, [collection_key(before)])
+            self.failures += await delete_all(self.scope.storage, [collection_key(before)])
 
     async def _forget_older(self, current: bytes) -> None:
         """Delete what earlier collections left; whoever needed it looks at everything instead."""
         old: list[str] = []
         key = collection_key(current)
-        async for page in self.grounds.storage.list("collections/"):
+        async for page in self.scope.storage.list("collections/"):
             old += [info.key for info in page if info.key < key]
-        self.failures += await delete_all(self.grounds.storage, old)
+        self.failures += await delete_all(self.scope.storage, old)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from arraystore._format.record import Body, Fence
 from arraystore._format.repository_log import RepositoryEntry, RepositoryOperation, RepositoryTable
 from arraystore._log.branch_entries import append_when
 from arraystore._log.loading import Tip
-from arraystore._maintenance.scope import Grounds
+from arraystore._maintenance.scope import MaintenanceScope
 from arraystore.errors import InvalidInputError
 
 __all__ = ["raise_fence", "watermark_at"]
@@ -17,7 +17,7 @@ _SLACK = 2_000_000
 """Microseconds that a moment may lie ahead: it was taken from the clock just now, perhaps by another program."""
 
 
-def watermark_at(grounds: Grounds, moment: int) -> bytes:
+def watermark_at(scope: MaintenanceScope, moment: int) -> bytes:
     """Return the id below which everything was made before a moment, in microseconds since 1970.
 
     Raises
@@ -25,13 +25,13 @@ def watermark_at(grounds: Grounds, moment: int) -> bytes:
     InvalidInputError
         If the moment is yet to come.
     """
-    now = grounds.environment.now_us()
+    now = scope.environment.now_us()
     if moment > now + _SLACK:
         raise InvalidInputError("garbage can be collected up to the present moment, not up to one that is yet to come")
     return max(0, min(moment, now) // 1000).to_bytes(6, "big") + bytes(6)
 
 
-async def raise_fence(grounds: Grounds, watermark: bytes) -> tuple[RepositoryTable, dict[str, Tip]]:
+async def raise_fence(scope: MaintenanceScope, watermark: bytes) -> tuple[RepositoryTable, dict[str, Tip]]:
     """Publish a watermark, then put it into the log of every branch.
 
     A repository's watermark never falls: where a higher one is published already, by another clock, that is the one.
@@ -45,14 +45,14 @@ async def raise_fence(grounds: Grounds, watermark: bytes) -> tuple[RepositoryTab
     dict
         The newest record of every branch, all of them behind the fence.
     """
-    now = grounds.environment.now_us()
+    now = scope.environment.now_us()
 
     def publish(table: RepositoryTable) -> RepositoryEntry | None:
         if table.watermark >= watermark:
             return None
         return RepositoryEntry(RepositoryOperation.WATERMARK, now, watermark=watermark)
 
-    table = await grounds.repository_log.append(publish, fresh=grounds.repository_log.known.number == 0)
+    table = await scope.repository_log.append(publish, fresh=scope.repository_log.known.number == 0)
 
     def fence(tip: Tip) -> Body | None:
         life = tip.state.life
@@ -60,6 +60,6 @@ async def raise_fence(grounds: Grounds, watermark: bytes) -> tuple[RepositoryTab
             return None  # nothing was given up that a collection has not seen
         return Fence(max(table.watermark, life.fence), now, life.read_only)
 
-    tips = await grounds.tips(table)
-    fenced = await asyncio.gather(*(append_when(grounds.log(name), tip, fence) for name, tip in tips.items()))
+    tips = await scope.tips(table)
+    fenced = await asyncio.gather(*(append_when(scope.log(name), tip, fence) for name, tip in tips.items()))
     return table, dict(zip(tips, fenced, strict=True))

@@ -24,7 +24,7 @@ from arraystore._log.loading import load_checkpoint, load_tip
 from arraystore._log.retained_snapshots import Kept, Stretch
 from arraystore._log.state import State
 from arraystore._maintenance.collection.live_packs import visible_packs
-from arraystore._maintenance.scope import Grounds
+from arraystore._maintenance.scope import MaintenanceScope
 from arraystore.errors import FormatError, ObjectNotFoundError
 
 __all__ = ["Found", "Trace"]
@@ -44,7 +44,7 @@ class Trace:
 
     Parameters
     ----------
-    grounds
+    scope
         The repository.
     kept
         What is kept of each log.
@@ -58,18 +58,18 @@ class Trace:
 
     def __init__(
         self,
-        grounds: Grounds,
+        scope: MaintenanceScope,
         kept: dict[str, Kept],
         roots: Sequence[Origin],
         previous: Collection | None,
         found: Found,
     ) -> None:
-        self._grounds = grounds
+        self._scope = scope
         self._kept = kept
         self._roots = roots
         self._previous = previous
         self._found = found
-        self._manifests = _cache_of(grounds)
+        self._manifests = _cache_of(scope)
         self._loads = asyncio.Semaphore(_AT_ONCE)
         self._large_loads = asyncio.Semaphore(1)
         self._traced: set[bytes] = set()
@@ -80,7 +80,7 @@ class Trace:
     async def run(self) -> None:
         """Look at everything."""
         for name, kept in self._kept.items():
-            await self._of_log(self._grounds.log(name), kept)
+            await self._of_log(self._scope.log(name), kept)
         self._found("snapshots", b"".join(root.checkpoint for root in self._roots))
         if self._previous is not None:
             self._found_everywhere(self._previous.early)
@@ -99,12 +99,12 @@ class Trace:
             await self._states([origin.checkpoint])
         for name, part in kept.items():
             with suppress(ObjectNotFoundError):
-                await self._of_log(self._grounds.log(name), part)
+                await self._of_log(self._scope.log(name), part)
         self._forget_manifests()
 
     def _forget_manifests(self) -> None:
         """Drop manifests from memory: who needs what was found needs none of them."""
-        self._manifests = _cache_of(self._grounds)
+        self._manifests = _cache_of(self._scope)
 
     def _found_everywhere(self, ids: bytes) -> None:
         for kind in ("snapshots", "manifests", "transactions", "chunks"):
@@ -145,7 +145,7 @@ class Trace:
                 continue
             self._traced.add(end.snapshot)
             with suppress(ObjectNotFoundError, FormatError):
-                state = await load_checkpoint(self._grounds.storage, end.snapshot)
+                state = await load_checkpoint(self._scope.storage, end.snapshot)
                 if state.snapshot == end.snapshot:
                     await self._state(state)
 
@@ -165,7 +165,7 @@ class Trace:
             return
         self._traced.add(stretch.bottom)
         hint = Hint(life.expired, stretch.bottom)
-        self._manifests_of(await load_checkpoint(self._grounds.storage, stretch.bottom))
+        self._manifests_of(await load_checkpoint(self._scope.storage, stretch.bottom))
         await self._state((await load_tip(log, hint, at=first)).state)
 
     async def _newest_pages(self, log: BranchLog, state: State, hint: Hint | None) -> Sequence[PageRef]:
@@ -236,7 +236,7 @@ class Trace:
         for identifier in checkpoints:
             if identifier not in self._traced:
                 self._traced.add(identifier)
-                await self._state(await load_checkpoint(self._grounds.storage, identifier))
+                await self._state(await load_checkpoint(self._scope.storage, identifier))
 
     async def _state(self, state: State) -> None:
         self._manifests_of(state)
@@ -300,5 +300,5 @@ async def _first_commit(log: BranchLog, stretch: Stretch) -> int | None:
     return None
 
 
-def _cache_of(grounds: Grounds) -> ManifestCache:
-    return ManifestCache(grounds.storage, grounds.repository_log.repository, _FEW_BYTES)
+def _cache_of(scope: MaintenanceScope) -> ManifestCache:
+    return ManifestCache(scope.storage, scope.repository_log.repository, _FEW_BYTES)

@@ -14,7 +14,7 @@ from arraystore._format.record import LONGEST_SKIP, decode_record, read_record_k
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip
 from arraystore._log.spans import carriers
-from arraystore._maintenance.scope import Grounds
+from arraystore._maintenance.scope import MaintenanceScope
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.storage.protocol import ObjectInfo
 
@@ -42,24 +42,24 @@ class Trimmed:
         self.size += info.size
 
 
-async def detach(grounds: Grounds, layers: Iterable[Layer]) -> None:
+async def detach(scope: MaintenanceScope, layers: Iterable[Layer]) -> None:
     """Give manifests that are attached to records objects of their own, so that the records may go."""
 
     async def one(layer: Layer) -> None:
         at = layer.attachment
         assert at is not None
-        log = grounds.log(at.branch)
+        log = scope.log(at.branch)
         key = log.key(at.sequence)
         try:
-            record = decode_record(key, await grounds.storage.get(key), at.branch, at.sequence, log.repository)
+            record = decode_record(key, await scope.storage.get(key), at.branch, at.sequence, log.repository)
         except ObjectNotFoundError:
             return  # done before
         if at.index >= len(record.attachments):
             raise FormatError(key, f"has no attachment {at.index}")
-        await grounds.storage.put(layer.key, bind_object(layer.key, record.attachments[at.index]))
+        await scope.storage.put(layer.key, bind_object(layer.key, record.attachments[at.index]))
 
     await bounded(one, layers)
-    await grounds.storage.sync()
+    await scope.storage.sync()
 
 
 async def trimmed_records(log: BranchLog, tip: Tip, seen: int, grace: float) -> Trimmed:

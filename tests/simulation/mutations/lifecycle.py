@@ -28,7 +28,7 @@ from arraystore._maintenance.collection import collect, fence
 from arraystore._maintenance.collection.sweep import Listing
 from arraystore._maintenance.collection.trace import Trace
 from arraystore._maintenance.rewrite import Exchange
-from arraystore._maintenance.scope import Grounds
+from arraystore._maintenance.scope import MaintenanceScope
 from arraystore._repository import refs
 from arraystore.errors import ArrayStoreError
 from arraystore.simulation.faults import Faults
@@ -86,17 +86,17 @@ async def _all_but_main(log: BranchLog, tip: Tip, decide: Callable[[Tip], Any]) 
 _append_when = branch_entries.append_when
 
 
-async def _tips_before(grounds: Grounds, watermark: bytes) -> tuple[RepositoryTable, dict[str, Tip]]:
-    tips = await grounds.tips(await grounds.repository_log.table())
-    table, _ = await _raise_fence(grounds, watermark)
+async def _tips_before(scope: MaintenanceScope, watermark: bytes) -> tuple[RepositoryTable, dict[str, Tip]]:
+    tips = await scope.tips(await scope.repository_log.table())
+    table, _ = await _raise_fence(scope, watermark)
     return table, tips
 
 
 _raise_fence = fence.raise_fence
 
 
-async def _unpublished(grounds: Grounds, watermark: bytes) -> tuple[RepositoryTable, dict[str, Tip]]:
-    table, tips = await _raise_fence(grounds, watermark)
+async def _unpublished(scope: MaintenanceScope, watermark: bytes) -> tuple[RepositoryTable, dict[str, Tip]]:
+    table, tips = await _raise_fence(scope, watermark)
     return replace(table, watermark=watermark), tips
 
 
@@ -104,7 +104,7 @@ async def _all_of_it(self: Trace, origin: Origin, kept: dict[str, Kept]) -> None
     self._found("snapshots", origin.checkpoint)
     await self._states([origin.checkpoint])
     for name, part in kept.items():
-        await self._of_log(self._grounds.log(name), part)
+        await self._of_log(self._scope.log(name), part)
 
 
 async def _look_first(context: Context, state: State) -> bytes:
