@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from arraystore._forks.merge import OnOverlap, check_overlap, combined, decode_payload
+from arraystore._forks.merge import OnOverlap, check_overlap, combine_payloads, decode_payload
 from arraystore._format.fork_payload import encode_changes
 from arraystore._runtime import run
 from arraystore._session.fork import ForkSession, forks_in, payloads_of
@@ -58,7 +58,7 @@ async def merge_sessions_async(
     if not found:
         raise InvalidInputError("no forks to merge: pass forks, or what their changes() returned")
     payloads = [decode_payload(data) for data in await payloads_of(found)]
-    return encode_changes(combined(payloads, on_overlap))
+    return encode_changes(combine_payloads(payloads, on_overlap))
 
 
 def extract_session(thing: Any) -> Session | ForkSession:

@@ -1,1 +1,1 @@
-"""Forks: what one changed, as a payload that travels, and the merge of many of them into their session."""
+"""Forks of sessions: payloads with their changes, and merging many of them into their session."""

@@ -1,4 +1,4 @@
-"""The forks that a session has issued, and which of them were merged."""
+"""The ledger of the forks that a session has issued, merged or not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 class Fork(Protocol):
-    """A fork, as far as it matters here."""
+    """A fork, as the ledger sees it."""
 
     @property
     def has_uncommitted_changes(self) -> bool:
@@ -32,69 +32,54 @@ class Fork(Protocol):
 
 @dataclass(eq=False)
 class IssuedFork:
-    """What a session knows of a fork that it has issued.
-
-    Parameters
-    ----------
-    fork
-        The fork, as long as anybody holds it.
-    sent
-        Whether it, or what it changed, has been sent away.
-    """
+    """A fork that a session has issued."""
 
     fork: weakref.ref[Fork] | None = None
+    """The fork, as long as anybody references it."""
     sent: bool = False
+    """Whether the fork, or its changes, left the session's process."""
 
     @property
     def missed(self) -> bool:
-        """Whether something may get lost that was written through it."""
+        """Whether changes that were written through it may get lost."""
         fork = None if self.fork is None else self.fork()
         return self.sent or (fork is not None and fork.has_uncommitted_changes)
 
 
 @dataclass(eq=False)
 class ForkLedger:
-    """The forks that a session has issued.
-
-    Parameters
-    ----------
-    merged
-        What was merged.
-    issued
-        Forks that were not merged yet, by epoch.
-    view
-        What forks see below their own changes, with the change set and its version that it shows.
-    reported
-        Epochs of forks that a warning has named.
-    rebased
-        Epoch of the last fork that was issued before the newest rebase: it and those before it cannot be merged.
-    """
+    """The forks that a session has issued."""
 
     merged: Merged = field(default_factory=Merged)
+    """Changes merged so far."""
     issued: dict[int, IssuedFork] = field(default_factory=dict)
+    """Forks not merged yet, by epoch."""
     view: tuple[ChangeSet, int, UncommittedView] | None = None
+    """The uncommitted changes that forks read, with their change set and its version."""
     reported: set[int] = field(default_factory=set)
+    """Epochs of forks that a warning has named."""
     rebased: int = 0
+    """Epoch of the last fork issued before the newest rebase: it and earlier ones cannot be merged."""
 
     def issue(self, epoch: int) -> IssuedFork:
-        """Note a fork that is issued now."""
+        """Add a fork to the unmerged ones."""
         self.issued[epoch] = IssuedFork()
         return self.issued[epoch]
 
     def abandon(self, fork: Fork) -> None:
-        """Note that nobody wants what was written through a fork."""
+        """Drop a fork whose changes are not wanted."""
         for epoch, issued in list(self.issued.items()):
             if issued.fork is not None and issued.fork() is fork:
                 del self.issued[epoch]
 
     def settle(self, forks: Iterable[ForkChanges]) -> None:
-        """Note forks that were merged."""
+        """Drop forks that were merged."""
         for fork in forks:
             self.issued.pop(fork.epoch, None)
 
 
 def warn_of_unmerged(ledger: ForkLedger) -> None:
-    """Warn if forks that may have written something were not merged; of each fork once."""
+    """Warn, once for each fork, of forks that may have been written to and were not merged."""
     missed = {epoch for epoch, issued in list(ledger.issued.items()) if issued.missed} - ledger.reported
     if missed:
         ledger.reported |= missed
@@ -108,7 +93,7 @@ def warn_of_unmerged(ledger: ForkLedger) -> None:
 
 
 def _caller() -> int:
-    """Return the level of the first frame above the function that warns that is not of this package."""
+    """Return the stack level of the first frame outside of this package."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         level, frame = level + 1, frame.f_back

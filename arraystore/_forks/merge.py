@@ -1,4 +1,4 @@
-"""Forks: gathering what one changed, and merging the changes of many in one pass."""
+"""Collection of the changes of a fork, and the merge of those of many forks in one pass."""
 
 from __future__ import annotations
 
@@ -40,28 +40,28 @@ __all__ = [
     "apply_payloads",
     "check_overlap",
     "collect",
-    "combined",
+    "combine_payloads",
     "decode_payload",
 ]
 
 
 OnOverlap = Literal["error", "last"]
-"""What happens where two wrote the same chunk."""
+"""The policy for chunks that two forks wrote: an error, or the later one wins."""
 
 _SHOWN = 100
-"""Chunks that an error names."""
+"""Largest number of chunks that an error names."""
 
 _NONE = np.empty(0, dtype=np.int64)
 
 _AT_ONCE = 1 << 20
-"""Cells that are looked at, or put down, at a time: what that takes besides does not grow with their number."""
+"""Cells processed at a time, so that temporary memory does not grow with their number."""
 
 _THE_SESSION = 0
 
 
 @dataclass(frozen=True)
 class PayloadOrigin:
-    """Where a payload comes from; see `ForkChanges`."""
+    """The origin of a payload; see `ForkChanges`."""
 
     session: bytes
     fork: bytes
@@ -70,24 +70,24 @@ class PayloadOrigin:
 
 
 class CellLog(ChunkTable):
-    """When each chunk of an array was changed last, and by whom: epoch, and number of a fork or 0 for the session."""
+    """The last change of each chunk of an array: its epoch, and its owner, a number of a fork or 0 for the session."""
 
     __slots__ = ()
 
     def note(self, numbers: Int64s, values: Int32s) -> None:
-        """Note for many cells, shape (n,), epoch and owner, shape (n, 2), as `noted` makes them."""
+        """Note epoch and owner, shape (n, 2), of many cells, shape (n,)."""
         self.put_numbered(numbers, values)
 
     def find_many(self, numbers: Int64s) -> tuple[Int64s, Int64s]:
-        """Return epoch and owner of many cells; -1 where nothing is known."""
+        """Return epochs and owners of many cells; -1 for cells that are not in the log."""
         self._spill()
         self._sweep()
-        found = np.full((len(numbers), 2), -1, dtype=np.int64)
-        for known, values in self._runs:
-            at = np.minimum(known.searchsorted(numbers), len(known) - 1)
-            hit = known[at] == numbers
-            found[hit] = values[at[hit]]
-        return found[:, 0], found[:, 1]
+        entries = np.full((len(numbers), 2), -1, dtype=np.int64)
+        for cells, values in self._runs:
+            at = np.minimum(cells.searchsorted(numbers), len(cells) - 1)
+            hit = cells[at] == numbers
+            entries[hit] = values[at[hit]]
+        return entries[:, 0], entries[:, 1]
 
     def coords(self, numbers: Int64s) -> Int64s:
         """Return the coordinates of many cells."""
@@ -96,33 +96,25 @@ class CellLog(ChunkTable):
 
 @dataclass
 class Merged:
-    """What a session has got from forks.
-
-    Parameters
-    ----------
-    cells
-        Chunks changed since the first fork was taken, by id of the array.
-    nodes
-        Id of the fork that changed a node, by the key of the node.
-    numbers
-        The newest state of each fork that came origin.
-    owners
-        A number for each fork.
-    """
+    """The changes that a session has merged from forks."""
 
     cells: dict[bytes, CellLog] = field(default_factory=dict)
+    """Chunks changed since the first fork was issued, by id of the array."""
     nodes: dict[str, bytes] = field(default_factory=dict)
+    """Id of the fork that changed a node, by key of the node."""
     numbers: dict[bytes, int] = field(default_factory=dict)
+    """Number of the newest merged state of each fork."""
     owners: dict[bytes, int] = field(default_factory=dict)
+    """Number of each fork in the logs."""
 
     def log(self, node: Node) -> CellLog:
         """Return the log of an array, with room for its grid."""
         grid = _grid(node)
-        found = self.cells.get(node.id)
-        if found is None:
-            found = self.cells[node.id] = CellLog(grid)
-        found.fit(grid)
-        return found
+        log = self.cells.get(node.id)
+        if log is None:
+            log = self.cells[node.id] = CellLog(grid)
+        log.fit(grid)
+        return log
 
 
 def _grid(node: Node) -> tuple[int, ...]:
@@ -138,23 +130,25 @@ async def collect(changes: ChangeSet, reader: ChunkReader, origin: PayloadOrigin
     await changes.packs.storage.sync()
     arrays: list[tuple[bytes, str]] = []
     parts: list[Part] = []
-    found: list[References] = []
+    references_of_arrays: list[References] = []
     for node in list(changes.all_nodes()):
         if node.id in changes.arrays:
             references = await final_references(changes, reader, node)
             if len(references):
                 parts.append(part_of(0, len(arrays), references.coords))
                 arrays.append((node.id, node.path))
-                found.append(references)
+                references_of_arrays.append(references)
     fork = ForkChanges(origin.fork, origin.epoch, origin.number, tuple(changes.node_changes()), reads)
-    return PayloadTable((fork,), tuple(arrays), tuple(parts), _in_a_row(found)).payload(origin.session)
+    return PayloadTable((fork,), tuple(arrays), tuple(parts), _concatenate(references_of_arrays)).payload(
+        origin.session
+    )
 
 
-def _in_a_row(sets: Sequence[References]) -> References:
-    """Put sets of one change set one after the other; its tables only grow, so the last one's hold for all."""
+def _concatenate(sets: Sequence[References]) -> References:
+    """Concatenate references of one change set; its tables only grow, so those of the last set hold for all."""
     if not sets:
-        nothing = np.empty(0, dtype=np.int64)
-        return References(np.empty((0, 0), dtype=np.int64), nothing, nothing, nothing)
+        empty = np.empty(0, dtype=np.int64)
+        return References(np.empty((0, 0), dtype=np.int64), empty, empty, empty)
     source, offset, length = (
         np.concatenate([getattr(part, name) for part in sets]) for name in ("source", "offset", "length")
     )
@@ -163,24 +157,7 @@ def _in_a_row(sets: Sequence[References]) -> References:
 
 
 def decode_payload(data: bytes, session: bytes | None = None, oldest: int = 0) -> ChangePayload:
-    """Read a payload and check that it belongs to a session.
-
-    Parameters
-    ----------
-    data
-        The payload.
-    session
-        Id of the session; None for any.
-    oldest
-        Forks of this epoch and those before it have been taken of a base that is no longer the session's.
-
-    Raises
-    ------
-    FormatError
-        If it is damaged.
-    MergeConflictError
-        If it belongs to another session or base.
-    """
+    """Decode a payload; raises `MergeConflictError` for another session, or for forks up to epoch `oldest`."""
     payload = decode_changes(PAYLOAD, data)
     if session is not None and payload.session != session:
         raise MergeConflictError(
@@ -188,15 +165,15 @@ def decode_payload(data: bytes, session: bytes | None = None, oldest: int = 0) -
         )
     if any(fork.epoch <= oldest for fork in payload.forks):
         raise MergeConflictError(
-            "these changes come from a fork that was taken before the session was rebased, and may overwrite what "
-            "others have committed: merge forks before rebasing, or write again through a fork taken after it",
+            "these changes come from a fork that was issued before the session was rebased, and may overwrite what "
+            "others have committed: merge forks before rebasing, or write again through a fork issued after it",
             *_first_chunks(payload),
         )
     return payload
 
 
 def _first_chunks(payload: ChangePayload) -> tuple[str, tuple[tuple[int, ...], ...]]:
-    """Return the path and some chunks of the first array that a payload writes to."""
+    """Return the path and some chunks of the first array that a payload has chunks of."""
     for part in payload.parts[:1]:
         coords = part.box.coords(part.numbers()[:_SHOWN])
         return payload.arrays[part.array][1], tuple(tuple(row) for row in coords.tolist())
@@ -204,25 +181,19 @@ def _first_chunks(payload: ChangePayload) -> tuple[str, tuple[tuple[int, ...], .
 
 
 def check_overlap(on_overlap: str) -> OnOverlap:
-    """Check what shall happen where two wrote the same chunk; raises `InvalidInputError`."""
+    """Check the policy for chunks that two forks wrote; raises `InvalidInputError`."""
     if on_overlap == "error":
         return "error"
     if on_overlap == "last":
         return "last"
-    raise InvalidInputError(f"on_overlap={on_overlap!r}: it is 'error' or 'last'")
+    raise InvalidInputError(f"on_overlap must be 'error' or 'last', not {on_overlap!r}")
 
 
-def combined(payloads: Sequence[ChangePayload], on_overlap: OnOverlap) -> ChangePayload:
-    """Return one payload that brings what several do.
-
-    Raises
-    ------
-    MergeConflictError
-        If the forks changed the same thing, or are of different sessions.
-    """
+def combine_payloads(payloads: Sequence[ChangePayload], on_overlap: OnOverlap) -> ChangePayload:
+    """Combine several payloads into one; raises `MergeConflictError` if their forks or sessions conflict."""
     session = payloads[0].session
     if any(payload.session != session for payload in payloads):
-        raise MergeConflictError("these changes come from forks of different sessions; merge each with its own")
+        raise MergeConflictError("these changes come from forks of different sessions; merge each into its own session")
     table = gather_payloads(payloads)
     check_siblings(table.forks)
     writers = _writers(table)
@@ -230,7 +201,7 @@ def combined(payloads: Sequence[ChangePayload], on_overlap: OnOverlap) -> Change
         for change in fork.nodes:
             if change.operation == Operation.DELETED and writers.get(change.id, set()) - {fork.fork}:
                 raise MergeConflictError(
-                    f"a fork deleted {change.path!r}, of which others wrote chunks meanwhile", change.path
+                    f"a fork deleted {change.path!r}, whose chunks others wrote meanwhile", change.path
                 )
     boxes = [Box((0,) * len(grid), grid) for grid in grids(table)]
     order, _, again = sorted_cells(table, table.numbers([box.strides for box in boxes]))
@@ -246,10 +217,8 @@ def combined(payloads: Sequence[ChangePayload], on_overlap: OnOverlap) -> Change
 
 
 def _check_not_resized(table: PayloadTable, writers: dict[bytes, set[bytes]], cells: Int64s) -> None:
-    """Check that of chunks that two forks wrote none is of an array to which only one of them gave its metadata.
-
-    Where that one let the array grow into a chunk, the other one has padding in the place of what was appended.
-    """
+    """Check that no array with chunks written twice was resized by only some of its writers."""
+    # Where one of them let the array grow into a chunk, another has padding in the place of what was appended.
     resized: dict[bytes, set[bytes]] = {}
     for fork in table.forks:
         for change in fork.nodes:
@@ -274,14 +243,14 @@ def _refuse_edges(path: str, coords: Int64s) -> None:
 
 def _changed_meanwhile(changes: ChangeSet, forks: Sequence[ForkChanges]) -> set[bytes]:
     """Return the arrays whose metadata forks have changed, or the session since one of them was taken."""
-    found = {change.id for fork in forks for change in fork.nodes if change.kind == NodeKind.ARRAY}
+    by_forks = {change.id for fork in forks for change in fork.nodes if change.kind == NodeKind.ARRAY}
     oldest = min((fork.epoch for fork in forks), default=None)
     late = [changes.node(key) for key, epoch in changes.node_epochs.items() if oldest is not None and epoch >= oldest]
-    return found | {node.id for node in late if node is not None and node.kind == NodeKind.ARRAY}
+    return by_forks | {node.id for node in late if node is not None and node.kind == NodeKind.ARRAY}
 
 
 def _edges(changes: ChangeSet, node: Node, coords: Int64s) -> Int64s:
-    """Return those of some cells that reach behind an end which the array may have had for one of their writers."""
+    """Return the cells that reach beyond the end of the array as one of their writers may have seen it."""
     base = changes.base.by_id(node.id)
     shape = array_info(node.documents).shape
     before = (0,) * len(shape) if base is None else array_info(base.documents).shape
@@ -294,23 +263,23 @@ def _edges(changes: ChangeSet, node: Node, coords: Int64s) -> Int64s:
 
 def _writers(table: PayloadTable) -> dict[bytes, set[bytes]]:
     """Return the forks that wrote chunks of each array."""
-    found: dict[bytes, set[bytes]] = {}
+    writers: dict[bytes, set[bytes]] = {}
     for part in table.parts:
-        found.setdefault(table.arrays[part.array][0], set()).add(table.forks[part.fork].fork)
-    return found
+        writers.setdefault(table.arrays[part.array][0], set()).add(table.forks[part.fork].fork)
+    return writers
 
 
 def _coords(table: PayloadTable, cells: Int64s, array: int) -> Int64s:
-    """Return the coordinates of those cells that are of one array."""
-    found: list[Int64s] = []
+    """Return the coordinates of the cells that belong to one array."""
+    coords: list[Int64s] = []
     wanted = np.sort(cells)
     end = 0
     for part in table.parts:
         start, end = end, end + part.count
         low, high = wanted.searchsorted([start, end])
         if part.array == array and low < high:
-            found.append(part.box.coords(part.numbers()[wanted[low:high] - start]))
-    return np.unique(np.concatenate(found), axis=0)
+            coords.append(part.box.coords(part.numbers()[wanted[low:high] - start]))
+    return np.unique(np.concatenate(coords), axis=0)
 
 
 def _refuse(path: str, coords: Int64s) -> None:
@@ -329,31 +298,18 @@ def _refuse(path: str, coords: Int64s) -> None:
 def apply_payloads(
     changes: ChangeSet, payloads: list[ChangePayload], merged: Merged, on_overlap: OnOverlap = "error"
 ) -> tuple[ForkChanges, ...]:
-    """Bring the changes of forks into a session: all of them, or none.
-
-    Of several payloads of one fork the newest counts, since it holds what the others do.  The list is empty
-    afterwards: payloads are let go of when their references are gather_payloads.
-
-    Returns
-    -------
-    tuple
-        The forks that came origin.
-
-    Raises
-    ------
-    MergeConflictError
-        If two forks, or a fork and the session, changed the same thing.
-    """
+    """Merge payloads of forks into a change set, all or none, and return the forks merged."""
+    # Of several payloads of one fork the newest counts: it holds what the others do.
     for payload in payloads:
         if any(fork.number <= merged.numbers.get(fork.fork, 0) for fork in payload.forks):
             raise MergeConflictError("these changes of a fork have been merged already, or newer ones of the same fork")
     table = gather_payloads(payloads)
-    payloads.clear()
+    payloads.clear()  # releases the payloads, whose references are gathered by now
     with changes.lock:
         changes.check_open()
         _note_own(changes, merged)
-        known = _known(changes, table, merged)
-        nodes = [_written(known, array) for array in table.arrays]
+        nodes_by_id = _final_nodes(changes, table, merged)
+        nodes = [_written(nodes_by_id, array) for array in table.arrays]
         table = _within(table, nodes)
         logs = [merged.log(node) for node in nodes]
         order, numbers, again = sorted_cells(table, table.numbers([log.strides for log in logs]))
@@ -372,12 +328,12 @@ def apply_payloads(
             for change in fork.nodes:
                 apply_node(changes, change)
                 merged.nodes[node_key(change.path, change.kind)] = fork.fork
-        references, came = _taken_over(changes, table.references), table.forks
+        references, came = _adopt_sources(changes, table.references), table.forks
         del table  # with the sources as they were
         earlier = [merged.owners[fork.fork] for fork in came if fork.fork in merged.owners]
         owners = np.array([merged.owners.setdefault(fork.fork, len(merged.owners) + 1) for fork in came])
         if earlier:
-            _take_out(changes, merged, earlier)
+            _remove_earlier(changes, merged, earlier)
         for left, node, log, span in zip(reversed(range(len(nodes))), nodes, logs, spans, strict=True):
             cells = order[span]
             values = _values(references, cells)  # of cells that are the same chunk the last one counts
@@ -402,16 +358,16 @@ def _shared(
     log: CellLog,
     merged: Merged,
 ) -> Int64s:
-    """Return numbers of the cells of one array that two forks wrote, or a fork and, since it was taken, the session."""
-    found: list[Int64s] = []
+    """Return the numbers of cells that two forks wrote, or a fork and, since it was issued, the session."""
+    shared_numbers: list[Int64s] = []
     for some in _stretches(len(order)):
         shared = again[some] | _late(forks, writers.of(order[some]), numbers[some], log, merged)
-        found.append(numbers[some][shared])
-    return np.concatenate(found)
+        shared_numbers.append(numbers[some][shared])
+    return np.concatenate(shared_numbers)
 
 
 def _noted(epoch: int, owners: Int64s, writers: Writers, order: Int64s) -> Int32s:
-    """Return what the log of an array is told of its cells."""
+    """Return epoch and owner of each cell, for the log of its array."""
     noted = np.empty((len(order), 2), dtype=np.int32)
     noted[:, 0] = epoch
     for some in _stretches(len(order)):
@@ -430,7 +386,7 @@ def _values(references: References, order: Int64s) -> Int64s:
 
 
 def _note_own(changes: ChangeSet, merged: Merged) -> None:
-    """Put down what the session itself wrote since forks were taken."""
+    """Move the session's own writes since forks were issued into the logs."""
     touched, changes.touched = changes.touched, {}
     for identifier, table in touched.items():
         coords, values = table.columns()
@@ -443,8 +399,8 @@ def _note_own(changes: ChangeSet, merged: Merged) -> None:
             log.note(log.numbers(coords), noted)
 
 
-def _known(changes: ChangeSet, table: PayloadTable, merged: Merged) -> dict[bytes, Node]:
-    """Return the nodes that are written to as they will be, by id."""
+def _final_nodes(changes: ChangeSet, table: PayloadTable, merged: Merged) -> dict[bytes, Node]:
+    """Return the nodes as they will be after the merge, by id."""
     if any(fork.nodes for fork in table.forks):
         writers = _writers(table)
 
@@ -457,25 +413,25 @@ def _known(changes: ChangeSet, table: PayloadTable, merged: Merged) -> dict[byte
             return bool(writers.get(node.id, set()) - {fork.fork})
 
         return check_nodes(changes, table.forks, merged.nodes, others_wrote)
-    known = {node.id: node for node in changes.nodes.values() if node is not None}
+    nodes = {node.id: node for node in changes.nodes.values() if node is not None}
     for identifier, _ in table.arrays:
         key = changes.base.keys.get(identifier)
         if key is not None and key not in changes.nodes:
-            known[identifier] = changes.base.nodes[key]
-    return known
+            nodes[identifier] = changes.base.nodes[key]
+    return nodes
 
 
-def _written(known: dict[bytes, Node], array: tuple[bytes, str]) -> Node:
-    node = known.get(array[0])
+def _written(nodes: dict[bytes, Node], array: tuple[bytes, str]) -> Node:
+    node = nodes.get(array[0])
     if node is None:
         raise MergeConflictError(f"a fork wrote chunks of {array[1]!r}, which is deleted by now", array[1])
     if node.kind == NodeKind.GROUP:
-        raise FormatError(PAYLOAD, f"chunks of the group {node.path!r}")
+        raise FormatError(PAYLOAD, f"{node.path!r} must be an array to have chunks, and is a group")
     return node
 
 
 def _within(table: PayloadTable, nodes: Sequence[Node]) -> PayloadTable:
-    """Check that chunks are within the grids of their arrays, and leave out those that are deleted beyond them."""
+    """Check that chunks are within the grids of their arrays; drop deletions outside of them."""
     sides = [_grid(node) for node in nodes]
     keep: npt.NDArray[np.bool_] | None = None
     end = 0
@@ -490,7 +446,7 @@ def _within(table: PayloadTable, nodes: Sequence[Node]) -> PayloadTable:
             lost = outside & (table.references.source[start:end] != DELETED)
             if bool(lost.any()):
                 raise MergeConflictError(
-                    f"a fork wrote chunks of {node.path!r} outside of its grid, which is {grid} by now",
+                    f"a fork wrote chunks of {node.path!r} outside of its grid, which is {grid} now",
                     node.path,
                     tuple(tuple(row) for row in coords[lost][:_SHOWN].tolist()),
                 )
@@ -502,7 +458,7 @@ def _within(table: PayloadTable, nodes: Sequence[Node]) -> PayloadTable:
 def _late(
     forks: Sequence[ForkChanges], of_cells: Int64s, numbers: Int64s, log: CellLog, merged: Merged
 ) -> npt.NDArray[np.bool_]:
-    """Tell which cells somebody else changed in the session since the fork that wrote them was taken."""
+    """Tell which cells changed in the session, by another owner, after the fork that wrote them was issued."""
     epochs, owners = log.find_many(numbers)
     taken = np.array([fork.epoch for fork in forks], dtype=np.int64)
     mine = np.array([merged.owners.get(fork.fork, -2) for fork in forks], dtype=np.int64)
@@ -510,8 +466,8 @@ def _late(
     return late
 
 
-def _take_out(changes: ChangeSet, merged: Merged, owners: Sequence[int]) -> None:
-    """Take out what earlier states of forks brought: they may have taken it back since."""
+def _remove_earlier(changes: ChangeSet, merged: Merged, owners: Sequence[int]) -> None:
+    """Remove the cells that earlier states of the same forks brought, which may have been taken back since."""
     for identifier, log in merged.cells.items():
         written = changes.arrays.get(identifier)
         if written is not None:
@@ -521,8 +477,8 @@ def _take_out(changes: ChangeSet, merged: Merged, owners: Sequence[int]) -> None
             written.table.drop(~np.isin(written.table.numbers(there), gone))
 
 
-def _taken_over(changes: ChangeSet, part: References) -> References:
-    """Number the sources of references as the session does; packs, locations and inlined bytes come along."""
+def _adopt_sources(changes: ChangeSet, part: References) -> References:
+    """Renumber the sources of references for the session, adding packs, locations and inlined bytes to it."""
     first_pack = changes.packs.adopt(part.packs)
     source, offset = part.source.copy(), part.offset
     source[(part.source >= 0) & (part.source < VIRTUAL)] += first_pack

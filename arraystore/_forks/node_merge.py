@@ -1,4 +1,4 @@
-"""Checks that changes of nodes of forks fit each other, and their session."""
+"""Checks that node changes of forks fit each other and their session."""
 
 from __future__ import annotations
 
@@ -17,13 +17,7 @@ _ALLOWED = (Operation.CREATED, Operation.UPDATED, Operation.DELETED)
 
 
 def check_siblings(forks: Iterable[ForkChanges]) -> None:
-    """Check that forks did not change the same node in different ways.
-
-    Raises
-    ------
-    MergeConflictError
-        If two did, or both created one at the same path.
-    """
+    """Check that no two forks created the same node, or changed one in different ways."""
     touched: dict[str, NodeChange] = {}
     for fork in forks:
         mine: dict[str, NodeChange] = {}
@@ -47,29 +41,7 @@ def check_nodes(
     merged: dict[str, bytes],
     others_wrote: Callable[[Node, ForkChanges], bool],
 ) -> dict[bytes, Node]:
-    """Check that changes of nodes fit each other and the session.
-
-    Parameters
-    ----------
-    changes
-        Of the session.
-    forks
-        Forks to be merged.
-    merged
-        Fork by the key of each node that a merged fork changed.
-    others_wrote
-        Tells whether anybody else wrote chunks of an array that a fork deletes.
-
-    Returns
-    -------
-    dict
-        All nodes as they will be, by id.
-
-    Raises
-    ------
-    MergeConflictError
-        If they do not.
-    """
+    """Check that node changes of forks fit each other and the session, and return the nodes after them, by id."""
     check_siblings(forks)
     final = {node.key: node for node in changes.all_nodes()}
     touched: set[str] = set()
@@ -79,35 +51,38 @@ def check_nodes(
         for change in fork.nodes:
             key = node_key(change.path, change.kind)
             again = merged.get(key) == fork.fork
-            now = final.get(key)
+            current = final.get(key)
             paths.append(change.path)
             if change.operation not in _ALLOWED:
-                raise FormatError("change payload of a fork", f"forks do not make changes like {change.operation.name}")
+                raise FormatError(
+                    "change payload of a fork",
+                    f"a change of a node must be one of CREATED, UPDATED and DELETED, not {change.operation.name}",
+                )
             if change.operation == Operation.CREATED:
-                if now is not None and now.id != change.id:
+                if current is not None and current.id != change.id:
                     raise MergeConflictError(f"a fork creates {change.path!r}, which exists by now", change.path)
                 final[key] = Node(change.id, change.path, change.kind, change.applied_to({}))
-            elif now is None or now.id != change.id:
+            elif current is None or current.id != change.id:
                 if change.operation != Operation.DELETED or not (again or key in touched):
                     raise MergeConflictError(f"a fork changed {change.path!r}, which is deleted by now", change.path)
             elif changes.node_epochs.get(key, 0) >= fork.epoch and key not in touched and not again:
                 raise MergeConflictError(f"a fork and its session both changed the node {change.path!r}", change.path)
             elif change.operation == Operation.DELETED:
-                if others_wrote(now, fork):
+                if others_wrote(current, fork):
                     raise MergeConflictError(
-                        f"a fork deleted {now.path!r}, of which others wrote chunks meanwhile", now.path
+                        f"a fork deleted {current.path!r}, whose chunks others wrote meanwhile", current.path
                     )
                 del final[key]
-                gone.add(now.path)
+                gone.add(current.path)
             else:
-                final[key] = replace(now, kind=change.kind, documents=change.applied_to(now.documents))
+                final[key] = replace(current, kind=change.kind, documents=change.applied_to(current.documents))
         touched.update(node_key(change.path, change.kind) for change in fork.nodes)
     _check_hierarchy(final, gone, paths)
     return {node.id: node for node in final.values()}
 
 
 def _check_hierarchy(final: dict[str, Node], gone: set[str], paths: Sequence[str]) -> None:
-    """Check that no node ends up below an array, or below a group that is deleted."""
+    """Check that no node ends up below an array or a deleted group."""
     suspects = {node.path for node in final.values() if node.kind != NodeKind.FILE} if gone else set(paths)
     arrays = {path for path in paths if (node := final.get(path)) is not None and node.kind == NodeKind.ARRAY}
     if arrays:
@@ -124,7 +99,7 @@ def _check_hierarchy(final: dict[str, Node], gone: set[str], paths: Sequence[str
 
 
 def apply_node(changes: ChangeSet, change: NodeChange) -> None:
-    """Make the change of a fork in its session."""
+    """Apply the node change of a fork to its session's change set."""
     node = changes.node(node_key(change.path, change.kind))
     if change.operation == Operation.CREATED:
         if node is None or node.id != change.id:

@@ -1,4 +1,4 @@
-"""What several payloads of forks bring together, in columns: all references at once, however many forks there are."""
+"""A columnar table of the changes in several payloads of forks."""
 
 from __future__ import annotations
 
@@ -27,57 +27,43 @@ PAYLOAD = "change payload of a fork"
 
 @dataclass(frozen=True, eq=False)
 class Writers:
-    """Which fork wrote which cells.
-
-    Parameters
-    ----------
-    ends
-        Where the cells of each part end, shape (parts,).
-    forks
-        Index of the fork of each part, shape (parts,).
-    """
+    """The fork that wrote each cell."""
 
     ends: Int64s
+    """End of the cells of each part, shape (parts,)."""
     forks: Int64s
+    """Index of the fork of each part, shape (parts,)."""
 
     def of(self, cells: Int64s) -> Int64s:
-        """Return the forks of some cells; any number of them, so that nobody needs them for all cells at once."""
+        """Return the forks of some cells, so that no column of all cells is needed."""
         return self.forks[self.ends.searchsorted(cells, side="right")]
 
 
 @dataclass(frozen=True, eq=False)
 class PayloadTable:
-    """Changes of many forks; the cells of all parts are numbered from 0, one part after the other.
-
-    Parameters
-    ----------
-    forks
-        The forks, in the order in which they were given.
-    arrays
-        Id and path of the arrays that they wrote to.
-    parts
-        The cells.
-    references
-        Their references, in the order of the cells, which are known from the parts: it has no coordinates.
-    """
+    """Changes of many forks; the cells of all parts are numbered from 0, one part after the other."""
 
     forks: tuple[ForkChanges, ...]
+    """The forks, in the order of the payloads."""
     arrays: tuple[tuple[bytes, str], ...]
+    """Id and path of the arrays with chunks."""
     parts: tuple[Part, ...]
+    """The cells."""
     references: References
+    """References in the order of the cells, without coordinates, which the parts have."""
 
     def counts(self) -> Int64s:
-        """Return the number of cells of each part."""
+        """Return the count of cells of each part."""
         return np.array([part.count for part in self.parts], dtype=np.int64)
 
     def of_cells(self, values: Sequence[int]) -> Int64s:
-        """Return for each cell what is given for each part."""
+        """Expand a value of each part to its cells."""
         return np.repeat(np.array(values, dtype=np.int64), self.counts())
 
     def numbers(self, strides: Sequence[tuple[int, ...]]) -> Int64s:
         """Return the row-major number of each cell in its array, given the strides of each array."""
         blocks: dict[tuple[int, tuple[int, ...]], Int64s] = {}
-        found: list[Int64s] = []
+        blocks_of_parts: list[Int64s] = []
         starts: list[int] = []
         for part in self.parts:
             steps = strides[part.array]
@@ -90,19 +76,19 @@ class PayloadTable:
             else:
                 origin = Box((0,) * len(steps), part.box.shape)
                 block = origin.coords(part.index) @ np.array(steps, dtype=np.int64)
-            found.append(block)
-        if not found:
+            blocks_of_parts.append(block)
+        if not blocks_of_parts:
             return np.empty(0, dtype=np.int64)
-        numbers = np.concatenate(found)
+        numbers = np.concatenate(blocks_of_parts)
         numbers += self.of_cells(starts)
         return numbers
 
     def writers(self) -> Writers:
-        """Return who wrote which cells."""
+        """Return the fork that wrote each cell."""
         return Writers(np.cumsum(self.counts()), np.array([part.fork for part in self.parts], dtype=np.int64))
 
     def spans(self) -> list[slice]:
-        """Return where the cells of each array are when all are sorted by array."""
+        """Return the span of each array when cells are sorted by array."""
         counts = [0] * len(self.arrays)
         for part in self.parts:
             counts[part.array] += part.count
@@ -110,7 +96,7 @@ class PayloadTable:
         return [slice(end - count, end) for end, count in zip(ends, counts, strict=True)]
 
     def take(self, keep: Bools) -> PayloadTable:
-        """Return only some of the cells."""
+        """Return a table of only some of the cells."""
         parts: list[Part] = []
         end = 0
         for part in self.parts:
@@ -123,7 +109,7 @@ class PayloadTable:
         return replace(self, parts=tuple(parts), references=self.references.take(keep))
 
     def payload(self, session: bytes) -> ChangePayload:
-        """Return it as one payload."""
+        """Return the table as one payload."""
         refs = self.references
         order = np.lexsort((refs.offset, refs.source))
         places = np.arange(len(order), dtype=np.int64)
@@ -141,7 +127,7 @@ def part_of(fork: int, array: int, coords: Int64s) -> Part:
 
 
 def _block(shape: tuple[int, ...], strides: tuple[int, ...]) -> Int64s:
-    """Return the numbers of a box at the origin of a grid."""
+    """Return the row-major numbers of the cells of a box at the origin of a grid."""
     total = np.zeros((), dtype=np.int64)
     for side, stride in zip(shape, strides, strict=True):
         total = total[..., np.newaxis] + np.arange(side, dtype=np.int64) * stride
@@ -149,7 +135,7 @@ def _block(shape: tuple[int, ...], strides: tuple[int, ...]) -> Int64s:
 
 
 def gather_payloads(payloads: Sequence[ChangePayload]) -> PayloadTable:
-    """Return what payloads bring together; of several states of one fork, the newest counts, at its place."""
+    """Return the changes of several payloads; of several states of one fork the newest counts, at its place."""
     newest: dict[bytes, tuple[int, int]] = {}
     for at, payload in enumerate(payloads):
         for fork in payload.forks:
@@ -179,8 +165,8 @@ def _references(payloads: Sequence[ChangePayload]) -> References:
     """Return the references of all payloads, in the order of their cells, with one numbering of sources."""
     manifests = [manifest for payload in payloads for manifest in payload.manifests]
     if not manifests:
-        nothing = np.empty(0, dtype=np.int64)
-        return References(np.empty((0, 0), dtype=np.int64), nothing, nothing, nothing)
+        empty = np.empty(0, dtype=np.int64)
+        return References(np.empty((0, 0), dtype=np.int64), empty, empty, empty)
     counts = np.array([manifest.count for manifest in manifests], dtype=np.int64)
     blob = b"".join([manifest.packs for manifest in manifests])
     packs: dict[bytes, int] = {}
@@ -212,12 +198,12 @@ def _sources(manifests: Sequence[Manifest], counts: Int64s, packs: Int64s) -> tu
     if bool(is_native.all()):
         return packs[source + first], offset
     inlined = np.repeat(np.array([manifest.inline_source for manifest in manifests], dtype=np.int64), counts)
-    found = source - native + VIRTUAL + before([len(manifest.locations) for manifest in manifests])
-    found[is_native] = packs[(source + first)[is_native]]
-    found[source > inlined] = DELETED
+    sources = source - native + VIRTUAL + before([len(manifest.locations) for manifest in manifests])
+    sources[is_native] = packs[(source + first)[is_native]]
+    sources[source > inlined] = DELETED
     is_inline = source == inlined
-    found[is_inline] = INLINE
-    return found, np.where(is_inline, offset + before([len(manifest.inline) for manifest in manifests]), offset)
+    sources[is_inline] = INLINE
+    return sources, np.where(is_inline, offset + before([len(manifest.inline) for manifest in manifests]), offset)
 
 
 def _joined(columns: Sequence[npt.NDArray[np.generic]]) -> Int64s:
@@ -225,7 +211,7 @@ def _joined(columns: Sequence[npt.NDArray[np.generic]]) -> Int64s:
 
 
 def _cells(payloads: Sequence[ChangePayload]) -> Int64s | None:
-    """Return the cell of each reference; None where they stand in the order of the cells."""
+    """Return the cell of each reference; None if they are in the order of the cells."""
     if all(payload.order is None for payload in payloads):
         return None
     orders: list[Int64s] = []
@@ -238,10 +224,8 @@ def _cells(payloads: Sequence[ChangePayload]) -> Int64s | None:
 
 
 def sorted_cells(table: PayloadTable, numbers: Int64s) -> tuple[Int64s, Int64s, Bools]:
-    """Return the cells sorted by array and number, their numbers, and for each whether the next one is the same chunk.
-
-    Of cells that are the same chunk, the one that was given last comes last.
-    """
+    """Return cells sorted by array and number, the numbers, and whether the next cell is the same chunk."""
+    # Sorting is stable: of cells that are the same chunk, the later one comes last.
     if len(table.arrays) > 1:
         order = np.lexsort((numbers, table.of_cells([part.array for part in table.parts])))
     else:
@@ -256,20 +240,14 @@ def sorted_cells(table: PayloadTable, numbers: Int64s) -> tuple[Int64s, Int64s, 
 
 
 def grids(table: PayloadTable) -> list[tuple[int, ...]]:
-    """Return for each array a grid that holds all its cells.
-
-    Raises
-    ------
-    FormatError
-        If there is none.
-    """
-    found: dict[int, tuple[int, ...]] = {}
+    """Return for each array a grid that holds all its cells; raises `FormatError` if there is none."""
+    by_array: dict[int, tuple[int, ...]] = {}
     for part in table.parts:
-        known = found.setdefault(part.array, part.box.high)
-        if len(known) != len(part.box.high):
+        high = by_array.setdefault(part.array, part.box.high)
+        if len(high) != len(part.box.high):
             raise FormatError(PAYLOAD, f"chunks of {table.arrays[part.array][1]!r} differ in dimensions")
-        found[part.array] = tuple(map(max, known, part.box.high))
-    for array, grid in found.items():
+        by_array[part.array] = tuple(map(max, high, part.box.high))
+    for array, grid in by_array.items():
         if math.prod(grid) > MAX_VOLUME:
             raise FormatError(PAYLOAD, f"chunks of {table.arrays[array][1]!r} are further apart than can be numbered")
-    return [found.get(array, ()) for array in range(len(table.arrays))]
+    return [by_array.get(array, ()) for array in range(len(table.arrays))]

@@ -1,8 +1,4 @@
-"""Uncommitted changes as those see them who read over them: forks, and copies of a session in other processes.
-
-In its own process a fork reads chunks that wait for upload where they wait.  Only when it is sent away are they
-uploaded, and the changes encoded: taking a fork costs no request.
-"""
+"""A view of the uncommitted changes of a session, for forks and for copies of the session in other processes."""
 
 from __future__ import annotations
 
@@ -27,54 +23,38 @@ from arraystore._log.state import State
 from arraystore.errors import FormatError, SessionStateError
 from arraystore.storage.protocol import BytesLike
 
-__all__ = ["UncommittedView", "UnsentReader", "uncommitted_view", "with_uncommitted"]
+__all__ = ["UncommittedView", "UnsentReader", "build_uncommitted_view", "with_uncommitted"]
 
 _NAME = "uncommitted changes"
 _MOST_CUT = 1 << 22
-"""Cells that are said to be cut off without looking which of them have a chunk."""
+"""Largest count of cells deleted by a shrink without looking up which of them have a chunk."""
 
 
 @dataclass(eq=False)
 class UncommittedView:
-    """Uncommitted changes of a session at one time.
-
-    Parameters
-    ----------
-    state
-        The snapshot that it is based on, with the changes.
-    gone
-        Keys of that snapshot where nothing is any more.
-    changed
-        Nodes that are new or different, each with its layers.
-    base
-        The snapshot.
-    packs
-        Where bytes of chunks wait for upload.
-    unsent
-        Number of each pack that waited when the changes were looked at, by key.
-    """
+    """A view of the uncommitted changes of a session at one time."""
 
     state: State
+    """The base with the changes."""
     gone: tuple[str, ...]
+    """Keys of the base whose nodes are deleted or moved."""
     changed: tuple[Node, ...]
+    """Nodes that are new or different, with their layers."""
     base: State
+    """The snapshot that the session is based on."""
     packs: PackWriter
+    """The writer of packs not uploaded yet."""
     unsent: dict[str, int]
+    """Number of each pack not uploaded when the view was made, by key."""
     pid: int = field(default_factory=os.getpid)
     _encoded: bytes | None = None
 
     def reader(self, reader: ChunkReader) -> ChunkReader:
-        """Return a reader that finds bytes which wait for upload, too."""
+        """Return a reader that also finds chunks not uploaded yet."""
         return UnsentReader(reader, self.packs, self.unsent) if self.unsent else reader
 
     async def send(self) -> bytes:
-        """Make durable what the changes refer to, and return them encoded, for `with_uncommitted`.
-
-        Raises
-        ------
-        SessionStateError
-            In a forked child: what waits for upload is its parent's.
-        """
+        """Upload the chunks that the changes refer to, and return the changes encoded for `with_uncommitted`."""
         if self._encoded is None:
             if self.unsent:
                 await self._upload()
@@ -85,13 +65,13 @@ class UncommittedView:
         if os.getpid() != self.pid:
             raise SessionStateError(
                 "chunks of the session wait for upload in the process that wrote them: pickle session or fork there, "
-                "before this process is forked off"
+                "before this process is forked"
             )
         await self.packs.flush()
         await self.packs.storage.sync()
 
     def _wire(self, node: Node) -> tuple[Any, ...]:
-        """Return a node without what its base has too."""
+        """Return a node encoded without the parts that it shares with its base."""
         key = self.base.keys.get(node.id)
         base = None if key is None else self.base.nodes[key]
         same = base is not None and base.documents == node.documents
@@ -101,15 +81,7 @@ class UncommittedView:
 
 
 class UnsentReader(ChunkReader):
-    """Reads chunks of another session's packs, uploaded or not.
-
-    Parameters
-    ----------
-    reader
-        Whose caches it shares.
-    packs, unsent
-        As of `UncommittedView`.
-    """
+    """A reader of chunks of another session's packs, uploaded or not, that shares the caches of `reader`."""
 
     def __init__(self, reader: ChunkReader, packs: PackWriter, unsent: dict[str, int]) -> None:
         super().__init__(reader.storage, reader.manifests, reader._virtual, reader.verify)
@@ -134,8 +106,8 @@ class UnsentReader(ChunkReader):
         return await super()._native(manifest, source, offset, length, start, stop) if data is None else data
 
 
-async def uncommitted_view(changes: ChangeSet, reader: ChunkReader) -> UncommittedView:
-    """Return the uncommitted changes of a session as they are now, without a request where that is possible at all."""
+async def build_uncommitted_view(changes: ChangeSet, reader: ChunkReader) -> UncommittedView:
+    """Return a view of a session's uncommitted changes, without a request unless a shrink requires one."""
     with changes.lock:
         unsent = changes.packs.settle()
         overlay = dict(changes.nodes)
@@ -149,7 +121,7 @@ async def uncommitted_view(changes: ChangeSet, reader: ChunkReader) -> Uncommitt
     for identifier in list(changes.arrays):
         node = _find(identifier, touched, base, overlay)
         if node is not None:
-            touched[node.key] = replace(node, layers=(*node.layers, *await _layers(changes, reader, node)))
+            touched[node.key] = replace(node, layers=(*node.layers, *await _build_layers(changes, reader, node)))
     nodes.update(touched)
     keys.update({node.id: key for key, node in touched.items()})
     unsent |= changes.packs.settle()  # packs opened since, where other threads are writing
@@ -159,15 +131,15 @@ async def uncommitted_view(changes: ChangeSet, reader: ChunkReader) -> Uncommitt
 
 
 def _find(identifier: bytes, touched: dict[str, Node], base: State, overlay: dict[str, Node | None]) -> Node | None:
-    """Return a node by its id, None if it is there no more."""
+    """Return a node by its id; None if it was deleted."""
     key = base.keys.get(identifier)
     if key is not None and key not in overlay:
         return touched.get(key, base.nodes[key])
     return next((node for node in touched.values() if node.id == identifier), None)
 
 
-async def _layers(changes: ChangeSet, reader: ChunkReader, node: Node) -> list[Layer]:
-    """Return layers for what was written to an array, and for what a shrink cut off."""
+async def _build_layers(changes: ChangeSet, reader: ChunkReader, node: Node) -> list[Layer]:
+    """Return layers for the chunks written to an array, and for those that a shrink cut off."""
     new_id = changes.packs.environment.new_id
     cuts = _cuts(node, changes.arrays[node.id].visible)
     if cuts is None:
@@ -177,8 +149,8 @@ async def _layers(changes: ChangeSet, reader: ChunkReader, node: Node) -> list[L
         written = changes.references(node.id)
         if not node.layers:
             written = written.take(written.source != DELETED)
-    found = [_deleted(box) for box in cuts] + _manifests(written)
-    return [Layer(new_id(), m.box, m.count, m.has_deletions, encode_manifest(m)) for m in found]
+    manifests = [_deleted(box) for box in cuts] + _manifests(written)
+    return [Layer(new_id(), m.box, m.count, m.has_deletions, encode_manifest(m)) for m in manifests]
 
 
 def _manifests(written: References) -> list[Manifest]:
@@ -186,7 +158,7 @@ def _manifests(written: References) -> list[Manifest]:
 
 
 def _cuts(node: Node, visible: tuple[int, ...] | None) -> list[Box] | None:
-    """Return boxes around all chunks of the base that a shrink cut off; None where they are too large to be listed."""
+    """Return boxes around all chunks of the base that a shrink cut off; None if they are too large to enumerate."""
     if visible is None or not node.layers:
         return []
     boxes: list[Box] = []
@@ -206,7 +178,7 @@ def _cuts(node: Node, visible: tuple[int, ...] | None) -> list[Box] | None:
 
 
 def _halved(box: Box) -> Iterator[Box]:
-    """Cut a box until a manifest can speak of each part."""
+    """Halve a box until each part fits one manifest."""
     if box.volume <= MAX_REFERENCES:
         yield box
         return
@@ -217,16 +189,16 @@ def _halved(box: Box) -> Iterator[Box]:
 
 
 def _deleted(box: Box) -> Manifest:
-    """Return a manifest that says of every cell that there is no chunk."""
+    """Return a manifest with a deletion for every cell of a box."""
     nothing = np.zeros(box.volume, dtype=np.uint8)
     return Manifest(box, None, nothing + np.uint8(1), nothing, nothing)
 
 
 def with_uncommitted(base: State, data: bytes) -> State:
-    """Return a state with the changes that `UncommittedView.send` gave; raises `FormatError`."""
+    """Return a state with the changes that `UncommittedView.send` returned; raises `FormatError`."""
     gone, changed = read_tuple(_NAME, unpack_body(_NAME, data, stored=len(data)), tuple, tuple)
     if not all(type(key) is str for key in gone):
-        raise FormatError(_NAME, "the key of a node that is gone is no text")
+        raise FormatError(_NAME, "the keys of deleted nodes must be strings")
     nodes, keys = dict(base.nodes), dict(base.keys)
     fresh = [_read_node(base, value) for value in changed]
     for key in (*gone, *(node.key for node in fresh)):
@@ -249,10 +221,10 @@ def _read_node(base: State, value: Any) -> Node:
     key = base.keys.get(identifier)
     before = None if key is None else base.nodes[key]
     if before is None and (kept or documents is None):
-        raise FormatError(_NAME, "a node goes on from one that is not there")
-    known = () if before is None else before.layers
-    if not 0 <= kept <= len(known):
-        raise FormatError(_NAME, f"a node keeps {kept} layers of {len(known)}")
+        raise FormatError(_NAME, "a node refers to a node that is not in the base")
+    base_layers = () if before is None else before.layers
+    if not 0 <= kept <= len(base_layers):
+        raise FormatError(_NAME, f"the count of layers that a node keeps must be in 0..{len(base_layers)}, not {kept}")
     if documents is None:
         documents = {} if before is None else before.documents
     try:
@@ -260,18 +232,18 @@ def _read_node(base: State, value: Any) -> Node:
     except ValueError as error:
         raise FormatError(_NAME, str(error)) from None
     new = tuple([Layer.from_wire(_NAME, layer) for layer in layers])
-    found = Node(identifier, check_path(_NAME, path, kind), kind, documents, (*known[:kept], *new))
-    return _checked(found)
+    node = Node(identifier, check_path(_NAME, path, kind), kind, documents, (*base_layers[:kept], *new))
+    return _checked(node)
 
 
 def _checked(node: Node) -> Node:
-    """Check that documents and layers of a node can be its own."""
-    known = () if node.kind == NodeKind.FILE else DOCUMENT_NAMES
-    if not all(name in known and type(document) is bytes for name, document in node.documents.items()):
-        raise FormatError(_NAME, "unknown metadata documents, or some of a file")
+    """Check that documents and layers fit their node."""
+    names = () if node.kind == NodeKind.FILE else DOCUMENT_NAMES
+    if not all(name in names and type(document) is bytes for name, document in node.documents.items()):
+        raise FormatError(_NAME, "metadata documents must be bytes with known names, and a file has none")
     dimensions = {len(layer.box.low) for layer in node.layers}
     if node.kind == NodeKind.FILE:
         dimensions.add(0)
     if len(dimensions) > 1 or (dimensions and node.kind == NodeKind.GROUP):
-        raise FormatError(_NAME, f"layers of node {node.path[:80]!r} do not fit it, or each other")
+        raise FormatError(_NAME, f"layers of node {node.path[:80]!r} must have its dimensions, and a group has none")
     return node

@@ -14,7 +14,7 @@ from arraystore._context import Context
 from arraystore._forks.ledger import ForkLedger, IssuedFork
 from arraystore._forks.merge import OnOverlap, PayloadOrigin, apply_payloads, check_overlap, collect, decode_payload
 from arraystore._forks.payload_table import PAYLOAD
-from arraystore._forks.uncommitted import UncommittedView, uncommitted_view, with_uncommitted
+from arraystore._forks.uncommitted import UncommittedView, build_uncommitted_view, with_uncommitted
 from arraystore._format.fork_payload import encode_changes
 from arraystore._format.node import Node
 from arraystore._log.loading import Tip
@@ -230,7 +230,7 @@ async def _below(context: Context, changes: ChangeSet, ledger: ForkLedger) -> Un
         return known[2]
     if changes.empty:
         return None
-    view = await uncommitted_view(changes, context.reader)
+    view = await build_uncommitted_view(changes, context.reader)
     ledger.view = changes, version, view
     return view
 

@@ -23,7 +23,7 @@ from arraystore._commit.solvers import ConflictSolver, check_solver
 from arraystore._context import Context
 from arraystore._forks.ledger import ForkLedger, warn_of_unmerged
 from arraystore._forks.merge import OnOverlap
-from arraystore._forks.uncommitted import uncommitted_view, with_uncommitted
+from arraystore._forks.uncommitted import build_uncommitted_view, with_uncommitted
 from arraystore._history.detached_snapshots import write_detached
 from arraystore._log.branch_log import AppendUncertainError
 from arraystore._log.loading import Tip
@@ -120,7 +120,7 @@ class Session(SessionBase):
 
     async def _sent(self, changes: ChangeSet) -> bytes:
         """Make uncommitted chunks durable, and return what is uncommitted."""
-        view = await uncommitted_view(changes, self._reader)
+        view = await build_uncommitted_view(changes, self._reader)
         if view.unsent and not self.is_of_this_process:
             raise SessionStateError(
                 "chunks of this session wait for upload in the process that wrote them, which this one is a forked "

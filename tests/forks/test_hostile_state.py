@@ -34,17 +34,17 @@ def test_changes_are_put_on_top_of_the_base() -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (wire(({},)), "no text"),
+        (wire(({},)), "must be strings"),
         (wire((), NEW, NEW), "same id or path"),
         (wire((), NEW, (b"m" * 12, *NEW[1:])), "same id or path"),
         (wire((), (ARRAY.id, "elsewhere", *NEW[2:])), "same id or path"),
-        (wire((), (ARRAY.id, "a", 1, None, 2, ())), "keeps 2 layers of 1"),
-        (wire((), (ARRAY.id, "a", 1, None, -1, ())), "keeps -1 layers"),
-        (wire((), (*NEW[:3], {"unheard-of": b""}, 0, ())), "unknown metadata documents"),
-        (wire((), (*NEW[:3], {"zarr.json": None}, 0, ())), "unknown metadata documents"),
-        (wire((), (*NEW[:2], int(NodeKind.FILE), *NEW[3:])), "of a file"),
-        (wire((), (*NEW[:2], int(NodeKind.FILE), {}, *NEW[4:])), "do not fit"),
-        (wire((), (*NEW[:2], int(NodeKind.GROUP), {}, *NEW[4:])), "do not fit"),
+        (wire((), (ARRAY.id, "a", 1, None, 2, ())), "keeps must be in 0..1, not 2"),
+        (wire((), (ARRAY.id, "a", 1, None, -1, ())), "keeps must be in 0..1, not -1"),
+        (wire((), (*NEW[:3], {"unheard-of": b""}, 0, ())), "with known names"),
+        (wire((), (*NEW[:3], {"zarr.json": None}, 0, ())), "with known names"),
+        (wire((), (*NEW[:2], int(NodeKind.FILE), *NEW[3:])), "a file has none"),
+        (wire((), (*NEW[:2], int(NodeKind.FILE), {}, *NEW[4:])), "must have its dimensions"),
+        (wire((), (*NEW[:2], int(NodeKind.GROUP), {}, *NEW[4:])), "must have its dimensions"),
     ],
 )
 def test_changes_that_cannot_be_are_refused(data: bytes, reason: str) -> None:
