@@ -1,1 +1,1 @@
-"""Chunks: gathered into packs and uploaded, found by their references, read and checked."""
+"""Chunks: gathered into packs and uploaded, located by their references, read and verified."""

@@ -1,8 +1,9 @@
-"""Coalesced reads of packs: neighbours come in one request, and a sequential reader gets what it will want next.
+"""Coalesced reads of packs: one request reads neighbouring chunks, and reads ahead for a sequential reader.
 
-For storages where a request costs more than the bytes that it brings.  The first read of a pack takes just what is
-asked for; a read that goes on where a block ends takes a larger block, up to the next one, and so on from pack to pack.
-A read within a block that is on its way waits for it.  Threads that share a sequential read may come in any order.
+For storages where a request costs more than the bytes that it transfers. The first read of a pack requests only its own
+range; a read that continues where a block ends requests a larger block, up to the next one, and so on from pack to
+pack. A read within a block that is being fetched waits for it. Threads that share a sequential read may arrive in any
+order.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ __all__ = ["BlockCache"]
 KiB, MiB = 1 << 10, 1 << 20
 
 _GAP = 64 * KiB
-"""Bytes that may be skipped, and read in vain, before a read counts as a new beginning: half a millisecond's worth."""
+"""Bytes that may be read and unused before a read counts as a new sequence: half a millisecond's worth."""
 
 _FIRST_BLOCK, _LARGEST_BLOCK = 256 * KiB, 4 * MiB
 
 _FIRST_OF_NEXT = 1 * MiB
-"""First block of a pack, when the one before was read through."""
+"""Size of the first block of a pack where the one before was read to its end."""
 
 
 _OVERHEAD = 3072
-"""Bytes that the Python objects of a block take: the room is for those, too, since chunks may be small."""
+"""Bytes that the Python objects of a block take, which count as well, since chunks may be small."""
 
 
 @dataclass
 class _Block:
-    """A range of a pack; `ahead` is the size of the block that goes on from here."""
+    """Range of a pack; `ahead` is the size of the block that continues it."""
 
     start: int
     stop: int
@@ -47,15 +48,7 @@ class _Block:
 
 
 class BlockCache:
-    """Reads ranges of packs in blocks.
-
-    Parameters
-    ----------
-    storage
-        Where packs are.
-    room
-        Most bytes of blocks that are kept, Python's objects included.
-    """
+    """Reads ranges of packs in blocks, of which it keeps at most `room` bytes, Python objects included."""
 
     def __init__(self, storage: Storage, room: int = 64 * MiB) -> None:
         self.storage = storage
@@ -98,7 +91,7 @@ class BlockCache:
                 continue
 
     def _plan(self, key: str, start: int, stop: int, limit: int, *, in_thread: bool) -> tuple[_Block, bool]:
-        """Return the block that holds a range, and whether the caller has to fetch it."""
+        """Return the block that contains a range, and whether the caller has to fetch it."""
         with self._lock:
             blocks = self._packs.setdefault(key, [])
             self._packs.move_to_end(key)
@@ -110,7 +103,7 @@ class BlockCache:
                 if block.start > start:
                     bound = min(bound, block.start)
                 elif before is None or block.stop > before.stop:
-                    before = block  # which may end within what is wanted: blocks know nothing of chunks
+                    before = block  # it may end within the range: blocks know nothing of chunks
             data: SharedLoad[BytesLike] = SharedLoad(in_thread=in_thread)
             if self._read_through and not blocks:
                 before = _Block(0, 0, _FIRST_OF_NEXT, data)
@@ -138,7 +131,7 @@ class BlockCache:
             del self._packs[key]
 
     def forget(self, key: str) -> None:
-        """Read what is wanted of a pack anew: what was read of it is damaged."""
+        """Drop the blocks of a pack, which are damaged, so that it is read again."""
         with self._lock:
             self._bytes -= sum(block.weight for block in self._packs.pop(key, []))
 

@@ -1,4 +1,4 @@
-"""Sets of chunk-grid cells as boxes and sorted numbers, and which cells two changes have in common."""
+"""Sets of chunk-grid cells as boxes and sorted numbers, and the cells that two changes have in common."""
 
 from __future__ import annotations
 
@@ -22,38 +22,32 @@ _PAIRS_AT_ONCE = 1 << 22
 """Most pairs of boxes that are compared in one step; it bounds the memory of the comparison."""
 
 _MASK_PER_NUMBER = 8
-"""A mask over a box is quicker than sorting where the box has at most this many cells for each number."""
+"""Most cells of a box for each number for which a mask over the box is faster than sorting."""
 
 _CROWD = 4
-"""With more overlapping pairs than this for each part, filled boxes of moderate size are listed cell by cell too."""
+"""Overlapping pairs for each part above which filled boxes of moderate size are listed cell by cell too."""
 
 _MOST_LISTED = 1 << 22
-"""Most cells in all the filled boxes that are listed."""
+"""Most cells in all the filled boxes that are listed cell by cell."""
 
 _PART_COST, _SEARCH_COST = 1000, 3
-"""What handling a part, and searching for one cell, cost next to passing a cell through the bulk comparison."""
+"""Costs of handling a part, and of searching for one cell, relative to a cell in the bulk comparison."""
 
 _LARGEST_FILTER = 26
-"""The filter has at most 2 to this many buckets, a byte each."""
+"""Binary logarithm of the most buckets of the filter, a byte each."""
 
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
-"""Multiplying by it spreads regular numbers over the buckets (Fibonacci hashing)."""
+"""Factor that spreads regular numbers over the buckets (Fibonacci hashing)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """Cells of a chunk grid: all of a box, or some of it.
-
-    Parameters
-    ----------
-    box
-        Where they are; at most `MAX_VOLUME` cells.
-    numbers
-        Numbers of the cells within the box, as `Box.numbers` counts, ascending; None for all of them.
-    """
+    """Cells of a chunk grid: all cells of a box, or some of them."""
 
     box: Box
+    """Box around the cells, of at most `MAX_VOLUME` cells."""
     numbers: Int64s | None
+    """Ascending numbers of the cells within the box, as `Box.numbers` counts; None for all of them."""
 
     @property
     def count(self) -> int:
@@ -70,18 +64,7 @@ class Cells:
 
     @classmethod
     def of(cls, coords: Int64s) -> Cells:
-        """Return a set of cells.
-
-        Parameters
-        ----------
-        coords
-            At least one cell, shape (n, d), in any order; repetitions count once.
-
-        Raises
-        ------
-        ValueError
-            If there is none, or the box around them has more cells than can be numbered.
-        """
+        """Return a set of cells from at least one coordinate, shape (n, d), in any order; repetitions count once."""
         if not len(coords):
             raise ValueError("a set of cells needs at least one cell")
         box = bounding_box(coords)
@@ -96,27 +79,14 @@ class Cells:
 
 
 def cells_of(name: str, change: ChunkChange) -> Cells:
-    """Return the cells that a chunk change of a transaction log speaks of, where the change put them.
-
-    Parameters
-    ----------
-    name
-        Of the log, for errors.
-    change
-        The change; the box of its layer is shifted already, and numbers do not depend on the shift.
-
-    Raises
-    ------
-    FormatError
-        If the change does not tell, or contradicts itself.
-    """
+    """Return the cells that a chunk change of a change log writes or deletes, where the change put them."""
     layer = change.layer
     if layer.dense:
         return Cells(layer.box, None)
     if change.presence is not None:
         return Cells(layer.box, decode_presence(name, layer.box, layer.count, *change.presence))
     if layer.inline is None:
-        raise FormatError(name, "a sparse layer does not tell its cells")
+        raise FormatError(name, "a sparse layer must list its cells")
     box, count, numbers = _inlined(f"{name}: inlined manifest {layer.key}", layer.inline)
     if layer.shift is not None and len(layer.shift) == len(box.low):
         box = box.shifted(layer.shift)
@@ -127,31 +97,16 @@ def cells_of(name: str, change: ChunkChange) -> Cells:
 
 @lru_cache(maxsize=1024)
 def _inlined(name: str, data: bytes) -> tuple[Box, int, Int64s | None]:
-    """Return box, count and numbers of an inlined manifest; the same few are asked for by every attempt to commit."""
+    """Return box, count and numbers of an inlined manifest; every attempt to commit asks for the same few."""
     manifest = decode_manifest(name, data)
     return manifest.box, manifest.count, manifest.index
 
 
 def shared(ours: Sequence[Cells], theirs: Sequence[Cells]) -> Int64s:
-    """Return the cells that both sides speak of.
+    """Return the coordinates of cells in both sets of parts, shape (n, d), in row-major order, each cell once.
 
-    Parts of one side may overlap.  The work grows with the listed cells and with the result, never with the volume
-    of a filled box.
-
-    Parameters
-    ----------
-    ours, theirs
-        The parts of each side; all in one grid.
-
-    Returns
-    -------
-    ndarray of int64, shape (n, d)
-        Coordinates in row-major order, each cell once.
-
-    Raises
-    ------
-    ValueError
-        If the parts are of grids with different numbers of dimensions.
+    Parts of one set may overlap. The work grows with the listed cells and with the result, never with the volume of a
+    filled box.
     """
     dimensions = _dimensions(ours, theirs)
     pieces = list(_pieces(ours, theirs))
@@ -167,19 +122,21 @@ def shared(ours: Sequence[Cells], theirs: Sequence[Cells]) -> Int64s:
 
 
 def any_shared(ours: Sequence[Cells], theirs: Sequence[Cells]) -> bool:
-    """Tell whether both sides speak of some cell; cheaper than `shared`, with the same parameters and errors."""
+    """Tell whether any cell is in both sets of parts; cheaper than `shared`."""
     _dimensions(ours, theirs)
     return next(_pieces(ours, theirs), None) is not None
 
 
 def _dimensions(ours: Sequence[Cells], theirs: Sequence[Cells]) -> int:
-    found = {len(cells.box.low) for side in (ours, theirs) for cells in side}
-    if len(found) > 1:
-        raise ValueError(f"cells of grids with {sorted(found)} dimensions cannot be compared; compare array by array")
-    return found.pop() if found else 0
+    dimensions = {len(cells.box.low) for side in (ours, theirs) for cells in side}
+    if len(dimensions) > 1:
+        raise ValueError(
+            f"cells of grids with {sorted(dimensions)} dimensions cannot be compared; compare array by array"
+        )
+    return dimensions.pop() if dimensions else 0
 
 
-# What two sides have in common comes in pieces: non-empty sets that may overlap, the cheapest first.
+# The shared cells come in pieces: non-empty sets that may overlap, the cheapest first.
 
 
 def _pieces(ours: Sequence[Cells], theirs: Sequence[Cells]) -> Iterator[Cells]:
@@ -227,8 +184,8 @@ def _pieces_of_listed(ours: list[Cells], theirs: list[Cells], pairs: list[tuple[
     if search > bulk:
         hull = _hull([_intersection(ours[i].box, theirs[j].box) for i, j in pairs])
         if hull.volume <= MAX_VOLUME:
-            found = _common(_numbers_in(hull, our_parts), _numbers_in(hull, their_parts), hull.volume)
-            yield from _present(Cells(hull, found))
+            numbers = _common(_numbers_in(hull, our_parts), _numbers_in(hull, their_parts), hull.volume)
+            yield from _present(Cells(hull, numbers))
             return
     for i, j in pairs:
         few, many = sorted((ours[i], theirs[j]), key=lambda cells: cells.count)
@@ -241,7 +198,7 @@ def _numbers_in(hull: Box, parts: list[Cells]) -> Int64s:
 
 
 def _searched(few: Cells, many: Cells) -> Cells:
-    """Look up few cells among many others."""
+    """Search for few cells among many others."""
     box = _intersection(few.box, many.box)
     piece = _clipped(few, box)
     if many.numbers is None:
@@ -256,19 +213,19 @@ def _searched(few: Cells, many: Cells) -> Cells:
 
 
 def _overlapping(ours: list[Cells], theirs: list[Cells]) -> Int64s:
-    """Return which parts have overlapping boxes, shape (n, 2)."""
+    """Return the pairs of parts with overlapping boxes, as indices, shape (n, 2)."""
     our_lows, our_highs = _bounds(ours)
     their_lows, their_highs = _bounds(theirs)
     step = max(1, _PAIRS_AT_ONCE // len(theirs))
-    found: list[Int64s] = []
+    pairs: list[Int64s] = []
     for start in range(0, len(ours), step):
         rows = slice(start, start + step)
         overlap = np.ones((len(our_lows[rows]), len(theirs)), dtype=bool)
         for axis in range(our_lows.shape[1]):
             overlap &= our_lows[rows, axis, None] < their_highs[:, axis]
             overlap &= their_lows[:, axis] < our_highs[rows, axis, None]
-        found.append(np.argwhere(overlap) + np.array((start, 0)))
-    return np.concatenate(found)
+        pairs.append(np.argwhere(overlap) + np.array((start, 0)))
+    return np.concatenate(pairs)
 
 
 def _bounds(parts: list[Cells]) -> tuple[Int64s, Int64s]:
@@ -303,7 +260,7 @@ def _all_coords(box: Box) -> Int64s:
 
 
 def _clipped(cells: Cells, box: Box) -> Cells:
-    """Return those of the cells that are in a box, which is a part of their own; there may be none."""
+    """Return the cells that are in a box, which is a part of their own; there may be none."""
     if cells.numbers is None or box == cells.box:
         return Cells(box, cells.numbers)
     own = cells.box
@@ -363,7 +320,7 @@ def _common(ours: Int64s, theirs: Int64s, volume: int) -> Int64s:
 
 
 def _perhaps_among(numbers: Int64s, others: Int64s) -> Int64s:
-    """Return those numbers that hash as one of the others does: all that are among them, and few more."""
+    """Return the numbers that hash as one of the others does: all that are among them, and few more."""
     bits = min((_MASK_PER_NUMBER * len(others) + 1).bit_length(), _LARGEST_FILTER)
     buckets = np.zeros(1 << bits, dtype=bool)
     buckets[_hashed(others, bits)] = True

@@ -1,4 +1,4 @@
-"""Checking chunks of packs against the checksums that stand behind them."""
+"""Verification of chunks of packs against the checksums that follow them."""
 
 from __future__ import annotations
 
@@ -13,29 +13,12 @@ _LARGEST_WHOLE = 1 << 16
 
 
 def read_whole(length: int, start: int, stop: int) -> bool:
-    """Tell whether a part of a chunk is read with the rest, so that it can be checked."""
+    """Tell whether a part of a chunk is read with the rest, so that it can be verified."""
     return length <= _LARGEST_WHOLE or 2 * (stop - start) >= length
 
 
 def checked(key: str, seed: int, offset: int, framed: BytesLike, start: int = 0, stop: int | None = None) -> memoryview:
-    """Return a chunk, or a part of it, without the checksum that was read with it.
-
-    Parameters
-    ----------
-    key, seed
-        Of the pack.
-    offset
-        Where the chunk is in it.
-    framed
-        The chunk and its checksum.
-    start, stop
-        The part; to the end of the chunk by default.
-
-    Raises
-    ------
-    ChunkDamagedError
-        If they do not match.
-    """
+    """Return a part of a chunk, the whole by default, after verifying the checksum that was read with it."""
     part = sound_part(seed, offset, framed, start, stop)
     if part is None:
         raise ChunkDamagedError(key, offset, len(framed) - CHECKSUM_BYTES)
@@ -43,7 +26,7 @@ def checked(key: str, seed: int, offset: int, framed: BytesLike, start: int = 0,
 
 
 def sound_part(seed: int, offset: int, framed: BytesLike, start: int, stop: int | None) -> memoryview | None:
-    """Return what `checked` does, None for a chunk that does not match its checksum."""
+    """Return a part of a chunk as `checked` does; None for a chunk that does not match its checksum."""
     if not is_sound(seed, offset, framed):
         return None
     return memoryview(framed)[start : -CHECKSUM_BYTES if stop is None else stop]

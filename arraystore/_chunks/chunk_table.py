@@ -1,8 +1,8 @@
-"""What a session wrote to one array, by chunk: a small dictionary over sorted columns.
+"""References of chunks that a session wrote to one array: a small dictionary over sorted columns.
 
-New references go into a dictionary.  When it has grown, it becomes a sorted run of numpy columns, and runs of similar
-size are merged, as in an LSM tree; so a session of a million chunks costs 32 bytes each and finds any of them by
-binary search.
+New references go into a dictionary. When it has grown, it becomes a sorted run of numpy columns, and runs of similar
+size are merged, as in an LSM tree; so a session of a million chunks costs 32 bytes each, and a binary search looks up
+any of them.
 """
 
 from __future__ import annotations
@@ -31,13 +31,7 @@ Values = npt.NDArray[np.signedinteger[Any]]
 
 
 class ChunkTable:
-    """References by chunk-grid coordinates; the newest of a cell counts.
-
-    Parameters
-    ----------
-    grid
-        Number of chunks along each dimension.
-    """
+    """References by chunk-grid coordinates, of which the newest of a cell counts."""
 
     __slots__ = ("_box", "_forgotten", "_recent", "_runs", "_strides")
 
@@ -67,7 +61,7 @@ class ChunkTable:
         if math.prod(roomy) <= _HEADROOM_LIMIT:  # room to grow without numbering anew
             sides = roomy
         if math.prod(sides) > MAX_VOLUME:
-            raise InvalidInputError(f"a grid of {grid} chunks is too large: more than 2**63 chunks")
+            raise InvalidInputError(f"the grid {grid} must have at most 2**63 chunks; use larger chunks")
         box = Box((0,) * len(sides), tuple(sides))
         if self:
             old = self._box
@@ -94,7 +88,7 @@ class ChunkTable:
             self._spill()
 
     def get(self, number: int) -> Entry | None:
-        """Return the reference of a cell, None if this table does not speak of it."""
+        """Return the reference of a cell; None if this table has none."""
         entry = self._recent.get(number)
         if entry is not None or not self._runs or number in self._forgotten:
             return entry
@@ -106,7 +100,7 @@ class ChunkTable:
         return None
 
     def put_many(self, coords: Int64s, source: Int64s, offset: Int64s, length: Int64s) -> None:
-        """Set many references, shape (n, d) and (n,); where a cell comes twice, the last one counts."""
+        """Set many references, shape (n, d) and (n,); where a cell is repeated, the last one counts."""
         self.put_numbered(self._box.numbers(coords), np.stack([source, offset, length], axis=1))
 
     def put_numbered(self, numbers: Int64s, values: Values) -> None:
@@ -156,19 +150,19 @@ class ChunkTable:
         return self._box.coords(numbers), values
 
     def drop(self, keep: npt.NDArray[np.bool_]) -> None:
-        """Forget cells; `keep` is in the order of `columns`, which must have been called last."""
+        """Remove cells; `keep` is in the order of `columns`, which must have been called last."""
         if self._runs:
             numbers, values = self._runs[0]
             self._runs = [(numbers[keep], values[keep])] if keep.any() else []
 
     def forget(self, number: int) -> None:
-        """Forget one cell."""
+        """Remove one cell."""
         if self._runs:
             self._forgotten.add(number)
         self._recent.pop(number, None)
 
     def _sweep(self) -> None:
-        """Take the cells that were forgotten out of the runs."""
+        """Remove the cells that were forgotten from the runs."""
         if not self._forgotten:
             return
         forgotten = np.fromiter(self._forgotten, np.int64, len(self._forgotten))
@@ -178,12 +172,12 @@ class ChunkTable:
 
 
 def _merged(older: tuple[Int64s, Values], newer: tuple[Int64s, Values]) -> tuple[Int64s, Values]:
-    """Make one run of two."""
+    """Return one run of two."""
     return _sorted(np.concatenate([older[0], newer[0]]), np.concatenate([older[1], newer[1]]))
 
 
 def _sorted(numbers: Int64s, values: Values) -> tuple[Int64s, Values]:
-    """Sort by number; of equal numbers the last one stays."""
+    """Return a run sorted by number; of equal numbers the last one stays."""
     if len(numbers) > 1:
         steps = np.diff(numbers)
         if int(steps.min()) > 0:

@@ -1,4 +1,4 @@
-"""Manifests in memory: loaded once, kept as long as there is room."""
+"""Cache of manifests: each is loaded once and kept as long as there is room."""
 
 from __future__ import annotations
 
@@ -24,17 +24,7 @@ _OVERHEAD, _PER_PACK = 2048, 128
 
 
 class ManifestCache:
-    """Loads the manifests of layers; several callers that want the same one share one request.
-
-    Parameters
-    ----------
-    storage
-        Where manifests are.
-    repository
-        Id of the repository.
-    room
-        Most bytes of decoded manifests that are kept, Python's objects included.
-    """
+    """Cache of at most `room` bytes of manifests, Python objects included; concurrent loads of one are shared."""
 
     def __init__(self, storage: Storage, repository: bytes, room: int = 256 * MiB) -> None:
         self.storage = storage
@@ -46,14 +36,14 @@ class ManifestCache:
         self._loading: dict[bytes, SharedLoad[Manifest]] = {}
 
     def get(self, layer: Layer) -> Manifest | None:
-        """Return a manifest that needs no request, None for any other."""
+        """Return a manifest that needs no request; None for any other."""
         manifest = self._kept.get(layer.id)
         if manifest is None and layer.inline is not None:
             return self._keep(layer, decode_manifest(self._name(layer), layer.inline))
         return manifest
 
     def load_sync(self, layer: Layer) -> Manifest:
-        """Return a manifest, loaded if need be."""
+        """Return a manifest, loading it if it is not in the cache."""
         while True:
             manifest = self.get(layer)
             if manifest is not None:
@@ -78,7 +68,7 @@ class ManifestCache:
                 continue
 
     async def load(self, layer: Layer) -> Manifest:
-        """Return a manifest, loaded if need be."""
+        """Return a manifest, loading it if it is not in the cache."""
         while True:
             manifest = self.get(layer)
             if manifest is not None:
@@ -101,19 +91,19 @@ class ManifestCache:
                 continue
 
     async def load_attached(self, layers: Sequence[Layer]) -> None:
-        """Keep manifests that are attached to one record, which is read once for all of them."""
+        """Load manifests that are attached to one record, which is read once for all of them."""
         missing = [layer for layer in layers if self.get(layer) is None]
         if missing:
             try:
                 data = await self.storage.get(self._where(missing[0]))
             except ObjectNotFoundError:
-                return  # the record is gone: each has an object of its own
+                return  # the record was deleted: each manifest has an object of its own
             with contextlib.suppress(ObjectNotFoundError):  # it is not that record any more
                 for layer in missing:
                     self._decode(layer, data)
 
     def _claim(self, layer: Layer, *, in_thread: bool) -> tuple[SharedLoad[Manifest], bool]:
-        """Return the load of a manifest, and whether the caller has to do it."""
+        """Return the load of a manifest, and whether the caller has to carry it out."""
         with self._lock:
             load = self._loading.get(layer.id)
             if load is not None:
@@ -142,7 +132,7 @@ class ManifestCache:
             return self._decode_object(layer, await self.storage.get(layer.key))
 
     def _decode_object(self, layer: Layer, data: bytes | bytearray | memoryview) -> Manifest:
-        """Decode the manifest of a record that is gone; it got an object of its own before."""
+        """Decode the object of a manifest that was attached to a record now deleted."""
         return self._keep(layer, decode_manifest(layer.key, data, layer.key))
 
     def _decode(self, layer: Layer, data: bytes | bytearray | memoryview) -> Manifest:
@@ -150,7 +140,7 @@ class ManifestCache:
         if at is not None:
             record = decode_record(self._where(layer), data, at.branch, at.sequence, self.repository)
             if not any(layer.id in part for part in (record.body, *record.attachments)):
-                # somebody wrote it late, where the one that is meant had expired: the layer has an object of its own
+                # written late, after the record of the layer had expired: the manifest has an object of its own
                 raise ObjectNotFoundError(self._where(layer), self.storage.location)
             if at.index >= len(record.attachments):
                 raise FormatError(self._where(layer), f"has no attachment {at.index}")
@@ -158,7 +148,7 @@ class ManifestCache:
         return self._keep(layer, decode_manifest(self._name(layer), data, layer.key if at is None else ""))
 
     def forget_inlined(self, layers: Sequence[Layer]) -> None:
-        """Drop manifests that take no request to decode again, of layers that the newest snapshot has no more."""
+        """Drop manifests that take no request to decode again, of layers that the newest snapshot no longer has."""
         with self._lock:
             for layer in layers:
                 if layer.inline is not None and (dropped := self._kept.pop(layer.id, None)) is not None:
@@ -187,5 +177,5 @@ class ManifestCache:
 
 
 def _weight(manifest: Manifest) -> int:
-    """Estimate what a manifest takes in memory, once it is in use."""
+    """Estimate the bytes that a manifest takes in memory once it is in use."""
     return _OVERHEAD + manifest.nbytes + _PER_PACK * manifest.pack_count

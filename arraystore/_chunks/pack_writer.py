@@ -1,7 +1,7 @@
 """Packs: small chunks gathered into large objects and uploaded in the background, each with its checksum.
 
-Chunks of `PackSettings.own_object` bytes and more become objects of their own.  Smaller ones are copied into a buffer
-that is uploaded when it is full, while the next one fills.  How much may wait for upload is bounded: a writer that is
+Chunks of `PackSettings.own_object` bytes and more become objects of their own. Smaller ones are copied into a buffer
+that is uploaded when it is full, while the next one fills. The bytes that wait for upload are bounded: a writer that is
 faster than the storage waits for it.
 """
 
@@ -44,24 +44,16 @@ os.register_at_fork(after_in_child=_forget_writers)
 
 @dataclass(frozen=True)
 class PackSettings:
-    """How chunks are laid out in objects.
-
-    Parameters
-    ----------
-    inline
-        Chunks of at most this many bytes travel in the manifest.
-    own_object
-        Chunks of at least this many bytes become objects of their own.
-    target
-        Size of a pack.
-    in_flight
-        Most bytes that may wait for upload; then writers wait.
-    """
+    """Sizes, in bytes, that decide into which objects chunks are written."""
 
     inline: int = 512
+    """Chunks of at most this size are stored in the manifest."""
     own_object: int = 1 * MiB
+    """Chunks of at least this size become objects of their own."""
     target: int = 8 * MiB
+    """Size of a pack."""
     in_flight: int = 64 * MiB
+    """Most bytes that may wait for upload; beyond it, writers wait."""
 
 
 def pack_key(identifier: bytes) -> str:
@@ -80,19 +72,7 @@ def start_upload(storage: Storage, key: str, data: memoryview) -> Future[None]:
 
 
 class PackWriter:
-    """Takes chunks from any thread and makes packs of them.
-
-    Parameters
-    ----------
-    storage
-        Where packs go.
-    environment
-        Where ids come from.
-    settings
-        Sizes.
-    start
-        Starts an upload in the background: of these bytes, to that key.
-    """
+    """Takes chunks from any thread and writes them to packs, which `start` uploads in the background."""
 
     def __init__(
         self,
@@ -105,9 +85,9 @@ class PackWriter:
         self.environment = environment
         self.settings = settings
         self.packs: list[bytes] = []
-        self.known: set[bytes] = set()
+        self.committed: set[bytes] = set()
         self._start = start
-        self._lock = threading.RLock()  # an upload may be done, and say so, in the very call that starts it
+        self._lock = threading.RLock()  # an upload may complete, and call back, in the very call that starts it
         self._open = -1
         self._seed = 0
         self._buffer = _NO_BUFFER
@@ -120,19 +100,13 @@ class PackWriter:
         renew_locks_after_fork(self)
 
     def renew_locks(self) -> None:
-        """Replace the lock, in a forked child, which may read what its parent has written."""
+        """Replace the lock in a forked child, which may read what its parent has written."""
         self._lock = threading.RLock()
 
     # -- writing ----------------------------------------------------------------------------------------------
 
     def add(self, data: memoryview) -> tuple[int, int, int]:
-        """Take a chunk; its bytes may change after return.
-
-        Returns
-        -------
-        tuple
-            Number of its pack, offset and length there.
-        """
+        """Take a chunk, whose bytes may change after return; returns the number of its pack, offset and length."""
         size = len(data)
         if size >= self.settings.own_object:
             return self._add_object(data), 0, size
@@ -150,7 +124,7 @@ class PackWriter:
         return where
 
     def replace(self, source: int, offset: int, length: int, data: memoryview) -> bool:
-        """Overwrite a chunk in place where it still stands in the open buffer and has the same size."""
+        """Overwrite a chunk in place where it still is in the open buffer and has the same size."""
         if source != self._open or len(data) != length:
             return False
         with self._lock:
@@ -163,24 +137,18 @@ class PackWriter:
         """Put a chunk and its checksum into the open buffer; the lock is held."""
         end = offset + len(data)
         self._buffer[offset:end] = data
-        behind = trailer(self._seed, offset, self._buffer[offset:end])  # the caller may be changing its own bytes
-        self._buffer[end : end + len(behind)] = behind
+        checksum = trailer(self._seed, offset, self._buffer[offset:end])  # the caller may be changing its own bytes
+        self._buffer[end : end + len(checksum)] = checksum
 
     def settle(self) -> dict[str, int]:
-        """Overwrite nothing any more that stands in a pack by now: others refer to it.
-
-        Returns
-        -------
-        dict
-            Number of each pack that is not uploaded yet, by key.
-        """
+        """Overwrite no chunk written so far; returns the number of each pack that is not yet uploaded, by key."""
         with self._lock:
             self._settled = self._used
             waiting = [*self._pending, self._open] if self._open >= 0 else list(self._pending)
             return {pack_key(self.packs[source]): source for source in waiting}
 
     async def add_async(self, data: memoryview) -> tuple[int, int, int]:
-        """Like `add`; large chunks are uploaded from where they are, while other tasks go on."""
+        """Take a chunk like `add`; large chunks are uploaded from their own memory, while other tasks go on."""
         if len(data) < self.settings.own_object:
             if self._waiting > self.settings.in_flight:
                 await asyncio.to_thread(self._wait_for_room)
@@ -191,19 +159,11 @@ class PackWriter:
         await self.storage.put_parts(pack_key(pack), (data, trailer(pack_seed(pack), 0, data)))
         return source, 0, len(data)
 
-    def adopt(self, packs: Sequence[bytes], *, known: bool = False) -> int:
-        """Number packs that others have written; returns the number of the first one.
-
-        Parameters
-        ----------
-        packs
-            Their ids.
-        known
-            Whether the snapshot that the session is based on refers to them already.
-        """
+    def adopt(self, packs: Sequence[bytes], *, committed: bool = False) -> int:
+        """Number packs that others have written; returns the number of the first one."""
         with self._lock:  # other threads number packs of their own meanwhile
-            if known:
-                self.known.update(packs)
+            if committed:
+                self.committed.update(packs)
             first = len(self.packs)
             self.packs.extend(packs)
             return first
@@ -226,12 +186,12 @@ class PackWriter:
                 self._upload(source, view, buffer)
                 return source
         pack = self.packs[source]
-        behind = trailer(pack_seed(pack), 0, data)
-        self.storage.put_parts_sync(pack_key(pack), (data, behind))  # no latency to hide: a copy would only cost
+        checksum = trailer(pack_seed(pack), 0, data)
+        self.storage.put_parts_sync(pack_key(pack), (data, checksum))  # no latency to hide: a copy would only cost
         return source
 
     def _take_buffer(self, size: int) -> memoryview:
-        """Return memory for a pack or a large chunk, used before if possible; the lock is held."""
+        """Return memory for a pack or a large chunk, reused if possible; the lock is held."""
         for i, spare in enumerate(self._spare):
             if size <= len(spare) <= 2 * size:
                 return self._spare.pop(i)
@@ -250,7 +210,7 @@ class PackWriter:
         self._seed = pack_seed(self.packs[self._open])
 
     def _seal(self) -> None:
-        """Send the open buffer off; the lock is held."""
+        """Start the upload of the open buffer; the lock is held."""
         if self._used:
             self._upload(self._open, self._buffer[: self._used], self._buffer)
         self._open = -1
@@ -312,13 +272,7 @@ class PackWriter:
             return None if view is None else bytes(view[start:stop])
 
     async def flush(self) -> None:
-        """Upload what is left and wait until everything is in the storage.
-
-        Raises
-        ------
-        StorageError
-            If an upload failed; the next `flush` tries it again.
-        """
+        """Upload the open buffer and wait for all uploads; after an error, the next `flush` repeats the failed ones."""
         with self._lock:
             self._seal()
             self._repeat(self._failed())

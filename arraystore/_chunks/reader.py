@@ -1,4 +1,4 @@
-"""Reading chunks: from the reference of a cell to its bytes."""
+"""Reads of chunks: from the reference of a cell to its bytes."""
 
 from __future__ import annotations
 
@@ -20,47 +20,33 @@ from arraystore.errors import ChunkDamagedError
 from arraystore.storage.forking import renew_locks_after_fork
 from arraystore.storage.protocol import BytesLike, Storage
 
-__all__ = ["ChunkReader", "Found", "Window", "sole_reference", "whole_chunk"]
+__all__ = ["ChunkReader", "ReferencePosition", "Window", "sole_reference", "whole_chunk"]
 
 Window = Callable[[int], tuple[int, int]]
 """From the length of a chunk to the first byte wanted and the byte after the last."""
 
 _READ_INLINE = 1 << 18
-"""Below this many bytes a local read is done before another thread could have begun it."""
+"""Bytes below which a local read is done before another thread could have begun it."""
 
-Found = tuple[Manifest, int]
+ReferencePosition = tuple[Manifest, int]
 """A manifest and the position of a reference in it."""
 
 
 def sole_reference(
     source: int, offset: int, length: int, pack: bytes = b"", locations: Locations = NO_LOCATIONS
-) -> Found:
-    """Return a chunk that no manifest names yet, given by the number of its pack or location."""
+) -> ReferencePosition:
+    """Return the position of a chunk that no manifest has yet, by the number of its pack or location."""
     sources, offsets, lengths = [np.array([value], dtype=np.int64) for value in (source, offset, length)]
     return Manifest(Box((), ()), None, sources, offsets, lengths, pack, locations), 0
 
 
 def whole_chunk(length: int) -> tuple[int, int]:
-    """Want all of a chunk."""
+    """Return the window of a whole chunk."""
     return 0, length
 
 
 class ChunkReader:
-    """Finds and reads committed chunks.
-
-    Parameters
-    ----------
-    storage
-        Where packs are.
-    manifests
-        Where manifests come from.
-    virtual
-        Returns storage and key for the URL of a virtual chunk, or raises.
-    verify
-        Whether chunks of packs are checked.
-    room
-        Most bytes of packs that are kept.
-    """
+    """Looks up and reads committed chunks; `virtual` returns the storage and the key for a URL, or raises."""
 
     def __init__(
         self,
@@ -78,7 +64,7 @@ class ChunkReader:
         renew_locks_after_fork(self)
 
     def checking(self, verify: bool | None) -> ChunkReader:
-        """Return a reader that shares the caches of this one and checks chunks, or does not; None for no change."""
+        """Return a reader that shares the caches of this one and verifies chunks, or does not; None for no change."""
         if verify is None or verify == self.verify:
             return self
         reader = ChunkReader(self.storage, self.manifests, self._virtual, verify, self.blocks.room)
@@ -86,20 +72,14 @@ class ChunkReader:
         return reader
 
     def renew_locks(self) -> None:
-        """Begin with empty caches, in a forked child: it has none of the threads that were filling its parent's."""
+        """Start with empty caches in a forked child: it has none of the threads that were filling its parent's."""
         self.manifests = ManifestCache(self.manifests.storage, self.manifests.repository, self.manifests.room)
         self.blocks = BlockCache(self.storage, self.blocks.room)
 
     # -- look-up --------------------------------------------------------------------------------------------
 
-    def find_cached(self, layers: Sequence[Layer], coords: tuple[int, ...]) -> Found | bool | None:
-        """Look a cell up without any request.
-
-        Returns
-        -------
-        tuple, None or False
-            The reference; None if there is no chunk; False where a manifest would have to be loaded.
-        """
+    def find_cached(self, layers: Sequence[Layer], coords: tuple[int, ...]) -> ReferencePosition | bool | None:
+        """Look a cell up without a request; None if it has no chunk, False where a manifest would have to be loaded."""
         for layer in reversed(layers):
             if layer.box.contains(coords):
                 manifest = self.manifests.get(layer)
@@ -110,23 +90,23 @@ class ChunkReader:
                     return None if manifest.source[at] == manifest.deleted_source else (manifest, at)
         return None
 
-    def find_sync(self, layers: Sequence[Layer], coords: tuple[int, ...]) -> Found | None:
+    def find_sync(self, layers: Sequence[Layer], coords: tuple[int, ...]) -> ReferencePosition | None:
         """Look a cell up."""
         while True:
-            found = self.find_cached(layers, coords)
-            if not isinstance(found, bool):
-                return found
+            position = self.find_cached(layers, coords)
+            if not isinstance(position, bool):
+                return position
             for layer in reversed(layers):
                 if layer.box.contains(coords) and self.manifests.get(layer) is None:
                     self.manifests.load_sync(layer)
                     break
 
-    async def find(self, layers: Sequence[Layer], coords: tuple[int, ...]) -> Found | None:
+    async def find(self, layers: Sequence[Layer], coords: tuple[int, ...]) -> ReferencePosition | None:
         """Look a cell up."""
         while True:
-            found = self.find_cached(layers, coords)
-            if not isinstance(found, bool):
-                return found
+            position = self.find_cached(layers, coords)
+            if not isinstance(position, bool):
+                return position
             for layer in reversed(layers):
                 if layer.box.contains(coords) and self.manifests.get(layer) is None:
                     await self.manifests.load(layer)
@@ -137,15 +117,15 @@ class ChunkReader:
         return [References.from_manifest(await self.manifests.load(layer), layer.shift) for layer in layers]
 
     async def present(self, layers: Sequence[Layer]) -> References | None:
-        """Return the references that count among layers, None if there are none."""
+        """Return the references of layers that are not hidden or deleted; None if there are none."""
         parts = await self.references(layers)
         return overlay(parts, keep_deleted=False) if parts else None
 
     # -- bytes ----------------------------------------------------------------------------------------------
 
-    def read_sync(self, found: Found, window: Window) -> BytesLike:
+    def read_sync(self, position: ReferencePosition, window: Window) -> BytesLike:
         """Read a chunk, or a part of it."""
-        manifest, at = found
+        manifest, at = position
         source = manifest.source.item(at)
         offset = manifest.offset.item(at)
         length = manifest.length.item(at)
@@ -160,9 +140,9 @@ class ChunkReader:
             offset + start, offset + stop
         )
 
-    async def read(self, found: Found, window: Window) -> BytesLike:
+    async def read(self, position: ReferencePosition, window: Window) -> BytesLike:
         """Read a chunk, or a part of it."""
-        manifest, at = found
+        manifest, at = position
         source = manifest.source.item(at)
         offset = manifest.offset.item(at)
         length = manifest.length.item(at)
@@ -179,14 +159,14 @@ class ChunkReader:
     def _native_sync(
         self, manifest: Manifest, source: int, offset: int, length: int, start: int, stop: int
     ) -> BytesLike:
-        """Read a part of a chunk that is in a pack; of a small one, and for most of one, the whole, checked."""
+        """Read a part of a chunk of a pack; a small chunk, or most of one, is read whole and verified."""
         if not (self.verify and read_whole(length, start, stop)):
             return self._range_sync(manifest, source, offset + start, offset + stop)
         framed = self._range_sync(manifest, source, offset, offset + length + CHECKSUM_BYTES)
         part = sound_part(manifest.pack_seeds[source], offset, framed, start, stop)
         if part is not None:
             return part
-        self.blocks.forget(manifest.pack_keys[source])  # perhaps it was damaged on its way only
+        self.blocks.forget(manifest.pack_keys[source])  # it may have been damaged in transit only
         framed = self._range_sync(manifest, source, offset, offset + length + CHECKSUM_BYTES)
         return self._again(manifest, source, offset, framed)[start:stop]
 
@@ -209,7 +189,7 @@ class ChunkReader:
         return self._again(manifest, source, offset, framed)[start:stop]
 
     def _again(self, manifest: Manifest, source: int, offset: int, framed: BytesLike) -> memoryview:
-        """Check what was read a second time; what is damaged in the storage is not kept, for it may be restored."""
+        """Verify what was read a second time; bytes damaged in the storage are not kept, since they may be restored."""
         key = manifest.pack_keys[source]
         try:
             return checked(key, manifest.pack_seeds[source], offset, framed)
@@ -224,7 +204,7 @@ class ChunkReader:
         return self.blocks.read_sync(key, start, stop, int(manifest.extents[source]))
 
     def virtual_source(self, table: Locations, location: int) -> VirtualSource:
-        """Return the object that a virtual chunk refers to; raises `VirtualReferenceError` where it may not be read."""
+        """Return the source object of a virtual chunk; raises `VirtualReferenceError` where it may not be read."""
         url = table.url(location)
         return VirtualSource(url, *self._virtual(url), table.etag(location), table.not_modified_after(location))
 

@@ -1,4 +1,4 @@
-"""Loads that several callers share: one fetches, the others wait, and nobody's end is anybody else's."""
+"""Loads that several callers share: one fetches, the others wait, and a cancelled caller cancels no other."""
 
 from __future__ import annotations
 
@@ -14,24 +14,18 @@ T = TypeVar("T")
 
 
 class AbandonedError(Exception):
-    """The caller that fetched something was cancelled; whoever waits for it has to fetch it."""
+    """The caller that fetched something was cancelled; another one that waits for it has to fetch it."""
 
 
 @dataclass(frozen=True)
 class _Failure:
-    """Why there is nothing; never raised itself, for its traceback would be part of a cycle."""
+    """Error of a load; never raised itself, since its traceback would be part of a cycle."""
 
     error: Exception
 
 
 class SharedLoad(Generic[T]):
-    """What one caller fetches, and others may wait for.
-
-    Parameters
-    ----------
-    in_thread
-        Whether a thread fetches it, which needs no event loop of a caller to finish.
-    """
+    """Result that one caller fetches and others wait for; a thread (`in_thread`) needs no event loop of theirs."""
 
     def __init__(self, *, in_thread: bool) -> None:
         self._in_thread = in_thread
@@ -40,15 +34,15 @@ class SharedLoad(Generic[T]):
 
     @property
     def may_block(self) -> bool:
-        """Whether `result` could wait for ever: the loop that fetches may be the one that the caller holds up."""
+        """Whether `result` could wait for ever: the loop that fetches may be the one that the caller blocks."""
         return not self._in_thread and not self._future.done()
 
     def succeed(self, value: T) -> None:
-        """Hand over what was fetched."""
+        """Pass on the result."""
         self._future.set_result(value)
 
     def fail(self, error: BaseException) -> None:
-        """Hand over why there is nothing; that one caller was interrupted concerns no other."""
+        """Pass on the error; the interruption of one caller is no error of the others."""
         self._future.set_result(_Failure(_copied(error) if isinstance(error, Exception) else AbandonedError()))
 
     def result(self) -> T:

@@ -1,4 +1,4 @@
-"""Checksums of virtual references: the state in which a source has to be, as given, or as it is now."""
+"""Checksums of virtual references: the state that a source must have, as specified, or as it is now."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from arraystore._runtime import run
 from arraystore.errors import InvalidInputError, ObjectNotFoundError, StorageError, VirtualReferenceError
 from arraystore.storage.object_state import modified_us
 
-__all__ = ["FROM_SOURCE", "Checksum", "FromSource", "State", "look_up", "stated"]
+__all__ = ["FROM_SOURCE", "Checksum", "FromSource", "SourceState", "checksum_state", "read_source_states"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LONGEST_ETAG = 1024
@@ -36,18 +36,12 @@ Checksum: TypeAlias = str | datetime | np.datetime64 | int | float | FromSource 
 """An entity tag; or a time after which the source must not have been modified, a number counting seconds since 1970;
 or `FROM_SOURCE`; or None for a source that is never checked."""
 
-State = tuple[str | None, int]
+SourceState = tuple[str | None, int]
 """Entity tag, None for any; and latest time of modification in microseconds since 1970, 0 for any."""
 
 
-def stated(checksum: Checksum) -> State | None:
-    """Return the state that a checksum says, None for the state in which the source is.
-
-    Raises
-    ------
-    InvalidInputError
-        If it says none.
-    """
+def checksum_state(checksum: Checksum) -> SourceState | None:
+    """Return the state that a checksum specifies; None for the present state of the source."""
     if checksum is None:
         return None, 0
     if checksum is FROM_SOURCE:
@@ -56,14 +50,14 @@ def stated(checksum: Checksum) -> State | None:
         return _checked_etag(checksum), 0
     time = _microseconds(checksum)
     if not 0 < time < 1 << 62:
-        raise InvalidInputError(f"the checksum {checksum!r} is not a time after 1970")
+        raise InvalidInputError(f"the checksum {checksum!r} must be a time after 1970")
     return None, time
 
 
 def _checked_etag(etag: str) -> str:
     if not etag or not etag.isprintable() or len(etag) > _LONGEST_ETAG:
         raise InvalidInputError(
-            f"the checksum {etag[:80]!r} is not an entity tag: up to {_LONGEST_ETAG} printable characters are"
+            f"the checksum {etag[:80]!r} is not an entity tag: it must have 1 to {_LONGEST_ETAG} printable characters"
         )
     return etag
 
@@ -82,25 +76,25 @@ def _microseconds(time: object) -> int:
     raise InvalidInputError(f"the checksum {time!r} is not an entity tag, a time, FROM_SOURCE or None")
 
 
-def look_up(containers: VirtualContainers, urls: Iterable[str]) -> list[State]:
-    """Return the states in which sources are now: one request each, many at a time."""
+def read_source_states(containers: VirtualContainers, urls: Iterable[str]) -> list[SourceState]:
+    """Return the present states of sources: one request each, many at a time."""
 
-    async def states() -> list[State]:
+    async def states() -> list[SourceState]:
         return await bounded(lambda url: _state(containers, url), urls, _AT_ONCE)
 
     return run(states())
 
 
-async def _state(containers: VirtualContainers, url: str) -> State:
+async def _state(containers: VirtualContainers, url: str) -> SourceState:
     try:
         storage, key = containers.find(url)
         _, info = await storage.get_source_ranges(key, [])
     except ObjectNotFoundError:
         raise VirtualReferenceError(
-            f"the source {url} does not exist, so its state cannot be kept; {_REMEDY}"
+            f"the source {url} does not exist, so its state cannot be recorded; {_REMEDY}"
         ) from None
     except VirtualReferenceError as error:
-        raise VirtualReferenceError(f"{error.message}; or, to refer to it without a look, {_REMEDY}") from None
+        raise VirtualReferenceError(f"{error.message}; or, to refer to it without a request, {_REMEDY}") from None
     except StorageError as error:
         raise StorageError(f"the state of the source {url} cannot be looked up: {error.message}; {_REMEDY}") from error
     if info.etag is not None:
@@ -108,6 +102,6 @@ async def _state(containers: VirtualContainers, url: str) -> State:
     modified = modified_us(info)
     if not modified:
         raise VirtualReferenceError(
-            f"the storage of the source {url} tells neither an entity tag nor a time of modification; {_REMEDY}"
+            f"the storage of the source {url} reports neither an entity tag nor a time of modification; {_REMEDY}"
         )
     return None, modified

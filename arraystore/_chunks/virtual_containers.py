@@ -1,4 +1,4 @@
-"""Where virtual chunks may be read from: URL prefixes that the user has opened to a repository."""
+"""Containers of virtual chunks: URL prefixes that the user has opened to a repository."""
 
 from __future__ import annotations
 
@@ -12,25 +12,20 @@ __all__ = ["VirtualContainers"]
 
 
 class VirtualContainers:
-    """Storages by URL prefix.
+    """Storages by URL prefix, which ends with a slash; keys are the rest of a URL.
 
-    A repository never reads a URL that no container of the user's allows: references come from a bucket that others
-    may write to.
-
-    Parameters
-    ----------
-    containers
-        Storage per URL prefix, which ends with a slash; keys are what follows the prefix.
+    A repository never reads a URL outside of these containers, since references come from a bucket that others may
+    write to.
     """
 
     def __init__(self, containers: Mapping[str, Storage] | None = None) -> None:
         self._containers = dict(containers or {})
         for prefix in self._containers:
             if "://" not in prefix or not prefix.endswith("/"):
-                raise InvalidInputError(f"virtual container {prefix!r}: a URL prefix that ends with a slash is needed")
+                raise InvalidInputError(f"virtual container {prefix!r} must be a URL prefix that ends with a slash")
             problem = url_problem(prefix + "x")
             if problem is not None:
-                raise InvalidInputError(f"virtual container {prefix!r}: nothing in it could be referred to: {problem}")
+                raise InvalidInputError(f"virtual container {prefix!r} must be a prefix of valid URLs: {problem}")
 
     def __bool__(self) -> bool:
         return bool(self._containers)
@@ -41,17 +36,11 @@ class VirtualContainers:
         return sorted(self._containers)
 
     def prefix_of(self, url: str) -> str | None:
-        """Return the longest prefix of a container that a URL starts with, None if there is none."""
+        """Return the longest prefix of a container that a URL starts with; None if there is none."""
         return max((p for p in self._containers if url.startswith(p)), key=len, default=None)
 
     def find(self, url: str) -> tuple[Storage, str]:
-        """Return the storage and the key for a URL.
-
-        Raises
-        ------
-        VirtualReferenceError
-            If no container holds it, or if it could lead out of the one that does.
-        """
+        """Return the storage and the key for a URL."""
         prefix = self.prefix_of(url)
         if prefix is None:
             raise VirtualReferenceError(
@@ -65,20 +54,14 @@ class VirtualContainers:
 
     @property
     def enumeration(self) -> str:
-        """The prefixes as text."""
+        """The prefixes as a string for errors."""
         return ", ".join(self.prefixes) or "there are none"
 
     def check_path(self, url: str, path: str) -> None:
-        """Refuse a path that is empty, or could lead out of its container.
-
-        Raises
-        ------
-        VirtualReferenceError
-            If it is.
-        """
+        """Refuse a path that is empty, or could lead out of its container."""
         problem = path_problem(path)
         if problem is not None:
             raise VirtualReferenceError(
-                f"the virtual chunk {url[:200]!r} cannot be referred to: {problem}; name an object within one of the "
+                f"the URL {url[:200]!r} of a virtual chunk is not valid: {problem}; name an object within one of the "
                 f"containers opened to this repository ({self.enumeration})"
             )

@@ -1,4 +1,4 @@
-"""Objects that virtual chunks refer to: read, and refused where they are not what they were."""
+"""Source objects of virtual chunks: read, and refused where they have changed."""
 
 from __future__ import annotations
 
@@ -14,34 +14,18 @@ __all__ = ["VirtualSource"]
 
 @dataclass(frozen=True)
 class VirtualSource:
-    """An object that virtual chunks refer to, with the state that it must be in.
-
-    Parameters
-    ----------
-    url
-        Of the object.
-    storage, key
-        Where it is.
-    etag
-        Entity tag that it must have, None for any.
-    modified
-        Microseconds since 1970 after which it must not have been modified, None for no limit.
-    """
+    """Source object of virtual chunks, with the state that it must have."""
 
     url: str
     storage: Storage
     key: str
     etag: str | None
+    """Entity tag that it must have; None for any."""
     modified: int | None
+    """Microseconds since 1970 after which it must not have been modified; None for no limit."""
 
     def read_sync(self, start: int, stop: int) -> BytesLike:
-        """Return bytes of the object.
-
-        Raises
-        ------
-        SourceChangedError
-            If it is in another state, or gone.
-        """
+        """Return bytes of the object; raises `SourceChangedError` if it has changed or is gone."""
         try:
             data, info = self.storage.get_source_range_sync(self.key, start, stop)
         except VirtualReferenceError:
@@ -54,13 +38,7 @@ class VirtualSource:
         return data
 
     async def read(self, ranges: Sequence[ByteRange]) -> list[BytesLike]:
-        """Return byte ranges of the object.
-
-        Raises
-        ------
-        SourceChangedError
-            If it is in another state, or gone.
-        """
+        """Return byte ranges of the object; raises `SourceChangedError` if it has changed or is gone."""
         try:
             data, info = await self.storage.get_source_ranges(self.key, ranges)
         except VirtualReferenceError:
@@ -89,7 +67,7 @@ class VirtualSource:
             return None
 
     def _reason(self, error: StorageError, info: ObjectInfo | None) -> StorageError:
-        """Return why a read failed: a source that has become shorter has changed."""
+        """Return the reason of a failed read: a source that has become shorter has changed."""
         if info is None or is_unchanged(info, self.etag, self.modified):
             return error
         return self._changed(describe_info(info))
@@ -101,5 +79,5 @@ class VirtualSource:
     def _missing(self) -> SourceChangedError:
         return self._changed("no such object")
 
-    def _changed(self, found: str) -> SourceChangedError:
-        return SourceChangedError(self.url, describe_expected(self.etag, self.modified), found)
+    def _changed(self, actual: str) -> SourceChangedError:
+        return SourceChangedError(self.url, describe_expected(self.etag, self.modified), actual)

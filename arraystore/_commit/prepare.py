@@ -79,7 +79,7 @@ async def prepare(
     """
     await changes.packs.flush()
     nodes = changes.node_changes()
-    placing = Placing(note, environment, changes.packs.known)
+    placing = Placing(note, environment, changes.packs.committed)
     await _place_chunks(placing, changes, reader, nodes)
     prepared = await placing.finish(changes.packs.storage, nodes, isolation)
     cuts = {node: array.visible for node, array in changes.arrays.items() if array.visible is not None}

@@ -139,7 +139,7 @@ def put_references(changes: ChangeSet, node: Node, part: References, *, known: b
     array
         The coordinates of the chunks.
     """
-    first_pack = changes.packs.adopt(part.packs, known=known)
+    first_pack = changes.packs.adopt(part.packs, committed=known)
     source = part.source.copy()
     native = (source >= 0) & (source < VIRTUAL)
     source[native] += first_pack

@@ -60,7 +60,7 @@ async def _check_uncollected(context: Context, identifier: bytes) -> None:
 
 def _own(changes: ChangeSet) -> set[bytes]:
     """Return the ids of packs that the session has written, or taken from forks."""
-    return {*changes.packs.packs, *changes.borrowed} - changes.packs.known
+    return {*changes.packs.packs, *changes.borrowed} - changes.packs.committed
 
 
 def _identifier(key: str) -> bytes | None:

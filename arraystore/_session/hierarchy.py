@@ -17,7 +17,7 @@ from arraystore._changes.change_set import ArrayChanges, ChangeSet, file_key, fi
 from arraystore._changes.read_set import ReadSet
 from arraystore._changes.read_tracking import moved_below, note_document, note_missing, places_beneath, speaks_of
 from arraystore._chunks.chunk_table import Entry
-from arraystore._chunks.reader import ChunkReader, Found, Window, sole_reference, whole_chunk
+from arraystore._chunks.reader import ChunkReader, ReferencePosition, Window, sole_reference, whole_chunk
 from arraystore._format.manifest import Manifest
 from arraystore._format.node import MAX_PATH, Node, NodeKind, ancestors
 from arraystore._format.references import DELETED, INLINE, VIRTUAL
@@ -308,14 +308,16 @@ class Hierarchy:
             place = self.reader.find_sync(handle.layers, coords)
         return None if place is None else self._read_sync(handle, coords, place, window)
 
-    def _read_sync(self, handle: ArrayHandle, coords: tuple[int, ...], place: Found, window: Window) -> BytesLike:
+    def _read_sync(
+        self, handle: ArrayHandle, coords: tuple[int, ...], place: ReferencePosition, window: Window
+    ) -> BytesLike:
         try:
             return self.reader.read_sync(place, window)
         except (ChunkDamagedError, SourceChangedError) as error:
             refused = [error.of_chunk(handle.node.path, coords)]
         raise refused.pop()  # not above: that error's frames hold the chunk; and no name keeps this one, in a cycle
 
-    def _place(self, handle: ArrayHandle, coords: tuple[int, ...]) -> Found | bool | None:
+    def _place(self, handle: ArrayHandle, coords: tuple[int, ...]) -> ReferencePosition | bool | None:
         """Look a committed chunk up without a request; False where one is needed."""
         sole = handle.sole
         if sole is None:
@@ -349,7 +351,9 @@ class Hierarchy:
             place = await self.reader.find(handle.layers, coords)
         return None if place is None else await self._read(handle, coords, place, window)
 
-    async def _read(self, handle: ArrayHandle, coords: tuple[int, ...], place: Found, window: Window) -> BytesLike:
+    async def _read(
+        self, handle: ArrayHandle, coords: tuple[int, ...], place: ReferencePosition, window: Window
+    ) -> BytesLike:
         try:
             return await self.reader.read(place, window)
         except (ChunkDamagedError, SourceChangedError) as error:
@@ -374,7 +378,7 @@ class Hierarchy:
             return self.changes.inline[offset + start : offset + stop]  # a view would keep the buffer from growing
         return self.changes.packs.read(source, offset + start, offset + stop) if source < VIRTUAL else None
 
-    def _entry_place(self, entry: Entry) -> Found:
+    def _entry_place(self, entry: Entry) -> ReferencePosition:
         """Return where a chunk of this session is that is not in memory."""
         assert self.changes is not None
         source, offset, length = entry

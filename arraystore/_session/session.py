@@ -427,7 +427,7 @@ class Session(SessionBase):
             transaction = self._pending(prepared, depends)
             prepared = await rebase_prepared(self, self.uniques, transaction, tip, solver)
             moved = await rebase_changes(changes, prepared, tip.state, self.context.reader, pack_writer(self.context))
-            moved.packs.known |= changes.packs.known
+            moved.packs.committed |= changes.packs.committed
             moved.borrowed = changes.borrowed
             self._prepared, self._prepared_version = prepared, moved.version
             self._ledger.rebased = changes.epoch

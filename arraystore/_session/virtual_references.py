@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from arraystore._chunks.virtual_checksums import Checksum, State, look_up, stated
+from arraystore._chunks.virtual_checksums import Checksum, SourceState, checksum_state, read_source_states
 from arraystore._chunks.virtual_containers import VirtualContainers
 from arraystore._format.box import Box, bounding_box
 from arraystore._format.locations import Locations, common_directory, locations_from_urls
@@ -25,7 +25,7 @@ __all__ = ["Checksums", "VirtualChunkSpec", "checksum_of", "write_virtual_refere
 
 Row = TypeVar("Row", bound=Hashable)
 
-_States: TypeAlias = State | list[State | None] | None
+_States: TypeAlias = SourceState | list[SourceState | None] | None
 """The state of all sources, or that of each; None in place of one is for those that have to be looked up."""
 
 _SAMPLE = 4096
@@ -130,13 +130,15 @@ def _locations(
 ) -> tuple[Locations, Int64s]:
     """Return each URL and checksum once, and which of them each chunk needs; -1 for an empty URL."""
     if isinstance(checksums, list):
-        pairs, numbers = _numbered([(url, stated(c)) if url else None for url, c in zip(urls, checksums, strict=True)])
+        pairs, numbers = _numbered(
+            [(url, checksum_state(c)) if url else None for url, c in zip(urls, checksums, strict=True)]
+        )
         known: Sequence[str] = [url for url, _ in pairs]
         states: _States = [state for _, state in pairs]
     else:
         rows = urls if isinstance(urls, list) else list(urls)
         known, numbers = _numbered([url or None for url in rows] if "" in rows else rows)
-        states = _stated_of(known, checksums) if isinstance(checksums, Mapping) else stated(checksums)
+        states = _stated_of(known, checksums) if isinstance(checksums, Mapping) else checksum_state(checksums)
     shared = common_directory(known)
     try:
         _check_urls(containers, known, shared, validate)
@@ -161,9 +163,9 @@ def _numbered(rows: Sequence[Row | None]) -> tuple[Sequence[Row], Int64s]:
     return cast("list[Row]", list(numbers)), found
 
 
-def _stated_of(urls: Sequence[str], checksums: Mapping[str, Checksum]) -> list[State | None]:
+def _stated_of(urls: Sequence[str], checksums: Mapping[str, Checksum]) -> list[SourceState | None]:
     try:
-        return [stated(checksums[url]) for url in urls]
+        return [checksum_state(checksums[url]) for url in urls]
     except KeyError as error:
         raise InvalidInputError(f"checksum has no entry for {error.args[0]!r}; give one for each location") from None
 
@@ -199,10 +201,12 @@ def _columns(
     return etags if any(etags) else None, modified if modified.any() else None
 
 
-def _looked_up(containers: VirtualContainers, urls: Sequence[str], states: list[State | None]) -> list[State]:
+def _looked_up(
+    containers: VirtualContainers, urls: Sequence[str], states: list[SourceState | None]
+) -> list[SourceState]:
     """Return all states, those of sources as they are now where none is said; each source is looked at once."""
     unsaid = dict.fromkeys(url for url, state in zip(urls, states, strict=True) if state is None)
-    found = dict(zip(unsaid, look_up(containers, unsaid), strict=True)) if unsaid else {}
+    found = dict(zip(unsaid, read_source_states(containers, unsaid), strict=True)) if unsaid else {}
     return [found[url] if state is None else state for url, state in zip(urls, states, strict=True)]
 
 

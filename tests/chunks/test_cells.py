@@ -314,7 +314,7 @@ SPARSE = inlined(manifest_of(Cells.of(array([(0,), (5,)], 1))))
 @pytest.mark.parametrize(
     ("layer", "presence", "message"),
     [
-        (replace(SPARSE.layer, inline=None), None, "does not tell its cells"),
+        (replace(SPARSE.layer, inline=None), None, "must list its cells"),
         (replace(SPARSE.layer, inline=b"nonsense"), None, "inlined manifest"),
         (replace(SPARSE.layer, count=3), None, "not the one that its layer describes"),
         (replace(SPARSE.layer, box=Box((1,), (7,))), None, "not the one that its layer describes"),
