@@ -1,4 +1,4 @@
-"""What maintenance of a whole repository works on: its storage, its logs, and the newest record of each."""
+"""Scope of maintenance: the storage of a repository, its logs, and the newest record of each."""
 
 from __future__ import annotations
 
@@ -22,30 +22,21 @@ __all__ = ["MaintenanceScope"]
 
 @dataclass(frozen=True)
 class MaintenanceScope:
-    """A repository, as its maintenance reaches it.
-
-    Parameters
-    ----------
-    storage, environment
-        Where it is; time and chance.
-    repository_log
-        The log of tags, branches and settings.
-    log
-        Returns the log of a branch.
-    known
-        Returns a record of a branch that is known already, None for none.
-    """
+    """Access of maintenance jobs to one repository."""
 
     storage: Storage
     environment: Environment
     repository_log: RepositoryLog
+    """Log of tags, branches and settings."""
     log: Callable[[str], BranchLog]
+    """Returns the log of a branch by its name."""
     known: Callable[[str], Tip | None]
+    """Returns the newest loaded record of a branch, None if none is in memory."""
 
     async def tips(self, table: RepositoryTable) -> dict[str, Tip]:
-        """Return the newest record of every branch, deleted ones included; what one log lacks of another is settled.
+        """Load the newest record of every branch, deleted ones included, and complete operations that one log lacks.
 
-        What is made from here on is above all watermarks, whatever the clock here says.
+        Ids made from then on are above all watermarks, whatever the clock of this machine says.
         """
         names = sorted(table.branches)
         await asyncio.gather(*(self.log(name).survey() for name in names))
@@ -58,11 +49,11 @@ class MaintenanceScope:
     async def kept(
         self, tips: dict[str, Tip], roots: list[Origin], announced: Sequence[Origin] = ()
     ) -> dict[str, Kept]:
-        """Return which snapshots are kept, of every log."""
+        """Load the retained snapshots of every log."""
         return await kept_snapshots(self.storage, self._logs(tips), roots, announced)
 
     async def kept_by(self, tips: dict[str, Tip], announced: Origin) -> dict[str, Kept]:
-        """Return what is kept for one snapshot that somebody may be about to make reachable."""
+        """Load the snapshots that one announced snapshot retains: a writer may be about to make it reachable."""
         return await kept_by(self.storage, self._logs(tips), announced)
 
     def _logs(self, tips: dict[str, Tip]) -> dict[str, tuple[BranchLog, State]]:

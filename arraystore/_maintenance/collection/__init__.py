@@ -1,1 +1,1 @@
-"""Garbage collection: a fence, then a trace of what is needed, then deleting what is not."""
+"""Garbage collection: fencing, tracing of referenced objects, deletion of unreferenced ones."""

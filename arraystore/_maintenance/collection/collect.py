@@ -1,9 +1,10 @@
-"""Garbage collection, from the fence to what is left for the next one.
+"""Garbage collection, from fencing to the object that the next collection starts from.
 
-The order is what makes it safe at any moment: what has expired is said in the logs; a watermark is published; every
-branch is fenced, and what its log says of retention is taken as of then; only after that the names and announcements
-are listed that may keep more; what all of these need is traced; what has an id below the watermark and is not needed
-is deleted.  A commit that brings in something below the watermark comes before the fence, and is traced, or is refused.
+The order makes it safe at any time. Expired snapshots are recorded in the logs; a watermark is published; every branch
+is fenced, and its retained snapshots are read as of its fence; only then are names and announced snapshots listed,
+which may retain more; objects that any of these reference are traced; unreferenced objects with ids below the watermark
+are deleted. A commit that references an object below the watermark either precedes the fence and is traced, or is
+refused.
 """
 
 from __future__ import annotations
@@ -43,16 +44,16 @@ from arraystore.storage.protocol import DeleteFailure
 __all__ = ["RECORD_GRACE", "collect"]
 
 RECORD_GRACE = 3600.0
-"""Seconds for which records of what has expired are left; see `trimmed_records`."""
+"""Seconds for which records of expired snapshots are retained; see `trimmed_records`."""
 
 _KINDS = ("chunks", "manifests", "transactions", "snapshots")
 _MOST_CANDIDATES = 1_000_000
-"""Objects of each kind that are looked at in one go: 13 bytes each, with what numpy needs to put them together."""
+"""Objects of each kind in one pass: 13 bytes each, and as much again while numpy concatenates them."""
 
 _KEYS_AT_A_TIME = 50_000
 _FEW_RECORDS = 8
 _TRIES = 5
-"""How often a collection begins anew where others take away what it is looking at."""
+"""Attempts of a collection whose objects concurrent collections delete."""
 
 _ID = np.dtype((np.bytes_, ID_BYTES))
 
@@ -66,29 +67,17 @@ async def collect(
     grace: float = RECORD_GRACE,
     progress: Progress | None = None,
 ) -> GCSummary:
-    """Delete what nothing needs.
+    """Delete unreferenced objects with ids below `watermark`, or below a higher one that a collection has published.
 
-    Parameters
-    ----------
-    scope
-        The repository.
-    watermark
-        Id below which objects may be deleted; where a collection has published a higher one, that counts.
-    full
-        Whether to look at everything, and not only at what is new since the last collection, or was released.
-    dry_run
-        Whether only to tell what would be deleted; nothing is written then, not even the fence.
-    grace
-        Seconds for which records of expired snapshots are left.
-    progress
-        Told how far it is.
+    With `full`, all objects are examined, and not only those created or released since the last collection. With
+    `dry_run`, nothing is written, not even a fence. Records of expired snapshots are retained for `grace` seconds.
     """
     failure: ObjectNotFoundError | None = None
     for _ in range(_TRIES):
         run = _Run(scope, watermark, dry_run, grace, progress or (lambda _what, _done, _total: None))
         try:
             return await run.collect(full)
-        except ObjectNotFoundError as error:  # gone for good reason, if something has expired or was collected since
+        except ObjectNotFoundError as error:  # deleted by a concurrent expiry and collection
             failure = error
     assert failure is not None
     raise failure
@@ -107,10 +96,10 @@ class _Run:
 
     async def collect(self, full: bool) -> GCSummary:
         table, tips = await self._fenced()
-        self.watermark = max(self.watermark, table.watermark)  # what another collection did not come to is done here
+        self.watermark = max(self.watermark, table.watermark)  # and what another collection has left undone
         previous = None if full else await self._previous(table)
         await self._outwait_listings()
-        table = await self.scope.repository_log.table()  # names that came since
+        table = await self.scope.repository_log.table()  # with names created since
         tips = await self._with_new_branches(table, tips)
         if previous is not None and _is_released(previous, table, tips):
             previous = None
@@ -128,7 +117,7 @@ class _Run:
             await self._leave_behind(table, tips)
         return replace(self.summary, failures=tuple(self.failures))
 
-    # -- what is kept -------------------------------------------------------------------------------------------
+    # -- retained snapshots ---------------------------------------------------------------------------------------
 
     async def _fenced(self) -> tuple[RepositoryTable, dict[str, Tip]]:
         if not self.dry_run:
@@ -137,60 +126,61 @@ class _Run:
         return table, await self.scope.tips(table)
 
     async def _outwait_listings(self) -> None:
-        """Wait until listings show whatever was announced before those who announce anything can see the fence.
+        """Wait until listings show all snapshots announced before their writers can see the fence.
 
-        Whoever announces a snapshot looks afterwards whether it is kept.  An announcement that the listing below misses
-        is younger than the lag, so that look comes a lag or more after the fence, and sees it, and what had expired.
+        A writer that announces a snapshot checks afterwards that it is retained. An announcement that the next listing
+        misses is younger than the listing lag, so its writer checks at least one lag after the fence and sees it, and
+        all expiries.
         """
         lag = self.scope.storage.listing_lag
         if lag and not self.dry_run:
             await self.scope.environment.sleep(2 * lag)
 
     async def _with_new_branches(self, table: RepositoryTable, tips: dict[str, Tip]) -> dict[str, Tip]:
-        """Add branches that were created since the watermark was published; these begin behind the fence."""
+        """Add branches created since the watermark was published; their logs begin at that watermark."""
         new = {name for name in table.branches if name not in tips}
         if not new:
             return tips
-        found = await self.scope.tips(table)
-        return tips | {name: found[name] for name in new}
+        newest = await self.scope.tips(table)
+        return tips | {name: newest[name] for name in new}
 
     async def _announced(
         self, table: RepositoryTable, tips: dict[str, Tip], kept: dict[str, Kept], previous: Collection | None
     ) -> list[Origin]:
-        """Return the snapshots of checkpoints above the watermark: somebody may be about to make them reachable.
+        """Load the origins of checkpoints above the watermark that a writer may be about to make reachable.
 
-        Those that a branch shows are not among them: these are kept in any case.
+        Those that a branch retains are left out.
         """
         named = {tag.origin.checkpoint for tag in table.tags.values()}
         named |= {tip.state.checkpoint.id for tip in tips.values() if tip.state.checkpoint is not None}
-        if previous is not None:  # what that one took into account already
+        if previous is not None:  # which it has traced as announced
             early = previous.early
             named |= {early[at : at + ID_BYTES] for at in range(0, len(early), ID_BYTES)}
-        found: list[bytes] = []
+        identifiers: list[bytes] = []
         prefix = "snapshots/"
         async for page in self.scope.storage.list(prefix, prefix + id_to_text(self.watermark)):
             ids, fits = ids_from_texts([info.key[len(prefix) :] for info in page])
             blob = np.ascontiguousarray(ids[fits]).tobytes()
-            found += [blob[at : at + ID_BYTES] for at in range(0, len(blob), ID_BYTES)]
+            identifiers += [blob[at : at + ID_BYTES] for at in range(0, len(blob), ID_BYTES)]
 
         async def origin(identifier: bytes) -> Origin | None:
             try:
                 state = await load_checkpoint(self.scope.storage, identifier)
             except (ObjectNotFoundError, FormatError):
-                return None  # deleted by its writer, or by another collection; or no checkpoint
+                return None  # deleted by its writer or another collection, or not a checkpoint
             part = kept.get(state.branch)
             if part is None or (state.snapshot != identifier and part.holds(state.sequence, b"")):
                 return None
             return Origin(state.branch, state.sequence, identifier)
 
-        origins = await bounded(origin, [each for each in found if each not in named])
+        origins = await bounded(origin, [each for each in identifiers if each not in named])
         return [each for each in origins if each is not None]
 
     async def _kept_by(self, tips: dict[str, Tip], announced: Origin) -> tuple[Origin, dict[str, Kept]]:
         return announced, await self.scope.kept_by(tips, announced)
 
     async def _previous(self, table: RepositoryTable) -> Collection | None:
-        """Return what the last collection left; None if there is nothing, or nothing of use."""
+        """Load the object that the last collection left; None if it is missing, damaged or of a higher watermark."""
         if table.collection is None:
             return None
         key = collection_key(table.collection)
@@ -200,7 +190,7 @@ class _Run:
             return None
         return previous if previous.watermark <= self.watermark else None
 
-    # -- what is not --------------------------------------------------------------------------------------------
+    # -- deletion -------------------------------------------------------------------------------------------------
 
     async def _sweep(
         self,
@@ -209,7 +199,7 @@ class _Run:
         previous: Collection | None,
         announced: Sequence[tuple[Origin, dict[str, Kept]]],
     ) -> Trace:
-        """Delete objects that nothing needs, so many at a time that their ids fit into memory."""
+        """Delete unreferenced objects, in passes whose candidates fit into memory."""
         after = None if previous is None else previous.watermark
         listings = {kind: Listing(self.scope.storage, kind, after, self.watermark) for kind in _KINDS}
         trace: Trace | None = None
@@ -225,7 +215,7 @@ class _Run:
         return trace
 
     async def _delete_ids(self, kind: str, ids: bytes, size: int) -> None:
-        """Delete objects by their ids, whose keys are made a part at a time: they take ten times the room."""
+        """Delete objects by their ids, making keys in parts because they take ten times the memory."""
         step = _KEYS_AT_A_TIME * ID_BYTES
         for first in range(0, max(len(ids), 1), step):
             part = ids[first : first + step]
@@ -233,7 +223,7 @@ class _Run:
             await self._delete(kind, keys, 0 if first else size)
 
     def _note_early(self, ids: bytes) -> None:
-        """Remember what is needed and above the watermark: the next collection may find it below its own."""
+        """Collect referenced ids above the watermark, which may be below that of the next collection."""
         column = np.frombuffer(ids, dtype=_ID)
         early = column[column >= np.frombuffer(self.watermark, dtype=_ID)[0]]
         if len(early):
@@ -255,7 +245,7 @@ class _Run:
         counted = {name: getattr(self.summary, name) + deleted}
         self.summary = replace(self.summary, bytes_deleted=self.summary.bytes_deleted + size, **counted)
 
-    # -- logs ---------------------------------------------------------------------------------------------------
+    # -- logs -----------------------------------------------------------------------------------------------------
 
     async def _trim(
         self, kept: dict[str, Kept], tips: dict[str, Tip], previous: Collection | None, trace: Trace
@@ -268,21 +258,21 @@ class _Run:
         records, history = Trimmed(), Trimmed()
         for name, tip in tips.items():
             if previous is None and not self.dry_run and tip.state.life.expired > kept[name].newest.life.expired:
-                continue  # what expired since the trace may have left attachments behind
+                continue  # records that expired since the trace may hold referenced attachments
             seen = 0 if previous is None or name not in previous.logs else previous.logs[name].sequence
             log = self.scope.log(name)
-            found = await trimmed_records(log, tip, seen, self.grace)
-            records.keys += found.keys
-            records.size += found.size
+            trimmed = await trimmed_records(log, tip, seen, self.grace)
+            records.keys += trimmed.keys
+            records.size += trimmed.size
             if previous is None:
-                found = await trimmed_history(log, tip, self.watermark)
-                history.keys += found.keys
-                history.size += found.size
+                trimmed = await trimmed_history(log, tip, self.watermark)
+                history.keys += trimmed.keys
+                history.size += trimmed.size
         await self._delete("refs", records.keys, records.size)
         await self._delete("history", history.keys, history.size)
 
     async def _retired(self, kept: Kept, tip: Tip) -> Tip:
-        """Let the log of a deleted branch that nothing leads to expire as a whole, so that its records may go."""
+        """Expire the whole log of a deleted branch that nothing references, so that its records can be deleted."""
         life = tip.state.life
         idle = life.deleted and not kept.ends
         if not idle or tip.sequence - life.expired <= _FEW_RECORDS:
@@ -299,7 +289,7 @@ class _Run:
 
         return await append_when(log, tip, expire)
 
-    # -- what is left for the next one --------------------------------------------------------------------------
+    # -- object for the next collection ---------------------------------------------------------------------------
 
     async def _leave_behind(self, table: RepositoryTable, tips: dict[str, Tip]) -> None:
         environment = self.scope.environment
@@ -324,7 +314,7 @@ class _Run:
             self.failures += await delete_all(self.scope.storage, [collection_key(before)])
 
     async def _forget_older(self, current: bytes) -> None:
-        """Delete what earlier collections left; whoever needed it looks at everything instead."""
+        """Delete the objects of earlier collections; a concurrent collection that misses one becomes a full one."""
         old: list[str] = []
         key = collection_key(current)
         async for page in self.scope.storage.list("collections/"):
@@ -334,7 +324,7 @@ class _Run:
 
 @dataclass(frozen=True)
 class _Marking:
-    """What a trace is told to do with what it finds."""
+    """Consumer of a trace that marks candidates and passes ids on."""
 
     candidates: dict[str, Candidates]
     note: Callable[[bytes], None] | None
@@ -346,7 +336,7 @@ class _Marking:
 
 
 def _is_released(previous: Collection, table: RepositoryTable, tips: dict[str, Tip]) -> bool:
-    """Tell whether something that the last collection kept may be needed no more."""
+    """Tell whether objects that the last collection retained may be unreferenced now."""
     if not set(previous.tags) <= {tag.origin.checkpoint for tag in table.tags.values()}:
         return True
     for name, seen in previous.logs.items():
@@ -359,5 +349,5 @@ def _is_released(previous: Collection, table: RepositoryTable, tips: dict[str, T
 
 
 def _kept_by(life: BranchLife) -> tuple[object, ...]:
-    """Return what decides which snapshots of a log are kept."""
+    """Return the fields that determine the retained snapshots of a log."""
     return life.start, life.deleted, life.expired, life.survivors

@@ -1,4 +1,4 @@
-"""The fence: from here on no branch takes a commit that brings in what this collection may delete."""
+"""Fencing: the record that refuses later commits of references to objects that this collection may delete."""
 
 from __future__ import annotations
 
@@ -14,36 +14,22 @@ from arraystore.errors import InvalidInputError
 __all__ = ["raise_fence", "watermark_at"]
 
 _SLACK = 2_000_000
-"""Microseconds that a moment may lie ahead: it was taken from the clock just now, perhaps by another program."""
+"""Microseconds that a time may be ahead of the clock, since another program may have read it just now."""
 
 
-def watermark_at(scope: MaintenanceScope, moment: int) -> bytes:
-    """Return the id below which everything was made before a moment, in microseconds since 1970.
-
-    Raises
-    ------
-    InvalidInputError
-        If the moment is yet to come.
-    """
+def watermark_at(scope: MaintenanceScope, time: int) -> bytes:
+    """Return the id below which all objects were created before a time, in microseconds since 1970."""
     now = scope.environment.now_us()
-    if moment > now + _SLACK:
-        raise InvalidInputError("garbage can be collected up to the present moment, not up to one that is yet to come")
-    return max(0, min(moment, now) // 1000).to_bytes(6, "big") + bytes(6)
+    if time > now + _SLACK:
+        raise InvalidInputError("delete_object_older_than must be <= now; pass a time that is not in the future")
+    return max(0, min(time, now) // 1000).to_bytes(6, "big") + bytes(6)
 
 
 async def raise_fence(scope: MaintenanceScope, watermark: bytes) -> tuple[RepositoryTable, dict[str, Tip]]:
-    """Publish a watermark, then put it into the log of every branch.
+    """Publish a watermark and fence every branch with it; returns the table and the newest record of every branch.
 
-    A repository's watermark never falls: where a higher one is published already, by another clock, that is the one.
-    Whoever published it may have died at any point, and what is below it can be made reachable by nobody.  Branches
-    that are created later begin with the watermark that is published by then.
-
-    Returns
-    -------
-    RepositoryTable
-        With the watermark, which is at least the one that was asked for.
-    dict
-        The newest record of every branch, all of them behind the fence.
+    A watermark never falls: a higher one that another clock has published is used instead, since whoever published it
+    may have failed at any point. Branches created later begin with the watermark published by then.
     """
     now = scope.environment.now_us()
 
@@ -57,7 +43,7 @@ async def raise_fence(scope: MaintenanceScope, watermark: bytes) -> tuple[Reposi
     def fence(tip: Tip) -> Body | None:
         life = tip.state.life
         if life.fence >= table.watermark and life.fenced >= max(life.start, life.ended):
-            return None  # nothing was given up that a collection has not seen
+            return None  # the branch was not deleted or reset since its fence
         return Fence(max(table.watermark, life.fence), now, life.read_only)
 
     tips = await scope.tips(table)

@@ -1,4 +1,4 @@
-"""Packs that a state shows: what newer layers of an array cover is never read again, so only manifests name it."""
+"""Packs of the visible chunks of a state: chunks hidden by newer layers are never read again."""
 
 from __future__ import annotations
 
@@ -17,14 +17,8 @@ __all__ = ["visible_packs"]
 
 
 async def visible_packs(manifests: ManifestCache, layers: Sequence[Layer]) -> AsyncIterator[bytes]:
-    """Return the packs of the chunks that an array shows, ids one after the other, a manifest at a time.
-
-    Parameters
-    ----------
-    manifests
-        Loads manifests.
-    layers
-        Of the array, oldest first.
+    """Yield the concatenated ids of the packs of an array's visible chunks, a manifest at a time, from layers oldest
+    first.
     """
     for at, layer in enumerate(layers):
         above = [other for other in layers[at + 1 :] if _overlap(layer.box, other.box)]
@@ -51,7 +45,7 @@ def _within(inner: Box, outer: Box) -> bool:
 
 
 def _cover(shown: npt.NDArray[np.bool_], layer: Layer, manifest: Manifest, other: Layer, above: Manifest) -> None:
-    """Note which references of a manifest are covered by those of another one."""
+    """Mark the references of a manifest that another manifest hides."""
     coords = above.box.coords(above.numbers())
     coords = coords + np.array(other.shift or (0,) * coords.shape[1], dtype=np.int64)
     low, high = np.array(layer.box.low, dtype=np.int64), np.array(layer.box.high, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""What a garbage collection did, and what it tells while it runs."""
+"""Summary and progress of a garbage collection."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from arraystore.storage.protocol import DeleteFailure
 __all__ = ["GCSummary", "Progress"]
 
 Progress = Callable[[str, int, int | None], None]
-"""Told what is being done, how much of it is done, and of how much (None where nobody knows)."""
+"""Called with the current step, the count done, and the total (None if unknown)."""
 
 
 @dataclass(frozen=True)
 class GCSummary:
-    """What a garbage collection deleted, or would have deleted.
+    """Objects that a garbage collection deleted, or, as a dry run, would delete.
 
     Parameters
     ----------
     bytes_deleted
-        Of all objects together.
+        Total size of all deleted objects.
     chunks_deleted
         Objects with chunks: packs, or chunks of a megabyte and more.
     manifests_deleted, transaction_logs_deleted
@@ -28,19 +28,19 @@ class GCSummary:
     snapshots_deleted
         Checkpoints: complete snapshots, of which only some have one.
     attributes_deleted
-        Always 0: attributes are no objects here.
+        Always 0: attributes have no objects of their own.
     records_deleted
-        Records of branches' logs whose snapshots had expired, and proposals that nobody waits for.
+        Records of branches whose snapshots had expired, and decided intents.
     others_deleted
-        History pages, and what earlier collections left for later ones.
+        History pages, lists of survivors, and the objects that earlier collections left for later ones.
     requests
-        Sent to the storage; a deletion of up to a thousand objects is one.
+        Requests sent to the storage; a deletion of up to 1,000 objects is one.
     full
-        Whether everything was looked at, and not only what is new.
+        Whether all objects were examined, and not only those created or released since the last collection.
     watermark
-        Id below which this collection looked.
+        Id below which unreferenced objects were deleted.
     failures
-        What could not be deleted; the next full collection tries again.
+        Objects whose deletion failed; the next full collection tries again.
     dry_run
         Whether nothing was deleted.
     """
@@ -61,6 +61,6 @@ class GCSummary:
 
     @property
     def objects_deleted(self) -> int:
-        """All objects together."""
+        """Number of deleted objects of all kinds."""
         objects = self.chunks_deleted + self.manifests_deleted + self.snapshots_deleted
         return objects + self.transaction_logs_deleted + self.records_deleted + self.others_deleted

@@ -1,4 +1,4 @@
-"""Listing what may be garbage, and deleting what is."""
+"""Listing of candidates and deletion of unreferenced objects."""
 
 from __future__ import annotations
 
@@ -16,25 +16,15 @@ from arraystore.storage.protocol import DeleteFailure, ObjectInfo, Storage
 __all__ = ["Listing", "delete_all"]
 
 _BATCH = 1000
-"""Keys in one request: what S3 takes."""
+"""Keys in one deletion, the limit of S3."""
 
 _BATCHES_AT_ONCE = 8
 _MOST_FAILURES = 1000
-"""Failures of which the keys are kept; a storage that refuses everything is not asked a million times."""
+"""Failures kept with their keys; a storage that refuses every deletion is not asked a million times."""
 
 
 class Listing:
-    """Objects of one kind whose ids are below a watermark, a stretch at a time.
-
-    Parameters
-    ----------
-    storage
-        Where they are.
-    kind
-        First part of their keys.
-    after, before
-        Ids between which they are listed; the first one is excluded unless it is that of no object.
-    """
+    """Objects of one kind with ids from after one id to below a watermark, listed in passes."""
 
     def __init__(self, storage: Storage, kind: str, after: bytes | None, before: bytes) -> None:
         self._prefix = kind + "/"
@@ -44,15 +34,15 @@ class Listing:
         self.exhausted = False
 
     async def take(self, most: int) -> Candidates:
-        """Return the next objects, about as many as asked for; fewer only at the end."""
+        """List the next objects, about as many as requested; fewer only at the end."""
         ids: list[npt.NDArray[np.bytes_]] = []
         sizes: list[npt.NDArray[np.int64]] = []
         count = 0
         async for page in self._pages():
-            found, size, is_last = self._read(page)
-            ids.append(found)
+            below, size, is_last = self._read(page)
+            ids.append(below)
             sizes.append(size)
-            count += len(found)
+            count += len(below)
             self._at = page[-1].key
             if is_last:
                 break
@@ -75,13 +65,13 @@ class Listing:
 
 
 def _just_before(identifier: bytes) -> str:
-    """Return the text after which an id, and all above it, are listed."""
+    """Return the text after which a listing begins with an id."""
     number = int.from_bytes(identifier, "big")
     return id_to_text((number - 1).to_bytes(len(identifier), "big")) if number else ""
 
 
 async def delete_all(storage: Storage, keys: Sequence[str], *, in_order: bool = False) -> list[DeleteFailure]:
-    """Delete objects in batches, several at a time unless the order matters; returns what could not be deleted."""
+    """Delete objects in batches, concurrently unless the order matters; returns the failures."""
     failures: list[DeleteFailure] = []
 
     async def delete(batch: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""What kept snapshots need: read from logs, and from the states in which what is kept of a log begins."""
+"""Tracing of the objects that retained snapshots reference, in logs and in states at which stretches begin."""
 
 from __future__ import annotations
 
@@ -27,34 +27,20 @@ from arraystore._maintenance.collection.live_packs import visible_packs
 from arraystore._maintenance.scope import MaintenanceScope
 from arraystore.errors import FormatError, ObjectNotFoundError
 
-__all__ = ["Found", "Trace"]
+__all__ = ["Report", "Trace"]
 
-Found = Callable[[str, bytes], None]
-"""Told a kind of objects (the first part of their keys) and ids that are needed, one after the other."""
+Report = Callable[[str, bytes], None]
+"""Called with a kind of objects (the first part of their keys) and concatenated referenced ids."""
 
 _AT_ONCE = 16
 _BLOCK = 512
 _FEW_BYTES = 1 << 23
 _LARGE = 1 << 17
-"""References in a manifest that is looked at alone; arraystore writes smaller ones, of which many fit into memory."""
+"""References of a manifest that is loaded alone; arraystore writes smaller ones, of which many fit into memory."""
 
 
 class Trace:
-    """Finds every object that something kept needs.
-
-    Parameters
-    ----------
-    scope
-        The repository.
-    kept
-        What is kept of each log.
-    roots
-        Snapshots that are kept besides: those of tags.
-    previous
-        What the last collection has looked at; what it found is not looked at again.  None to look at everything.
-    found
-        Told what is needed.
-    """
+    """Reports the objects that retained snapshots and roots reference, less those that a previous collection reported."""
 
     def __init__(
         self,
@@ -62,39 +48,39 @@ class Trace:
         kept: dict[str, Kept],
         roots: Sequence[Origin],
         previous: Collection | None,
-        found: Found,
+        report: Report,
     ) -> None:
         self._scope = scope
         self._kept = kept
         self._roots = roots
         self._previous = previous
-        self._found = found
+        self._report = report
         self._manifests = _cache_of(scope)
         self._loads = asyncio.Semaphore(_AT_ONCE)
         self._large_loads = asyncio.Semaphore(1)
         self._traced: set[bytes] = set()
         self._stacks: set[tuple[bytes, ...]] = set()
         self.attached: dict[bytes, Layer] = {}
-        """Layers that are needed although the records that they are attached to have expired."""
+        """Referenced layers whose manifests are attached to expired records."""
 
     async def run(self) -> None:
-        """Look at everything."""
+        """Trace all logs and roots."""
         for name, kept in self._kept.items():
             await self._of_log(self._scope.log(name), kept)
-        self._found("snapshots", b"".join(root.checkpoint for root in self._roots))
+        self._report("snapshots", b"".join(root.checkpoint for root in self._roots))
         if self._previous is not None:
-            self._found_everywhere(self._previous.early)
+            self._report_everywhere(self._previous.early)
         seen = set(() if self._previous is None else self._previous.tags)
         await self._states(root.checkpoint for root in self._roots if root.checkpoint not in seen)
         self._forget_manifests()
 
     async def announced(self, origin: Origin, kept: dict[str, Kept]) -> None:
-        """Find what a snapshot needs that somebody may be about to make reachable, as far as it is there.
+        """Trace an announced snapshot, which a writer may be about to make reachable, as far as its objects exist.
 
-        Where something is missing an earlier collection has taken it, which did not know of the announcement; so it
-        was made after that had put its fences into all logs, and whoever made it has been refused by these.
+        Where one is missing, an earlier collection without knowledge of the announcement has deleted it; the
+        announcement then came after its fences, which refuse the writer.
         """
-        self._found("snapshots", origin.checkpoint)
+        self._report("snapshots", origin.checkpoint)
         with suppress(ObjectNotFoundError):
             await self._states([origin.checkpoint])
         for name, part in kept.items():
@@ -103,14 +89,14 @@ class Trace:
         self._forget_manifests()
 
     def _forget_manifests(self) -> None:
-        """Drop manifests from memory: who needs what was found needs none of them."""
+        """Drop manifests from memory, which the deletion does not need."""
         self._manifests = _cache_of(self._scope)
 
-    def _found_everywhere(self, ids: bytes) -> None:
+    def _report_everywhere(self, ids: bytes) -> None:
         for kind in ("snapshots", "manifests", "transactions", "chunks"):
-            self._found(kind, ids)
+            self._report(kind, ids)
 
-    # -- logs ---------------------------------------------------------------------------------------------------
+    # -- logs -----------------------------------------------------------------------------------------------------
 
     async def _of_log(self, log: BranchLog, kept: Kept) -> None:
         life = kept.newest.life
@@ -122,13 +108,13 @@ class Trace:
             checkpoints.append(hint.checkpoint)
         checkpoints += [None if end.life.origin is None else end.life.origin.checkpoint for end in kept.ends]
         checkpoints += [end.snapshot for end in kept.ends]  # which is its checkpoint if it is on no branch
-        self._found("snapshots", b"".join(each for each in checkpoints if each is not None))
+        self._report("snapshots", b"".join(each for each in checkpoints if each is not None))
         seen = -1 if self._previous is None else _sequence_seen(self._previous, log.branch)
         await self._pages(log, await self._newest_pages(log, kept.newest, hint), max(life.expired, seen))
         for first, last in _merged((each.first, each.last) for each in kept.stretches):
             await self._records(log, max(first, seen + 1), last)
-        self._found("snapshots", b"".join(each.bottom for each in kept.stretches if each.bottom is not None))
-        self._found("snapshots", b"".join(checkpoint for _, checkpoint in kept.survivors.values()))
+        self._report("snapshots", b"".join(each.bottom for each in kept.stretches if each.bottom is not None))
+        self._report("snapshots", b"".join(checkpoint for _, checkpoint in kept.survivors.values()))
         await self._detached(kept)
         begun = [each for each in kept.stretches if self._previous is None or each.first > seen]
         for each in begun:
@@ -139,7 +125,7 @@ class Trace:
         await self._states(left)
 
     async def _detached(self, kept: Kept) -> None:
-        """Find what those snapshots need that are on no branch, and that histories lead through: no record tells."""
+        """Trace snapshots that no record of a branch makes but that histories lead through."""
         for end in kept.ends:
             if end is kept.newest or end.snapshot in self._traced:
                 continue
@@ -150,10 +136,10 @@ class Trace:
                     await self._state(state)
 
     async def _bottom(self, log: BranchLog, stretch: Stretch, life: BranchLife) -> None:
-        """Find what the oldest kept snapshots of a log have from before.
+        """Trace what the oldest retained snapshots of a log take from before.
 
-        Where the rest has expired, no snapshot is as the base says: what the first kept commit deletes or covers is
-        garbage, and only its manifests stay, for who reads on from the base.
+        After an expiry no snapshot equals the base: chunks that the first retained commit deletes or hides are
+        unreferenced, and only manifests of the base are retained, for readers that start from it.
         """
         if stretch.bottom is None:
             return
@@ -169,28 +155,28 @@ class Trace:
         await self._state((await load_tip(log, hint, at=first)).state)
 
     async def _newest_pages(self, log: BranchLog, state: State, hint: Hint | None) -> Sequence[PageRef]:
-        """Return the directory of pages; that of a tip which was known for long is as old as its checkpoint."""
-        known = state.checkpoint
-        if hint is None or (known is not None and hint.sequence <= known.sequence):
+        """Load the directory of history pages, which in a tip loaded long ago is as old as its checkpoint."""
+        checkpoint = state.checkpoint
+        if hint is None or (checkpoint is not None and hint.sequence <= checkpoint.sequence):
             return state.pages
         try:
-            found = await load_checkpoint(log.storage, hint.checkpoint)
+            state_of_hint = await load_checkpoint(log.storage, hint.checkpoint)
         except (ObjectNotFoundError, FormatError):
-            return state.pages  # the hint is wrong, or others write it at this moment
-        return found.pages if found.branch == log.branch else state.pages
+            return state.pages  # the hint is stale, or is being overwritten
+        return state_of_hint.pages if state_of_hint.branch == log.branch else state.pages
 
     async def _pages(self, log: BranchLog, pages: Sequence[PageRef], seen: int) -> None:
-        """Find the checkpoints that spare readers of old snapshots a long way."""
+        """Trace the checkpoints that history pages name as short cuts to old snapshots."""
         wanted = [ref for ref in pages if page_span(ref.level, ref.index)[1] > seen]
         for page in await bounded(partial(read_page, log), wanted):
-            self._found("snapshots", b"".join(identifier for _, identifier in page.checkpoints))
+            self._report("snapshots", b"".join(identifier for _, identifier in page.checkpoints))
 
     async def _records(self, log: BranchLog, first: int, last: int) -> None:
-        """Find what the entries of neighbouring records bring in."""
+        """Trace the objects that entries of neighbouring records add."""
         while first <= last:
             end = min(last, (first // _BLOCK + 1) * _BLOCK)
             span = await log.span(first, end)
-            untold: list[tuple[int, Commit]] = []
+            unresolved: list[tuple[int, Commit]] = []
             unread: list[Layer] = []
             layers: list[bytes] = []
             packs: list[bytes] = []
@@ -209,28 +195,28 @@ class Trace:
                             layers += [change.layer.id for change in item.log.chunks]
                             packs.append(item.packs)
                         else:
-                            untold.append((number, entry))
+                            unresolved.append((number, entry))
                 elif isinstance(entry, Birth | Reset) and entry.origin is not None:
-                    self._found("snapshots", entry.origin.checkpoint)
-            self._found("manifests", b"".join(layers))
-            self._found("chunks", b"".join(packs))
+                    self._report("snapshots", entry.origin.checkpoint)
+            self._report("manifests", b"".join(layers))
+            self._report("chunks", b"".join(packs))
             await bounded(self._packs_of, unread)
-            await bounded(partial(self._of_commit, log), dict(untold).items())
+            await bounded(partial(self._of_commit, log), dict(unresolved).items())
             first = end + 1
 
-    async def _of_commit(self, log: BranchLog, found: tuple[int, Commit]) -> None:
-        """Find what the body of a commit does not tell."""
-        number, entry = found
+    async def _of_commit(self, log: BranchLog, numbered: tuple[int, Commit]) -> None:
+        """Trace the objects of a commit that its body does not name."""
+        number, entry = numbered
         for item, changes, _ in await log.resolve(number, entry):
             if isinstance(item.log, bytes):
-                self._found("transactions", item.log)
-            self._found("manifests", b"".join(change.layer.id for change in changes.chunks))
+                self._report("transactions", item.log)
+            self._report("manifests", b"".join(change.layer.id for change in changes.chunks))
             if item.packs is not None:
-                self._found("chunks", item.packs)
+                self._report("chunks", item.packs)
             else:
                 await bounded(self._packs_of, [change.layer for change in changes.chunks])
 
-    # -- states -------------------------------------------------------------------------------------------------
+    # -- states ---------------------------------------------------------------------------------------------------
 
     async def _states(self, checkpoints: Iterable[bytes]) -> None:
         for identifier in checkpoints:
@@ -244,7 +230,7 @@ class Trace:
 
     def _manifests_of(self, state: State) -> None:
         layers = [layer for node in state.nodes.values() for layer in node.layers]
-        self._found("manifests", b"".join(layer.id for layer in layers))
+        self._report("manifests", b"".join(layer.id for layer in layers))
         for layer in layers:
             at = layer.attachment
             kept = None if at is None else self._kept.get(at.branch)
@@ -254,18 +240,18 @@ class Trace:
     async def _shown_by(self, node: Node) -> None:
         stack = tuple([layer.id for layer in node.layers])
         if stack in self._stacks:
-            return  # the same in a state that was looked at before
+            return  # traced in another state
         self._stacks.add(stack)
         async with self._gate(node.layers):
             async for packs in visible_packs(self._manifests, node.layers):
-                self._found("chunks", packs)
+                self._report("chunks", packs)
 
     async def _packs_of(self, layer: Layer) -> None:
         async with self._gate([layer]):
-            self._found("chunks", (await self._manifests.load(layer)).packs)
+            self._report("chunks", (await self._manifests.load(layer)).packs)
 
     def _gate(self, layers: Sequence[Layer]) -> asyncio.Semaphore:
-        """Return what bounds how many manifests are in memory at the same time, those of different commits included."""
+        """Return the semaphore that bounds the manifests in memory, across commits."""
         return self._large_loads if any(layer.count > _LARGE for layer in layers) else self._loads
 
 
@@ -275,7 +261,7 @@ def _sequence_seen(previous: Collection, branch: str) -> int:
 
 
 def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Put spans together that overlap."""
+    """Merge overlapping spans."""
     merged: list[tuple[int, int]] = []
     for first, last in sorted(spans):
         if merged and first <= merged[-1][1] + 1:
@@ -286,10 +272,9 @@ def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 async def _first_commit(log: BranchLog, stretch: Stretch) -> int | None:
-    """Return the number of the oldest commit of a stretch, None if it has none among its first records.
+    """Find the number of the first commit of a stretch; None if it is far, or has several transactions.
 
-    Of several transactions in that record the last one counts, unless there are more than one: the snapshots before it
-    are kept, too.
+    The earlier snapshots of a commit with several transactions are retained, too.
     """
     last = min(stretch.last, (stretch.first // _BLOCK + 1) * _BLOCK)
     span = await log.span(stretch.first, last)

@@ -1,4 +1,4 @@
-"""Records of what has expired, history pages, and proposals that nobody waits for."""
+"""Records of expired snapshots, history pages and decided intents to delete."""
 
 from __future__ import annotations
 
@@ -23,15 +23,7 @@ __all__ = ["Trimmed", "detach", "trimmed_history", "trimmed_records"]
 
 @dataclass
 class Trimmed:
-    """Objects that are not needed any more.
-
-    Parameters
-    ----------
-    keys
-        Of the objects.
-    size
-        Bytes of all.
-    """
+    """Keys of unreferenced objects, and their total size in bytes."""
 
     keys: list[str] = field(default_factory=list[str])
     size: int = 0
@@ -43,7 +35,7 @@ class Trimmed:
 
 
 async def detach(scope: MaintenanceScope, layers: Iterable[Layer]) -> None:
-    """Give manifests that are attached to records objects of their own, so that the records may go."""
+    """Copy manifests attached to records into objects of their own, so that the records can be deleted."""
 
     async def one(layer: Layer) -> None:
         at = layer.attachment
@@ -53,7 +45,7 @@ async def detach(scope: MaintenanceScope, layers: Iterable[Layer]) -> None:
         try:
             record = decode_record(key, await scope.storage.get(key), at.branch, at.sequence, log.repository)
         except ObjectNotFoundError:
-            return  # done before
+            return  # detached by an earlier collection
         if at.index >= len(record.attachments):
             raise FormatError(key, f"has no attachment {at.index}")
         await scope.storage.put(layer.key, bind_object(layer.key, record.attachments[at.index]))
@@ -63,21 +55,12 @@ async def detach(scope: MaintenanceScope, layers: Iterable[Layer]) -> None:
 
 
 async def trimmed_records(log: BranchLog, tip: Tip, seen: int, grace: float) -> Trimmed:
-    """Find records that nothing will ever read, and proposals that no record may take any more.
+    """List records that no reader needs, and intents that no record may commit any more.
 
-    Parameters
-    ----------
-    log
-        The branch.
-    tip
-        Its newest record.
-    seen
-        Number of a record before which no proposals are left.
-    grace
-        Seconds for which a record is left after it was written.  Whoever has not looked at the log for a sixth of that
-        looks whether what it knows was forgotten meanwhile.
+    No intents are left before the record `seen`. Records are retained for `grace` seconds; a session that has not read
+    the log for a sixth of that checks whether its snapshot has expired.
     """
-    found = Trimmed()
+    trimmed = Trimmed()
     last = min(tip.state.life.expired, _oldest_carrier(tip.sequence) - 1)
     if last >= 0:
         expired: list[ObjectInfo] = []
@@ -92,22 +75,22 @@ async def trimmed_records(log: BranchLog, tip: Tip, seen: int, grace: float) -> 
         for info in expired:  # from the oldest on without gaps, so that whoever sees a record sees all after it
             if grace and (info.modified is None or latest is None or latest - info.modified < grace):
                 break
-            found.add(info)
+            trimmed.add(info)
     async for page in log.storage.list(log.prefix, log.key(max(0, seen - PATIENCE))):
         for info in page:
             intent = read_intent_key(log.prefix, info.key)
             if intent is not None and intent[0] + PATIENCE < tip.sequence:
-                found.add(info)
-    return found
+                trimmed.add(info)
+    return trimmed
 
 
 def _oldest_carrier(sequence: int) -> int:
-    """Return the oldest record from which a later one may have to take bodies."""
+    """Return the oldest record whose body a later record may need."""
     return min([sequence, *carriers(sequence // LONGEST_SKIP * LONGEST_SKIP + 1, sequence)])
 
 
 async def _written(log: BranchLog, sequence: int) -> float | None:
-    """Return when a record was written, by the clock of the storage."""
+    """Load the time at which a record was written, by the clock of the storage."""
     async for page in log.storage.list(log.key(sequence)):
         for info in page:
             return info.modified
@@ -115,22 +98,22 @@ async def _written(log: BranchLog, sequence: int) -> float | None:
 
 
 async def trimmed_history(log: BranchLog, tip: Tip, watermark: bytes) -> Trimmed:
-    """Find history pages of what has expired, and lists of survivors that others took the place of."""
+    """List history pages of expired snapshots, and lists of survivors that later ones have replaced."""
     life = tip.state.life
     current = None if life.survivors is None else survivors_key(log.history_prefix, life.survivors)
     kept_prefix = f"{log.history_prefix}kept/"
     edge = survivors_key(log.history_prefix, watermark)
-    found = Trimmed()
+    trimmed = Trimmed()
     if life.expired < 0:
-        return found
+        return trimmed
     async for page in log.storage.list(log.history_prefix):
         for info in page:
             if info.key.startswith(kept_prefix):
                 if info.key != current and info.key < edge:
-                    found.add(info)
+                    trimmed.add(info)
             elif _last_of_page(info.key) <= life.expired:
-                found.add(info)
-    return found
+                trimmed.add(info)
+    return trimmed
 
 
 def _last_of_page(key: str) -> int:

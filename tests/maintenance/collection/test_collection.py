@@ -227,7 +227,7 @@ def test_a_reader_of_what_has_expired_gets_an_error_that_says_so_and_never_fill_
 
 def test_a_moment_to_come_is_refused_and_one_without_a_zone() -> None:
     repository = create_repository()
-    with pytest.raises(InvalidInputError, match="yet to come"):
+    with pytest.raises(InvalidInputError, match="must be <= now"):
         repository.garbage_collect(datetime.now(UTC) + timedelta(minutes=1))
     with pytest.raises(ArrayStoreError):
         repository.garbage_collect(datetime.now())  # noqa: DTZ005 - that is the point

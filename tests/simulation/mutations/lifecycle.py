@@ -101,7 +101,7 @@ async def _unpublished(scope: MaintenanceScope, watermark: bytes) -> tuple[Repos
 
 
 async def _all_of_it(self: Trace, origin: Origin, kept: dict[str, Kept]) -> None:
-    self._found("snapshots", origin.checkpoint)
+    self._report("snapshots", origin.checkpoint)
     await self._states([origin.checkpoint])
     for name, part in kept.items():
         await self._of_log(self._scope.log(name), part)
