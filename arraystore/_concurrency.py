@@ -1,4 +1,4 @@
-"""Many things at a time, with bounds on how many and on the bytes that they hold."""
+"""Bounded concurrency: limits on running tasks and on the bytes that they hold."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 async def bounded(do: Callable[[A], Awaitable[T]], items: Iterable[A], most: int = 16) -> list[T]:
-    """Apply a function to all items, at most so many at a time; returns the results in the order of the items."""
+    """Apply a function to all items, at most `most` at a time, and return the results in the order of the items."""
     gate = asyncio.Semaphore(most)
 
     async def one(item: A) -> T:
@@ -27,7 +27,7 @@ async def bounded(do: Callable[[A], Awaitable[T]], items: Iterable[A], most: int
 
 
 async def for_each(items: Iterable[A] | AsyncIterator[A], work: Callable[[A], Awaitable[None]], at_a_time: int) -> None:
-    """Apply a function to each item, some at a time: items are drawn as there is room, and the first error ends it."""
+    """Apply a function to items, drawn as running calls end; the first error cancels the others."""
     running: set[asyncio.Future[None]] = set()
 
     async def start(item: A) -> None:
@@ -55,13 +55,7 @@ async def for_each(items: Iterable[A] | AsyncIterator[A], work: Callable[[A], Aw
 
 
 class ByteBudget:
-    """A bound on bytes in memory; what is larger than the whole budget comes alone.
-
-    Parameters
-    ----------
-    size
-        How many.
-    """
+    """A bound on bytes in memory, which a request larger than it waits to have alone."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -70,7 +64,7 @@ class ByteBudget:
 
     @asynccontextmanager
     async def take(self, size: int) -> AsyncIterator[None]:
-        """Wait for room for some bytes, and give it back in the end."""
+        """Wait for room for some bytes, and release it after the block."""
         async with self._changed:
             await self._changed.wait_for(lambda: not self._used or self._used + size <= self._size)
             self._used += size

@@ -1,4 +1,4 @@
-"""What sessions of one repository share in a process: storage, caches, the branches as last seen, background work."""
+"""The context that a repository and its sessions share: storage, caches, tips of branches and background work."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ __all__ = ["Context"]
 _logger = logging.getLogger("arraystore")
 _contexts: weakref.WeakSet[Context] = weakref.WeakSet()
 _PATIENCE = 30.0
-"""Most seconds that a process waits at its end for background work; a checkpoint takes two requests."""
+"""Seconds that a process waits at its end for background work; a checkpoint takes two requests."""
 
 
 @dataclass(eq=False)
 class _Branch:
-    """A branch as this process knows it: its log, its newest record and when that was looked for, its committer."""
+    """A branch in this process: its log, the newest tip read, the time of that, and its committer."""
 
     log: BranchLog
     tip: Tip | None = None
@@ -58,30 +58,20 @@ class _Branch:
 
 @dataclass(eq=False)
 class Context:
-    """Shared by a repository and its sessions; pickles as its first four fields.
-
-    Parameters
-    ----------
-    storage
-        Where the repository is.
-    repository
-        Its id.
-    config
-        Its configuration.
-    containers
-        Where its virtual chunks may be read from.
-    environment
-        Time and chance.
-    hints
-        Hints of branches that were read just now, None for one that is missing.
-    """
+    """State shared by a repository and its sessions, pickled as its first four fields."""
 
     storage: Storage
+    """The storage of the repository."""
     repository: bytes
+    """Id of the repository."""
     config: RepositoryConfig
+    """Configuration of the repository."""
     containers: VirtualContainers
+    """Containers that virtual chunks may be read from."""
     environment: Environment = field(default_factory=current_environment)
+    """Clock, sleep, random numbers and new ids."""
     hints: dict[str, Hint | None] = field(default_factory=dict)
+    """Hints of branches just read; None for a missing one."""
 
     def __post_init__(self) -> None:
         self.manifests = ManifestCache(self.storage, self.repository, self.config.manifest_cache_bytes)
@@ -100,11 +90,11 @@ class Context:
         return f"Context({self.storage.location!r})"
 
     def after_fork(self) -> None:
-        """Forget, in a forked child, what belongs to threads of the parent."""
+        """Drop, in a forked child, locks, tasks and caches that belong to threads of the parent."""
         self._lock = threading.Lock()
         self._work = set()
-        for known in self._branches.values():
-            known.committer = None
+        for branch in self._branches.values():
+            branch.committer = None
         self._maintained = set()
         self.manifests = ManifestCache(self.storage, self.repository, self.config.manifest_cache_bytes)
         self.reader = self._new_reader()
@@ -120,66 +110,60 @@ class Context:
     def log(self, branch: str) -> BranchLog:
         """Return the log of a branch."""
         with self._lock:
-            return self._known(branch).log
+            return self._branch(branch).log
 
-    def _known(self, branch: str) -> _Branch:
-        """Return what is known of a branch, used just now; the lock is held."""
-        found = self._branches.get(branch)
-        if found is None:
+    def _branch(self, branch: str) -> _Branch:
+        """Return a branch as the one used most recently; the lock is held."""
+        entry = self._branches.get(branch)
+        if entry is None:
             log = BranchLog(self.storage, self.repository, branch, self.environment, self.config.log_cache_bytes)
-            self._branches[branch] = found = _Branch(log)
+            self._branches[branch] = entry = _Branch(log)
             self._forget_unused(branch)
         self._branches.move_to_end(branch)
-        return found
+        return entry
 
     def _forget_unused(self, newest: str) -> None:
-        """Drop the branches used least recently where they are too many, but for those that something is done to."""
+        """Drop the branches used least recently beyond the configured count, except busy ones."""
         excess = len(self._branches) - max(1, self.config.branches_in_memory)
-        for name, known in list(self._branches.items()):
+        for name, entry in list(self._branches.items()):
             if excess <= 0:
                 return
-            if name != newest and name not in self._maintained and not known.busy:
+            if name != newest and name not in self._maintained and not entry.busy:
                 del self._branches[name]
                 excess -= 1
 
     def committer(self, branch: str) -> GroupCommitter:
-        """Return what commits to a branch for all sessions of this process."""
+        """Return the committer of a branch for all sessions of this process."""
         with self._lock:
-            known = self._known(branch)
-            if known.committer is None:
-                known.committer = GroupCommitter(
-                    known.log,
+            entry = self._branch(branch)
+            if entry.committer is None:
+                entry.committer = GroupCommitter(
+                    entry.log,
                     submit,
                     lambda: self.known_tip(branch),
-                    self._written,
+                    self._finish_commit,
                     lambda: self._age(branch),
                     self.start,
                 )
-            return known.committer
+            return entry.committer
 
     def _age(self, branch: str) -> float:
-        """Return for how many seconds nobody here has looked at a branch."""
-        known = self._branches.get(branch)
-        return (self.environment.now_us() - (0 if known is None else known.seen_at)) / 1e6
+        """Return the seconds since this process last read the tip of a branch."""
+        entry = self._branches.get(branch)
+        return (self.environment.now_us() - (0 if entry is None else entry.seen_at)) / 1e6
 
-    def _written(self, tip: Tip, large: bool) -> None:
+    def _finish_commit(self, tip: Tip, large: bool) -> None:
         self.seen(tip)
         self.after_commit(tip, large)
 
     async def tip(self, branch: str) -> Tip:
-        """Return the newest record of a branch: one request if it is the one last seen.
-
-        Raises
-        ------
-        RefNotFoundError
-            If there is no such branch.
-        """
-        name_in_key(branch)  # which tells what can be none
+        """Return the tip of a branch, in one request if it is the one last read; raises `RefNotFoundError`."""
+        name_in_key(branch)  # raises an error for an invalid name
         try:
             tip = await self.newest(branch)
         except RefNotFoundError:
             tip = None
-        if tip is None or tip.state.life.deleted:  # unless somebody has created it, and not come to its first record
+        if tip is None or tip.state.life.deleted:  # unless it is being created and has no record yet
             table = await self.repository_log.table()
             tip = await settle(self.log(branch), table, tip)
             if tip.state.life.deleted:
@@ -188,13 +172,7 @@ class Context:
         return tip
 
     async def newest(self, branch: str) -> Tip:
-        """Return the newest record of a branch's log, even if that says that the branch is deleted.
-
-        Raises
-        ------
-        RefNotFoundError
-            If there is no such log.
-        """
+        """Return the tip of a branch's log, even one that deletes the branch; raises `RefNotFoundError`."""
         log = self.log(branch)
         known = self.known_tip(branch)
         if known is not None:
@@ -206,44 +184,36 @@ class Context:
         return tip
 
     async def newest_state(self, branch: str) -> State:
-        """Return the newest state of a branch's log, even if that says that the branch is deleted."""
+        """Return the newest state of a branch's log, even one that deletes the branch."""
         return (await self.newest(branch)).state
 
     def known_tip(self, branch: str) -> Tip | None:
-        """Return the newest record of a branch that was seen here; None if none was."""
-        known = self._branches.get(branch)
-        return None if known is None else known.tip
+        """Return the newest tip of a branch read by this process; None if it has read none."""
+        entry = self._branches.get(branch)
+        return None if entry is None else entry.tip
 
     def seen(self, tip: Tip) -> None:
-        """Remember a tip, if it is newer than the one that is known; checkpoints that are known stay so."""
+        """Remember a tip if it is newer than the one remembered, whose checkpoint is kept."""
         self.environment.after(tip.state.life.fence)
         with self._lock:
-            known = self._known(tip.state.branch)
-            known.seen_at = self.environment.now_us()
-            if known.tip is None:
-                known.tip = tip
-            elif known.tip.sequence <= tip.sequence:
-                known.tip = _with_checkpoint(tip, known.tip.state)
+            entry = self._branch(tip.state.branch)
+            entry.seen_at = self.environment.now_us()
+            if entry.tip is None:
+                entry.tip = tip
+            elif entry.tip.sequence <= tip.sequence:
+                entry.tip = _with_checkpoint(tip, entry.tip.state)
 
     def enrich(self, state: State) -> None:
-        """Remember the checkpoint and the pages that a state of a branch has got."""
+        """Remember the checkpoint and the history pages of a state of a branch."""
         with self._lock:
-            known = self._branches.get(state.branch)
-            if known is not None and known.tip is not None:
-                known.tip = _with_checkpoint(known.tip, state)
+            entry = self._branches.get(state.branch)
+            if entry is not None and entry.tip is not None:
+                entry.tip = _with_checkpoint(entry.tip, state)
 
     # -- background work ------------------------------------------------------------------------------------
 
     def after_commit(self, tip: Tip, large: bool) -> None:
-        """Start what a commit leaves to do, off everyone's critical path.
-
-        Parameters
-        ----------
-        tip
-            The record that was committed.
-        large
-            Whether its change log is outside of its body, so that readers would have to fetch it.
-        """
+        """Start the maintenance after a commit; `large` is a change log that readers would have to fetch."""
         branch = tip.state.branch
         known = self.known_tip(branch)
         if known is not None:
@@ -263,8 +233,8 @@ class Context:
             if periodic is not None:
                 self.enrich(periodic)
                 tip = _with_checkpoint(tip, periodic)
-            known = tip.state.checkpoint
-            if large and (known is None or known.sequence < tip.sequence):
+            checkpoint = tip.state.checkpoint
+            if large and (checkpoint is None or checkpoint.sequence < tip.sequence):
                 reference = await write_checkpoint(log, tip.state)
                 self.enrich(replace(tip.state, checkpoint=reference))
             if periodic is not None:
@@ -274,25 +244,25 @@ class Context:
                 self._maintained.discard(branch)
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something in the background; what fails there is tried again by a later commit."""
+        """Run maintenance in the background; a later commit retries what fails."""
         future = submit(_quietly(work))
         with self._lock:
             self._work.add(future)
         future.add_done_callback(self._work.discard)
 
     async def idle(self) -> None:
-        """Wait until nothing runs in the background."""
+        """Wait until no background work is left."""
         while running := self.running():
             await asyncio.gather(*map(asyncio.wrap_future, running))
 
     def running(self) -> list[Future[None]]:
-        """Return what runs in the background now."""
+        """Return the futures of background work that is not done."""
         with self._lock:
             return [future for future in self._work if not future.done()]
 
 
 def _with_checkpoint(tip: Tip, other: State) -> Tip:
-    """Return a tip with another state's checkpoint and pages, if those are newer than its own and not too new."""
+    """Return a tip with the checkpoint and pages of another state if they are newer, and not newer than the tip."""
     mine, theirs = tip.state.checkpoint, other.checkpoint
     if theirs is None or theirs.sequence > tip.sequence or (mine is not None and mine.sequence >= theirs.sequence):
         return tip
@@ -300,7 +270,7 @@ def _with_checkpoint(tip: Tip, other: State) -> Tip:
 
 
 def _finish() -> None:
-    """Let background work end before the process does: a program of one commit has no later one to do it."""
+    """Wait for background work at the end of the process, since no later commit may retry it."""
     awaited = [context for context in list(_contexts) if context.environment.awaited]
     wait([future for context in awaited for future in context.running()], timeout=_PATIENCE)
 
@@ -309,7 +279,7 @@ atexit.register(_finish)
 
 
 def _finish_in_children(finish: Callable[[], None]) -> None:
-    """Do so in processes of multiprocessing, which end without atexit, and begin by forgetting what was to be done."""
+    """Register `_finish` in processes of multiprocessing, which end without atexit."""
     multiprocessing.util.Finalize(None, finish, exitpriority=0)
 
 
@@ -318,7 +288,7 @@ multiprocessing.util.register_after_fork(_finish, _finish_in_children)
 
 
 async def _quietly(work: Coroutine[Any, Any, None]) -> None:
-    """Run maintenance: nothing depends on it, and whoever finds it undone does it."""
+    """Run maintenance, logging its errors: no commit depends on it."""
     try:
         await work
     except ArrayStoreError as error:

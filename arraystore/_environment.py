@@ -1,4 +1,4 @@
-"""What the protocol takes from the world besides storage: time, sleep, random numbers and new ids."""
+"""The environment of the protocol besides storage: time, sleep, random numbers and new ids."""
 
 from __future__ import annotations
 
@@ -17,39 +17,26 @@ __all__ = ["ENVIRONMENT", "Environment", "LogMemo", "Memo", "current_environment
 
 @dataclass(eq=False)
 class LogMemo:
-    """The part of a memo about one branch; everything by number of the record.
-
-    Parameters
-    ----------
-    records
-        Encoded and decoded records.
-    bodies
-        Encoded and decoded bodies.
-    resolved
-        Transactions of commits, with logs and notes.
-    states
-        Encoded bodies, the snapshots that they follow, and the states that they make.
-    """
+    """The part of a memo about one branch, by number of the record."""
 
     records: dict[int, tuple[bytes, Any]] = field(default_factory=dict[int, tuple[bytes, Any]])
+    """Encoded and decoded records."""
     bodies: dict[int, tuple[bytes, Any]] = field(default_factory=dict[int, tuple[bytes, Any]])
+    """Encoded and decoded bodies."""
     resolved: dict[int, list[Any]] = field(default_factory=dict[int, list[Any]])
+    """Transactions of commits, with change logs and notes."""
     states: dict[int, tuple[bytes, bytes, Any]] = field(default_factory=dict[int, tuple[bytes, bytes, Any]])
+    """Encoded bodies, the snapshots that they follow, and the states that they make."""
 
 
 @dataclass(eq=False)
 class Memo:
-    """Values worked out from the immutable bytes of branches' logs, shared by the clients of one program.
-
-    A client of its own works these out for itself.  A simulation of thousands of clients, each with its own caches,
-    would spend its time on decoding the same records over and over, so it gives all of them one memo.  Every value is
-    a function of what is in the bucket and of nothing else: what clients ask for and decide stays the same.
-    """
+    """Values derived from immutable objects of logs, shared by the clients of one simulation to decode them once."""
 
     logs: dict[tuple[str, str], LogMemo] = field(default_factory=dict[tuple[str, str], LogMemo])
 
     def log(self, location: str, branch: str) -> LogMemo:
-        """Return what is shared of one branch."""
+        """Return the shared values of one branch."""
         return self.logs.setdefault((location, branch), LogMemo())
 
 
@@ -59,40 +46,30 @@ def _now_us() -> int:
 
 @dataclass(frozen=True)
 class Environment:
-    """Time and chance, replaceable by a simulation's.
-
-    Parameters
-    ----------
-    now_us
-        Microseconds since 1970; shown to people, never compared with another machine's.
-    sleep
-        Waits for some seconds.
-    random
-        A number in [0, 1), for jitter.
-    new_id
-        Makes ids.
-    memo
-        What clients of one program share of what they decode; None where each is a program of its own.
-    awaited
-        Whether the program waits at its end for what runs in the background; not for what a simulation left.
-    """
+    """Clock, sleep, random numbers and ids, replaceable by a simulation's."""
 
     now_us: Callable[[], int] = _now_us
+    """Microseconds since 1970, for display, never compared with another machine's."""
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    """Sleeps for some seconds."""
     random: Callable[[], float] = random.random
+    """Returns a number in [0, 1), for jitter."""
     new_id: IdSource = field(default_factory=IdSource)
+    """Makes ids."""
     memo: Memo | None = None
+    """Decoded values that the clients of one program share; None for a program of its own."""
     awaited: bool = True
+    """Whether the program waits at its end for background work, unlike a simulation."""
 
     def after(self, watermark: bytes) -> None:
-        """Let new ids be above a watermark, whatever the clock here says; else nothing written could be committed."""
+        """Advance new ids beyond a watermark, whatever this machine's clock says."""
         self.new_id.advance(watermark)
 
 
 ENVIRONMENT: ContextVar[Environment | None] = ContextVar("arraystore_environment", default=None)
-"""What repositories that are opened in this context get; set by simulations."""
+"""The environment of repositories opened in this context; set by simulations."""
 
 
 def current_environment() -> Environment:
-    """Return the environment of the simulated process that runs, or the real world's."""
+    """Return the environment of the running simulated process, or the real one."""
     return ENVIRONMENT.get() or Environment()

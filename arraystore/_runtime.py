@@ -1,9 +1,4 @@
-"""One background event loop for the synchronous faces of an asynchronous core.
-
-Synchronous calls hand their coroutine to a loop that runs in a daemon thread of its own, so they work where the
-caller's thread already runs a loop (Jupyter, zarr's own loop).  A forked child has no such thread: it starts a
-fresh loop at its first call.
-"""
+"""The background event loop that runs the asynchronous core for synchronous callers."""
 
 from __future__ import annotations
 
@@ -25,7 +20,7 @@ _thread: threading.Thread | None = None
 
 
 def _forget_after_fork() -> None:
-    """Threads do not survive a fork, and a lock may have been held by one of them."""
+    """Drop the loop and the lock in a forked child, which inherits no threads."""
     global _lock, _loop, _thread
     _lock = threading.Lock()
     _loop = None
@@ -36,7 +31,7 @@ os.register_at_fork(after_in_child=_forget_after_fork)
 
 
 def background_loop() -> asyncio.AbstractEventLoop:
-    """Return the loop, started on first use."""
+    """Return the background loop, started on first use."""
     global _loop, _thread
     loop = _loop
     if loop is not None:
@@ -52,10 +47,7 @@ def background_loop() -> asyncio.AbstractEventLoop:
 
 @contextmanager
 def run_on(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-    """Use a loop that this thread runs, as simulations do, in place of the background loop while the block lasts.
-
-    Synchronous calls are errors meanwhile: nobody would be left to do their work.
-    """
+    """Replace the background loop by one that this thread runs; synchronous calls are errors within the block."""
     global _loop, _thread
     with _lock:
         before = _loop, _thread
@@ -68,18 +60,12 @@ def run_on(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
 
 
 def submit(work: Coroutine[Any, Any, T]) -> Future[T]:
-    """Start a coroutine on the background loop; the future may be waited for from any other thread."""
+    """Start a coroutine on the background loop, and return a future to wait for from another thread."""
     return asyncio.run_coroutine_threadsafe(work, background_loop())
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on the background loop and wait for its result.
-
-    Raises
-    ------
-    RuntimeError
-        When called from the background loop itself, where waiting could never end.
-    """
+    """Run a coroutine on the background loop and return its result; raises `RuntimeError` on that loop."""
     if threading.current_thread() is _thread:
         work.close()
         raise RuntimeError(

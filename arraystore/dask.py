@@ -1,4 +1,4 @@
-"""Dask arrays into a session: every task writes through a fork of its own, and all changes are merged together."""
+"""Writing of dask arrays into a session: each task writes through a fork of its own, and all changes are merged."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def store_dask(
 ) -> bytes:
     """Write dask arrays into Zarr arrays of a fork or of a session, on any scheduler.
 
-    Everything is computed at once.  Each task writes one block through a fork of its own and returns where its chunks
-    are; these returns are combined tree-wise, in the tasks too.
+    Everything is computed at once.  Each task writes one block through a fork of its own and returns its changes, which
+    further tasks combine as a tree.
 
     Parameters
     ----------
@@ -60,14 +60,14 @@ def store_dask(
     regions
         The part of its target that each source fills: a slice for each dimension; None for all of it.
     split_every
-        How many returns are combined at a time.
+        Count of task results that are combined at a time.
     **compute_kwargs
         For `dask.compute`: ``scheduler``, ``num_workers``, …
 
     Returns
     -------
     bytes
-        All changes, for `Session.merge`.  If the targets are a session's own, they are merged into it already.
+        All changes, for `Session.merge`.  For targets of a session they have been merged into it already.
 
     Raises
     ------
@@ -87,7 +87,7 @@ def store_dask(
     """
     for name in _REFUSED:
         if name in compute_kwargs:
-            raise InvalidInputError(f"store_dask computes at once and needs no lock: leave {name}= out")
+            raise InvalidInputError(f"store_dask computes at once and needs no lock: omit {name}=")
     all_sources = _several(sources)
     all_targets: list[zarr.Array[Any]] = _several(targets)
     session = _session_of(all_targets)
@@ -104,7 +104,7 @@ def store_dask(
 
 @dataclass(frozen=True)
 class _Part:
-    """A source and where it goes."""
+    """A source and its place in a target."""
 
     source: DaskArray
     target: zarr.Array[Any]
@@ -112,7 +112,7 @@ class _Part:
     """Positions in the target, along each dimension."""
 
     def touched(self, axis: int) -> Int64s:
-        """Return the first and the last stored chunk that each block touches along an axis, shape (blocks, 2)."""
+        """Return the first and last stored chunk that each block touches along an axis, shape (blocks, 2)."""
         stop = np.cumsum(np.array(self.source.chunks[axis], dtype=np.int64))
         span = np.stack([np.concatenate([[0], stop[:-1]]), stop - 1], axis=1)[np.diff(stop, prepend=0) > 0]
         place = self.region[axis]
@@ -121,7 +121,7 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Writer:
-    """The task: writes a block through a copy of the fork, and returns what that changed."""
+    """The task that writes a block through a copy of the fork and returns its changes."""
 
     fork: ForkSession
     path: str
@@ -131,7 +131,7 @@ class _Writer:
     step: tuple[int, ...]
 
     def __call__(self, block: Any, block_info: Any = None) -> bytes:
-        fork = copy.copy(self.fork)  # a fork of its own: what two tasks both write is found out when they are merged
+        fork = copy.copy(self.fork)  # a fork of its own: the merge detects chunks that two tasks wrote
         if block.size:
             place = StorePath(fork.store, self.path)
             location = block_info[0]["array-location"]
@@ -160,7 +160,7 @@ def _written(fork: ForkSession, part: _Part) -> DaskArray:
     steps = tuple(place.step for place in part.region)
     config = (getattr(target, "async_array", None) or target._async_array).config  # public since zarr 3.1.4
     writer = _Writer(fork, target.path, target.metadata, config, tuple(place.start for place in part.region), steps)
-    name = f"arraystore-write-{fork.context.environment.new_id().hex()}"  # two writes are never one, however alike
+    name = f"arraystore-write-{fork.context.environment.new_id().hex()}"  # dask must not deduplicate equal writes
     meta = np.empty((0,) * part.source.ndim, dtype=object)
     written: DaskArray = _arrays.map_blocks(writer, part.source, name=name, dtype=object, meta=meta)
     return written
@@ -189,29 +189,20 @@ def _joined(payloads: Any, axis: Any = None, keepdims: Any = None, computing_met
     return np.empty((), dtype=object) if computing_meta else merge_sessions(payloads)
 
 
-# -- where it is computed ---------------------------------------------------------------------------------
+# -- schedulers ----------------------------------------------------------------------------------------
 
 
 def check_scheduler(session: SessionBase, collections: Sequence[Any], compute_kwargs: Mapping[str, Any]) -> None:
-    """Check that what computes can open the storage of a session, as far as it is another process.
-
-    Workers of a cluster that cannot would fail as they unpickle a task, and be started again for ever.
-
-    Raises
-    ------
-    InvalidInputError
-        If they cannot.
-    StorageError
-        If the storage holds credentials that are not to be pickled.
-    """
+    """Check that the processes of a scheduler can open a session's storage; raises `InvalidInputError`."""
+    # Workers of a cluster that cannot unpickle a task would be restarted for ever.
     get = _dask.get_scheduler(scheduler=compute_kwargs.get("scheduler"), collections=list(collections))
     if _has_processes(get):
-        pickler: Any = importlib.import_module("cloudpickle")  # which dask's schedulers fall back to
+        pickler: Any = importlib.import_module("cloudpickle")  # the fallback of dask's schedulers
         check_shared(session.context.storage, "processes of dask", pickler.dumps)
 
 
 def _has_processes(get: Any) -> bool:
-    """Tell whether a scheduler computes in other processes, as far as that can be told before."""
+    """Tell whether a scheduler computes in other processes, as far as that can be detected."""
     client = getattr(get, "__self__", None)
     if "Client" in type(client).__name__:
         address = getattr(getattr(client, "scheduler", None), "address", "")
@@ -220,7 +211,7 @@ def _has_processes(get: Any) -> bool:
     return get is _named_schedulers["processes"] or isinstance(executor, ProcessPoolExecutor)
 
 
-# -- what goes where ----------------------------------------------------------------------------------------
+# -- targets and regions ----------------------------------------------------------------------------------------
 
 
 def _several(one_or_more: Any) -> list[Any]:
@@ -239,12 +230,14 @@ def _placed(
 ) -> list[_Part]:
     if not sources or len({len(sources), len(targets), len(regions)}) != 1:
         raise InvalidInputError(
-            f"{len(sources)} sources, {len(targets)} targets and {len(regions)} regions: give each source its target "
-            "and, if any, its region"
+            f"{len(sources)} sources, {len(targets)} targets and {len(regions)} regions: pass a target for each source "
+            "and, if any, a region"
         )
     for source in sources:
         if not _dask.is_dask_collection(source) or not hasattr(source, "chunks"):
-            raise InvalidInputError(f"a source is a dask array, not {type(source).__name__}: write others directly")
+            raise InvalidInputError(
+                f"a source must be a dask array, not {type(source).__name__}: write others directly"
+            )
         if any(np.isnan(side) for sides in source.chunks for side in sides):
             raise InvalidInputError("a source has blocks of unknown size: call its compute_chunk_sizes() first")
     return [
@@ -256,24 +249,26 @@ def _placed(
 def _positions(source: DaskArray, target: zarr.Array[Any], region: Region | None) -> tuple[range, ...]:
     slices = tuple(region or ())
     if len(slices) > target.ndim or not all(isinstance(part, slice) and (part.step or 1) > 0 for part in slices):
-        raise InvalidInputError(f"{region!r} is no region of {target.path!r}: give a forward slice for each dimension")
+        raise InvalidInputError(
+            f"{region!r} is not a valid region of {target.path!r}: pass a slice with step > 0 for each dimension"
+        )
     slices += (slice(None),) * (target.ndim - len(slices))
     places = tuple(range(*part.indices(side)) for part, side in zip(slices, target.shape, strict=True))
     if tuple(map(len, places)) != source.shape:
         raise InvalidInputError(
             f"a source of shape {source.shape} does not fill its region of {target.path!r}, which has shape "
-            f"{tuple(map(len, places))}: resize the array first, or give the region that it fills"
+            f"{tuple(map(len, places))}: resize the array first, or pass the region that it fills"
         )
     return places
 
 
 def _session_of(targets: Sequence[zarr.Array[Any]]) -> Session | ForkSession:
-    """Return the session or fork that all targets are of."""
+    """Return the one session or fork of all targets."""
     sessions: list[Session | ForkSession] = []
     for target in targets:
         if not isinstance(target, zarr.Array):
             raise InvalidInputError(
-                f"a target is a zarr.Array opened on session.store or fork.store, not {type(target).__name__}"
+                f"a target must be a zarr.Array opened on session.store or fork.store, not {type(target).__name__}"
             )
         session = extract_session(target)
         if all(session is not other for other in sessions):
@@ -287,14 +282,14 @@ def _session_of(targets: Sequence[zarr.Array[Any]]) -> Session | ForkSession:
 
 
 def _chunk_ends(target: zarr.Array[Any], axis: int) -> Int64s:
-    """Return where stored chunks (shards, where there are any) end along an axis."""
+    """Return the ends of stored chunks (shards, if any) along an axis."""
     if hasattr(target, "write_chunk_sizes"):  # since zarr 3.2, and the only one for chunks of several sizes
         return np.cumsum(np.array(target.write_chunk_sizes[axis], dtype=np.int64))
     side = (target.shards or target.chunks)[axis]
     return np.arange(1, -(-target.shape[axis] // side) + 1, dtype=np.int64) * side
 
 
-# -- who writes which chunk ---------------------------------------------------------------------------------
+# -- collisions of blocks ---------------------------------------------------------------------------------
 
 
 def _check_blocks(parts: Iterable[_Part]) -> None:

@@ -26,10 +26,10 @@ from arraystore.errors import InvalidInputError, SessionStateError
 __all__ = [
     "ForkSession",
     "SessionOnlyError",
+    "collect_payloads",
     "forks_in",
     "issue_fork",
     "merge_forks",
-    "payloads_of",
     "rebuild_fork_async",
 ]
 
@@ -239,7 +239,7 @@ async def merge_forks(session: SessionBase, ledger: ForkLedger, forks: Iterable[
     """Merge what forks changed; see `Session.merge`."""
     session.check_writable()
     checked = check_overlap(on_overlap)
-    payloads = await payloads_of(list(forks_in(forks)))
+    payloads = await collect_payloads(list(forks_in(forks)))
     if len(payloads) > _MERGED_INLINE:
         await asyncio.to_thread(_merge_payloads, session, ledger, payloads, checked)
     else:
@@ -280,7 +280,7 @@ def forks_in(forks: Iterable[Any]) -> Iterator[ForkSession | bytes]:
             )
 
 
-async def payloads_of(forks: Sequence[ForkSession | bytes]) -> list[bytes]:
+async def collect_payloads(forks: Sequence[ForkSession | bytes]) -> list[bytes]:
     """Return what forks changed, for those that are not payloads already."""
     found: list[bytes] = []
     for start in range(0, len(forks), _AT_ONCE):

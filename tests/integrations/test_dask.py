@@ -197,8 +197,8 @@ def test_one_source_for_one_array_twice_is_refused(session: Session) -> None:
         (lambda a: {"sources": numbers()[numbers() > 3], "targets": a}, "compute_chunk_sizes"),
         (lambda a: {"sources": never(), "targets": np.zeros((20, 12))}, "session.store"),
         (lambda a: {"sources": never(), "targets": zarr.zeros((20, 12), store={})}, "session.store"),
-        (lambda a: {"sources": never(), "targets": a, "compute": False}, "leave compute= out"),
-        (lambda a: {"sources": never(), "targets": a, "lock": True}, "leave lock= out"),
+        (lambda a: {"sources": never(), "targets": a, "compute": False}, "omit compute="),
+        (lambda a: {"sources": never(), "targets": a, "lock": True}, "omit lock="),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(
