@@ -193,7 +193,7 @@ def test_one_source_for_one_array_twice_is_refused(session: Session) -> None:
         (lambda a: {"sources": [never()], "targets": [a, a]}, "1 sources, 2 targets"),
         (lambda a: {"sources": [np.zeros((20, 12))], "targets": [a]}, "not ndarray"),
         (lambda a: {"sources": never((8, 12)), "targets": a}, "does not fill"),
-        (lambda a: {"sources": never(), "targets": a, "regions": (slice(None, None, -1),)}, "forward slice"),
+        (lambda a: {"sources": never(), "targets": a, "regions": (slice(None, None, -1),)}, "step > 0"),
         (lambda a: {"sources": numbers()[numbers() > 3], "targets": a}, "compute_chunk_sizes"),
         (lambda a: {"sources": never(), "targets": np.zeros((20, 12))}, "session.store"),
         (lambda a: {"sources": never(), "targets": zarr.zeros((20, 12), store={})}, "session.store"),
