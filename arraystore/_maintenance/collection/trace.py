@@ -40,7 +40,7 @@ _LARGE = 1 << 17
 
 
 class Trace:
-    """Reports the objects that retained snapshots and roots reference, less those that a previous collection reported."""
+    """Reports the objects that retained snapshots and roots reference, less those of the previous collection."""
 
     def __init__(
         self,
