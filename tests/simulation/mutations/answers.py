@@ -85,6 +85,8 @@ MUTATIONS = (
         _WHERE,
         settings=_folding,
         tuned=_compacting,
+        runs=(("proxied", 0), ("proxied", 2)),
+        breaks="retention",
     ),
     Mutation(
         "undone in doubt",
@@ -93,12 +95,16 @@ MUTATIONS = (
         _WHERE,
         settings=_folding,
         tuned=_compacting,
+        runs=(("proxied", 2), ("proxied", 17)),
+        breaks="retention",
     ),
     Mutation(
         "refusals are believed",
         "what was refused as existing counts as somebody else's",
         lambda: everywhere(put_surely, _unsettled),
         _WHERE,
+        runs=(("proxied", 0),),
+        breaks="references",
     ),
     Mutation(
         "the queue believes a refusal",
@@ -106,12 +112,16 @@ MUTATIONS = (
         _queue_forgets,
         _WHERE,
         explored=("disjoint; sent twice",),
+        runs=(("proxied", 0),),
+        breaks="commits",
     ),
     Mutation(
         "a creation believes a refusal",
         "who is refused `repo` as existing takes it for another's, and deletes its own first record",
         lambda: [(creation, "put_surely", _unsettled)],
         _WHERE,
+        runs=(("proxied", 1), ("proxied", 2)),
+        breaks="liveness",
     ),
 )
 """Wrong ways to take an answer."""

@@ -85,6 +85,8 @@ MUTATIONS = (
         lambda: [(session, "write_detached", _without_changes)],
         ("calm",),
         tuned=_flushing,
+        runs=(("calm", 0), ("calm", 1)),
+        breaks="content",
     ),
     Mutation(
         "what was flushed is no root",
@@ -92,6 +94,8 @@ MUTATIONS = (
         lambda: [(Trace, "_detached", _nothing)],
         ("lifecycle",),
         tuned=_forgetting,
+        runs=(("lifecycle", 19),),
+        breaks="retention",
     ),
     Mutation(
         "an undoing overwrites",
@@ -99,6 +103,8 @@ MUTATIONS = (
         lambda: [(three_way_merge._Merge, "_collisions", _none_of_them), (three_way_merge._Merge, "_taken", _all_free)],
         ("calm",),
         tuned=_transplanting,
+        runs=(("calm", 0), ("calm", 2)),
+        breaks="content",
     ),
     Mutation(
         "repeated values pass",
@@ -106,6 +112,8 @@ MUTATIONS = (
         lambda: [(rebase, "_find_repeated", _no_conflicts)],
         ("calm",),
         tuned=_unique,
+        runs=(("calm", 0), ("calm", 1)),
+        breaks="repeats",
     ),
 )
 """Wrong ways to do what is done besides commits."""

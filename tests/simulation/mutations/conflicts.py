@@ -33,9 +33,9 @@ def _looking(workload: Workload) -> Workload:
     return replace(workload, writers=5, arrays=2, operations={"look": 1.0}, serializable=1.0)
 
 
-def _unchecked(name: str, kind: str, what: str, profiles: tuple[str, ...], explored: tuple[str, ...] = ()) -> Mutation:
+def _unchecked(name: str, kind: str, what: str, profiles: tuple[str, ...], **more: Any) -> Mutation:
     """Return the mutation that leaves one kind of conflicts out."""
-    return Mutation(name, what, lambda: [(conflict_detection, kind, _no_conflicts)], profiles, explored)
+    return Mutation(name, what, lambda: [(conflict_detection, kind, _no_conflicts)], profiles, **more)
 
 
 async def _the_other_way(*arguments: Any) -> list[Solution | None]:
@@ -57,9 +57,16 @@ MUTATIONS = (
         "two may write the same chunk at the same time",
         ("calm", "mixed"),
         explored=("same chunk",),
+        runs=(("mixed", 0), ("mixed", 1)),
+        breaks="isolation",
     ),
     _unchecked(
-        "no check of metadata", "_updates", "two may change the metadata of a node at the same time", ("calm", "mixed")
+        "no check of metadata",
+        "_updates",
+        "two may change the metadata of a node at the same time",
+        ("calm", "mixed"),
+        runs=(("calm", 1),),
+        breaks="hierarchy",
     ),
     _unchecked(
         "no check of new nodes",
@@ -67,6 +74,8 @@ MUTATIONS = (
         "two may create a node at the same path",
         ("hierarchy",),
         explored=("creations",),
+        runs=(("hierarchy", 1), ("hierarchy", 12)),
+        breaks="liveness",
     ),
     _unchecked(
         "no check of moves",
@@ -74,6 +83,8 @@ MUTATIONS = (
         "two may move a node, or to the same path",
         ("hierarchy",),
         explored=("move, creation",),
+        runs=(("hierarchy", 9), ("hierarchy", 10)),
+        breaks="liveness",
     ),
     _unchecked(
         "no check of deletions",
@@ -81,6 +92,8 @@ MUTATIONS = (
         "what others have changed may be deleted",
         ("hierarchy",),
         explored=("deletion, chunk",),
+        runs=(("hierarchy", 6), ("hierarchy", 7)),
+        breaks="liveness",
     ),
     Mutation(
         "no check of reads",
@@ -88,6 +101,8 @@ MUTATIONS = (
         lambda: [(ReadSet, "collisions", _no_conflicts)],
         ("calm", "mixed"),
         explored=("write skew",),
+        runs=(("mixed", 0), ("mixed", 3)),
+        breaks="serializability",
     ),
     Mutation(
         "reads are not noted",
@@ -96,12 +111,16 @@ MUTATIONS = (
         ("calm",),
         tuned=_looking,
         explored=("write skew",),
+        runs=(("calm", 0), ("calm", 1)),
+        breaks="serializability",
     ),
     Mutation(
         "listings are not noted",
         "what was listed is forgotten, so that new nodes appear unnoticed",
         lambda: [(ReadSet, "listing", _nothing), (ReadSet, "prefix", _nothing)],
         ("hierarchy", "mixed"),
+        runs=(("hierarchy", 0), ("hierarchy", 10)),
+        breaks="serializability",
     ),
     Mutation(
         "solver ignored",
@@ -109,6 +128,8 @@ MUTATIONS = (
         lambda: [(rebase, "_ask", _the_other_way)],
         ("calm", "busy"),
         explored=("ours",),
+        runs=(("busy", 0), ("busy", 1)),
+        breaks="content",
     ),
     Mutation(
         "attributes undo appends",
@@ -116,6 +137,8 @@ MUTATIONS = (
         lambda: everywhere(adapt_node_changes, _nothing),
         ("appends",),
         explored=("append, attribute",),
+        runs=(("appends", 1), ("appends", 6)),
+        breaks="content",
     ),
     Mutation(
         "members are not checked",
@@ -123,6 +146,8 @@ MUTATIONS = (
         lambda: [(Batch, "fits", lambda *_: True)],
         ("busy", "mixed"),
         explored=("line, same chunk",),
+        runs=(("busy", 0), ("busy", 1)),
+        breaks="isolation",
     ),
 )
 """Wrong ways to check."""

@@ -99,6 +99,8 @@ MUTATIONS = (
         lambda: everywhere(refs_prefix, lambda repository: "refs/"),
         ("calm",),
         explored=("disjoint",),
+        runs=(("calm", 0), ("calm", 1)),
+        breaks="commits",
     ),
     Mutation(
         "records have no owner",
@@ -106,6 +108,8 @@ MUTATIONS = (
         _unowned,
         ("calm",),
         explored=("disjoint",),
+        runs=(("calm", 0), ("calm", 1)),
+        breaks="history",
     ),
     Mutation(
         "entries have no owner",
@@ -113,6 +117,8 @@ MUTATIONS = (
         _unowned_entries,
         ("lifecycle",),
         explored=("branch",),
+        runs=(("lifecycle", 0), ("lifecycle", 1)),
+        breaks="references",
     ),
     Mutation(
         "hints have no owner",
@@ -120,6 +126,8 @@ MUTATIONS = (
         lambda: everywhere(encode_hint, _hint_of_nobody),
         ("calm",),
         explored=("checkpoint",),
+        runs=(("calm", 1), ("calm", 4)),
+        breaks="derived",
     ),
     Mutation(
         "records name no predecessor",
@@ -127,6 +135,8 @@ MUTATIONS = (
         _unlinked,
         ("calm",),
         explored=("disjoint",),
+        runs=(("calm", 0), ("calm", 1)),
+        breaks="history",
     ),
     Mutation(
         "entries name no predecessor",
@@ -134,6 +144,8 @@ MUTATIONS = (
         _unlinked_entries,
         ("lifecycle",),
         explored=("branch",),
+        runs=(("lifecycle", 0), ("lifecycle", 1)),
+        breaks="references",
     ),
     Mutation(
         "a lost record is the end",
@@ -141,6 +153,7 @@ MUTATIONS = (
         lambda: [(branch_log, "_NEAR", ()), (branch_log, "_FAR", ())],
         (),
         explored=("record lost",),
+        breaks="real time",
     ),
     Mutation(
         "holes are filled",
@@ -148,6 +161,7 @@ MUTATIONS = (
         lambda: [(BranchLog, "_check_beyond", _unchecked)],
         (),
         explored=("hole",),
+        breaks="commits",
     ),
     Mutation(
         "predecessors are not compared",
@@ -155,6 +169,7 @@ MUTATIONS = (
         lambda: [(LogChain, "link", _remember)],
         (),
         explored=("hole",),
+        breaks="commits",
     ),
     Mutation(
         "a repository is for ever",
@@ -162,6 +177,7 @@ MUTATIONS = (
         lambda: everywhere(check_repository, _unchecked),
         (),
         explored=("replaced",),
+        breaks="commits",
     ),
     Mutation(
         "hints of others are believed",
@@ -169,6 +185,7 @@ MUTATIONS = (
         lambda: everywhere(read_hint, _believed),
         (),
         explored=("hint of another",),
+        breaks="liveness",
     ),
 )
 """Wrong ways to name a repository, and a predecessor."""

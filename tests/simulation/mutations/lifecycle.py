@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,23 +17,23 @@ from arraystore._format.record import Birth, Record, encode_body
 from arraystore._format.repository_log import BranchRow, RepositoryTable
 from arraystore._format.snapshot import checkpoint_key
 from arraystore._history import pinning
-from arraystore._log import branch_entries, status
+from arraystore._log import ancestry, branch_entries, status
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip, load_tip, refresh
 from arraystore._log.retained_snapshots import Kept
 from arraystore._log.state import State
-from arraystore._maintenance import expire
+from arraystore._maintenance import expire, rewrite
 from arraystore._maintenance.checkpoints import encode_state
 from arraystore._maintenance.collection import collect, fence
 from arraystore._maintenance.collection.sweep import Listing
 from arraystore._maintenance.collection.trace import Trace
-from arraystore._maintenance.rewrite import Exchange
+from arraystore._maintenance.rewrite import Exchange, Exchanged
 from arraystore._maintenance.scope import MaintenanceScope
 from arraystore._repository import refs
 from arraystore.errors import ArrayStoreError
 from arraystore.simulation.faults import Faults
 from tests.simulation.actors.workload import Workload
-from tests.simulation.mutations.patching import Change, Mutation, all_outside, everywhere, patched
+from tests.simulation.mutations.patching import Change, Mutation, all_outside, everywhere, folded_often, patched
 
 __all__ = ["MUTATIONS"]
 
@@ -75,6 +75,30 @@ def _announcing(workload: Workload) -> Workload:
     """Have snapshots come and go all the time, and as many collections."""
     calm = replace(_forgetful(workload), flushing=0.0, unique=0.0, transplanters=0)
     return replace(calm, operators=5, expirers=2, collectors=3, think=0.5, turns=(9, 12))
+
+
+def _rewriting(workload: Workload) -> Workload:
+    """Have a branch compacted and collected all the time."""
+    few = replace(workload, writers=2, readers=0, referrers=0, operators=0, expirers=0, turns=(6, 9), think=0.3)
+    return replace(few, compactors=3, collectors=3, lingering=0.0, other_branches=0.0)
+
+
+def _losing_parents(workload: Workload) -> Workload:
+    """Have snapshots flushed, and expire, and branches go on from what is left."""
+    few = replace(workload, writers=3, readers=1, referrers=2, turns=(6, 9), flushing=0.5, other_branches=0.5)
+    return replace(few, operators=2, expirers=2, collectors=0, compactors=0, lingering=0.0)
+
+
+async def _exchanged_slowly(log: BranchLog, batch: Sequence[Exchange], result: Exchanged) -> None:
+    await log.environment.sleep(2.0 * log.environment.random())
+    await _exchange(log, batch, result)
+
+
+_exchange = rewrite._exchange  # pyright: ignore[reportPrivateUsage]
+
+
+def _slow_exchanges() -> Iterable[Change]:
+    return [*folded_often(), (rewrite, "_exchange", _exchanged_slowly), (rewrite, "MAX_MANIFEST_IN_BODY", 0)]
 
 
 async def _all_but_main(log: BranchLog, tip: Tip, decide: Callable[[Tip], Any]) -> Tip:
@@ -194,6 +218,8 @@ MUTATIONS = (
         "commits are taken whatever they bring in, however old that is",
         lambda: everywhere(rebase_step.admission_error, _if_open),
         _WHERE,
+        runs=(("lifecycle", 4), ("lifecycle", 6)),
+        breaks="history",
     ),
     Mutation(
         "leaders ignore the watermark",
@@ -201,48 +227,75 @@ MUTATIONS = (
         lambda: [(intent_queue, "step", _ageless), (intent_tracking, "step", _ageless)],
         _WHERE,
         tuned=_crowded,
+        runs=(("lifecycle", 0), ("lifecycle", 1)),
+        breaks="history",
     ),
     Mutation(
         "rewrites ignore the watermark",
         "folds and compactions put manifests and packs in place that may have been deleted",
         lambda: [(Exchange, "oldest", None)],
         _WHERE,
+        settings=_slow_exchanges,
+        tuned=_rewriting,
+        runs=(("lifecycle", 0), ("lifecycle", 2)),
+        breaks="history",
+    ),
+    Mutation(
+        "lost histories end",
+        "nobody goes on at what is left of a history where the parent of a snapshot expired unseen",
+        lambda: [(ancestry._Part, "left_before", _nothing)],  # pyright: ignore[reportPrivateUsage]
+        _WHERE,
+        tuned=_losing_parents,
+        runs=(("lifecycle", 14),),
+        breaks="reads",
     ),
     Mutation(
         "a branch is not fenced",
         "a collection publishes its watermark, and puts it into the logs of all branches but one",
         lambda: [(fence, "append_when", _all_but_main)],
         _WHERE,
+        runs=(("lifecycle", 5), ("lifecycle", 6)),
+        breaks="retention",
     ),
     Mutation(
         "fenced too late",
         "a collection looks first at what there is, and puts its watermark into the logs then",
         lambda: [(collect, "raise_fence", _tips_before)],
         _WHERE,
+        runs=(("lifecycle", 4), ("lifecycle", 9)),
+        breaks="retention",
     ),
     Mutation(
         "born without a fence",
         "a new branch takes commits whatever they bring in",
         lambda: [(branch_entries, "_born", _unfenced)],
         _WHERE,
+        runs=(("lifecycle", 0), ("lifecycle", 1)),
+        breaks="references",
     ),
     Mutation(
         "ids do not advance",
         "a process whose clock is behind goes on to make ids below the watermark",
         lambda: [(Environment, "after", lambda self, watermark: None)],
         _WHERE,
+        runs=(("lifecycle", 4), ("lifecycle", 5)),
+        breaks="retention",
     ),
     Mutation(
         "new objects are garbage",
         "a collection deletes what nothing needs yet, above its watermark, too",
         lambda: [(Listing, "__init__", _for_ever)],
         _WHERE,
+        runs=(("lifecycle", 0),),
+        breaks="references",
     ),
     Mutation(
         "early finds are forgotten",
         "a collection does not tell the next one what is needed of what was too new for it",
         lambda: [(_Run, "_note_early", lambda self, ids: None)],
         _WHERE,
+        runs=(("lifecycle", 0), ("lifecycle", 4)),
+        breaks="retention",
     ),
     Mutation(
         "looked at before it is announced",
@@ -250,18 +303,24 @@ MUTATIONS = (
         lambda: [(pinning, "announce", _look_first)],
         _WHERE,
         tuned=_forgetful,
+        runs=(("lifecycle", 3), ("lifecycle", 4)),
+        breaks="retention",
     ),
     Mutation(
         "announced without a look",
         "a snapshot is brought back whether it is still kept or not",
         lambda: [(pinning, "check_kept", _nothing)],
         _WHERE,
+        runs=(("lifecycle", 73),),
+        breaks="retention",
     ),
     Mutation(
         "activated however old",
         "an announcement counts although a collection has begun since",
         lambda: [(refs, "_check_new", lambda origin, watermark: None)],
         _WHERE,
+        runs=(("lifecycle", 1), ("lifecycle", 19)),
+        breaks="references",
     ),
     Mutation(
         "announcements are no roots",
@@ -270,6 +329,8 @@ MUTATIONS = (
         _WHERE,
         settings=lambda: [(pinning, "announce", _slow)],
         tuned=_forgetful,
+        runs=(("lifecycle", 4), ("lifecycle", 19)),
+        breaks="retention",
     ),
     Mutation(
         "listings are believed",
@@ -279,6 +340,8 @@ MUTATIONS = (
         settings=_slow_all_around,
         tuned=_announcing,
         spoiled=_listed_late,
+        runs=(("lifecycle", 2),),
+        breaks="liveness",
     ),
     Mutation(
         "a deletion forgets its condition",
@@ -286,6 +349,8 @@ MUTATIONS = (
         lambda: [(branch_entries, "delete_branch", _unconditionally)],
         _WHERE,
         tuned=lambda workload: replace(workload, operators=3, expirers=1, other_branches=0.7, think=0.3),
+        runs=(("lifecycle", 3), ("lifecycle", 24)),
+        breaks="references",
     ),
     Mutation(
         "watermarks fall",
@@ -294,12 +359,16 @@ MUTATIONS = (
         ("clocks",),
         settings=all_outside,
         tuned=_pressed,
+        runs=(("clocks", 38), ("clocks", 53)),
+        breaks="liveness",
     ),
     Mutation(
         "tags do not keep",
         "snapshots expire that tags name",
         lambda: [(expire._Planning, "_cut", _without_tags)],  # pyright: ignore[reportPrivateUsage]
         _WHERE,
+        runs=(("lifecycle", 14), ("lifecycle", 19)),
+        breaks="retention",
     ),
     Mutation(
         "attachments go with their records",
@@ -307,12 +376,16 @@ MUTATIONS = (
         lambda: [(collect, "detach", _nothing)],
         ("hours",),
         settings=_all_attached,
+        runs=(("hours", 0), ("hours", 3)),
+        breaks="retention",
     ),
     Mutation(
         "closed is open",
         "commits are taken while the repository is read-only, or the branch deleted",
         lambda: everywhere(status.check_open, lambda state: None),
         _WHERE,
+        runs=(("lifecycle", 5),),
+        breaks="references",
     ),
 )
 """Wrong ways to forget."""

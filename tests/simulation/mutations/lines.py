@@ -70,6 +70,8 @@ MUTATIONS = (
         "a writer commits by itself while others may still take its intent, and looks for no record with it",
         lambda: [(IntentQueue, "_is_over", _gives_up_early), (rebase_request, "find_own", _no_own)],
         _WHERE,
+        runs=(("mixed", 2), ("mixed", 12)),
+        breaks="commits",
     ),
     Mutation(
         "decided intents are taken again",
@@ -78,12 +80,16 @@ MUTATIONS = (
         ("crowd",),
         tuned=_appends_only,
         explored=("line, appends",),
+        runs=(("crowd", 12), ("crowd", 27)),
+        breaks="history",
     ),
     Mutation(
         "refused is committed",
         "a writer takes a refusal for a commit",
         lambda: [(IntentQueue, "_decide", _refused_is_committed)],
         _WHERE,
+        runs=(("busy", 0), ("busy", 1)),
+        breaks="commits",
     ),
     Mutation(
         "committed is refused",
@@ -91,6 +97,8 @@ MUTATIONS = (
         lambda: [(IntentQueue, "_decide", _committed_is_refused), (rebase_request, "find_own", _no_own)],
         _WHERE,
         explored=("line",),
+        runs=(("busy", 0), ("busy", 1)),
+        breaks="history",
     ),
     Mutation(
         "intents are not checked",
@@ -98,6 +106,8 @@ MUTATIONS = (
         lambda: [(IntentQueue, "_check", _unchecked)],
         _WHERE,
         explored=("line, same chunk",),
+        runs=(("busy", 0), ("busy", 1)),
+        breaks="isolation",
     ),
 )
 """Wrong ways to commit for others."""

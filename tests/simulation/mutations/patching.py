@@ -38,7 +38,11 @@ class Mutation:
     changes
         Returns what to put where.
     profiles
-        Kinds of runs in which it is likely to show, which are tried in turn; empty for none.
+        Kinds of runs in which it is likely to show, which a hunt tries in turn; empty for none.
+    runs
+        Profile and seed of runs that are known to notice it; the first one that does is enough.
+    breaks
+        The rule that is broken there, or in what is explored.
     explored
         Names of configurations of the exhaustive exploration in which it shows; empty for none.
     settings
@@ -53,6 +57,8 @@ class Mutation:
     says: str
     changes: Callable[[], Iterable[Change]]
     profiles: tuple[str, ...] = ("mixed",)
+    runs: tuple[tuple[str, int], ...] = ()
+    breaks: str = ""
     explored: tuple[str, ...] = ()
     settings: Callable[[], Iterable[Change]] = tuple
     tuned: Callable[[Workload], Workload] = lambda workload: workload

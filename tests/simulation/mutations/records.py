@@ -205,6 +205,8 @@ MUTATIONS = (
         _lost_acknowledgement,
         ("faults", "mixed"),
         explored=("disjoint; lost answer",),
+        runs=(("faults", 4),),
+        breaks="commits",
     ),
     Mutation(
         "attempt anew",
@@ -212,6 +214,8 @@ MUTATIONS = (
         _attempted_anew,
         ("faults", "mixed"),
         explored=("disjoint; lost answer",),
+        runs=(("faults", 1), ("faults", 4)),
+        breaks="commits",
     ),
     Mutation(
         "412 is failure",
@@ -219,6 +223,8 @@ MUTATIONS = (
         _refused_by_itself,
         ("faults", "mixed"),
         explored=("same chunk; lost answer",),
+        runs=(("mixed", 2), ("mixed", 9)),
+        breaks="commits",
     ),
     Mutation(
         "412 is success",
@@ -226,6 +232,8 @@ MUTATIONS = (
         lambda: everywhere(put_surely, _refusal_is_success),
         ("busy", "mixed"),
         explored=("disjoint",),
+        runs=(("busy", 0), ("busy", 1)),
+        breaks="history",
     ),
     Mutation(
         "plain PUT",
@@ -233,6 +241,8 @@ MUTATIONS = (
         lambda: everywhere(put_surely, _plain),
         ("busy", "mixed"),
         explored=("disjoint",),
+        runs=(("busy", 0), ("busy", 1)),
+        breaks="objects",
     ),
     Mutation(
         "skip a number",
@@ -240,6 +250,8 @@ MUTATIONS = (
         lambda: everywhere(append_entry, _skipping),
         ("calm",),
         explored=("disjoint",),
+        runs=(("calm", 0), ("calm", 1)),
+        breaks="history",
     ),
     Mutation(
         "reuse a number",
@@ -247,6 +259,8 @@ MUTATIONS = (
         lambda: everywhere(append_entry, _over_the_tip),
         ("calm",),
         explored=("three",),
+        runs=(("calm", 0), ("calm", 1)),
+        breaks="history",
     ),
     Mutation(
         "wrong carried bodies",
@@ -254,6 +268,8 @@ MUTATIONS = (
         lambda: everywhere(previous_bodies, _wrongly_carried),
         ("calm",),
         explored=("disjoint",),
+        runs=(("calm", 0), ("calm", 1)),
+        breaks="history",
     ),
     Mutation(
         "stale checkpoint",
@@ -262,18 +278,24 @@ MUTATIONS = (
         ("calm",),
         settings=all_outside,
         explored=("disjoint",),
+        runs=(("calm", 0), ("calm", 1)),
+        breaks="reads",
     ),
     Mutation(
         "hint is the tip",
         "what a hint names, or was the tip a while ago, counts as the newest record",
         lambda: [(BranchLog, "tip", _trusting)],
         ("calm", "mixed"),
+        runs=(("calm", 0), ("calm", 1)),
+        breaks="real time",
     ),
     Mutation(
         "an amendment is a commit",
         "what is to take the place of the newest snapshot stands behind it",
         lambda: [(Prepared, "transaction", _behind)],
         ("amends",),
+        runs=(("amends", 0), ("amends", 1)),
+        breaks="commits",
     ),
     Mutation(
         "acknowledged too early",
@@ -281,12 +303,16 @@ MUTATIONS = (
         lambda: everywhere(append_entry, _told_early),
         ("busy", "crashes"),
         explored=("disjoint",),
+        runs=(("busy", 0), ("busy", 1)),
+        breaks="commits",
     ),
     Mutation(
         "packs too late",
         "a record is written while the chunks that it refers to are on their way",
         lambda: [(PackWriter, "flush", _not_waited_for)],
         ("crashes", "faults"),
+        runs=(("faults", 22),),
+        breaks="history",
     ),
     Mutation(
         "manifests too late",
@@ -295,6 +321,8 @@ MUTATIONS = (
         ("crashes", "faults", "mixed"),
         settings=all_outside,
         explored=("disjoint",),
+        runs=(("faults", 0), ("faults", 12)),
+        breaks="retention",
     ),
 )
 """Wrong ways to put records."""
