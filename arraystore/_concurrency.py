@@ -28,16 +28,17 @@ async def bounded(do: Callable[[A], Awaitable[T]], items: Iterable[A], most: int
 
 async def for_each(items: Iterable[A] | AsyncIterator[A], work: Callable[[A], Awaitable[None]], at_a_time: int) -> None:
     """Apply a function to items, drawn as running calls end; the first error cancels the others."""
-    running: set[asyncio.Future[None]] = set()
+    running: list[asyncio.Future[None]] = []  # a set of futures has another order in each run
 
     async def start(item: A) -> None:
         if len(running) >= at_a_time:
-            done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-            running.difference_update(done)
+            await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            done = [each for each in running if each.done()]
+            running[:] = [each for each in running if not each.done()]
             for result in await asyncio.gather(*done, return_exceptions=True):
                 if isinstance(result, BaseException):
                     raise result
-        running.add(asyncio.ensure_future(work(item)))
+        running.append(asyncio.ensure_future(work(item)))
 
     try:
         if isinstance(items, AsyncIterator):

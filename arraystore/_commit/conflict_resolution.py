@@ -232,7 +232,7 @@ def _decide_deletion(plan: _Plan, prepared: Prepared, conflict: Conflict, ours: 
         now = after.by_id(conflict.node)
         there = after.nodes.get(change.path)
         paths = {change.path} if there is None or there.id == change.id else set[str]()
-        for path in paths | ({now.path} if now is not None else set()):
+        for path in sorted(paths | ({now.path} if now is not None else set())):
             plan.deleted |= {node.id: node for node in _staying_below(plan.ours, after, path)}
         _check_untouched(plan, prepared, conflict)
 

@@ -151,7 +151,7 @@ class _Merge:
         """Return some nodes of a snapshot, and their twins under the same ids."""
         first: dict[str, Node] = {}
         second: dict[str, Node] = {}
-        for identifier in identifiers:
+        for identifier in sorted(identifiers):
             node = state.by_id(identifier)
             twin = None if node is None else self.twin(node)
             if node is not None and twin is not None:

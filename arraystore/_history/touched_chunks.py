@@ -58,7 +58,7 @@ async def cells_touched(log_of: LogOf, before: State, after: State) -> dict[byte
         footprints = await asyncio.gather(*map(_footprint, stretches))
     except (ObjectNotFoundError, SessionExpiredError):  # expired: every difference of references counts
         return {}
-    found: dict[bytes, list[Cells]] = {identifier: [] for identifier in moved}
+    found: dict[bytes, list[Cells]] = {identifier: [] for identifier in sorted(moved)}
     for footprint in footprints:
         for identifier in moved & footprint.nodes.keys():
             found[identifier] += footprint.nodes[identifier].cells()

@@ -77,7 +77,7 @@ async def _delete_tag(context: Context, tag: str) -> bool:
 async def _old_branches(context: Context, moment: int) -> dict[str, bytes]:
     """Return the branches, but for the first one, whose newest snapshot is older than a time, and that snapshot."""
     old: dict[str, bytes] = {}
-    for name in await list_branches(context) - {FIRST_BRANCH}:
+    for name in sorted(await list_branches(context) - {FIRST_BRANCH}):
         with suppress(RefNotFoundError):
             state = (await context.tip(name)).state
             if state.time < moment:

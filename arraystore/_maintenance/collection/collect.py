@@ -138,7 +138,7 @@ class _Run:
 
     async def _with_new_branches(self, table: RepositoryTable, tips: dict[str, Tip]) -> dict[str, Tip]:
         """Add branches created since the watermark was published; their logs begin at that watermark."""
-        new = {name for name in table.branches if name not in tips}
+        new = [name for name in table.branches if name not in tips]
         if not new:
             return tips
         newest = await self.scope.tips(table)
