@@ -47,7 +47,7 @@ async def for_each(items: Iterable[A] | AsyncIterator[A], work: Callable[[A], Aw
         else:
             for item in items:
                 await start(item)
-        for each in list(running):
+        for each in running:
             await each
     finally:
         for each in running:

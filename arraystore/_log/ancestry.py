@@ -179,11 +179,10 @@ class _Part:
         base = await load_checkpoint(self.log.storage, self.life.base)
         if base.life.start != self.state.life.start:
             return None  # the history of another life of the log
-        rows = {each.id: each for each in self.left}
-        found = self.links.get(base.snapshot, base.snapshot)
-        while found is not None and found in rows and rows[found].sequence >= sequence:
-            parent = rows[found].parent
-            found = None if parent is None else self.links.get(parent, parent)
+        found: bytes | None = self.links.get(base.snapshot, base.snapshot)
+        for row in self.left:
+            if row.id == found and row.sequence >= sequence:
+                found = None if row.parent is None else self.links.get(row.parent, row.parent)
         return found
 
 

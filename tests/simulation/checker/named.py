@@ -174,8 +174,10 @@ def _deaths(logs: Logs, notes: Observations, lifetimes: Lifetimes) -> Iterator[V
 
 def _deletes(seen: object, name: str, ended: Snapshot, at: float) -> bool:
     """Tell whether something that was to be done may have deleted a branch at a snapshot."""
-    if not isinstance(seen, RefChange | Upkeep) or isinstance(seen.outcome, Refused):
+    if not isinstance(seen, RefChange | Upkeep):
         return False
+    if isinstance(seen.outcome, Refused) and isinstance(seen, RefChange):
+        return False  # an expiry may be refused when it has deleted the first of several
     told = seen.ended if isinstance(seen.outcome, Committed) and seen.ended is not None else inf
     if not (at == -inf or seen.began <= at <= told):
         return False

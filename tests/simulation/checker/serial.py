@@ -17,15 +17,15 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 
 from tests.simulation.checker.decoder import Commit
-from tests.simulation.checker.decoding import Coords
+from tests.simulation.checker.decoding import Coords, id_text
 from tests.simulation.checker.effects import effects_of
 from tests.simulation.checker.logs import Logs
 from tests.simulation.checker.meant import Replay
 from tests.simulation.checker.model import ModelError, View
 from tests.simulation.checker.reads import Read, shown, unexpected
-from tests.simulation.checker.states import place_of
+from tests.simulation.checker.states import Snapshot, place_of
 from tests.simulation.checker.violations import Violation
-from tests.simulation.observations import ListingRead, Observations, Transaction
+from tests.simulation.observations import ListingRead, Observations, Transaction, ValueRead
 
 __all__ = ["dependency_cycles", "stale_reads"]
 
@@ -106,7 +106,7 @@ def _edges(logs: Logs, notes: Observations, commits: Sequence[Commit]) -> dict[i
         if item is None:
             continue
         written = versions.get(item, [])
-        at = next((i for i, (_, data) in enumerate(written) if data is not None and data == read.data), None)
+        at = _read_version(commits, item, written, read)
         if at is None:
             continue  # its own bytes, or nothing: which of several nothings cannot be told from the bytes
         if written[at][0] != own:
@@ -114,6 +114,25 @@ def _edges(logs: Logs, notes: Observations, commits: Sequence[Commit]) -> dict[i
         if reader.isolation == "serializable" and at + 1 < len(written) and written[at + 1][0] != own:
             edges[own].add(written[at + 1][0])
     return edges
+
+
+def _read_version(
+    commits: Sequence[Commit], item: Item, written: Sequence[tuple[int, bytes | None]], read: ValueRead
+) -> int | None:
+    """Return which version of a chunk was read, by its bytes alone where these were written once.
+
+    Who undoes something writes again what was there: then it is the newest one up to the snapshot that was read.
+    """
+    same = [i for i, (_, data) in enumerate(written) if data is not None and data == read.data]
+    if not same or (len(same) == 1 and _data(commits[0].before, item) != read.data):
+        return next(iter(same), None)
+    upto = next((at for at, commit in enumerate(commits) if id_text(commit.after.id) == read.snapshot), -1)
+    return max((i for i in same if written[i][0] <= upto), default=None)
+
+
+def _data(snapshot: Snapshot, item: Item) -> bytes | None:
+    node = snapshot.by_id(item[0])
+    return None if node is None else node.chunks.get(item[1])
 
 
 def _versions(commits: Sequence[Commit]) -> dict[Item, list[tuple[int, bytes | None]]]:
