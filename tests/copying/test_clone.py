@@ -116,7 +116,8 @@ def test_what_is_there_is_not_copied_again() -> None:
     assert report.objects == sum(key.startswith("hints/") for key in objects(source))
     assert report.requests == from_source.counts.total + target.counts.total
     assert not [key for operation, key in from_source.log if operation == "get" and key.startswith("chunks/")]
-    assert from_source.counts.total + target.counts.total < 145
+    probes = from_source.counts["head"] + target.counts["head"]  # free where they are many: in memory, on a directory
+    assert report.requests - probes < 145
     with repo.transaction("dev", message="more") as store:
         zarr.create_array(store, name="more", shape=(100,), chunks=(100,), dtype="i8", compressors=None)[:] = 1
     repo.create_tag("v3", repo.lookup_branch("dev"))
