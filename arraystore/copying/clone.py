@@ -26,7 +26,6 @@ from arraystore.copying.consistent_cut import ConsistentCut, LogEnds, fix_cut, l
 from arraystore.copying.errors import CopyDivergedError, CopyIncompleteError, CopyTargetError
 from arraystore.copying.objects import ObjectCopier
 from arraystore.copying.report import CopyCounter, CopyReport, Progress
-from arraystore.copying.requests import RequestCounter
 from arraystore.errors import (
     InvalidInputError,
     ObjectNotFoundError,
@@ -35,6 +34,7 @@ from arraystore.errors import (
     UnsupportedStorageError,
 )
 from arraystore.storage.comparing import holds
+from arraystore.storage.counting import CountingStorage
 from arraystore.storage.protocol import BytesLike, Storage
 
 __all__ = ["clone_repository", "clone_repository_async"]
@@ -93,13 +93,15 @@ async def clone_repository_async(
     """Asynchronous twin of `clone_repository`."""
     if source.location == target.location:
         raise InvalidInputError(f"{source.location} cannot be cloned onto itself")
-    return await _Clone(RequestCounter(source), RequestCounter(target), CopyCounter(progress)).make(verify=verify)
+    return await _Clone(
+        CountingStorage(source, log=False), CountingStorage(target, log=False), CopyCounter(progress)
+    ).make(verify=verify)
 
 
 class _Clone:
     """Copies one repository."""
 
-    def __init__(self, source: RequestCounter, target: RequestCounter, counter: CopyCounter) -> None:
+    def __init__(self, source: CountingStorage, target: CountingStorage, counter: CopyCounter) -> None:
         self._source = source
         self._target = target
         self._counter = counter
@@ -131,7 +133,7 @@ class _Clone:
             counter.objects,
             counter.bytes,
             counter.skipped,
-            self._source.requests + self._target.requests,
+            self._source.counts.total + self._target.counts.total,
             {branch: last for branch, (_, last) in cut.ends.branches.items()},
             None if verified is None else verified.snapshots,
             tuple(counter.left_out),

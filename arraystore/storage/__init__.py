@@ -26,7 +26,7 @@ from arraystore.storage.settings import (
     StorageTimeoutSettings,
 )
 from arraystore.storage.urls import fsspec_storage, storage_from_url
-from arraystore.storage.wrapper import WrapperStorage
+from arraystore.storage.wrapper import StorageRequest, WrapperStorage
 
 __all__ = [
     "ByteRange",
@@ -48,6 +48,7 @@ __all__ = [
     "S3StaticCredentials",
     "Storage",
     "StorageConcurrencySettings",
+    "StorageRequest",
     "StorageRetriesSettings",
     "StorageSettings",
     "StorageTimeoutSettings",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from arraystore.storage.forking import renew_locks_after_fork
-from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage
-from arraystore.storage.wrapper import WrapperStorage
+from arraystore.storage.protocol import ObjectInfo, Storage
+from arraystore.storage.wrapper import StorageRequest, WrapperStorage
 
 __all__ = ["CountingStorage", "Counts"]
 
@@ -54,10 +54,13 @@ class CountingStorage(WrapperStorage):
     ----------
     inner
         Storage that handles the requests.
+    log
+        Keep operation and key of every call, for `log`.
     """
 
-    def __init__(self, inner: Storage) -> None:
+    def __init__(self, inner: Storage, *, log: bool = True) -> None:
         super().__init__(inner)
+        self._logs = log
         self._requests: Counter[str] = Counter()
         self._read = 0
         self._written = 0
@@ -70,7 +73,7 @@ class CountingStorage(WrapperStorage):
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (CountingStorage, (self._inner,))
+        return (_counting_storage, (self._inner, self._logs))
 
     @property
     def counts(self) -> Counts:
@@ -95,74 +98,17 @@ class CountingStorage(WrapperStorage):
         with self._lock:
             self._requests[operation] += 1
             self._written += written
-            self._log.extend((operation, key) for key in keys)
+            if self._logs:
+                self._log.extend((operation, key) for key in keys)
 
-    def _count_read(self, data: BytesLike) -> BytesLike:
-        with self._lock:
-            self._read += len(data)
-        return data
-
-    async def get(self, key: str) -> BytesLike:
-        """Return a whole object."""
-        self._count("get", key)
-        return self._count_read(await super().get(key))
-
-    async def get_ranges(self, key: str, ranges: Sequence[ByteRange]) -> list[BytesLike]:
-        """Return several byte ranges of one object; one request."""
-        self._count("get_ranges", key)
-        return [self._count_read(data) for data in await super().get_ranges(key, ranges)]
-
-    async def get_source_ranges(self, key: str, ranges: Sequence[ByteRange]) -> tuple[list[BytesLike], ObjectInfo]:
-        """Return byte ranges of an object, and its state; counts as `get_ranges`, without ranges as `head`."""
-        self._count("get_ranges" if ranges else "head", key)
-        data, info = await super().get_source_ranges(key, ranges)
-        return [self._count_read(part) for part in data], info
-
-    async def put(self, key: str, data: BytesLike) -> None:
-        """Write an object."""
-        self._count("put", key, written=len(data))
-        await super().put(key, data)
-
-    async def put_if_absent(self, key: str, data: BytesLike) -> bool:
-        """Write an object unless one of this key exists."""
-        self._count("put_if_absent", key, written=len(data))
-        return await super().put_if_absent(key, data)
-
-    async def head(self, key: str) -> ObjectInfo:
-        """Return size and state of an object."""
-        self._count("head", key)
-        return await super().head(key)
-
-    async def delete(self, keys: Sequence[str]) -> list[DeleteFailure]:
-        """Delete objects; one request."""
-        self._count("delete", *keys)
-        return await super().delete(keys)
-
-    async def sync(self) -> None:
-        """Return once every earlier `put` is durable."""
-        self._count("sync", "")
-        await super().sync()
-
-    def get_sync(self, key: str) -> BytesLike:
-        """Return a whole object, synchronously."""
-        self._count("get", key)
-        return self._count_read(super().get_sync(key))
-
-    def get_range_sync(self, key: str, start: int, stop: int) -> BytesLike:
-        """Return one byte range, synchronously."""
-        self._count("get_ranges", key)
-        return self._count_read(super().get_range_sync(key, start, stop))
-
-    def get_source_range_sync(self, key: str, start: int, stop: int) -> tuple[BytesLike, ObjectInfo]:
-        """Return one byte range and the state of the object, synchronously."""
-        self._count("get_ranges", key)
-        data, info = super().get_source_range_sync(key, start, stop)
-        return self._count_read(data), info
-
-    def put_sync(self, key: str, data: BytesLike) -> None:
-        """Write an object, synchronously."""
-        self._count("put", key, written=len(data))
-        super().put_sync(key, data)
+    def around(self, request: StorageRequest) -> Generator[float, Any, None]:
+        """Count a request, and the bytes that it returns."""
+        self._count(request.operation, *request.keys, written=request.size)
+        result = yield 0.0
+        if request.operation in {"get", "get_ranges"}:
+            with self._lock:
+                self._read += _size_of(result)
+        yield 0.0
 
     async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[list[ObjectInfo]]:
         """List objects; each page a request, and an empty listing one."""
@@ -173,3 +119,14 @@ class CountingStorage(WrapperStorage):
                 self._count("list", prefix)
             first = False
             yield page
+
+
+def _size_of(result: Any) -> int:
+    """Count the bytes of a read: one body, several, or either with the state of the object."""
+    if isinstance(result, tuple):
+        return _size_of(result[0])
+    return sum(map(len, result)) if isinstance(result, list) else len(result)
+
+
+def _counting_storage(inner: Storage, log: bool) -> CountingStorage:
+    return CountingStorage(inner, log=log)

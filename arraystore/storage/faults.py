@@ -5,14 +5,14 @@ from __future__ import annotations
 import fnmatch
 import random
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from arraystore.errors import InvalidInputError, StorageError
 from arraystore.storage.forking import renew_locks_after_fork
-from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage
-from arraystore.storage.wrapper import WrapperStorage
+from arraystore.storage.protocol import ObjectInfo, Storage
+from arraystore.storage.wrapper import StorageRequest, WrapperStorage
 
 __all__ = ["Fault", "FaultyStorage", "InjectedFaultError"]
 
@@ -123,99 +123,13 @@ class FaultyStorage(WrapperStorage):
             effect = "before it took effect" if when == "before" else "after it took effect"
             raise InjectedFaultError(f"{self.location}: {operation} of {key!r} failed on purpose, {effect}")
 
-    async def get(self, key: str) -> BytesLike:
-        """Return a whole object."""
-        point = self._next_failure("get", key)
-        self._fail_if(point, "before", "get", key)
-        data = await super().get(key)
-        self._fail_if(point, "after", "get", key)
-        return data
-
-    async def get_ranges(self, key: str, ranges: Sequence[ByteRange]) -> list[BytesLike]:
-        """Return several byte ranges of one object."""
-        point = self._next_failure("get_ranges", key)
-        self._fail_if(point, "before", "get_ranges", key)
-        data = await super().get_ranges(key, ranges)
-        self._fail_if(point, "after", "get_ranges", key)
-        return data
-
-    async def get_source_ranges(self, key: str, ranges: Sequence[ByteRange]) -> tuple[list[BytesLike], ObjectInfo]:
-        """Return byte ranges of an object, and its state; fails as `get_ranges`, without ranges as `head`."""
-        operation = "get_ranges" if ranges else "head"
-        point = self._next_failure(operation, key)
-        self._fail_if(point, "before", operation, key)
-        result = await super().get_source_ranges(key, ranges)
-        self._fail_if(point, "after", operation, key)
-        return result
-
-    async def put(self, key: str, data: BytesLike) -> None:
-        """Write an object."""
-        point = self._next_failure("put", key)
-        self._fail_if(point, "before", "put", key)
-        await super().put(key, data)
-        self._fail_if(point, "after", "put", key)
-
-    async def put_if_absent(self, key: str, data: BytesLike) -> bool:
-        """Write an object unless one of this key exists."""
-        point = self._next_failure("put_if_absent", key)
-        self._fail_if(point, "before", "put_if_absent", key)
-        written = await super().put_if_absent(key, data)
-        self._fail_if(point, "after", "put_if_absent", key)
-        return written
-
-    async def head(self, key: str) -> ObjectInfo:
-        """Return size and state of an object."""
-        point = self._next_failure("head", key)
-        self._fail_if(point, "before", "head", key)
-        info = await super().head(key)
-        self._fail_if(point, "after", "head", key)
-        return info
-
-    async def delete(self, keys: Sequence[str]) -> list[DeleteFailure]:
-        """Delete objects."""
-        point = self._next_failure("delete", *keys)
-        self._fail_if(point, "before", "delete", ", ".join(keys))
-        failures = await super().delete(keys)
-        self._fail_if(point, "after", "delete", ", ".join(keys))
-        return failures
-
-    async def sync(self) -> None:
-        """Return once every earlier `put` is durable."""
-        point = self._next_failure("sync", "")
-        self._fail_if(point, "before", "sync", "")
-        await super().sync()
-        self._fail_if(point, "after", "sync", "")
-
-    def get_sync(self, key: str) -> BytesLike:
-        """Return a whole object, synchronously."""
-        point = self._next_failure("get", key)
-        self._fail_if(point, "before", "get", key)
-        data = super().get_sync(key)
-        self._fail_if(point, "after", "get", key)
-        return data
-
-    def get_range_sync(self, key: str, start: int, stop: int) -> BytesLike:
-        """Return one byte range, synchronously."""
-        point = self._next_failure("get_ranges", key)
-        self._fail_if(point, "before", "get_ranges", key)
-        data = super().get_range_sync(key, start, stop)
-        self._fail_if(point, "after", "get_ranges", key)
-        return data
-
-    def get_source_range_sync(self, key: str, start: int, stop: int) -> tuple[BytesLike, ObjectInfo]:
-        """Return one byte range and the state of the object, synchronously."""
-        point = self._next_failure("get_ranges", key)
-        self._fail_if(point, "before", "get_ranges", key)
-        result = super().get_source_range_sync(key, start, stop)
-        self._fail_if(point, "after", "get_ranges", key)
-        return result
-
-    def put_sync(self, key: str, data: BytesLike) -> None:
-        """Write an object, synchronously."""
-        point = self._next_failure("put", key)
-        self._fail_if(point, "before", "put", key)
-        super().put_sync(key, data)
-        self._fail_if(point, "after", "put", key)
+    def around(self, request: StorageRequest) -> Generator[float, Any, None]:
+        """Fail before or after a request, where a rule says so."""
+        point, keys = self._next_failure(request.operation, *request.keys), ", ".join(request.keys)
+        self._fail_if(point, "before", request.operation, keys)
+        yield 0.0
+        self._fail_if(point, "after", request.operation, keys)
+        yield 0.0
 
     async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[list[ObjectInfo]]:
         """List objects; ``after`` fails once the first page was returned."""

@@ -6,15 +6,14 @@ import asyncio
 import math
 import random
 import threading
-import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Generator
 from dataclasses import dataclass
 from typing import Any
 
 from arraystore.errors import InvalidInputError
 from arraystore.storage.forking import renew_locks_after_fork
-from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage
-from arraystore.storage.wrapper import WrapperStorage
+from arraystore.storage.protocol import ObjectInfo, Storage
+from arraystore.storage.wrapper import StorageRequest, WrapperStorage
 
 __all__ = ["Latency", "LatencyStorage"]
 
@@ -83,70 +82,17 @@ class LatencyStorage(WrapperStorage):
         with self._lock:
             return latency.draw(self._rng)
 
-    async def get(self, key: str) -> BytesLike:
-        """Return a whole object."""
-        await asyncio.sleep(self._draw(self._get))
-        return await super().get(key)
-
-    async def get_ranges(self, key: str, ranges: Sequence[ByteRange]) -> list[BytesLike]:
-        """Return several byte ranges of one object; one request."""
-        await asyncio.sleep(self._draw(self._get))
-        return await super().get_ranges(key, ranges)
-
-    async def get_source_ranges(self, key: str, ranges: Sequence[ByteRange]) -> tuple[list[BytesLike], ObjectInfo]:
-        """Return byte ranges of an object, and its state."""
-        await asyncio.sleep(self._draw(self._get))
-        return await super().get_source_ranges(key, ranges)
-
-    async def put(self, key: str, data: BytesLike) -> None:
-        """Write an object."""
-        half = self._draw(self._put) / 2
-        await asyncio.sleep(half)
-        await super().put(key, data)
-        await asyncio.sleep(half)
-
-    async def put_if_absent(self, key: str, data: BytesLike) -> bool:
-        """Write an object unless one of this key exists."""
-        half = self._draw(self._put) / 2
-        await asyncio.sleep(half)
-        written = await super().put_if_absent(key, data)
-        await asyncio.sleep(half)
-        return written
-
-    async def head(self, key: str) -> ObjectInfo:
-        """Return size and state of an object."""
-        await asyncio.sleep(self._draw(self._get))
-        return await super().head(key)
-
-    async def delete(self, keys: Sequence[str]) -> list[DeleteFailure]:
-        """Delete objects; one request."""
-        half = self._draw(self._put) / 2
-        await asyncio.sleep(half)
-        failures = await super().delete(keys)
-        await asyncio.sleep(half)
-        return failures
-
-    def get_sync(self, key: str) -> BytesLike:
-        """Return a whole object, synchronously."""
-        time.sleep(self._draw(self._get))
-        return super().get_sync(key)
-
-    def get_range_sync(self, key: str, start: int, stop: int) -> BytesLike:
-        """Return one byte range, synchronously."""
-        time.sleep(self._draw(self._get))
-        return super().get_range_sync(key, start, stop)
-
-    def get_source_range_sync(self, key: str, start: int, stop: int) -> tuple[BytesLike, ObjectInfo]:
-        """Return one byte range and the state of the object, synchronously."""
-        time.sleep(self._draw(self._get))
-        return super().get_source_range_sync(key, start, stop)
-
-    def put_sync(self, key: str, data: BytesLike) -> None:
-        """Write an object, synchronously."""
-        half = self._draw(self._put) / 2
-        time.sleep(half)
-        super().put_sync(key, data)
-        time.sleep(half)
+    def around(self, request: StorageRequest) -> Generator[float, Any, None]:
+        """Delay a request: a read before it, a write half before and half after it."""
+        if request.operation == "sync":
+            yield from super().around(request)
+        elif request.operation in {"get", "get_ranges", "head"}:
+            yield self._draw(self._get)
+            yield 0.0
+        else:
+            half = self._draw(self._put) / 2
+            yield half
+            yield half
 
     async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[list[ObjectInfo]]:
         """List objects; every page is delayed, an empty one too."""
