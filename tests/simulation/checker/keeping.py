@@ -237,6 +237,8 @@ def _needed(logs: Logs, held: Held) -> set[str]:
         for number in range(max(0, first - 1), last + 1):
             for key, other in needs_of(log.states[number]):
                 needed |= {key, other}
+            if log.states[number].id in logs.detached:  # a branch began there, even if an amendment took its place
+                needed.add("snapshots/" + id_text(log.states[number].id))
         needed |= {"chunks/" + id_text(pack) for number, pack in log.brought if first <= number <= last}
         for commit in log.commits:
             if first <= commit.number <= last:
