@@ -1,1 +1,1 @@
-"""Sessions and forks: the hierarchy that they show, its Zarr store, rebase and commit."""
+"""Sessions and forks: their hierarchy, its Zarr store, rebase and commit."""

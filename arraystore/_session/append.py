@@ -1,4 +1,4 @@
-"""Appending to all arrays of a dimension together."""
+"""Appends to all arrays of a dimension together."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["append", "append_async", "appending", "unique_of", "with_unique"]
 
 @dataclass(frozen=True)
 class _Part:
-    """What is appended to one array."""
+    """The data to append to one array."""
 
     node: Node
     axis: int
@@ -53,10 +53,10 @@ class _Part:
 
 @contextmanager
 def appending(changes: ChangeSet, dim: str) -> Iterator[None]:
-    """Let arrays that grow along a dimension within the block be appended to; see `Session.appending`."""
+    """Mark arrays that grow along a dimension within the block as appended to; see `Session.appending`."""
     before = changes.appending
     if before not in (None, dim):
-        raise SessionStateError(f"the session is appending along {before!r} already")
+        raise SessionStateError(f"the session is appending along {before!r} already: end that block first")
     changes.appending = dim
     try:
         yield
@@ -65,19 +65,16 @@ def appending(changes: ChangeSet, dim: str) -> Iterator[None]:
 
 
 def append(session: SessionBase, data: Mapping[str, npt.ArrayLike], dim: str, unique: str | None) -> Unique | None:
-    """Append to arrays along a dimension; returns what must not repeat.  See `Session.append`.
-
-    Everything is checked before anything is changed.
-    """
-    with session.hierarchy.untracked():  # that it knows where the arrays end does not make it depend on that
+    """Append to arrays along a dimension, and return the values that must not repeat; see `Session.append`."""
+    with session.hierarchy.untracked():  # an append does not depend on where the arrays end
         parts = _parts(session.hierarchy, data, dim)
-        found = None if unique is None else _check_unique(session, parts, unique)
+        appended = None if unique is None else _check_unique(session, parts, unique)
         with appending(session.hierarchy.writable(), dim):
             for part in parts:
                 array = zarr.open_array(session.store, path=part.node.path, mode="r+")
                 array.resize(part.grown)
                 array[part.place] = part.values
-    return found
+    return appended
 
 
 async def append_async(
@@ -86,27 +83,17 @@ async def append_async(
     """Asynchronous twin of `append`."""
     with session.hierarchy.untracked():
         parts = _parts(session.hierarchy, data, dim)
-        found = None if unique is None else await _check_unique_async(session, parts, unique)
+        appended = None if unique is None else await _check_unique_async(session, parts, unique)
         with appending(session.hierarchy.writable(), dim):
             for part in parts:
                 array = await open_array(store=session.store, path=part.node.path, mode="r+")
                 await array.resize(part.grown)
                 await array.setitem(part.place, part.values)
-    return found
+    return appended
 
 
 def unique_of(hierarchy: Hierarchy, path: str, start: int, values: npt.NDArray[Any]) -> Unique:
-    """Return values that were appended to a coordinate, for the commit to fail if somebody else has appended one, too.
-
-    Parameters
-    ----------
-    path
-        Of the coordinate.
-    start
-        Where the values begin.
-    values
-        What was appended; none of it was there before.
-    """
+    """Return values appended to a coordinate from `start` on, which conflict with equal values of others."""
     node = hierarchy.node(path.strip("/"))
     if node is None:
         raise NodeNotFoundError(f"there is no array {path!r}")
@@ -114,7 +101,7 @@ def unique_of(hierarchy: Hierarchy, path: str, start: int, values: npt.NDArray[A
 
 
 def with_unique(uniques: Sequence[Unique], new: Unique) -> list[Unique]:
-    """Return what must not repeat, with values that were appended now."""
+    """Return unique values with newly appended ones added."""
     old = next((unique for unique in uniques if unique.node == new.node), None)
     if old is not None:
         new = Unique(new.node, new.path, old.start, np.concatenate([old.values, new.values]))
@@ -123,7 +110,7 @@ def with_unique(uniques: Sequence[Unique], new: Unique) -> list[Unique]:
 
 def _parts(hierarchy: Hierarchy, data: Mapping[str, npt.ArrayLike], dim: str) -> list[_Part]:
     if not data:
-        raise InvalidInputError("there is nothing to append: give data by path")
+        raise InvalidInputError("data must not be empty: pass values by path")
     parts = [_part(hierarchy, path, values, dim) for path, values in data.items()]
     _check_together(hierarchy, parts, dim)
     return parts
@@ -135,18 +122,18 @@ def _part(hierarchy: Hierarchy, path: str, values: npt.ArrayLike, dim: str) -> _
         raise NodeNotFoundError(f"there is no array {path!r} to append to")
     axis = axis_of(node.documents, dim)
     if axis is None:
-        raise InvalidInputError(f"array {path!r} has no dimension {dim!r}: name its dimensions when it is created")
+        raise InvalidInputError(f"array {path!r} has no dimension {dim!r}: name its dimensions when creating it")
     shape = array_info(node.documents).shape
-    found = np.asarray(values)
-    if found.ndim != len(shape) or any(
-        n != m for i, (n, m) in enumerate(zip(found.shape, shape, strict=True)) if i != axis
+    array = np.asarray(values)
+    if array.ndim != len(shape) or any(
+        n != m for i, (n, m) in enumerate(zip(array.shape, shape, strict=True)) if i != axis
     ):
         raise InvalidInputError(
-            f"data of shape {found.shape} cannot be appended to array {path!r} of shape {shape} along {dim!r}"
+            f"data of shape {array.shape} cannot be appended to array {path!r} of shape {shape} along {dim!r}"
         )
-    if not found.shape[axis]:
-        raise InvalidInputError(f"the data for {path!r} has no items along {dim!r}")
-    return _Part(node, axis, shape, found)
+    if not array.shape[axis]:
+        raise InvalidInputError(f"the data for {path!r} must have items along {dim!r}")
+    return _Part(node, axis, shape, array)
 
 
 def _check_together(hierarchy: Hierarchy, parts: list[_Part], dim: str) -> None:
@@ -155,16 +142,16 @@ def _check_together(hierarchy: Hierarchy, parts: list[_Part], dim: str) -> None:
         if part.items != first.items or part.length != first.length:
             raise InvalidInputError(
                 f"/{part.node.path} is {part.length} long along {dim!r} and gets {part.items}, /{first.node.path} is "
-                f"{first.length} long and gets {first.items}: arrays that share a dimension grow together"
+                f"{first.length} long and gets {first.items}: arrays that share a dimension must grow together"
             )
-    given = {part.node.id for part in parts}
+    extended = {part.node.id for part in parts}
     groups = {part.node.path.rpartition("/")[0] for part in parts}
     changes = hierarchy.writable()
     for node in changes.all_nodes():
-        if node.kind != NodeKind.ARRAY or node.id in given or node.path.rpartition("/")[0] not in groups:
+        if node.kind != NodeKind.ARRAY or node.id in extended or node.path.rpartition("/")[0] not in groups:
             continue
         if axis_of(node.documents, dim) is not None:
-            raise InvalidInputError(f"array '/{node.path}' has the dimension {dim!r} too: append to it as well")
+            raise InvalidInputError(f"array '/{node.path}' has the dimension {dim!r} too: append to it, too")
 
 
 def _check_unique(session: SessionBase, parts: list[_Part], unique: str) -> Unique:
@@ -182,15 +169,15 @@ async def _check_unique_async(session: SessionBase, parts: list[_Part], unique: 
 def _unique_part(parts: list[_Part], unique: str) -> _Part:
     part = next((part for part in parts if part.node.path == unique.strip("/")), None)
     if part is None:
-        raise InvalidInputError(f"the unique coordinate {unique!r} is not among the arrays that are appended to")
+        raise InvalidInputError(f"the unique coordinate {unique!r} must be among the arrays that are appended to")
     if part.values.ndim != 1:
-        raise InvalidInputError(f"the unique coordinate {unique!r} has {part.values.ndim} dimensions, not one")
+        raise InvalidInputError(f"the unique coordinate {unique!r} must have one dimension, not {part.values.ndim}")
     return part
 
 
 def _not_repeated(part: _Part, there: npt.NDArray[Any], unique: str) -> Unique:
     twice = np.intersect1d(there, part.values)
     if len(twice) or len(np.unique(part.values)) < len(part.values):
-        shown = ", ".join(map(str, twice[:3])) if len(twice) else "a value among those given, twice"
+        shown = ", ".join(map(str, twice[:3])) if len(twice) else "a value among those appended, twice"
         raise InvalidInputError(f"{unique!r} must not repeat, and would: {shown}")
     return Unique(part.node.id, part.node.path, part.length, part.values)

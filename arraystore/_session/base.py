@@ -26,7 +26,7 @@ from arraystore._runtime import run
 from arraystore._session.hierarchy import Hierarchy
 from arraystore._session.listing import present_chunks
 from arraystore._session.pickling import SnapshotLocator
-from arraystore._session.rearrange import ChunkFunction, places_of, plan_reindex, plan_shift, rearrange
+from arraystore._session.rearrange import ChunkFunction, load_places, plan_reindex, plan_shift, rearrange
 from arraystore._session.store import ArrayStore
 from arraystore.errors import (
     ArrayStoreError,
@@ -305,7 +305,7 @@ class SessionBase:
     async def shift_array_async(self, array_path: str, chunk_offset: Iterable[int]) -> None:
         """Asynchronous twin of `shift_array`."""
         self.check_writable()
-        places = await places_of(self.hierarchy, array_path)
+        places = await load_places(self.hierarchy, array_path)
         await rearrange(self.hierarchy, places, plan_shift(places, chunk_offset), self._keep_snapshot)
 
     def reindex_array(
@@ -345,7 +345,7 @@ class SessionBase:
             If another thread writes to the array meanwhile; nothing was changed.
         """
         self.check_writable()
-        places = run(places_of(self.hierarchy, array_path))
+        places = run(load_places(self.hierarchy, array_path))
         plan = plan_reindex(places, forward, backward, vectorized)  # in the thread that the functions belong to
         run(rearrange(self.hierarchy, places, plan, self._keep_snapshot))
 
@@ -359,7 +359,7 @@ class SessionBase:
     ) -> None:
         """Asynchronous twin of `reindex_array`."""
         self.check_writable()
-        places = await places_of(self.hierarchy, array_path)
+        places = await load_places(self.hierarchy, array_path)
         plan = plan_reindex(places, forward, backward, vectorized)
         await rearrange(self.hierarchy, places, plan, self._keep_snapshot)
 

@@ -1,9 +1,4 @@
-"""A writable session handed off to another process, in which the forks of the first are merged.
-
-Spark commits the writes of a data source in another process than the one that planned them.  What is pickled of a
-writable session is a copy to read; a handoff opens the session anew from its place and its id, so that the forks of the
-first can be merged into it.  Only one of the two may be committed.
-"""
+"""The handoff of a writable session to another process, which merges its forks and commits it."""
 
 from __future__ import annotations
 
@@ -20,35 +15,19 @@ __all__ = ["SessionHandoff", "hand_off"]
 
 @dataclass(frozen=True)
 class SessionHandoff:
-    """The place and the id of a writable session.
-
-    Parameters
-    ----------
-    locator
-        The snapshot that the session is based on.
-    branch
-        Branch to commit to.
-    identifier
-        Id of the session, which its forks name.
-    isolation
-        As in `Repository.writable_session`.
-    """
+    """The location and the id of a writable session."""
 
     locator: SnapshotLocator
+    """The snapshot that the session is based on."""
     branch: str
+    """Branch to commit to."""
     identifier: bytes
+    """Id of the session, which its forks name."""
     isolation: Literal["snapshot", "serializable"] = "snapshot"
+    """Isolation level; see `Repository.writable_session`."""
 
     def open(self) -> Session:
-        """Return a writable session, without changes, that takes forks of the first.
-
-        What the first had changed before it was forked must be changed here, too, before anything is merged.
-
-        Raises
-        ------
-        SnapshotExpiredError, SessionStateError
-            If the snapshot is not there any more.
-        """
+        """Return a writable session without changes that merges forks of the first, whose changes must be repeated."""
         tip = run(self.locator.record_async())
         self.locator.context.seen(tip)
         session = Session(self.locator.context, tip, self.branch, self.isolation)
@@ -59,21 +38,14 @@ class SessionHandoff:
 
 
 def hand_off(session: Session) -> SessionHandoff:
-    """Return what opens a writable session in another process, for its forks to be merged there.
-
-    Raises
-    ------
-    InvalidInputError
-        If it is not a writable session of a branch.
-    SessionStateError
-        If something has been merged into it already: that would be missing.
-    """
+    """Return a handoff of a writable session, of which only the one or the other may be committed."""
     if session.branch is None or session.read_only:
-        raise InvalidInputError(
-            f"{session!r} is not a writable session of a branch: only such a session can be handed off"
-        )
+        raise InvalidInputError(f"{session!r} must be a writable session of a branch to be handed off")
     if session._ledger.merged.numbers:
-        raise SessionStateError("forks have been merged into this session already: they would be missing elsewhere")
+        raise SessionStateError(
+            "forks have been merged into this session already, and would be missing in the other process: "
+            "hand it off before merging"
+        )
     isolation: Literal["snapshot", "serializable"] = "serializable" if session.isolation != "snapshot" else "snapshot"
     return SessionHandoff(
         SnapshotLocator.of(session.context, session.base_tip.state), session.branch, session._id, isolation

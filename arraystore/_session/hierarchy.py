@@ -1,7 +1,7 @@
-"""A Zarr hierarchy as keys and values: a snapshot, and a change set over it.
+"""A Zarr hierarchy as keys and values: a snapshot with a change set over it.
 
-Keys are metadata documents, chunks of arrays, or files (any other valid key).  Everything that needs no request is
-synchronous; what may need one comes as a synchronous and an asynchronous twin.
+Keys are metadata documents, chunks of arrays, or files (any other valid key).  Functions that need no request are
+synchronous; those that may need one are synchronous and asynchronous twins.
 """
 
 from __future__ import annotations
@@ -34,24 +34,20 @@ _MAKES_NODE = ("zarr.json", ".zarray", ".zgroup")
 
 
 def check_key(key: Any) -> str:
-    """Check that a key can be in a hierarchy.
-
-    Raises
-    ------
-    InvalidKeyError
-        If it is no text, not valid Unicode, empty, absolute, too long, or has a part that is empty, ``.`` or ``..``.
-    """
+    """Check that a key is a relative Unicode path without empty, ``.`` or ``..`` parts; raises `InvalidKeyError`."""
     if not isinstance(key, str):
-        raise InvalidKeyError(f"a key is text, not {type(key).__name__}")
+        raise InvalidKeyError(f"a key must be a string, not {type(key).__name__}")
     if not key or len(key) > MAX_PATH or "\0" in key:
-        raise InvalidKeyError(f"{key[:80]!r} is no key: it is empty, too long or contains NUL")
+        raise InvalidKeyError(f"{key[:80]!r} is not a valid key: it must have 1 to {MAX_PATH} characters and no NUL")
     try:
         key.encode()
     except UnicodeEncodeError:
-        raise InvalidKeyError(f"{key[:80]!r} is no key: it is not valid Unicode") from None
+        raise InvalidKeyError(f"{key[:80]!r} is not a valid key: it must be valid Unicode") from None
     for part in key.split("/"):
         if part in ("", ".", ".."):
-            raise InvalidKeyError(f"{key[:80]!r} is no key: it is absolute, or has an empty part, '.' or '..'")
+            raise InvalidKeyError(
+                f"{key[:80]!r} is not a valid key: it must be relative, without an empty part, '.' or '..'"
+            )
     return key
 
 
@@ -61,19 +57,13 @@ def join(path: str, name: str) -> str:
 
 
 def split_document(key: str) -> tuple[str, str] | None:
-    """Return path and name if a key is that of a metadata document."""
+    """Return path and name of the key of a metadata document; None for another key."""
     path, _, name = key.rpartition("/")
     return (path, name) if name in DOCUMENT_NAMES else None
 
 
 def _keeps_chunks(path: str, node: Node, name: str, document: bytes) -> bool:
-    """Tell whether the chunks of an array are those of the array that a document makes of it, by their keys.
-
-    Raises
-    ------
-    InvalidInputError
-        If there is a document of the other Zarr format too, and they disagree on what a chunk is called.
-    """
+    """Tell whether an array has the same chunks, by their keys, after a document of it was replaced."""
     new = array_info({name: document})
     others = {n: d for n, d in node.documents.items() if n in _MAKES_NODE and n != name}
     if others and not _same_keys(array_info(others), new):
@@ -90,41 +80,31 @@ def _same_keys(first: ArrayInfo, second: ArrayInfo) -> bool:
 
 @dataclass(eq=False)
 class ArrayHandle:
-    """An array or file, ready for chunk access.
-
-    Parameters
-    ----------
-    node
-        The node.
-    info
-        Its grid and keys; None for a file.
-    prefix, separator
-        What its chunk keys start with, and what stands between coordinates; only for the usual encodings.
-    changes
-        Chunks written in this session, None as long as there are none.
-    committed
-        The node in the snapshot beneath; None for one that this session made.
-    sole
-        The manifest, once loaded, of an array that has just one layer.
-    """
+    """An array or file, prepared for access to its chunks."""
 
     node: Node
     info: ArrayInfo | None
+    """Grid and chunk keys; None for a file."""
     prefix: str
+    """The prefix of chunk keys, of the usual encodings only."""
     separator: str
+    """The separator of coordinates in chunk keys, of the usual encodings only."""
     changes: ArrayChanges | None
+    """Chunks written in this session; None if there are none."""
     committed: Node | None
+    """The node in the snapshot beneath; None for one that this session created."""
     sole: Manifest | None = None
+    """The loaded manifest of an array with a single layer."""
 
     def __post_init__(self) -> None:
         self.grid = () if self.info is None else self.info.grid
         self.layers = self.node.layers
         self.committed_grid = self.grid
-        known = self.committed
-        self.own_layers = () if known is None else self.layers[len(known.layers) :]
-        if self.info is not None and known is not None and known.documents is not self.node.documents:
-            self.committed_grid = array_info(known.documents).grid
-        self.as_committed = known is not None and self.committed_grid == self.grid and not self.own_layers
+        committed = self.committed
+        self.own_layers = () if committed is None else self.layers[len(committed.layers) :]
+        if self.info is not None and committed is not None and committed.documents is not self.node.documents:
+            self.committed_grid = array_info(committed.documents).grid
+        self.as_committed = committed is not None and self.committed_grid == self.grid and not self.own_layers
 
     def inside(self, coords: tuple[int, ...]) -> bool:
         """Tell whether a chunk is in the grid."""
@@ -132,81 +112,66 @@ class ArrayHandle:
 
 
 _untracked: ContextVar[Any] = ContextVar("arraystore_untracked", default=None)
-"""The hierarchy of which reads are not noted: those of the task or thread that said so, and of tasks that it starts."""
+"""The hierarchy whose reads are not tracked in the current task or thread, and in tasks that it starts."""
 
 
 class Hierarchy:
-    """Keys and values of a snapshot with changes.
-
-    Parameters
-    ----------
-    state
-        The snapshot.
-    reader
-        Reads its chunks.
-    changes
-        What has changed; None if nothing may.
-
-    Attributes
-    ----------
-    reads
-        Where it is noted what is read; None where nobody wants to know.
-    beneath
-        The snapshot of which reads are noted; that of a fork has the uncommitted changes of its session on top.
-    """
+    """Keys and values of a snapshot with changes over it."""
 
     def __init__(self, state: State, reader: ChunkReader, changes: ChangeSet | None) -> None:
         self.state = state
         self.reader = reader
         self.changes = changes
         self.reads: ReadSet | None = None
+        """The read set; None if reads are not tracked."""
         self.beneath = state
+        """The snapshot whose reads are tracked, without the uncommitted changes that a fork has from its session."""
         self._handles: dict[str, ArrayHandle] = {}
         self._last: ArrayHandle | None = None
         self._files = changes.has_files if changes else has_visible_files(state.nodes)
 
-    # -- finding --------------------------------------------------------------------------------------------
+    # -- look-ups -------------------------------------------------------------------------------------------
 
     def node(self, key: str) -> Node | None:
-        """Return a node by its key in the snapshot."""
+        """Return a node by its key."""
         return self.state.nodes.get(key) if self.changes is None else self.changes.node(key)
 
     def handle(self, node: Node) -> ArrayHandle:
         """Return the handle of an array or file."""
-        found = self._handles.get(node.key)
-        if found is None or found.node is not node:
+        handle = self._handles.get(node.key)
+        if handle is None or handle.node is not node:
             info = None if node.kind == NodeKind.FILE else array_info(node.documents)
             prefix, separator = "", ""
             if info is not None and len(info.encodings) == 1 and info.grid:
                 prefix = (node.path + "/" if node.path else "") + info.chunk_prefixes[0]
                 separator = info.encodings[0][1]
             changes = None if self.changes is None else self.changes.arrays.get(node.id)
-            found = self._handles[node.key] = ArrayHandle(
+            handle = self._handles[node.key] = ArrayHandle(
                 node, info, prefix, separator, changes, self.beneath.by_id(node.id)
             )
-        return found
+        return handle
 
     def forget(self) -> None:
-        """Forget handles, after nodes have changed."""
+        """Drop all handles, after nodes have changed."""
         self._handles.clear()
         self._last = None
         if self.changes is not None:
             self._files = self.changes.has_files
 
     def chunk(self, key: str) -> tuple[ArrayHandle, tuple[int, ...]] | None:
-        """Return array and coordinates if a key is that of a chunk or file; coordinates may be outside of the grid."""
+        """Return array and coordinates of the key of a chunk or file; coordinates may be outside of the grid."""
         last = self._last
         if last is not None and not self._files and key.startswith(last.prefix):
             try:
                 coords = tuple(map(known_index, key[len(last.prefix) :].split(last.separator)))
-            except KeyError:  # an index not met before, or no chunk
+            except KeyError:  # an uncached index, or not a chunk
                 return self._find_chunk(key)
             if len(coords) == len(last.grid):
                 return last, coords
         return self._find_chunk(key)
 
     def _find_chunk(self, key: str) -> tuple[ArrayHandle, tuple[int, ...]] | None:
-        if self._files or key.startswith(HIDDEN):  # which `_files` does not speak of, to keep finding chunks fast
+        if self._files or key.startswith(HIDDEN):  # not covered by `_files`, to keep chunk look-ups fast
             file = self.node(file_key(key))
             if file is not None:
                 return self.handle(file), ()
@@ -227,11 +192,11 @@ class Hierarchy:
                 return handle, coords
         return None
 
-    # -- noting what is read --------------------------------------------------------------------------------
+    # -- tracking reads -------------------------------------------------------------------------------------
 
     @contextmanager
     def untracked(self) -> Iterator[None]:
-        """Note nothing that this thread or task reads meanwhile: look-ups of the library's own."""
+        """Suspend the tracking of reads by this thread or task, for look-ups by the library itself."""
         token = _untracked.set(self)
         try:
             yield
@@ -240,11 +205,11 @@ class Hierarchy:
 
     @property
     def noted(self) -> ReadSet | None:
-        """Where to note what is read now; None for nowhere."""
+        """The read set to add current reads to; None if they are not tracked."""
         return None if self.reads is None or _untracked.get() is self else self.reads
 
     def _note_chunk(self, reads: ReadSet, handle: ArrayHandle, coords: tuple[int, ...]) -> None:
-        """Note a chunk of the snapshot that is read, unless this session made the place where it would be."""
+        """Add a chunk of the snapshot to the read set, unless this session wrote or placed it."""
         if _untracked.get() is not self and (handle.as_committed or self._is_committed(handle, coords)):
             reads.chunk(handle.node.id, coords)
 
@@ -254,7 +219,7 @@ class Hierarchy:
         return not speaks_of(handle.own_layers, coords, self.reader)
 
     def _note_outside(self, handle: ArrayHandle) -> None:
-        """Note that a chunk was looked for where the array has no place for it, which is a matter of metadata."""
+        """Add the metadata of an array to the read set, after a look-up outside of its grid."""
         reads = self.noted
         if reads is not None and handle.committed is not None:
             reads.node(handle.committed.key)
@@ -263,34 +228,34 @@ class Hierarchy:
 
     def document(self, key: str) -> bytes | None:
         """Return a metadata document of a node."""
-        found = split_document(key)
-        if found is None:
+        document_key = split_document(key)
+        if document_key is None:
             if self.reads is not None and (reads := self.noted) is not None:
                 note_missing(reads, self.beneath, self.changes, key)
             return None
-        node = self.node(found[0])
+        node = self.node(document_key[0])
         if self.reads is not None and (reads := self.noted) is not None:
-            note_document(reads, self.beneath, self.changes, key, found[1], node)
-        return None if node is None else node.documents.get(found[1])
+            note_document(reads, self.beneath, self.changes, key, document_key[1], node)
+        return None if node is None else node.documents.get(document_key[1])
 
     def _changed(self, handle: ArrayHandle, coords: tuple[int, ...]) -> Entry | bool | None:
-        """Return what this session did to a chunk: an entry, None for removed, False for nothing."""
+        """Return this session's entry of a chunk: None for a deleted one, False for an unchanged one."""
         changes = handle.changes
         if changes is None:
             return False
         assert self.changes is not None
-        with self.changes.lock:  # another thread may resize the array, which numbers its chunks anew
+        with self.changes.lock:  # another thread may resize the array, which renumbers its chunks
             entry = changes.table.get(changes.table.number(coords))
             if entry is not None:
                 return None if entry[0] == DELETED else entry
             return None if changes.hides(coords) else False
 
     def get_sync(self, key: str, window: Window = whole_chunk) -> BytesLike | None:
-        """Return a value, or the part of it that a window wants; None if there is none."""
-        found = self.chunk(key)
-        if found is None:
+        """Return a value, or the window of it; None if the key is missing."""
+        target = self.chunk(key)
+        if target is None:
             return self._document_part(key, window)
-        handle, coords = found
+        handle, coords = target
         if not handle.inside(coords):
             self._note_outside(handle)
             return None
@@ -315,25 +280,25 @@ class Hierarchy:
             return self.reader.read_sync(place, window)
         except (ChunkDamagedError, SourceChangedError) as error:
             refused = [error.of_chunk(handle.node.path, coords)]
-        raise refused.pop()  # not above: that error's frames hold the chunk; and no name keeps this one, in a cycle
+        raise refused.pop()  # outside of the handler, whose error's frames reference the chunk, and without a cycle
 
     def _place(self, handle: ArrayHandle, coords: tuple[int, ...]) -> ReferencePosition | bool | None:
-        """Look a committed chunk up without a request; False where one is needed."""
+        """Look up a committed chunk without a request; False if one is needed."""
         sole = handle.sole
         if sole is None:
-            found = self.reader.find_cached(handle.layers, coords)
-            if isinstance(found, tuple) and len(handle.layers) == 1 and handle.layers[0].shift is None:
-                handle.sole = found[0]
-            return found
+            reference = self.reader.find_cached(handle.layers, coords)
+            if isinstance(reference, tuple) and len(handle.layers) == 1 and handle.layers[0].shift is None:
+                handle.sole = reference[0]
+            return reference
         at = sole.find(coords)
         return None if at < 0 or sole.source.item(at) == sole.deleted_source else (sole, at)
 
     async def get(self, key: str, window: Window = whole_chunk) -> BytesLike | None:
-        """Return a value, or the part of it that a window wants; None if there is none."""
-        found = self.chunk(key)
-        if found is None:
+        """Return a value, or the window of it; None if the key is missing."""
+        target = self.chunk(key)
+        if target is None:
             return self._document_part(key, window)
-        handle, coords = found
+        handle, coords = target
         if not handle.inside(coords):
             self._note_outside(handle)
             return None
@@ -379,7 +344,7 @@ class Hierarchy:
         return self.changes.packs.read(source, offset + start, offset + stop) if source < VIRTUAL else None
 
     def _entry_place(self, entry: Entry) -> ReferencePosition:
-        """Return where a chunk of this session is that is not in memory."""
+        """Return the reference of a chunk of this session that is not in memory."""
         assert self.changes is not None
         source, offset, length = entry
         if source < VIRTUAL:
@@ -387,12 +352,12 @@ class Hierarchy:
         return sole_reference(source - VIRTUAL, offset, length, locations=self.changes.locations())
 
     async def length(self, key: str) -> int | None:
-        """Return the length of a value without reading it; None if there is none."""
-        found = self.chunk(key)
-        if found is None:
+        """Return the length of a value without reading it; None if the key is missing."""
+        target = self.chunk(key)
+        if target is None:
             document = self.document(key)
             return None if document is None else len(document)
-        handle, coords = found
+        handle, coords = target
         if not handle.inside(coords):
             self._note_outside(handle)
             return None
@@ -407,15 +372,15 @@ class Hierarchy:
     # -- writing --------------------------------------------------------------------------------------------
 
     def writable(self) -> ChangeSet:
-        """Return the change set; raises `ReadOnlyError` where there is none."""
+        """Return the change set; raises `ReadOnlyError` if there is none."""
         if self.changes is None:
-            raise ReadOnlyError("the session is read-only: open a writable one to change something")
+            raise ReadOnlyError("the session is read-only: open a writable one to make changes")
         return self.changes
 
     def _target(self, key: str) -> tuple[ArrayHandle, tuple[int, ...]]:
-        """Return where a value that is no document goes; a new file where no array wants the key."""
-        found = self.chunk(key)
-        if found is None:
+        """Return array and coordinates for a value that is not a document, or a new file for another key."""
+        target = self.chunk(key)
+        if target is None:
             changes = self.writable()
             with changes.lock:
                 check_key(key)
@@ -425,12 +390,12 @@ class Hierarchy:
                     changes.put_node(file)
                     self._files = changes.has_files
                 return self.handle(file), ()
-        handle, coords = found
+        handle, coords = target
         if not handle.inside(coords):
             raise InvalidKeyError(
                 f"{key!r}: chunk {coords} is outside of the grid {handle.grid} of array {handle.node.path!r}"
             )
-        return found
+        return target
 
     def _record(self, changes: ChangeSet, handle: ArrayHandle, coords: tuple[int, ...], entry: Entry) -> None:
         handle.changes = changes.put_chunk(handle.node, coords, entry)
@@ -445,7 +410,7 @@ class Hierarchy:
             self._record(changes, handle, coords, changes.packs.add(data))
 
     async def set(self, key: str, data: memoryview) -> None:
-        """Set a value; large chunks are uploaded while other tasks go on."""
+        """Set a value; large chunks are uploaded while other tasks run."""
         changes = self.writable()
         if key.endswith(DOCUMENT_NAMES) and self._set_document(key, data):
             return
@@ -454,16 +419,16 @@ class Hierarchy:
             self._record(changes, handle, coords, await changes.packs.add_async(data))
 
     def set_if_untouched(self, key: str, data: memoryview) -> None:
-        """Set a value that the snapshot does not have, unless this session has set it in between."""
+        """Set a value that the snapshot lacks, unless this session has set it since."""
         changes = self.writable()
         with changes.lock:
-            found = self.chunk(key)
-            known = self.document(key) if found is None else self._changed(*found)
-            if not isinstance(known, bytes | tuple):
+            target = self.chunk(key)
+            present = self.document(key) if target is None else self._changed(*target)
+            if not isinstance(present, bytes | tuple):
                 self.set_sync(key, data)
 
     def _set_small(self, changes: ChangeSet, handle: ArrayHandle, coords: tuple[int, ...], data: memoryview) -> bool:
-        """Inline a tiny chunk, or overwrite one that waits in the open pack."""
+        """Inline a small chunk, or overwrite one in the open pack; False for any other."""
         if len(data) <= changes.packs.settings.inline:
             self._record(changes, handle, coords, changes.put_inline(data))
             return True
@@ -475,11 +440,11 @@ class Hierarchy:
             return entry is not None and entry[0] >= 0 and changes.packs.replace(*entry, data)
 
     def _set_document(self, key: str, data: memoryview) -> bool:
-        """Set a metadata document; False if the key or the bytes are none."""
-        found = split_document(key)
-        if found is None:
+        """Set a metadata document; False if key or bytes are not those of one."""
+        document_key = split_document(key)
+        if document_key is None:
             return False
-        path, name = found
+        path, name = document_key
         check_key(key)
         changes = self.writable()
         with changes.lock:
@@ -492,7 +457,7 @@ class Hierarchy:
                 if made is None:
                     if node is not None and name in node.documents:
                         raise InvalidInputError(
-                            f"{key!r}: these bytes are no metadata that this release can read, and would make "
+                            f"{key!r}: the bytes must be metadata that this release can read, else they would make "
                             f"{node.kind.name.lower()} {path!r} unreadable; delete it first"
                         )
                     return False
@@ -515,7 +480,7 @@ class Hierarchy:
             if node.kind != kind and name not in node.documents:
                 raise InvalidKeyError(
                     f"{join(path, name)!r} would make a {kind.name.lower()} of {node.kind.name.lower()} {path!r}, "
-                    "which is there in the other Zarr format; delete it first"
+                    "which exists in the other Zarr format; delete it first"
                 )
             if node.kind == kind:
                 documents = {**node.documents, name: document}
@@ -535,7 +500,7 @@ class Hierarchy:
         for above in ancestors(path):
             parent = changes.node(above)
             if parent is not None and parent.kind == NodeKind.ARRAY:
-                raise InvalidKeyError(f"{path!r} cannot be a node: {above!r} above it is an array")
+                raise InvalidKeyError(f"{path!r} cannot be a node: its ancestor {above!r} is an array")
         if kind == NodeKind.ARRAY and changes.has_nodes_below(path):
             raise InvalidKeyError(f"{path!r} cannot be an array: there are nodes below it")
 
@@ -546,7 +511,7 @@ class Hierarchy:
                 changes.remove_node(file)
 
     def delete(self, key: str) -> None:
-        """Delete a value; nothing happens if there is none."""
+        """Delete a value, if there is one."""
         changes = self.writable()
         with changes.lock:
             document = split_document(key)
@@ -555,10 +520,10 @@ class Hierarchy:
                 self._delete_document(changes, node, document[1])
                 self.forget()
                 return
-            found = self.chunk(key)
-            if found is None:
+            target = self.chunk(key)
+            if target is None:
                 return
-            handle, coords = found
+            handle, coords = target
             if handle.info is None:
                 changes.remove_node(handle.node)
                 self.forget()
@@ -576,13 +541,7 @@ class Hierarchy:
             self.set_sync(join(node.path, n), memoryview(document))
 
     def delete_prefix(self, prefix: str) -> list[Node]:
-        """Delete all nodes and files at or below a path.
-
-        Returns
-        -------
-        list of Node
-            Arrays above the path, of which chunks may have to go.
-        """
+        """Delete nodes and files at or below a path, and return the arrays above it, which may have chunks below."""
         changes = self.writable()
         path = prefix.strip("/")
         below = path + "/" if path else ""

@@ -1,4 +1,4 @@
-"""Listing the keys of a hierarchy: documents, files, and chunks from their columns."""
+"""Listings of the keys of a hierarchy: documents, files and chunks."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from arraystore._format.types import Int64s
 from arraystore._format.zarr_metadata import ArrayInfo, array_info
 from arraystore._session.hierarchy import Hierarchy, join
 
-__all__ = ["all_nodes", "list_dir", "list_prefix", "prefix_size", "present_chunks", "visible_nodes"]
+__all__ = ["all_nodes", "list_dir", "list_prefix", "measure_prefix", "present_chunks", "visible_nodes"]
 
 
 def all_nodes(hierarchy: Hierarchy) -> Iterator[Node]:
-    """Iterate over the nodes as they are now."""
+    """Iterate over the current nodes."""
     if hierarchy.changes is None:
         return iter(hierarchy.state.nodes.values())
     return hierarchy.changes.all_nodes()
 
 
 def visible_nodes(hierarchy: Hierarchy, path: str) -> list[Node]:
-    """Return the nodes as they are now; the library's own only where a path or prefix asks for them."""
+    """Return the current nodes, and reserved ones only for a path or prefix of theirs."""
     return visible(all_nodes(hierarchy), path)
 
 
 async def present_chunks(hierarchy: Hierarchy, node: Node) -> References:
-    """Return the references of all chunks that an array or file has now."""
+    """Load the references of all chunks that an array or file has now."""
     reads = hierarchy.noted
     if reads is not None and node.id in hierarchy.beneath.keys:
         reads.array(node.id)
@@ -48,14 +48,14 @@ async def _present_chunks(hierarchy: Hierarchy, node: Node) -> References:
     ndim = 0 if node.kind == NodeKind.FILE else len(array_info(node.documents).grid)
     parts = [part for part in parts if len(part)]
     if not parts:
-        nothing = np.empty(0, dtype=np.int64)
-        return References(np.empty((0, ndim), dtype=np.int64), nothing, nothing, nothing)
+        empty = np.empty(0, dtype=np.int64)
+        return References(np.empty((0, ndim), dtype=np.int64), empty, empty, empty)
     present = overlay(parts, keep_deleted=False)
     return present.take(present.source != DELETED)
 
 
 def _keys(info: ArrayInfo, coords: Int64s) -> Iterator[str]:
-    """Return the chunk keys of many chunks, relative to their array."""
+    """Yield the chunk keys of many chunks, relative to their array."""
     if info.foreign is not None or not info.grid:
         for row in coords.tolist():
             yield info.key(tuple(row))
@@ -67,7 +67,7 @@ def _keys(info: ArrayInfo, coords: Int64s) -> Iterator[str]:
 
 
 async def list_prefix(hierarchy: Hierarchy, prefix: str) -> AsyncIterator[str]:
-    """List all keys that start with a text."""
+    """List all keys that start with a prefix."""
     _note_prefix(hierarchy, prefix)
     for node in visible_nodes(hierarchy, prefix):
         below = join(node.path, "")
@@ -106,13 +106,13 @@ def _note_prefix(hierarchy: Hierarchy, prefix: str) -> None:
 
 
 def _note_arrays_above(hierarchy: Hierarchy, reads: ReadSet, path: str) -> None:
-    """Note the array among whose chunk keys a path or prefix is, if there is one."""
+    """Add arrays above a path or prefix, among whose chunk keys it may be, to the read set."""
     for above in ancestors(path):
         _note_array(hierarchy, reads, hierarchy.node(above))
 
 
 def _note_array(hierarchy: Hierarchy, reads: ReadSet, node: Node | None) -> None:
-    """Note all of a node if it is an array of the snapshot beneath."""
+    """Add all of an array of the snapshot beneath to the read set."""
     if node is not None and node.kind == NodeKind.ARRAY and node.id in hierarchy.beneath.keys:
         reads.array(node.id)
 
@@ -126,7 +126,7 @@ def _note_names(hierarchy: Hierarchy, path: str) -> None:
     node = hierarchy.node(path)
     if node is not None and node.documents.keys() != {"zarr.json"}:
         for place in places_beneath(hierarchy.beneath, hierarchy.changes, path):
-            reads.node(place)  # which documents it has may change: Zarr v2 has up to three
+            reads.node(place)  # its set of documents may change: Zarr v2 has up to three
     _note_array(hierarchy, reads, node)
     _note_arrays_above(hierarchy, reads, path)
 
@@ -136,7 +136,7 @@ def _written(hierarchy: Hierarchy, node: Node) -> bool:
 
 
 async def list_dir(hierarchy: Hierarchy, prefix: str) -> list[str]:
-    """List the names of keys and key prefixes right below a path."""
+    """List the names of keys and key prefixes directly below a path."""
     path = prefix.rstrip("/")
     _note_names(hierarchy, path)
     node = hierarchy.node(path)
@@ -153,16 +153,16 @@ async def list_dir(hierarchy: Hierarchy, prefix: str) -> list[str]:
 
 
 _indexes: WeakKeyDictionary[Hierarchy, dict[str, dict[str, None]]] = WeakKeyDictionary()
-"""Names by the path that they are right below, of snapshots that have been listed."""
+"""Names directly below each path, of listed snapshots."""
 
 
 def _names_below(hierarchy: Hierarchy, path: str) -> Iterable[str]:
-    """Return the names of nodes and files right below a path, and of what leads to some further below."""
+    """Return the names of nodes, files and their ancestors directly below a path."""
     if hierarchy.changes is not None and hierarchy.changes.nodes:
         below = path + "/" if path else ""
         start = len(below)
         paths = [node.path for node in all_nodes(hierarchy) if node.path]
-        return [found[start:].split("/", 1)[0] for found in paths if found.startswith(below)]
+        return [path_below[start:].split("/", 1)[0] for path_below in paths if path_below.startswith(below)]
     index = _indexes.get(hierarchy)
     if index is None:
         index = _indexes[hierarchy] = _index_of(hierarchy.state.nodes.values())
@@ -184,7 +184,7 @@ def _index_of(nodes: Iterable[Node]) -> dict[str, dict[str, None]]:
 
 
 async def _chunk_names(hierarchy: Hierarchy, node: Node, relative: str) -> list[str]:
-    """Return the names right below a path that is `relative` to an array."""
+    """Return the names of chunk keys directly below a path relative to their array."""
     info = array_info(node.documents)
     coords = (await _present_chunks(hierarchy, node)).coords
     parts = relative.split("/") if relative else []
@@ -203,8 +203,8 @@ async def _chunk_names(hierarchy: Hierarchy, node: Node, relative: str) -> list[
     return [str(value) for value in np.unique(coords[:, len(parts)]).tolist()]
 
 
-async def prefix_size(hierarchy: Hierarchy, prefix: str) -> int:
-    """Return how many bytes all values below a path have, without reading them."""
+async def measure_prefix(hierarchy: Hierarchy, prefix: str) -> int:
+    """Return the total length in bytes of all values below a path, without reading them."""
     path = prefix.strip("/")
     below = path + "/" if path else ""
     total = 0

@@ -1,4 +1,4 @@
-"""Moving nodes: metadata only."""
+"""Moves of nodes, which change metadata only."""
 
 from __future__ import annotations
 
@@ -16,34 +16,18 @@ __all__ = ["check_moves", "move_node"]
 
 
 async def check_moves(log: RepositoryLog, changes: Iterable[NodeChange]) -> None:
-    """Check that the repository allows moves, if there are any among changes: one request then.
-
-    Raises
-    ------
-    InvalidInputError
-        If they are switched off.
-    ReadOnlyError
-        If the repository is read-only.
-    """
+    """Check, with one request if changes include moves, that the repository allows them."""
     if any(change.operation == Operation.MOVED for change in changes):
         check_allowed(await log.table(), "move_node")
 
 
 def move_node(hierarchy: Hierarchy, source: str, target: str) -> None:
-    """Give a node another path.
-
-    Raises
-    ------
-    NodeNotFoundError
-        If there is no node.
-    InvalidInputError
-        If it cannot go there.
-    """
+    """Move a node to another path."""
     old, new = source.strip("/"), target.strip("/")
     if not old:
         raise InvalidInputError("the root group cannot be moved")
     if not new:
-        raise InvalidInputError("nothing can be moved to the place of the root group")
+        raise InvalidInputError("the root group cannot be replaced by a move: pass another target")
     check_key(new)
     changes = hierarchy.writable()
     with changes.lock:
@@ -51,7 +35,9 @@ def move_node(hierarchy: Hierarchy, source: str, target: str) -> None:
         if node is None:
             raise NodeNotFoundError(f"there is no array or group {source!r} to move")
         if changes.node(new) is not None or changes.has_nodes_below(new) or _has_files(changes, new):
-            raise InvalidInputError(f"{source!r} cannot be moved to {target!r}: something is there already")
+            raise InvalidInputError(
+                f"{source!r} cannot be moved to {target!r}: the target exists already; delete it first"
+            )
         if (new + "/").startswith(old + "/"):
             raise InvalidInputError(f"{source!r} cannot be moved into itself")
         above = new.rpartition("/")[0]
@@ -63,6 +49,6 @@ def move_node(hierarchy: Hierarchy, source: str, target: str) -> None:
 
 
 def _has_files(changes: ChangeSet, path: str) -> bool:
-    """Tell whether there are files below a path: they would hide chunks, or be in the place of other files."""
+    """Tell whether there are files below a path, which would hide chunks or other files."""
     below = file_key(path) + "/"
     return changes.has_files and any(node.key.startswith(below) for node in changes.all_nodes())

@@ -1,4 +1,4 @@
-"""What pickled sessions are made of: the locator of their snapshot, and in its own process the session itself."""
+"""Pickled sessions: the locator of their snapshot, and the registry of writable sessions of this process."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["SnapshotLocator", "forget_live", "keep_live", "live_session"]
 
 
 class LiveSession(Protocol):
-    """A writable session, as far as it matters here."""
+    """A writable session, as the registry sees it."""
 
     @property
     def is_of_this_process(self) -> bool:
-        """Whether the session was made in this process, and not in one that this is a forked child of."""
+        """Whether the session was made in this process, not in a parent that forked it."""
         ...
 
 
@@ -32,60 +32,45 @@ _STATES_KEPT = 8
 
 
 def keep_live(identifier: bytes, session: LiveSession) -> None:
-    """Have a writable session found when it is unpickled in its own process."""
+    """Register a writable session, for unpickling in its own process."""
     _live[identifier] = session
 
 
 def forget_live(identifier: bytes) -> None:
-    """Have it found no more under this id."""
+    """Remove a session from the registry."""
     _live.pop(identifier, None)
 
 
 def live_session(identifier: bytes) -> LiveSession | None:
-    """Return the writable session of this id, if it is of this process: a forked child's is as old as the child."""
-    found = _live.get(identifier)
-    return found if found is not None and found.is_of_this_process else None
+    """Return the registered session of an id, unless it was inherited by a forked child."""
+    session = _live.get(identifier)
+    return session if session is not None and session.is_of_this_process else None
 
 
 @dataclass(frozen=True)
 class SnapshotLocator:
-    """The place of a snapshot.
-
-    Parameters
-    ----------
-    context
-        Its repository.
-    branch, sequence
-        The record that made it.
-    hint
-        A checkpoint at or before that record, None where none is known.
-    snapshot
-        Its id.
-    verify_chunks
-        Whether a session of it checks the chunks that it reads; None for what the configuration says.
-    """
+    """The location of a snapshot."""
 
     context: Context
+    """The context of its repository."""
     branch: str
     sequence: int
+    """Number of the record that made it."""
     hint: tuple[int, bytes] | None
+    """A checkpoint at or before that record; None if there is none."""
     snapshot: bytes
+    """Id of the snapshot."""
     verify_chunks: bool | None = None
+    """Whether sessions verify chunks that they read; None for the configured default."""
 
     @classmethod
     def of(cls, context: Context, state: State, verify_chunks: bool | None = None) -> SnapshotLocator:
-        """Return the place of a state."""
+        """Return the locator of a state."""
         hint = None if state.checkpoint is None else (state.checkpoint.sequence, state.checkpoint.id)
         return cls(context, state.branch, state.sequence, hint, state.snapshot, verify_chunks)
 
     def load(self) -> Tip:
-        """Load the snapshot, once a process.
-
-        Raises
-        ------
-        SessionStateError
-            If the repository at that place is another one by now.
-        """
+        """Load the snapshot once per process; raises `SessionStateError` if the repository was replaced."""
         key = (self.context.storage.location, self.branch, self.sequence, self.snapshot)
         state = _states.get(key)
         if state is None:
@@ -96,20 +81,20 @@ class SnapshotLocator:
         return Tip(state, {})
 
     async def load_async(self) -> Tip:
-        """Asynchronous twin of `load`; remembers nothing."""
+        """Load the snapshot asynchronously, without caching it."""
         return Tip((await self.record_async()).state, {})
 
     async def record_async(self) -> Tip:
-        """Load the record, with what its successors have to carry."""
-        found = None if self.hint is None else Hint(*self.hint)
+        """Load the tip of the record, with the data that its successors carry."""
+        hint = None if self.hint is None else Hint(*self.hint)
         try:
-            tip = await load_tip(self.context.log(self.branch), found, at=self.sequence, snapshot=self.snapshot)
+            tip = await load_tip(self.context.log(self.branch), hint, at=self.sequence, snapshot=self.snapshot)
         except ObjectNotFoundError:
             await check_still_kept(self.context, self.branch, self.sequence, self.snapshot)
             raise
         if tip.state.snapshot != self.snapshot:
             raise SessionStateError(
                 f"record {self.sequence} of branch {self.branch!r} in {self.context.storage.location} is not the "
-                "one that was pickled: the repository there is another one by now"
+                "one that was pickled: another repository is at that location now"
             )
         return tip

@@ -1,4 +1,4 @@
-"""Giving chunks other places in the grid of their array: references move, data stays where it is."""
+"""Shifts and reindexing of chunks within the grid of their array, by references only."""
 
 from __future__ import annotations
 
@@ -21,41 +21,31 @@ from arraystore._format.zarr_metadata import array_info
 from arraystore._session.hierarchy import Hierarchy
 from arraystore.errors import InvalidInputError, NodeNotFoundError, SessionStateError
 
-__all__ = ["DELETE", "ChunkFunction", "Deletion", "places_of", "plan_reindex", "plan_shift", "rearrange"]
+__all__ = ["DELETE", "ChunkFunction", "Deletion", "load_places", "plan_reindex", "plan_shift", "rearrange"]
 
 ChunkFunction = Callable[[Any], Any]
-"""From the grid coordinates of a chunk, or of many, to those that they get."""
+"""A function from the grid coordinates of a chunk, or of many, to new ones."""
 Keep = Callable[[Node], Awaitable[None]]
 
 _PLACE, _STAYS, _GOES = 0, 1, 2
-"""Kinds of answers of a function: a place, None, and `DELETE`."""
+"""Kinds of answers of a function: a place, None and `DELETE`."""
 
 _SHOWN = 3
 _LARGEST = (1 << 63) - 1
 
 
 class Deletion(enum.IntEnum):
-    """The type of `DELETE`; an integer, so that it can stand in an array of coordinates."""
+    """The type of `DELETE`; an integer, so that it can be in an array of coordinates."""
 
     DELETE = -(1 << 63)
 
 
 DELETE = Deletion.DELETE
-"""What a function of `Session.reindex_array` returns for a chunk that shall be deleted."""
+"""The answer of a function of `Session.reindex_array` for a chunk to delete."""
 
 
 async def rearrange(hierarchy: Hierarchy, places: Places, plan: Plan, keep: Keep) -> None:
-    """Carry out a plan.
-
-    Parameters
-    ----------
-    hierarchy
-        Of the array.
-    places, plan
-        Its chunks, and where they go.
-    keep
-        Called with the array before chunks get another reference that are in packs of others.
-    """
+    """Carry out a plan, calling `keep` first if chunks in packs of others get another reference."""
     moved = plan.keep & (plan.targets != places.coords).any(axis=1)
     if not bool((moved | ~plan.keep).any()):
         return
@@ -65,37 +55,28 @@ async def rearrange(hierarchy: Hierarchy, places: Places, plan: Plan, keep: Keep
     _apply(hierarchy, places, plan, moved)
 
 
-# -- what there is ------------------------------------------------------------------------------------------------
+# -- chunks ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """The chunks that an array has: first those that the session wrote, then the others.
-
-    Parameters
-    ----------
-    node, grid
-        The array.
-    written
-        Coordinates and values of the session's own table, deletions included.
-    alive
-        Which of these are chunks.
-    base
-        References of the chunks that it did not write.
-    coords
-        Of all chunks.
-    """
+    """The chunks of an array: first those that the session wrote, then the others."""
 
     node: Node
     grid: tuple[int, ...]
+    """The chunk grid of the array."""
     written: tuple[Int64s, Int64s]
+    """Coordinates and values of the session's own table, deletions included."""
     alive: Bools
+    """Whether each row of `written` is a chunk, not a deletion."""
     base: References | None
+    """References of the chunks that the session did not write."""
     coords: Int64s
+    """Coordinates of all chunks."""
 
     @property
     def own(self) -> int:
-        """Number of chunks that the session wrote."""
+        """Count of chunks that the session wrote."""
         return int(self.alive.sum())
 
     def refers_to_packs(self, rows: Bools) -> bool:
@@ -108,22 +89,14 @@ class Places:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Where each chunk of an array goes, and which of them are kept."""
+    """The target of each chunk of an array, and whether it is kept."""
 
     targets: Int64s
     keep: Bools
 
 
-async def places_of(hierarchy: Hierarchy, array_path: str) -> Places:
-    """Return the chunks that an array has.
-
-    Raises
-    ------
-    NodeNotFoundError
-        If there is no such array.
-    InvalidInputError
-        If its chunks differ in shape.
-    """
+async def load_places(hierarchy: Hierarchy, array_path: str) -> Places:
+    """Load the chunks of an array; raises `InvalidInputError` if they differ in shape."""
     changes = hierarchy.writable()
     node = hierarchy.node(array_path.strip("/"))
     if node is None or node.kind != NodeKind.ARRAY:
@@ -161,29 +134,31 @@ def _visible(changes: ChangeSet, node: Node) -> tuple[int, ...] | None:
 
 
 def _left(below: References, written: Int64s, visible: tuple[int, ...] | None, grid: tuple[int, ...]) -> References:
-    """Return what a session has left of the chunks below it."""
+    """Return the references beneath a session that it has not overwritten or cut off."""
     bound = np.array(grid if visible is None else tuple(map(min, grid, visible)), dtype=np.int64)
-    found = below.take((below.coords < bound).all(axis=1))
+    visible_references = below.take((below.coords < bound).all(axis=1))
     box = _whole(grid)
     inside = written[(written < np.array(grid, dtype=np.int64)).all(axis=1)]
-    return found.take(~np.isin(box.numbers(found.coords), box.numbers(inside)))
+    return visible_references.take(~np.isin(box.numbers(visible_references.coords), box.numbers(inside)))
 
 
 def _whole(grid: tuple[int, ...]) -> Box:
     return Box((0,) * len(grid), grid)
 
 
-# -- where it goes ------------------------------------------------------------------------------------------------
+# -- plans -------------------------------------------------------------------------------------------------------
 
 
 def _offset(chunk_offset: Iterable[int], grid: tuple[int, ...], path: str) -> tuple[int, ...]:
-    """Return an offset, no larger than it takes to leave the grid."""
+    """Return an offset, clipped to the extent of the grid."""
     try:
         move = tuple([operator.index(step) for step in chunk_offset])
     except TypeError:
-        raise InvalidInputError(f"{chunk_offset!r} is no offset: it has a whole number for each dimension") from None
+        raise InvalidInputError(
+            f"{chunk_offset!r} is not a valid offset: it must have an integer for each dimension"
+        ) from None
     if len(move) != len(grid):
-        raise InvalidInputError(f"an offset of {len(move)} dimensions for array {path!r}, which has {len(grid)}")
+        raise InvalidInputError(f"an offset for array {path!r} must have {len(grid)} dimensions, not {len(move)}")
     return tuple([max(-side, min(side, step)) for step, side in zip(move, grid, strict=True)])
 
 
@@ -195,7 +170,7 @@ def plan_shift(places: Places, chunk_offset: Iterable[int]) -> Plan:
 
 
 def plan_reindex(places: Places, forward: ChunkFunction, backward: ChunkFunction | None, vectorized: bool) -> Plan:
-    """Plan to move each chunk to where a function says; see `Session.reindex_array`."""
+    """Plan to move each chunk to the result of a function; see `Session.reindex_array`."""
     targets, answer = _mapped(forward, places.coords, vectorized)
     targets = np.where((answer == _STAYS)[:, None], places.coords, targets)
     keep = answer != _GOES
@@ -206,10 +181,10 @@ def plan_reindex(places: Places, forward: ChunkFunction, backward: ChunkFunction
         if len(wrong):
             at = wrong[0]
             start, end = places.coords[keep][at], targets[keep][at]
-            told = _shown(back[at]) if answer[at] == _PLACE else "None" if answer[at] == _STAYS else "DELETE"
+            shown = _shown(back[at]) if answer[at] == _PLACE else "None" if answer[at] == _STAYS else "DELETE"
             raise InvalidInputError(
                 f"backward does not undo forward: chunk {_shown(start)} goes to {_shown(end)}, to which backward says "
-                f"{told}; if it shall be deleted, return arraystore.DELETE for it from forward"
+                f"{shown}; to delete it, return arraystore.DELETE for it from forward"
             )
     return Plan(targets, keep)
 
@@ -225,20 +200,20 @@ def _check_inside(places: Places, targets: Int64s, keep: Bools) -> None:
 
 
 def _mapped(function: ChunkFunction, coords: Int64s, vectorized: bool) -> tuple[Int64s, Int64s]:
-    """Return where chunks go, and of which kind each answer was: a place, None or `DELETE`."""
+    """Return the targets of chunks, and the kind of each answer: a place, None or `DELETE`."""
     if vectorized:
         answer = function(coords.copy())
         if answer is DELETE:
             return coords, np.full(len(coords), _GOES)
-        found = np.asarray(answer)
-        if found.shape != coords.shape or found.dtype.kind not in "iu":
+        values = np.asarray(answer)
+        if values.shape != coords.shape or values.dtype.kind not in "iu":
             raise InvalidInputError(
-                f"a vectorized function returns integers of shape {coords.shape} for coordinates of that shape, "
-                f"not {found.dtype} of shape {found.shape}"
+                f"a vectorized function must return integers of shape {coords.shape} for coordinates of that shape, "
+                f"not {values.dtype} of shape {values.shape}"
             )
-        if found.dtype.kind == "u":
-            found = np.minimum(found, _LARGEST)
-        targets = found.astype(np.int64)
+        if values.dtype.kind == "u":
+            values = np.minimum(values, _LARGEST)
+        targets = values.astype(np.int64)
         return targets, np.where((targets == DELETE).any(axis=1), _GOES, _PLACE)
     rows = [_row(function, tuple(row)) for row in coords.tolist()]
     places = [row if isinstance(row, list) else [-1] * coords.shape[1] for row in rows]
@@ -247,17 +222,17 @@ def _mapped(function: ChunkFunction, coords: Int64s, vectorized: bool) -> tuple[
 
 
 def _row(function: ChunkFunction, coords: tuple[int, ...]) -> list[int] | Deletion | None:
-    found = function(coords)
-    if found is None or isinstance(found, Deletion):
-        return found
+    answer = function(coords)
+    if answer is None or isinstance(answer, Deletion):
+        return answer
     try:
-        row = tuple([operator.index(step) for step in found])
+        row = tuple([operator.index(step) for step in answer])
     except TypeError:
         row = None
     if row is None or len(row) != len(coords):
         raise InvalidInputError(
-            f"for chunk {coords} the function returned {found!r}: neither {len(coords)} integers, nor None, which "
-            "leaves it where it is, nor arraystore.DELETE"
+            f"for chunk {coords} the function returned {answer!r}: it must return {len(coords)} integers, None, which "
+            "leaves the chunk where it is, or arraystore.DELETE"
         )
     return [min(max(step, -1), _LARGEST) for step in row]
 
@@ -271,7 +246,7 @@ def _shown(row: Int64s) -> str:
     return str(tuple(row.tolist()))
 
 
-# -- bringing it there --------------------------------------------------------------------------------------------
+# -- moving references --------------------------------------------------------------------------------------------
 
 
 def _apply(hierarchy: Hierarchy, places: Places, plan: Plan, moved: Bools) -> None:
@@ -283,7 +258,7 @@ def _apply(hierarchy: Hierarchy, places: Places, plan: Plan, moved: Bools) -> No
     with changes.lock:
         changes.check_open()
         _check_unchanged(hierarchy, changes, places)
-        changes.appends.pop(node.id, None)  # what was appended has its place now: nobody may move it again
+        changes.appends.pop(node.id, None)  # appended chunks have their final place now: a rebase must not move them
         changes.touch_many(node, np.concatenate([vacated, plan.targets[moved]]))
         _vacate(changes, node, vacated)
         of_base, of_own = moved[own:], moved[:own]
@@ -309,18 +284,18 @@ def _check_distinct(places: Places, plan: Plan) -> None:
 
 
 def _check_unchanged(hierarchy: Hierarchy, changes: ChangeSet, places: Places) -> None:
-    """Check that what was worked out still holds: the functions of the caller ran without the lock."""
+    """Check that the array is as planned for: the caller's functions ran without the lock."""
     node = places.node
     same = hierarchy.changes is changes and changes.node(node.key) is node
     if not same or not all(map(np.array_equal, _written(changes, node), places.written)):
         raise SessionStateError(
-            f"array {'/' + node.path!r} was written to while its chunks were given other places; "
-            "do it when nobody else writes to it. Nothing was moved."
+            f"array {'/' + node.path!r} was written to while its chunks were rearranged, and nothing was moved: "
+            "try again when no other thread writes to it"
         )
 
 
 def _vacate(changes: ChangeSet, node: Node, coords: Int64s) -> None:
-    """Leave nothing at some cells."""
+    """Empty some cells."""
     if not len(coords):
         return
     table = changes.array(node).table
@@ -328,9 +303,9 @@ def _vacate(changes: ChangeSet, node: Node, coords: Int64s) -> None:
     if len(there):
         table.drop(~np.isin(table.numbers(there), table.numbers(coords)))
     if node.id not in changes.base.keys:
-        return  # nobody else has anything there
+        return  # a new array has no chunks beneath
     visible = _visible(changes, node)
-    if visible is not None:  # what a shrink has cut off is deleted as it is
+    if visible is not None:  # a shrink has deleted the rest already
         coords = coords[(coords < np.array(visible, dtype=np.int64)).all(axis=1)]
     nothing = np.zeros(len(coords), dtype=np.int64)
     table.put_many(coords, nothing + DELETED, nothing, nothing)

@@ -1,4 +1,4 @@
-"""Getting a session's changes over what others have committed: checking, asking a solver, looking at coordinates."""
+"""Rebases of sessions: checks, answers of solvers, and unique coordinates."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from arraystore.errors import InvalidInputError, RebaseFailedError
 __all__ = ["Unique", "open_view", "rebase_prepared", "resolve_conflicts"]
 
 _BUILT_IN = (ConflictDetector, BasicConflictSolver)
-"""They look at nothing but the conflict, so they need no thread of their own."""
+"""Solvers that read nothing but the conflict, so they need no thread."""
 
 _REQUESTS = 32
 """Chunks of a coordinate that are read at a time."""
@@ -57,36 +57,22 @@ _REQUESTS = 32
 
 @dataclass(frozen=True, eq=False)
 class Unique:
-    """A coordinate that must not repeat, and what the session has appended to it.
-
-    Parameters
-    ----------
-    node
-        Id of the array.
-    path
-        Its path when it was appended to.
-    start
-        Its length before.
-    values
-        What was appended.
-    """
+    """A coordinate whose values must not repeat, and the values that the session has appended to it."""
 
     node: bytes
+    """Id of the array."""
     path: str
+    """Path of the array when it was appended to."""
     start: int
+    """Length of the array before."""
     values: npt.NDArray[Any]
+    """The appended values."""
 
 
 async def rebase_prepared(
     session: SessionBase, uniques: Sequence[Unique], transaction: PendingTransaction, tip: Tip, solver: ConflictSolver
 ) -> Prepared:
-    """Rebase a session's transaction onto a record without committing it.
-
-    Raises
-    ------
-    ArrayStoreError
-        If a conflict is left, or nothing of the session can be committed any more.
-    """
+    """Rebase a session's transaction onto a record without committing it."""
     request = Request(transaction, session.base_tip, 1)
     obstacle = await rebase_uncommitted(session.context.log(session.branch or ""), request, tip)
     if obstacle is None:
@@ -97,13 +83,7 @@ async def rebase_prepared(
 async def resolve_conflicts(
     session: SessionBase, uniques: Sequence[Unique], prepared: Prepared, obstacle: Obstacle, solver: ConflictSolver
 ) -> Prepared:
-    """Return a session's transaction rebased onto what it collided with.
-
-    Raises
-    ------
-    RebaseFailedError
-        If a conflict is left.
-    """
+    """Rebase a session's transaction past an obstacle; raises `RebaseFailedError` if a conflict is left."""
     after = obstacle.tip.state
     saved = saved_by_others(prepared, after)
     if saved:
@@ -137,7 +117,7 @@ async def resolve_conflicts(
 
 
 async def _adapt(session: SessionBase, prepared: Prepared, obstacle: Obstacle) -> Prepared:
-    """Return a transaction whose documents have the shapes that theirs has let grow."""
+    """Rewrite a transaction whose documents have shapes that others let grow."""
     nodes = adapt_node_changes(prepared, obstacle.before, obstacle.tip.state)
     if nodes is None:
         return prepared
@@ -152,16 +132,19 @@ def _failed(session: SessionBase, after: State, conflicts: Sequence[Conflict]) -
 def _find_raised(
     prepared: Prepared, resolved: Prepared, obstacle: Obstacle, solved: Sequence[tuple[Conflict, Solution]]
 ) -> list[Conflict]:
-    """Return conflicts that are there only because of how others were solved."""
-    known = {(conflict.conflict_type, conflict.node) for conflict, _ in solved}
+    """Find conflicts that exist only because of how others were solved."""
+    solved_keys = {(conflict.conflict_type, conflict.node) for conflict, _ in solved}
     mine, after = Ours.of(resolved), obstacle.tip.state
-    found = [*detect(mine, obstacle.theirs, obstacle.before, after), *_find_homeless(Ours.of(prepared), mine, after)]
-    decided = _deleted(resolved) - _deleted(prepared)  # whoever solved a conflict had them deleted, changed or not
-    return [c for c in found if (c.conflict_type, c.node) not in known and c.node not in decided]
+    conflicts = [
+        *detect(mine, obstacle.theirs, obstacle.before, after),
+        *_find_homeless(Ours.of(prepared), mine, after),
+    ]
+    decided = _deleted(resolved) - _deleted(prepared)  # deleted by the answer of a solver, changed or not
+    return [c for c in conflicts if (c.conflict_type, c.node) not in solved_keys and c.node not in decided]
 
 
 def _find_homeless(wanted: Ours, left: Ours, after: State) -> list[Conflict]:
-    """Find what was to come into a group that, as conflicts were solved, does not come."""
+    """Find nodes whose group, created by the same transaction, was dropped by a solver."""
     lost = wanted.places.keys() - left.places.keys() - after.nodes.keys()
     kinds = {
         Operation.CREATED: ConflictType.NewNodeInInvalidGroup,
@@ -169,7 +152,7 @@ def _find_homeless(wanted: Ours, left: Ours, after: State) -> list[Conflict]:
     }
     snapshot = id_to_text(after.snapshot)
     return [
-        Conflict(kinds[change.operation], "/" + change.path, None, snapshot, "its group does not come", change.id)
+        Conflict(kinds[change.operation], "/" + change.path, None, snapshot, "its group is not created", change.id)
         for change in left.log.nodes
         if change.operation in kinds
         and change.kind != NodeKind.FILE
@@ -188,8 +171,8 @@ async def _ask(
     session: SessionBase, prepared: Prepared, conflicts: Sequence[Conflict], obstacle: Obstacle, solver: ConflictSolver
 ) -> list[Solution | None]:
     if any(is_hidden(conflict.path.lstrip("/")) for conflict in conflicts):
-        # The library's own keys, such as how far a stream is: whoever collides there has to look again, and with what
-        # it wrote for it to go nothing may be committed, so nobody needs to be asked about the rest.
+        # A conflict of the library's own keys, such as the progress of a stream, always fails the rebase, so solvers
+        # need not be asked about the others.
         return [None] * len(conflicts)
     versions = Versions(*(open_view(session, which, obstacle) for which in ("base", "ours", "theirs")))
     if type(solver) in _BUILT_IN:
@@ -200,13 +183,13 @@ async def _ask(
 def _ask_all(
     prepared: Prepared, conflicts: Sequence[Conflict], versions: Versions[SessionBase], solver: ConflictSolver
 ) -> list[Solution | None]:
-    """Ask somebody else's solver, in a thread where it may wait for storage."""
+    """Ask a custom solver, in a thread where it may wait for storage."""
     answers = [answer_of(solver.solve(conflict, versions)) for conflict in conflicts]
     return [None if a is None else _encoded(a, c, prepared, versions) for c, a in zip(conflicts, answers, strict=True)]
 
 
 def open_view(session: SessionBase, which: str, obstacle: Obstacle) -> SessionBase:
-    """Return a session that only reads: the base, ours with its changes, or theirs."""
+    """Return a read-only session of the base, of ours with its changes, or of theirs."""
     if which == "theirs":
         return SessionBase(session.context, obstacle.tip)
     view = SessionBase(session.context, session.base_tip)
@@ -217,12 +200,12 @@ def open_view(session: SessionBase, which: str, obstacle: Obstacle) -> SessionBa
 
 
 def _encoded(answer: Solution, conflict: Conflict, prepared: Prepared, versions: Versions[SessionBase]) -> Solution:
-    """Encode merged chunks that come as arrays, as the metadata says of the array as it will be."""
+    """Encode merged chunks that are arrays, with the metadata that the array will have."""
     if not any(isinstance(value, np.ndarray) for value in answer.chunks.values()):
         return answer
     node = versions.theirs.hierarchy.node(conflict.path.lstrip("/"))
     if node is None:
-        raise InvalidInputError(f"a solver merged chunks of {conflict.path!r}, which theirs does not have")
+        raise InvalidInputError(f"a solver merged chunks of {conflict.path!r}, which does not exist in theirs")
     mine = shape_of_ours(prepared, conflict.node, versions.base.hierarchy.state)
     documents = node.documents if mine is None else longer(node.documents, mine)
     chunks = {c: v if isinstance(v, bytes) else _encode(documents, c, v) for c, v in answer.chunks.items()}
@@ -230,12 +213,12 @@ def _encoded(answer: Solution, conflict: Conflict, prepared: Prepared, versions:
 
 
 def _encode(documents: Documents, coords: tuple[int, ...], values: npt.NDArray[Any]) -> bytes:
-    """Encode one chunk by letting zarr write it to an array of the same metadata in memory."""
+    """Encode one chunk through zarr, in an in-memory array of the same metadata."""
     kept: dict[str, Any] = {}
     array = open_in_memory(documents, kept)
     shape = np.shape(array.blocks[coords] if coords else array[...])
     if values.shape != shape:
-        raise InvalidInputError(f"a solver merged chunk {coords} as values of shape {values.shape}, not {shape}")
+        raise InvalidInputError(f"a solver must merge chunk {coords} as values of shape {shape}, not {values.shape}")
     if coords:
         array.blocks[coords] = values
     else:
@@ -247,19 +230,19 @@ def _encode(documents: Documents, coords: tuple[int, ...], values: npt.NDArray[A
 
 
 async def _find_repeated(session: SessionBase, uniques: Sequence[Unique], obstacle: Obstacle) -> list[Conflict]:
-    """Find values of unique coordinates that theirs has by now."""
+    """Find appended values of unique coordinates that theirs has too."""
     concerned = [unique for unique in uniques if unique.node in obstacle.theirs.nodes]
     if not concerned:
         return []
     theirs = open_view(session, "theirs", obstacle)
-    return [found for unique in concerned for found in await _compare(theirs, unique, obstacle)]
+    return [conflict for unique in concerned for conflict in await _compare(theirs, unique, obstacle)]
 
 
 async def _compare(theirs: SessionBase, unique: Unique, obstacle: Obstacle) -> list[Conflict]:
     key = obstacle.tip.state.keys.get(unique.node)
     if key is None:
-        return []  # deleted, which is a conflict of its own
-    twice = np.intersect1d(await _values(theirs, key), unique.values)
+        return []  # its deletion is a conflict of its own
+    twice = np.intersect1d(await _read_values(theirs, key), unique.values)
     if not len(twice):
         return []
     node = obstacle.theirs.nodes[unique.node]
@@ -269,16 +252,16 @@ async def _compare(theirs: SessionBase, unique: Unique, obstacle: Obstacle) -> l
     return [Conflict(ConflictType.DuplicateAppend, "/" + key, None, snapshot, detail, unique.node)]
 
 
-async def _values(view: SessionBase, path: str) -> npt.NDArray[Any]:
-    """Return the values of a whole array; they are decoded in a thread, and no loop waits for that."""
+async def _read_values(view: SessionBase, path: str) -> npt.NDArray[Any]:
+    """Read the values of a whole array, decoding them in a thread."""
     node = view.hierarchy.node(path)
     assert node is not None
     info, bound = array_info(node.documents), asyncio.Semaphore(_REQUESTS)
 
     async def read(coords: tuple[int, ...]) -> tuple[str, bytes | None]:
         async with bound:
-            found = await view.store.get(f"{path}/{info.key(coords)}".lstrip("/"))
-            return info.key(coords), None if found is None else found.to_bytes()
+            value = await view.store.get(f"{path}/{info.key(coords)}".lstrip("/"))
+            return info.key(coords), None if value is None else value.to_bytes()
 
     chunks = await asyncio.gather(*(read(coords) for coords in np.ndindex(*info.grid)))
     kept: dict[str, Any] = {key: data for key, data in chunks if data is not None}

@@ -26,7 +26,7 @@ from arraystore._history.missing_objects import check_not_expired
 from arraystore._log.loading import Tip
 from arraystore._runtime import run, submit
 from arraystore._session.hierarchy import Hierarchy, check_key, join
-from arraystore._session.listing import list_dir, list_prefix, prefix_size
+from arraystore._session.listing import list_dir, list_prefix, measure_prefix
 from arraystore._session.virtual_references import VirtualChunkSpec, checksum_of, write_virtual_references
 from arraystore.errors import InvalidInputError, ObjectNotFoundError, ReadOnlyError
 
@@ -318,7 +318,7 @@ class ArrayStore(Store, SyncMixin):
     async def getsize_prefix(self, prefix: str) -> int:
         """Return how many bytes all values below a path have, without reading them."""
         async with self._reading():
-            return await prefix_size(self._session.hierarchy, prefix)
+            return await measure_prefix(self._session.hierarchy, prefix)
 
     # -- virtual references ---------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Writing virtual references: chunks that are bytes of objects elsewhere."""
+"""Writing of virtual references, whose chunks are bytes of source objects."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ __all__ = ["Checksums", "VirtualChunkSpec", "checksum_of", "write_virtual_refere
 Row = TypeVar("Row", bound=Hashable)
 
 _States: TypeAlias = SourceState | list[SourceState | None] | None
-"""The state of all sources, or that of each; None in place of one is for those that have to be looked up."""
+"""The state of all sources, or of each; None for states that must be looked up."""
 
 _SAMPLE = 4096
 
 Checksums: TypeAlias = Checksum | Mapping[str, Checksum] | list[Checksum]
-"""One for all chunks, one for each URL, or one for each chunk."""
+"""A checksum for all chunks, by URL, or for each chunk."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class VirtualChunkSpec:
 
 
 def checksum_of(spec: Any, otherwise: Checksum) -> Checksum:
-    """Return the checksum of a reference, which may be a specification of Icechunk's, or one without checksums."""
+    """Return the checksum of a specification, which may be one of Icechunk's, or the default."""
     etag: str | None = getattr(spec, "etag_checksum", None)
     modified: datetime | None = getattr(spec, "last_updated_at_checksum", None)
     return etag if etag is not None else otherwise if modified is None else modified
@@ -78,28 +78,7 @@ def write_virtual_references(
     validate: bool,
     checksums: Checksums,
 ) -> None:
-    """Write references in columns: all of them, or none.
-
-    Parameters
-    ----------
-    hierarchy, node
-        Where to.
-    containers
-        Places that references may lead to.
-    cells
-        Coordinates of the chunks, shape (n, d), or a box of them, in row-major order.
-    urls, offsets, lengths
-        Of each chunk; an empty URL leaves it as it is.
-    validate
-        Whether URLs must be in a container opened to the repository.
-    checksums
-        States in which the sources must be.
-
-    Raises
-    ------
-    VirtualReferenceError
-        If a URL could lead out of its container, or is in none.
-    """
+    """Write references from columns, all or none; an empty URL skips its chunk."""
     grid = array_info(node.documents).grid
     _check_columns(node, grid, cells, urls, offsets, lengths)
     locations, numbers_of_urls = _locations(containers, urls, validate, checksums)
@@ -109,7 +88,7 @@ def write_virtual_references(
     changes = hierarchy.writable()
     with changes.lock:
         changes.check_open()
-        if changes.epoch:  # there are forks, whose writes may overlap with these
+        if changes.epoch:  # writes of forks may overlap with these
             coords = cells.coords(np.arange(len(urls))) if isinstance(cells, Box) else cells
             changes.touch_many(node, coords if keep is None else coords[keep])
         table = changes.array(node).table
@@ -128,50 +107,48 @@ def write_virtual_references(
 def _locations(
     containers: VirtualContainers, urls: Sequence[str], validate: bool, checksums: Checksums
 ) -> tuple[Locations, Int64s]:
-    """Return each URL and checksum once, and which of them each chunk needs; -1 for an empty URL."""
+    """Return distinct URLs and checksums, and the number of the one of each chunk; -1 for an empty URL."""
     if isinstance(checksums, list):
         pairs, numbers = _numbered(
             [(url, checksum_state(c)) if url else None for url, c in zip(urls, checksums, strict=True)]
         )
-        known: Sequence[str] = [url for url, _ in pairs]
+        distinct_urls: Sequence[str] = [url for url, _ in pairs]
         states: _States = [state for _, state in pairs]
     else:
         rows = urls if isinstance(urls, list) else list(urls)
-        known, numbers = _numbered([url or None for url in rows] if "" in rows else rows)
-        states = _stated_of(known, checksums) if isinstance(checksums, Mapping) else checksum_state(checksums)
-    shared = common_directory(known)
+        distinct_urls, numbers = _numbered([url or None for url in rows] if "" in rows else rows)
+        states = _stated_of(distinct_urls, checksums) if isinstance(checksums, Mapping) else checksum_state(checksums)
+    shared = common_directory(distinct_urls)
     try:
-        _check_urls(containers, known, shared, validate)
-        etags, modified = _columns(containers, known, states)
-        distinct = len(known) < len(urls) and not isinstance(states, list)  # else nobody has made sure
-        return locations_from_urls(known, etags, modified, prefix=shared, distinct=distinct), numbers
+        _check_urls(containers, distinct_urls, shared, validate)
+        etags, modified = _columns(containers, distinct_urls, states)
+        distinct = len(distinct_urls) < len(urls) and not isinstance(states, list)  # else uniqueness was not checked
+        return locations_from_urls(distinct_urls, etags, modified, prefix=shared, distinct=distinct), numbers
     except UnicodeEncodeError as error:
         raise InvalidInputError(f"the URL {error.object[:80]!r} is not valid Unicode") from None
 
 
 def _numbered(rows: Sequence[Row | None]) -> tuple[Sequence[Row], Int64s]:
-    """Return distinct rows and, for each, the number of its own; -1 for None.
-
-    Where hardly any comes twice, all rows are returned: manifests keep each of them once, anyway.
-    """
+    """Return distinct rows and, for each row, the number of its own; -1 for None."""
+    # Where rows hardly repeat, all are returned: manifests keep each of them once, anyway.
     sample = rows[:_SAMPLE]
     if len(rows) > _SAMPLE and 2 * len(set(sample)) > len(sample) and None not in rows:
         return cast("Sequence[Row]", rows), np.arange(len(rows), dtype=np.int64)
     numbers: dict[Row | None, int] = {None: -1}
-    found = np.fromiter((numbers.setdefault(row, len(numbers) - 1) for row in rows), np.int64, len(rows))
+    row_numbers = np.fromiter((numbers.setdefault(row, len(numbers) - 1) for row in rows), np.int64, len(rows))
     del numbers[None]
-    return cast("list[Row]", list(numbers)), found
+    return cast("list[Row]", list(numbers)), row_numbers
 
 
 def _stated_of(urls: Sequence[str], checksums: Mapping[str, Checksum]) -> list[SourceState | None]:
     try:
         return [checksum_state(checksums[url]) for url in urls]
     except KeyError as error:
-        raise InvalidInputError(f"checksum has no entry for {error.args[0]!r}; give one for each location") from None
+        raise InvalidInputError(f"checksum has no entry for {error.args[0]!r}; pass one for each location") from None
 
 
 def _check_urls(containers: VirtualContainers, urls: Sequence[str], shared: str, validate: bool) -> None:
-    """Refuse URLs that could lead out of their container or, where that is asked for, are in none."""
+    """Refuse URLs that could lead out of their container or, if `validate`, are in none."""
     prefix = containers.prefix_of(shared) if validate else None
     head = object_path(shared) if not validate else None if prefix is None else shared[len(prefix) :]
     skip = len(shared)
@@ -191,23 +168,23 @@ def _check_urls(containers: VirtualContainers, urls: Sequence[str], shared: str,
 def _columns(
     containers: VirtualContainers, urls: Sequence[str], states: _States
 ) -> tuple[Sequence[str | None] | None, Int64s | None]:
-    """Return entity tags and times, None in place of a column of nothing; states that nobody said are looked up."""
+    """Return columns of entity tags and times, None for an empty one; unstated states are looked up."""
     if isinstance(states, tuple):
         etag, time = states
         return [etag] * len(urls) if etag else None, np.full(len(urls), time, dtype=np.int64) if time else None
-    each = _looked_up(containers, urls, states or [None] * len(urls))
+    each = _look_up_states(containers, urls, states or [None] * len(urls))
     etags = [etag for etag, _ in each]
     modified = np.fromiter((time for _, time in each), np.int64, len(each))
     return etags if any(etags) else None, modified if modified.any() else None
 
 
-def _looked_up(
+def _look_up_states(
     containers: VirtualContainers, urls: Sequence[str], states: list[SourceState | None]
 ) -> list[SourceState]:
-    """Return all states, those of sources as they are now where none is said; each source is looked at once."""
+    """Return all states, with unstated ones looked up once per source."""
     unsaid = dict.fromkeys(url for url, state in zip(urls, states, strict=True) if state is None)
-    found = dict(zip(unsaid, read_source_states(containers, unsaid), strict=True)) if unsaid else {}
-    return [found[url] if state is None else state for url, state in zip(urls, states, strict=True)]
+    states_of_urls = dict(zip(unsaid, read_source_states(containers, unsaid), strict=True)) if unsaid else {}
+    return [states_of_urls[url] if state is None else state for url, state in zip(urls, states, strict=True)]
 
 
 def _check_columns(
@@ -221,14 +198,16 @@ def _check_columns(
     count = cells.volume if isinstance(cells, Box) else len(cells)
     ndim = len(cells.low) if isinstance(cells, Box) else cells.shape[1]
     if not len(urls) == len(offsets) == len(lengths) == count or ndim != len(grid):
-        raise InvalidInputError("locations, offsets, lengths and chunks differ in number")
+        raise InvalidInputError(
+            "locations, offsets, lengths and chunks must be equal in number, with coordinates for each dimension"
+        )
     if not count:
         return
     if offsets.dtype.kind not in "iu" or lengths.dtype.kind not in "iu":
-        raise InvalidInputError("offsets and lengths are whole numbers")
+        raise InvalidInputError("offsets and lengths must be integers")
     largest = (1 << 62) - 1
     if min(offsets.min(), lengths.min()) < 0 or max(offsets.max(), lengths.max()) > largest:
-        raise InvalidInputError(f"an offset or a length is negative or larger than {largest}")
+        raise InvalidInputError(f"offsets and lengths must be in 0..{largest}")
     box = cells if isinstance(cells, Box) else bounding_box(cells)
     if any(low < 0 or high > side for low, high, side in zip(box.low, box.high, grid, strict=True)):
         raise InvalidInputError(f"a chunk is outside of the grid {grid} of array {node.path!r}")

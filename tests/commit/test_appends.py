@@ -496,16 +496,16 @@ def test_unique_values_are_checked_against_what_is_there_and_against_each_other(
 # -- what is refused ----------------------------------------------------------------------------------------------
 
 BAD: list[Any] = [
-    ({}, "time", None, InvalidInputError, "nothing to append"),
+    ({}, "time", None, InvalidInputError, "must not be empty"),
     ({"missing": np.zeros(8)}, "time", None, NodeNotFoundError, "missing"),
     (data_of(1), "day", None, InvalidInputError, "no dimension 'day'"),
     (data_of(1) | {"t": np.zeros((8, 5))}, "time", None, InvalidInputError, r"shape \(8, 5\)"),
     (data_of(1) | {"t": np.zeros(8)}, "time", None, InvalidInputError, r"shape \(8,\)"),
-    (data_of(1, 0), "time", None, InvalidInputError, "no items"),
+    (data_of(1, 0), "time", None, InvalidInputError, "must have items"),
     (data_of(1) | {"t": np.zeros((4, 6))}, "time", None, InvalidInputError, "grow together"),
-    ({"time": np.zeros(8)}, "time", None, InvalidInputError, "append to it as well"),
-    (data_of(1), "time", "x", InvalidInputError, "not among"),
-    (data_of(1), "time", "t", InvalidInputError, "2 dimensions"),
+    ({"time": np.zeros(8)}, "time", None, InvalidInputError, "append to it, too"),
+    (data_of(1), "time", "x", InvalidInputError, "must be among"),
+    (data_of(1), "time", "t", InvalidInputError, "must have one dimension"),
 ]
 
 
@@ -638,7 +638,7 @@ def test_the_asynchronous_twin_appends_the_same_and_refuses_the_same() -> None:
             await session.append_async(data_of(1), "time", unique="time")
         with pytest.raises(InvalidInputError, match="must not repeat"):
             await ours.append_async(data_of(1), "time", unique="time")
-        with pytest.raises(InvalidInputError, match="nothing to append"):
+        with pytest.raises(InvalidInputError, match="must not be empty"):
             await ours.append_async({}, "time")
 
     asyncio.run(append_both())

@@ -203,9 +203,9 @@ def test_an_id_stays_with_its_node() -> None:
 BAD = [
     ("missing", "new", NodeNotFoundError, "missing"),
     ("", "new", InvalidInputError, "root group cannot be moved"),
-    ("g", "", InvalidInputError, "place of the root"),
-    ("g", "h", InvalidInputError, "there already"),
-    ("top", "g/x", InvalidInputError, "there already"),
+    ("g", "", InvalidInputError, "root group cannot be replaced"),
+    ("g", "h", InvalidInputError, "exists already"),
+    ("top", "g/x", InvalidInputError, "exists already"),
     ("g", "g/inside", InvalidInputError, "into itself"),
     ("g", "g", InvalidInputError, "already|itself"),
     ("g", "nowhere/g", InvalidInputError, "no group '/nowhere'"),

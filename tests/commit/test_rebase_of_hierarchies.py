@@ -131,7 +131,7 @@ def test_nothing_is_moved_onto_files(file: str) -> None:
     session = repository().writable_session("main")
     put(session, file, b"here already")
     for path in ("g", "x"):
-        with pytest.raises(InvalidInputError, match="something is there already"):
+        with pytest.raises(InvalidInputError, match="the target exists already"):
             session.move(path, "n")
 
 

@@ -157,9 +157,9 @@ def test_references_written_through_a_fork_are_merged(repo: Repository, archive:
 def test_what_cannot_be_a_reference_is_refused(repo: Repository, archive: Path) -> None:
     _, array = new_array(repo)
     store, good = array.store_path.store, url(archive)
-    with pytest.raises(InvalidInputError, match="negative"):
+    with pytest.raises(InvalidInputError, match="must be in 0"):
         store.set_virtual_ref("g/a/c/0", good, offset=-1, length=80)
-    with pytest.raises(InvalidInputError, match="negative"):
+    with pytest.raises(InvalidInputError, match="must be in 0"):
         store.set_virtual_ref("g/a/c/0", good, offset=0, length=-80)
     with pytest.raises(InvalidInputError, match="outside of the grid"):
         store.set_virtual_ref("g/a/c/10", good, offset=0, length=80)
