@@ -1,1 +1,1 @@
-"""What keeps a repository fast, off everyone's critical path: checkpoints, history pages, folding of layers."""
+"""Maintenance off the critical path: checkpoints, folding, compaction, expiry, collection, verification."""

@@ -1,6 +1,6 @@
-"""Writing checkpoints, history pages and hints.
+"""Checkpoints, history pages and hints.
 
-All of them are functions of the log: whoever finds one missing can write it, and writing one twice does no harm.
+All of them are functions of the log: any process that misses one can write it, and writing one twice is harmless.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ __all__ = ["MOST_DETACHED", "checkpoint_due", "encode_state", "put_hint_of", "wr
 
 
 MOST_DETACHED = 8
-"""Change logs outside of bodies that readers may have to fetch, one request each, before any writer spares them that.
+"""Change logs outside of bodies that a reader may fetch, one request each, before any writer makes a checkpoint.
 
-The writer of such a log writes a checkpoint at once; where this many pile up, that seems not to have happened.
+The writer of such a log makes a checkpoint at once; if this many accumulate, that has probably failed.
 """
 
 
 _HIGHEST_LEVEL = 2
-"""Pages of 4096 snapshots: some 300 KB, which travel nearly as fast as a few; larger ones make one snapshot dear."""
+"""Level of pages of 4096 snapshots, some 300 KB; larger ones make finding one snapshot slow."""
 
 _GRACE = 8
-"""Records after which a checkpoint that its writer should have made counts as missing."""
+"""Records after which the checkpoint due from another writer counts as missing."""
 
 
 def checkpoint_due(tip: Tip) -> bool:
-    """Tell whether the writer of a record should see to the checkpoint of the last multiple of 64.
+    """Tell whether the writer of a record makes the checkpoint of the last multiple of 64.
 
-    The writer of that multiple should; others only when it seems not to have done so.
+    The writer of that multiple does; others only when it seems not to have.
     """
-    known = tip.state.checkpoint
+    checkpoint = tip.state.checkpoint
     target = _last_multiple(tip)
-    missing = target > 0 and (known is None or known.sequence < target)
+    missing = target > 0 and (checkpoint is None or checkpoint.sequence < target)
     return missing and (tip.sequence == target or tip.sequence >= target + _GRACE)
 
 
@@ -51,7 +51,7 @@ def _last_multiple(tip: Tip) -> int:
 
 
 async def write_checkpoint(log: BranchLog, state: State) -> CheckpointRef:
-    """Write a checkpoint of a state, and the hint that leads to it."""
+    """Write a checkpoint of a state, and the hint to it."""
     reference = CheckpointRef(state.sequence, log.environment.new_id())
     key = checkpoint_key(reference.id)
     await upload(log.storage, [(key, await encode_state(log, key, state))])
@@ -60,18 +60,18 @@ async def write_checkpoint(log: BranchLog, state: State) -> CheckpointRef:
 
 
 async def encode_state(log: BranchLog, key: str, state: State) -> bytes:
-    """Encode a state of a log as a checkpoint, with the digest of its record where one can be had."""
+    """Encode a state as a checkpoint, with the digest of its record where it can be loaded."""
     return encode_checkpoint(key, replace(state.to_checkpoint(state.pages), digest=await _digest(log, state)))
 
 
 async def _digest(log: BranchLog, state: State) -> bytes | None:
-    """Return the digest of the log up to the record of a state; None where the record has expired or is damaged."""
+    """Load the digest of the log up to the record of a state; None where the record has expired or is damaged."""
     at = state.checkpoint
     if at is not None and at.digest is not None and at.sequence == state.sequence:
         return at.digest
-    known = log.chain.known(state.sequence)
-    if known is not None:
-        return known
+    digest = log.chain.known(state.sequence)
+    if digest is not None:
+        return digest
     try:
         return (await log.read(state.sequence)).digest
     except (ObjectNotFoundError, FormatError):
@@ -83,7 +83,7 @@ async def _put_hint(log: BranchLog, to: CheckpointRef) -> None:
 
 
 async def put_hint_of(log: BranchLog, state: State) -> None:
-    """Write the hint anew, so that it leads to what is known here."""
+    """Overwrite the hint with the newest checkpoint of a tip."""
     if state.checkpoint is None:
         await write_checkpoint(log, state)
     else:
@@ -91,27 +91,23 @@ async def put_hint_of(log: BranchLog, state: State) -> None:
 
 
 async def write_periodic(log: BranchLog, tip: Tip) -> State | None:
-    """See to what the last multiple of 64 asks for: its checkpoint, its history page, the hint.
+    """Write the checkpoint, history pages and hint due at the last multiple of 64, unless another process has.
 
-    Returns
-    -------
-    State or None
-        The state of that record with its checkpoint and pages, written now or by somebody else; None if nothing was
-        due.
+    Returns the state of that record with its checkpoint and pages, None if nothing was due.
     """
     if not checkpoint_due(tip):
         return None
     target = _last_multiple(tip)
     if target <= tip.state.life.expired:
-        return None  # what it would be made of may be missing; readers begin behind it
-    known = tip.state.checkpoint
-    found = await _written_by_others(log, target)
-    if found is not None:
-        return found
+        return None  # records before it may be missing, and readers begin behind it
+    checkpoint = tip.state.checkpoint
+    written = await _written_by_others(log, target)
+    if written is not None:
+        return written
     if tip.sequence == target:
         state = tip.state
     else:
-        hint = None if known is None else Hint(known.sequence, known.id)
+        hint = None if checkpoint is None else Hint(checkpoint.sequence, checkpoint.id)
         state = (await load_tip(log, hint, at=target)).state
     identifier = log.environment.new_id()
     pages = await _new_pages(log, state, identifier, tip.state.life.expired + 1)
@@ -127,7 +123,7 @@ async def write_periodic(log: BranchLog, tip: Tip) -> State | None:
 
 
 async def _written_by_others(log: BranchLog, target: int) -> State | None:
-    """Return the state that the hint leads to, if it does what is due: a second checkpoint would be waste."""
+    """Load the state that the hint names, if it makes a new checkpoint redundant."""
     hint = await log.hint()
     if hint is None or hint.sequence < target:
         return None
@@ -140,7 +136,7 @@ async def _written_by_others(log: BranchLog, target: int) -> State | None:
 
 
 async def _new_pages(log: BranchLog, state: State, identifier: bytes, shown: int) -> list[HistoryPage]:
-    """Make the pages up to a state that its directory does not have; records before `shown` may be missing."""
+    """Make the history pages up to a state that its directory lacks; records before `shown` may be missing."""
     pages: list[HistoryPage] = []
     before = state.checkpoint
     for index in range(max(covered(state.pages), shown - 1, 0) // LONG_SKIP, state.sequence // LONG_SKIP):
@@ -169,7 +165,7 @@ async def _new_pages(log: BranchLog, state: State, identifier: bytes, shown: int
 
 
 async def _rows_of_page(log: BranchLog, first: int, last: int, shown: int) -> list[SnapshotRow]:
-    """Return the rows of a page; without those that no history shows, where their records are deleted."""
+    """Load the rows of a page, without those that no history shows once their records are deleted."""
     try:
         return await rows_of_records(log, first, last)
     except ObjectNotFoundError:
@@ -196,7 +192,7 @@ def _ref(page: HistoryPage) -> PageRef:
 
 
 def _directory(old: tuple[PageRef, ...], new: list[PageRef]) -> tuple[PageRef, ...]:
-    """Put new pages behind old ones; a page of a higher level takes the place of those that it merges."""
+    """Append new pages, replacing the pages that those of a higher level merge."""
     directory = list(old)
     for ref in new:
         first, _ = page_span(ref.level, ref.index)

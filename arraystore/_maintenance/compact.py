@@ -1,8 +1,8 @@
-"""Compaction: few layers, full packs, neighbours next to each other; through rewrites that change no data.
+"""Compaction: folding of layers and rewriting of packs, by rewrite records that change neither data nor history.
 
-It folds the layers of each array, copies what is in use out of packs that are mostly dead, and merges small packs in
-the order of the grid.  There is no state to keep: what is done is no candidate any more, so a run that ends early is
-continued by the next one.
+It folds the layers of each array, copies live chunks out of packs with little live data, and merges small packs in the
+order of the grid. It keeps no state: results are no candidates any more, so the next run continues one that ended
+early.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from arraystore.errors import ObjectNotFoundError
 __all__ = ["Budget", "CompactionSummary", "DamagedPack", "compact", "fold_all"]
 
 _ROUNDS = 6
-"""Most times that a run looks whether something is left: what came in between, or what a collection has overtaken."""
+"""Rounds of a run, each of which handles commits and collections that outdated the one before."""
 
 _ARRAYS_AT_ONCE = 64
 _BYTES_AT_ONCE = 8 << 20
-"""Manifests that are written before the records that name them."""
+"""Bytes of manifests that are written before the records that name them."""
 
 
 @dataclass(frozen=True)
 class DamagedPack:
-    """A pack that a compaction has left as it is, since copies of damaged chunks would look sound.
+    """Pack that a compaction has not rewritten, since copies of its damaged chunks would get valid checksums.
 
     Parameters
     ----------
     object
-        Its key.
+        Key of the pack.
     reason
-        What is wrong with it, as ``verify`` says.
+        Damage, as ``verify`` reports it.
     """
 
     object: str
@@ -51,40 +51,40 @@ class DamagedPack:
 
 @dataclass(frozen=True)
 class CompactionSummary:
-    """What a compaction has done, or, as a dry run, would do.
+    """Summary of what a compaction did, or, as a dry run, would do.
 
     Parameters
     ----------
     branch
-        The branch.
+        Compacted branch.
     dry_run
         Whether nothing was written.
     complete
         Whether nothing is left to do; False where the budget has ended the run, or other writers were faster.
     arrays
-        How many arrays have chunks.
+        Number of arrays with chunks.
     arrays_folded
-        How many of them have fewer or other layers now.
+        Number of arrays whose layers were folded.
     arrays_left
-        Paths of those that are scattered over so many manifests that no record can name them.
+        Paths of arrays left as they are because a record cannot name all their manifests.
     layers_before, layers_after
-        Layers of all arrays together.
+        Layers of all arrays.
     packs_before
-        Packs, and chunks that are objects of their own, that the newest snapshot used before.
+        Packs, and chunks that are objects of their own, that the newest snapshot referenced before.
     packs_rewritten
-        Packs that it does not use any more.
+        Packs that it does not reference any more.
     packs_written
-        Packs that took their place.
+        Packs written to replace them.
     chunks_copied, bytes_read, bytes_written
         Chunks that moved, bytes of packs that were read for it, and bytes of packs and manifests that were written.
     dead_bytes
-        Bytes in the packs given up that the newest snapshot did not use: released with those packs, once all older
-        snapshots have expired that use them.
+        Bytes in the rewritten packs that the newest snapshot did not reference: released by a garbage collection after
+        all older snapshots that reference these packs have expired.
     records
         Rewrites appended to the branch's log.
     damaged
-        Packs that were to be rewritten, and were passed over since they are damaged: restore them, or write their
-        chunks again. What a dry run would do is told without reading chunks.
+        Packs that were not rewritten since they are damaged: restore them, or write their chunks again. A dry run reads
+        no chunks and finds none.
     """
 
     branch: str
@@ -108,23 +108,17 @@ class CompactionSummary:
 
 @dataclass(frozen=True)
 class Budget:
-    """How much a compaction may do.
-
-    Parameters
-    ----------
-    max_bytes
-        About how many bytes of packs and manifests to read and write at most; None for any number.
-    deadline
-        When to begin nothing new, in microseconds of the environment's clock; None for never.
-    """
+    """Limits of a compaction."""
 
     max_bytes: int | None = None
+    """Bytes of packs and manifests to read and write, approximately; None for no limit."""
     deadline: int | None = None
+    """Time after which nothing new begins, in microseconds of the environment's clock; None for no limit."""
 
 
 @dataclass(eq=False)
 class _Run:
-    """One compaction."""
+    """State of one compaction."""
 
     scope: MaintenanceScope
     log: BranchLog
@@ -143,26 +137,26 @@ class _Run:
     refused: dict[bytes, str] = field(default_factory=dict[bytes, str])
 
     async def look(self) -> None:
-        """Catch up with the branch; what is written from now on is above the watermark of any collection seen."""
+        """Load the newest record; ids made from then on are above the watermark of its fence."""
         self.tip = await refresh(self.log, self.tip)
         self.log.environment.after(self.tip.state.life.fence)
 
     async def round(self) -> None:
-        """Do once what is to be done."""
+        """Fold and repack once."""
         begin = self.tip.sequence - self.summary.records
         try:
             await self.fold()
             await self.repack()
-        except ObjectNotFoundError:  # others may have replaced it, and a collection has deleted it since
+        except ObjectNotFoundError:  # replaced by others and deleted by a collection since
             await self.look()
             if self.tip.sequence - self.summary.records == begin:
                 raise
             self.changed = True
 
-    # -- budget -------------------------------------------------------------------------------------------------
+    # -- budget ---------------------------------------------------------------------------------------------------
 
     def goes_on(self) -> bool:
-        """Tell whether there are time and bytes left; once they are not, they never are."""
+        """Tell whether time and bytes are left; once they are not, they never are."""
         if self.budget.deadline is not None and self.log.environment.now_us() >= self.budget.deadline:
             self.exhausted = True
         if self.bytes_left() == 0:
@@ -170,16 +164,16 @@ class _Run:
         return not self.exhausted
 
     def bytes_left(self) -> int | None:
-        """Return how many bytes may still be read and written; None for any number."""
+        """Return the bytes that may still be read and written; None for no limit."""
         if self.budget.max_bytes is None:
             return None
         return max(0, self.budget.max_bytes - self.summary.bytes_read - self.summary.bytes_written)
 
     def add(self, **more: int) -> None:
-        """Add to the numbers of the summary."""
+        """Add to the counts of the summary."""
         self.summary = replace(self.summary, **{name: getattr(self.summary, name) + n for name, n in more.items()})
 
-    # -- folding ------------------------------------------------------------------------------------------------
+    # -- folding --------------------------------------------------------------------------------------------------
 
     async def fold(self) -> None:
         """Fold all arrays."""
@@ -202,7 +196,7 @@ class _Run:
         await self.commit(waiting)
 
     async def commit(self, items: list[Exchange]) -> Exchanged:
-        """Put exchanges into effect."""
+        """Commit exchanges."""
         if self.summary.dry_run:
             self.add(layers_after=sum(len(item.added) - len(item.replaced) for item in items))
             self.folded.update(item.node for item in items)
@@ -214,20 +208,20 @@ class _Run:
         self.add(records=result.records)
         return result
 
-    # -- packs --------------------------------------------------------------------------------------------------
+    # -- packs ----------------------------------------------------------------------------------------------------
 
     async def repack(self) -> None:
-        """Write anew the packs that are worth it."""
+        """Rewrite the packs that are worth it."""
         if not self.goes_on():
             return
-        found = await select(self.scope, self.tip.state, self.reader, self.settings, self.min_live, self.refused)
+        candidates = await select(self.scope, self.tip.state, self.reader, self.settings, self.min_live, self.refused)
         if self.packs_before is None:
-            self.packs_before = found.packs
+            self.packs_before = candidates.packs
         most = self.bytes_left()
-        chosen = found if most is None else found.within(most // 2)  # each byte is read, and written
+        chosen = candidates if most is None else candidates.within(most // 2)  # each byte is read, and written
         if len(chosen):
             await self._take(chosen)
-        self.exhausted = self.exhausted or len(chosen) < len(found)
+        self.exhausted = self.exhausted or len(chosen) < len(candidates)
 
     async def _take(self, chosen: Selection) -> None:
         if self.summary.dry_run:
@@ -242,7 +236,7 @@ class _Run:
         repacker = Repacker(self.reader, self.log.environment, self.settings, self.goes_on)
         named: set[bytes] = set()
         unsettled: set[bytes] = set()
-        given_up = False
+        incomplete = False
         missing: ObjectNotFoundError | None = None
         try:
             async for items in repacker.run(self.tip.state, chosen.ids):
@@ -250,11 +244,11 @@ class _Run:
                 result = await self.commit(items)
                 named.update(pack for item in result.done for pack in item.packs)
                 unsettled = set()
-                given_up = given_up or bool(result.lost or result.fenced)
+                incomplete = incomplete or bool(result.lost or result.fenced)
                 self.progress("copying bytes", repacker.bytes_read, int(chosen.used.sum()))
         except ObjectNotFoundError as error:
             missing = error
-        kept = named | unsettled  # of what failed half-way nobody has looked whether a record names it
+        kept = named | unsettled  # a record may name the packs of exchanges that failed half-way
         await delete_leftovers(self.log.storage, [pack_key(pack) for pack in repacker.packs if pack not in kept])
         self.refused |= repacker.refused
         if missing is not None:
@@ -265,7 +259,7 @@ class _Run:
             chunks_copied=repacker.chunks_copied,
             packs_written=len(named),
         )
-        if not (repacker.interrupted or given_up):
+        if not (repacker.interrupted or incomplete):
             chosen = chosen.without(repacker.refused)
             self.add(packs_rewritten=len(chosen), dead_bytes=int((chosen.sizes - chosen.used).sum()))
 
@@ -293,7 +287,7 @@ async def compact(
 
 
 async def fold_all(scope: MaintenanceScope, tip: Tip, reader: ChunkReader) -> Tip:
-    """Fold the layers of all arrays of a branch, and nothing else."""
+    """Fold the layers of all arrays of a branch."""
     run = _begin(scope, tip, reader, PackSettings(), Budget(), 0.0, False, None)
     for _ in range(_ROUNDS):
         run.changed = False
@@ -346,4 +340,4 @@ def _with_layers(tip: Tip) -> list[Node]:
 
 
 def _silent(_what: str, _done: int, _total: int | None) -> None:
-    """Tell nobody."""
+    """Ignore progress."""

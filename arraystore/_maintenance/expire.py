@@ -1,4 +1,4 @@
-"""Expiry: entries in the logs that say which snapshots are gone; a later collection deletes what only they needed."""
+"""Expiry: records that remove snapshots from history, so that a collection can delete what only they reference."""
 
 from __future__ import annotations
 
@@ -21,24 +21,18 @@ from arraystore._maintenance.checkpoints import encode_state
 from arraystore._maintenance.scope import MaintenanceScope
 from arraystore.errors import ArrayStoreError, ObjectNotFoundError, StorageError
 
-__all__ = ["GivenUp", "Keeps", "expire"]
+__all__ = ["DeletedRefs", "Keeps", "expire"]
 
 _TRIES = 10
 
 Keeps = Callable[[Sequence[SnapshotRow]], set[bytes]]
-"""Told the history of a branch, newest first, returns the ids of the snapshots to keep."""
+"""Called with the history of a branch, newest first; returns the ids of the snapshots to retain."""
 
 
 @dataclass(frozen=True)
-class GivenUp:
-    """Branches and tags that are deleted, or would be: what only they show expires with them.
-
-    Parameters
-    ----------
-    branches
-        Their names.
-    tags
-        By name.
+class DeletedRefs:
+    """Branches and tags that are deleted, or in a dry run would be: the snapshots that only they retain expire with
+    them.
     """
 
     branches: frozenset[str] = frozenset()
@@ -47,14 +41,14 @@ class GivenUp:
     def __bool__(self) -> bool:
         return bool(self.branches or self.tags)
 
-    def among(self, tips: Mapping[str, Tip]) -> GivenUp:
-        """Return the same without branches that somebody has created anew."""
+    def among(self, tips: Mapping[str, Tip]) -> DeletedRefs:
+        """Return the refs without branches that have been created again."""
         ended = {name for name in self.branches if name in tips and tips[name].state.life.deleted}
-        return GivenUp(frozenset(ended), self.tags)
+        return DeletedRefs(frozenset(ended), self.tags)
 
 
 class _OutdatedError(ArrayStoreError):
-    """Another expiry, or a collection, came between."""
+    """Another expiry or a collection has outdated the plan."""
 
 
 async def expire(
@@ -63,47 +57,29 @@ async def expire(
     keeps: Keeps | None = None,
     *,
     dry_run: bool = False,
-    given_up: GivenUp | None = None,
+    deleted_refs: DeletedRefs | None = None,
 ) -> set[bytes]:
-    """Let snapshots expire.
+    """Expire snapshots committed before `older_than`, in microseconds since 1970; returns their ids.
 
-    Kept are, whatever their age, the newest snapshot of each branch, those of tags, and the very first one; and what
-    stands between those that are kept is closed up: the parent of each is the next older one that is left.
-
-    Parameters
-    ----------
-    scope
-        The repository.
-    older_than
-        Snapshots that were committed before this moment expire; microseconds since 1970, by the clocks of writers.
-    keeps
-        Says which snapshots of a branch are kept besides.
-    dry_run
-        Whether only to tell what would expire.
-    given_up
-        What was deleted just now for being old; in a dry run, what is taken for deleted.
-
-    Returns
-    -------
-    set
-        Ids of the snapshots that have expired.
+    The newest snapshot of each branch, tagged snapshots and the empty one of the repository are retained at any age.
+    The parent of a survivor becomes the next older snapshot that is retained. A dry run writes nothing.
     """
     failure: ArrayStoreError | None = None
-    given_up = given_up or GivenUp()
+    deleted_refs = deleted_refs or DeletedRefs()
     for _ in range(_TRIES):
         table = await scope.repository_log.table()
         tips = await scope.tips(table)
-        ended = given_up if dry_run else given_up.among(tips)
+        ended = deleted_refs if dry_run else deleted_refs.among(tips)
         try:
             plan = await _Planning(scope, table, tips, ended, older_than, keeps).plan()
             if dry_run or not plan:
                 return _all_gone(plan)
             for cut in plan:
                 await _carry_out(scope, cut, tips[cut.log.branch])
-        except (_OutdatedError, ObjectNotFoundError) as error:  # a collection may have taken what was looked at
+        except (_OutdatedError, ObjectNotFoundError) as error:  # a collection may have deleted what the plan reads
             failure = error
             if isinstance(error, ObjectNotFoundError):
-                given_up = GivenUp() if not dry_run else given_up
+                deleted_refs = DeletedRefs() if not dry_run else deleted_refs
             continue
         gone = _all_gone(plan)
         value = {"snapshots": len(gone)}
@@ -111,8 +87,8 @@ async def expire(
         await scope.repository_log.append(lambda _, entry=entry: entry)  # type: ignore[misc]
         return gone
     if isinstance(failure, ObjectNotFoundError):
-        raise failure  # it is missing for good, then
-    raise StorageError(f"{scope.storage.location}: others came between {_TRIES} times in a row; try again")
+        raise failure  # missing in every attempt, so damage and no race
+    raise StorageError(f"{scope.storage.location}: {_TRIES} attempts of an expiry were outdated by others; try again")
 
 
 def _all_gone(plan: Iterable[_Cut]) -> set[bytes]:
@@ -121,18 +97,18 @@ def _all_gone(plan: Iterable[_Cut]) -> set[bytes]:
 
 @dataclass(frozen=True)
 class _Cut:
-    """What goes of one log, and what of the same stretch stays."""
+    """Part of a log to expire, with its survivors."""
 
     log: BranchLog
     upto: int
     gone: tuple[SnapshotRow, ...]
     stay: tuple[SnapshotRow, ...]
     checkpoints: dict[bytes, bytes] = field(default_factory=dict[bytes, bytes])
-    """Of those that have survived before, by id."""
+    """Checkpoints of earlier survivors, by snapshot."""
     parents: dict[bytes, bytes | None] = field(default_factory=dict[bytes, bytes | None])
-    """Of all that go, and what earlier expiries have put in the place of others."""
+    """Parents of expired snapshots, and those that earlier expiries have put in their place."""
     named: tuple[bytes, ...] = ()
-    """Snapshots that something begins with, or has as its parent."""
+    """Snapshots that a branch begins at, or that are parents of others."""
 
 
 class _Planning:
@@ -141,43 +117,43 @@ class _Planning:
         scope: MaintenanceScope,
         table: RepositoryTable,
         tips: dict[str, Tip],
-        given_up: GivenUp,
+        deleted_refs: DeletedRefs,
         older_than: int,
         keeps: Keeps | None,
     ) -> None:
         self._scope = scope
         self._tips = tips
-        self._tags = {name: tag for name, tag in table.tags.items() if name not in given_up.tags}
+        self._tags = {name: tag for name, tag in table.tags.items() if name not in deleted_refs.tags}
         self._left = {
-            name: tip for name, tip in tips.items() if not (tip.state.life.deleted or name in given_up.branches)
+            name: tip for name, tip in tips.items() if not (tip.state.life.deleted or name in deleted_refs.branches)
         }
-        self._given_up = given_up
+        self._deleted_refs = deleted_refs
         self._older_than = older_than
         self._keeps = keeps
 
     async def plan(self) -> list[_Cut]:
-        """Return what to cut of which log."""
-        roots = [tag.origin for tag in (*self._tags.values(), *self._given_up.tags.values())]
-        shown = {name: _alive(tip) if name in self._given_up.branches else tip for name, tip in self._tips.items()}
+        """Plan the parts of all logs to expire."""
+        roots = [tag.origin for tag in (*self._tags.values(), *self._deleted_refs.tags.values())]
+        shown = {name: _alive(tip) if name in self._deleted_refs.branches else tip for name, tip in self._tips.items()}
         kept = await self._scope.kept(shown, roots)
         stay = {tag.snapshot for tag in self._tags.values()} | {tip.state.snapshot for tip in self._left.values()}
         if self._keeps is not None:
             for name, tip in self._left.items():
                 stay |= self._keeps(await self._history(self._scope.log(name), tip))
         still = await self._still_shown()
-        cuts = [await self._cut(name, found, stay, still) for name, found in kept.items()]
+        cuts = [await self._cut(name, part, stay, still) for name, part in kept.items()]
         return [cut for cut in cuts if cut is not None]
 
     async def _still_shown(self) -> set[bytes] | None:
-        """Return the snapshots that those branches and tags show which are left; None where none were given up."""
-        if not self._given_up:
+        """Load the snapshots that the remaining branches and tags retain; None where no refs are deleted."""
+        if not self._deleted_refs:
             return None
         tips = {name: tip if name in self._left else _ended(tip) for name, tip in self._tips.items()}
         kept = await self._scope.kept(tips, [tag.origin for tag in self._tags.values()])
-        found: set[bytes] = set()
+        shown: set[bytes] = set()
         for name, part in kept.items():
-            found |= part.survivors.keys() | {row.id for row in await _rows(self._scope.log(name), part)}
-        return found
+            shown |= part.survivors.keys() | {row.id for row in await _rows(self._scope.log(name), part)}
+        return shown
 
     async def _history(self, log: BranchLog, tip: Tip) -> list[SnapshotRow]:
         async def newest(branch: str) -> State:
@@ -193,15 +169,15 @@ class _Planning:
         every = survivors + rows
 
         def goes(row: SnapshotRow) -> bool:
-            is_given_up = still is not None and row.id not in still
-            return (row.time < self._older_than or is_given_up) and row.id not in stay and not _is_first(row)
+            is_deleted = still is not None and row.id not in still
+            return (row.time < self._older_than or is_deleted) and row.id not in stay and not _is_first(row)
 
         gone = [row for row in every if goes(row)]
         if not gone:
             return None
         last_gone = max((row.sequence for row in gone if row.id not in old), default=kept.newest.life.expired)
         following = [row.sequence for row in rows if row.sequence > last_gone]
-        # Rewrites behind the last one that goes belong to what goes: they spare the base what they have replaced.
+        # Rewrites behind the last expired snapshot expire with it, so that the base needs no layers that they replaced.
         upto = max(min(following) - 1 if following else last_gone, kept.newest.life.expired)
         lost = {row.id for row in gone}
         left = [row for row in every if row.sequence <= upto and row.id not in lost]
@@ -228,8 +204,8 @@ def _is_first(row: SnapshotRow) -> bool:
 
 
 async def _rows(log: BranchLog, kept: Kept) -> list[SnapshotRow]:
-    """Return the snapshots of the kept stretches of a log that have not expired yet, oldest first, each once."""
-    found: dict[bytes, SnapshotRow] = {}
+    """Load the snapshots of the retained stretches of a log that have not expired yet, oldest first, each once."""
+    by_id: dict[bytes, SnapshotRow] = {}
     pages = kept.newest.pages
     for stretch in kept.stretches:
         at = stretch.first
@@ -240,15 +216,15 @@ async def _rows(log: BranchLog, kept: Kept) -> list[SnapshotRow]:
             page = await read_page(log, ref)
             for row in page.rows:
                 if stretch.first <= row.sequence <= stretch.last:
-                    found[row.id] = row
+                    by_id[row.id] = row
             at = last + 1
         for row in await rows_of_records(log, at, stretch.last):
-            found[row.id] = row
-    return sorted(found.values(), key=lambda row: row.sequence)
+            by_id[row.id] = row
+    return sorted(by_id.values(), key=lambda row: row.sequence)
 
 
 async def _carry_out(scope: MaintenanceScope, cut: _Cut, tip: Tip) -> None:
-    """Write what is read in the place of the records, then the entry that says so."""
+    """Write the base and survivors that take the place of expired records, then append the expiry."""
     log, environment = cut.log, scope.environment
     life = tip.state.life
     written: list[bytes] = []
@@ -261,9 +237,9 @@ async def _carry_out(scope: MaintenanceScope, cut: _Cut, tip: Tip) -> None:
         return identifier
 
     async def survivor(row: SnapshotRow) -> bytes:
-        known = cut.checkpoints.get(row.id)
-        if known is not None:
-            return known
+        existing = cut.checkpoints.get(row.id)
+        if existing is not None:
+            return existing
         place = await find_snapshot(log, tip, row.id)
         hint = None if place is None else place.hint
         return await checkpoint((await load_tip(log, hint, at=row.sequence, snapshot=row.id)).state)
@@ -294,33 +270,33 @@ async def _carry_out(scope: MaintenanceScope, cut: _Cut, tip: Tip) -> None:
             life.deleted,
         )
         if not same or (oldest is not None and oldest < now.fence):
-            raise _OutdatedError("another expiry, or a collection, came between")
+            raise _OutdatedError("another expiry or a collection has outdated this one")
         return Expiry(environment.now_us(), cut.upto, base, survivors)
 
     await append_when(log, tip, entry)
 
 
 def _hint_before(tip: Tip, sequence: int) -> Hint | None:
-    known = tip.state.checkpoint
-    return Hint(known.sequence, known.id) if known is not None and known.sequence <= sequence else None
+    newest = tip.state.checkpoint
+    return Hint(newest.sequence, newest.id) if newest is not None and newest.sequence <= sequence else None
 
 
 def _closed_up(cut: _Cut) -> tuple[SnapshotRow, ...]:
-    """Return what stays; the parent of each is the next older one of its history that does, or is in another log."""
+    """Return the survivors, each with its nearest retained ancestor as parent, which may be in another log."""
     return tuple([replace(row, parent=_left(row.parent, cut)) for row in cut.stay])
 
 
 def _left(snapshot: bytes | None, cut: _Cut) -> bytes | None:
-    """Return a snapshot, or the nearest one before it that is left."""
+    """Return a snapshot, or its nearest retained ancestor."""
     while snapshot in cut.parents:
         snapshot = cut.parents[snapshot]
     return snapshot
 
 
 def _links(cut: _Cut, others: Sequence[bytes | None]) -> tuple[tuple[bytes, bytes | None], ...]:
-    """Return what takes the place of snapshots that go, wherever something has one of them as its parent or origin.
+    """Return replacements of expired snapshots that are parents or origins elsewhere.
 
-    Others are the parents that commits on top of the newest snapshot that goes may have.
+    `others` are possible parents of commits behind the newest expired snapshot.
     """
     named = sorted({each for each in (*cut.named, *others) if each is not None and each in cut.parents})
     return tuple([(each, _left(each, cut)) for each in named])

@@ -1,8 +1,7 @@
-"""Folding: many small layers of an array become one, through a rewrite record that changes no data.
+"""Folding: the merging of many small layers of an array into one, by a rewrite record.
 
-Layers are folded by size, as in an LSM tree: a run of the newest layers grows backwards over any layer that is not
-much larger than what it has gathered.  So an array of n references has O(log n) layers, and each reference is
-rewritten O(log n) times.
+Layers are folded by size, as in an LSM tree: a run of the newest layers grows backwards over any layer that is not much
+larger than the run. So an array of n references has O(log n) layers, and each reference is rewritten O(log n) times.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ from arraystore._maintenance.rewrite import Exchange, exchange, in_batches, plac
 __all__ = ["fold", "foldable"]
 
 _SHORTEST_RUN = 8
-"""Fewer layers than this are looked through faster than they are rewritten."""
+"""Layers below which reading all of them is faster than rewriting them."""
 
 _LARGEST_LAYER = REFERENCES_PER_MANIFEST // 2
-"""Layers above this are full tiles, or nearly; folding them would rewrite much and gain little."""
+"""References above which a layer is nearly a full tile, so that folding it rewrites much for little gain."""
 
 _LARGEST_IN_PASSING = MAX_BODY // 2
-"""Bytes that one array may take in a record: one that is scattered over more manifests is left to a compaction."""
+"""Bytes that one array may take in a record; a more scattered array is left to compaction."""
 
 _ARRAYS_AT_ONCE = 256
 """Arrays whose new manifests are written before the records that name them."""
 
 
 def foldable(layers: tuple[Layer, ...]) -> tuple[int, int] | None:
-    """Return the run of layers (first, past the last) that is worth folding, None if there is none."""
+    """Return the run of layers worth folding as (first, past the last), None if there is none."""
     total = 0
     at = len(layers)
     while at and layers[at - 1].count <= _LARGEST_LAYER and (not total or layers[at - 1].count <= 2 * total):
@@ -44,13 +43,7 @@ def foldable(layers: tuple[Layer, ...]) -> tuple[int, int] | None:
 
 
 async def fold(log: BranchLog, tip: Tip, reader: ChunkReader) -> Tip:
-    """Fold what is worth it, and append the records that say so.
-
-    Returns
-    -------
-    Tip
-        The tip afterwards; the one given if there was nothing to do, or others were faster every time.
-    """
+    """Fold the arrays with runs worth folding by rewrite records; returns the newest tip."""
     if check_open(tip.state) is not None:
         return tip
     nodes = [node for node in tip.state.nodes.values() if foldable(node.layers)]
@@ -69,7 +62,7 @@ async def fold(log: BranchLog, tip: Tip, reader: ChunkReader) -> Tip:
 
 
 async def _folded(log: BranchLog, reader: ChunkReader, node: Node) -> tuple[Exchange, list[tuple[str, bytes]]]:
-    """Return what replaces an array's layers, and the objects to write before."""
+    """Load the exchange that folds an array's run, and the objects to write before it."""
     run = foldable(node.layers)
     assert run is not None
     first, end = run

@@ -1,8 +1,7 @@
-"""Folding all layers of an array into as few manifests as hold its references, in bounded memory.
+"""Folding of all layers of an array into the fewest manifests that hold its references, in bounded memory.
 
-The result is a function of the references alone: manifests that cover fixed places of the grid.  One that is there
-already stays, so folding again does nothing, and little layers on top of a large array cost those manifests that they
-reach into.
+The result depends on the references alone: manifests that cover fixed tiles of the grid. Existing ones are reused, so
+folding twice changes nothing, and small layers above a large array rewrite only the manifests of their tiles.
 """
 
 from __future__ import annotations
@@ -41,36 +40,20 @@ _HEADER = 128
 
 @dataclass
 class FullFold:
-    """What folding an array fully comes to.
-
-    Parameters
-    ----------
-    exchanges
-        What to put into the place of its layers.
-    bytes_written
-        Of manifests.
-    scattered
-        Whether layers were left as they are, since what would replace them takes more manifests than a record names.
-    """
+    """Result of folding an array fully."""
 
     exchanges: list[Exchange] = field(default_factory=list[Exchange])
+    """Exchanges of its layers."""
     bytes_written: int = 0
+    """Bytes of manifests."""
     scattered: bool = False
+    """True if layers were left because their replacements need more manifests than a record can name."""
 
 
 async def fold_fully(reader: ChunkReader, environment: Environment, node: Node, *, write: bool = True) -> FullFold:
-    """Fold the layers of an array, or of a file; manifests are written, nothing names them yet.
+    """Fold the layers of an array or a file, and write the new manifests, which no record names yet.
 
-    Parameters
-    ----------
-    reader
-        Where manifests come from.
-    environment
-        Where ids come from.
-    node
-        The array.
-    write
-        Whether to write manifests; without, it is only worked out what would be written.
+    Without `write`, only the exchanges are computed.
     """
     fold = FullFold()
     for start, stop in _windows(node.layers):
@@ -89,7 +72,7 @@ async def fold_fully(reader: ChunkReader, environment: Environment, node: Node, 
 
 
 def _windows(layers: tuple[Layer, ...]) -> Iterator[tuple[int, int]]:
-    """Cut layers into runs that are folded each by itself: all of them, but for arrays of many millions of chunks."""
+    """Cut layers into runs to fold separately, more than one only for arrays of many millions of chunks."""
     start = total = 0
     for at, layer in enumerate(layers):
         if at > start and total + layer.count > _IN_WINDOW:
@@ -111,13 +94,13 @@ class _Folder:
         self._write = write
         self._waiting: list[tuple[str, bytes]] = []
         self._written: list[str] = []
-        self._known: dict[tuple[Box, int], list[Layer]] = {}
+        self._existing: dict[tuple[Box, int], list[Layer]] = {}
         for layer in layers:
             if not any(layer.shift or ()):
-                self._known.setdefault((layer.box, layer.count), []).append(layer)
+                self._existing.setdefault((layer.box, layer.count), []).append(layer)
 
     async def run(self, *, keep_deleted: bool) -> list[Layer] | None:
-        """Return layers that say the same; None if they are too many for a record, and nothing is left of them."""
+        """Write layers with the same content; None, with none of them left, if they are too many for one record."""
         added: list[Layer] = []
         weight = 0
         async for parts in self._parts():
@@ -133,10 +116,10 @@ class _Folder:
         return added
 
     async def _placed(self, manifest: Manifest) -> Layer:
-        """Return the layer that is there already for a manifest, or a new one."""
-        for known in self._known.get((manifest.box, manifest.count), ()):
-            if _alike(await self.reader.manifests.load(known), manifest):
-                return known
+        """Return the existing layer of an equal manifest, or a new one."""
+        for existing in self._existing.get((manifest.box, manifest.count), ()):
+            if _alike(await self.reader.manifests.load(existing), manifest):
+                return existing
         layer, data = placed(self.environment, manifest)
         if data is not None:
             self._waiting.append((layer.key, data))
@@ -150,7 +133,7 @@ class _Folder:
         self._waiting = []
 
     async def _parts(self) -> AsyncIterator[list[References]]:
-        """Yield what the layers say, a part of the grid at a time; each part fits into memory."""
+        """Yield the content of the layers in parts of the grid, each of which fits into memory."""
         total = sum(layer.count for layer in self.layers)
         if total <= _AT_ONCE:
             yield await self.reader.references(self.layers)
@@ -170,7 +153,7 @@ class _Folder:
 
 
 def _slabs(layers: tuple[Layer, ...], total: int) -> tuple[Int64s, Box]:
-    """Return the shape of parts of the grid that hold about `_AT_ONCE` references, and how many there are."""
+    """Return the shape of parts of the grid that hold about `_AT_ONCE` references, and their number."""
     high = tuple(max(layer.box.high[axis] for layer in layers) for axis in range(len(layers[0].box.high)))
     spread = max(1, Box((0,) * len(high), high).volume // total)
     shape = tile_shape(high, _AT_ONCE << (spread.bit_length() - 1))
@@ -188,7 +171,7 @@ def _holds(occupied: Int64s, slab: int) -> bool:
 
 
 def _alike(one: Manifest, other: Manifest) -> bool:
-    """Tell whether two manifests of the same box say the same, whatever the order of their packs."""
+    """Tell whether two manifests of the same box have the same content, in whatever order of their packs."""
     if not (
         np.array_equal(one.numbers(), other.numbers())
         and np.array_equal(one.offset, other.offset)
@@ -201,7 +184,7 @@ def _alike(one: Manifest, other: Manifest) -> bool:
 
 
 def _origins(manifest: Manifest) -> npt.NDArray[np.bytes_]:
-    """Return per reference where its chunk is: id of the pack, or which other kind of source."""
+    """Return the pack id, or other kind of source, of each reference."""
     others = [b"virtual %d" % i for i in range(len(manifest.locations))] + [b"inline", b"deleted"]
     table = np.array([*(manifest.pack_id(i) for i in range(manifest.pack_count)), *others], dtype="S20")
     return table[manifest.source]

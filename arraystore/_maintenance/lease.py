@@ -1,7 +1,7 @@
-"""A lease on a repository's maintenance, so that two jobs do not do the same work twice.
+"""Lease on the maintenance of a repository, which saves two jobs from doing the same work.
 
-Nothing depends on it: expiry, compaction and collection are safe however many run.  Leases are numbered; whoever
-creates the next number has it, and whoever has it says when it is done.  A lease that was not given back runs out.
+Safety does not depend on it: expiry, compaction and collection may run concurrently. Leases are numbered; the process
+that creates the next number holds it and releases it when done. A lease that is not released expires.
 """
 
 from __future__ import annotations
@@ -23,44 +23,24 @@ _PREFIX = "leases/maintenance/"
 
 
 class LeaseTakenError(ArrayStoreError):
-    """Somebody else maintains the repository at the moment."""
+    """Another process is maintaining the repository."""
 
 
 @dataclass(frozen=True)
 class Lease:
-    """A lease as stored.
-
-    Parameters
-    ----------
-    number
-        Its number.
-    holder
-        Whose it is; a new id for each run.
-    until
-        When it runs out, in microseconds since 1970, by the holder's clock.
-    """
+    """Lease as stored."""
 
     number: int
+    """Number in its key."""
     holder: str
+    """Id of the run that holds it."""
     until: int
+    """Microseconds since 1970 at which it expires, by the holder's clock."""
 
 
 @asynccontextmanager
 async def leased(storage: Storage, environment: Environment, seconds: float) -> AsyncIterator[Lease]:
-    """Hold the lease.
-
-    Parameters
-    ----------
-    storage, environment
-        Of the repository.
-    seconds
-        After which others may take it over, should this process end without giving it back.
-
-    Raises
-    ------
-    LeaseTakenError
-        If somebody else holds it.
-    """
+    """Hold the lease; others may take it over after `seconds` if this process ends without releasing it."""
     lease = await _take(storage, environment, seconds)
     try:
         yield lease
@@ -80,21 +60,21 @@ async def _take(storage: Storage, environment: Environment, seconds: float) -> L
         held = await _read(storage, newest)
         if held is not None and held.until > environment.now_us():
             raise LeaseTakenError(
-                f"{storage.location} is being maintained by {held.holder}; its lease runs out in "
-                f"{(held.until - environment.now_us()) / 1e6:.0f} s at most"
+                f"{storage.location} is being maintained by {held.holder}; its lease expires in "
+                f"{(held.until - environment.now_us()) / 1e6:.0f} s at most; try again then"
             )
     lease = Lease(newest + 1, id_to_text(environment.new_id()), environment.now_us() + round(seconds * 1e6))
     data = json.dumps({"holder": lease.holder, "until": lease.until}).encode()
     if not await put_surely(storage, environment, _key(lease.number), data):
-        raise LeaseTakenError(f"{storage.location}: somebody else has begun to maintain it just now")
+        raise LeaseTakenError(f"{storage.location}: another process has just begun to maintain it; try again later")
     await storage.delete(keys)
     return lease
 
 
 async def _read(storage: Storage, number: int) -> Lease | None:
-    """Read a lease; None if it is gone, or no lease."""
+    """Read a lease; None if it is missing or not valid."""
     try:
-        found = json.loads(bytes(await storage.get(_key(number))))
-        return Lease(number, str(found["holder"]), int(found["until"]))
+        fields = json.loads(bytes(await storage.get(_key(number))))
+        return Lease(number, str(fields["holder"]), int(fields["until"]))
     except (ObjectNotFoundError, ValueError, KeyError, TypeError):
         return None

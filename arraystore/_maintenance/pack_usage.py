@@ -1,7 +1,7 @@
-"""How much of each pack the newest snapshot of a branch uses, and how large packs are.
+"""Pack usage: the bytes of each pack that the newest snapshot of a branch references, and the sizes of packs.
 
-Packs are counted in sorted columns of ids, never chunk by chunk.  A chunk that is an object of its own is in use as a
-whole or not at all, so those are only counted.
+Packs are counted in sorted columns of ids, never chunk by chunk. A chunk that is an object of its own is live as a
+whole or not at all, so these are only counted.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from arraystore.storage.protocol import Storage
 __all__ = ["PackIds", "PackUse", "id_at", "ids_of", "manifests_of", "pack_sizes", "pack_use", "positions", "visible"]
 
 PackIds = npt.NDArray[np.bytes_]
-"""Ids, twelve bytes each; numpy leaves zeros at the end out of what it gives back, see `id_at`."""
+"""Ids of twelve bytes each; numpy strips trailing zeros of single items, see `id_at`."""
 
 
 _ID = np.dtype(f"S{ID_BYTES}")
 _AT_ONCE = 16
 _FEW = 32
-"""Up to so many objects are asked for one by one; beyond, they are listed, a thousand to a request."""
+"""Objects up to which each is requested by itself; more are listed, a thousand to a request."""
 
 _MANIFESTS_AT_ONCE = 64
 
 
 def ids_of(packs: bytes) -> PackIds:
-    """Return ids that stand one after the other as a column."""
+    """Return concatenated ids as a column."""
     return np.frombuffer(packs, dtype=_ID)
 
 
 def id_at(ids: PackIds, position: int) -> bytes:
-    """Return an id of a column, whole."""
+    """Return one id of a column, with its trailing zeros."""
     return bytes(ids[position]).ljust(ID_BYTES, b"\0")
 
 
 def positions(ids: PackIds, wanted: PackIds) -> Int64s:
-    """Return where ids stand in a sorted column, -1 for those that do not."""
+    """Return the positions of ids in a sorted column, -1 for missing ones."""
     if not len(ids):
         return np.full(len(wanted), -1, dtype=np.int64)
     at = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
@@ -59,25 +59,18 @@ def positions(ids: PackIds, wanted: PackIds) -> Int64s:
 
 @dataclass(frozen=True, eq=False)
 class PackUse:
-    """The packs that a snapshot names, and how many bytes of each.
-
-    Parameters
-    ----------
-    ids
-        Of the packs, ascending, but for chunks that are objects of their own.
-    used
-        Bytes per pack, checksums included.
-    single
-        How many chunks are objects of their own.
-    """
+    """Packs that a snapshot references, with the referenced bytes of each."""
 
     ids: PackIds
+    """Ids of the packs, ascending, without chunks that are objects of their own."""
     used: Int64s
+    """Referenced bytes per pack, checksums included."""
     single: int
+    """Number of chunks that are objects of their own."""
 
 
 async def manifests_of(reader: ChunkReader, layers: Sequence[Layer]) -> AsyncIterator[Manifest]:
-    """Yield the manifests of layers, read some at a time."""
+    """Yield the manifests of layers, loading some at a time."""
     for start in range(0, len(layers), _MANIFESTS_AT_ONCE):
         some = layers[start : start + _MANIFESTS_AT_ONCE]
         for manifest in await asyncio.gather(*(reader.manifests.load(layer) for layer in some)):
@@ -87,19 +80,7 @@ async def manifests_of(reader: ChunkReader, layers: Sequence[Layer]) -> AsyncIte
 async def visible(
     reader: ChunkReader, layer: Layer, manifest: Manifest, above: Sequence[Layer], at: Int64s
 ) -> npt.NDArray[np.bool_]:
-    """Tell which of some references of a layer count: those of cells that no newer layer speaks of.
-
-    Parameters
-    ----------
-    reader
-        Where manifests come from.
-    layer, manifest
-        The layer.
-    above
-        The newer ones.
-    at
-        Positions of the references.
-    """
+    """Load the mask of those references of a layer, by position, that no newer layer `above` hides."""
     shown = np.ones(len(at), dtype=np.bool_)
     hiding = [other for other in above if other.box.intersects(layer.box)]
     if not hiding:
@@ -112,7 +93,7 @@ async def visible(
 
 
 async def _spoken_of(reader: ChunkReader, layer: Layer, coords: Int64s) -> npt.NDArray[np.bool_]:
-    """Tell of which cells a layer speaks."""
+    """Return the cells that a layer has references for."""
     box = layer.box
     within = ((coords >= np.array(box.low)) & (coords < np.array(box.high))).all(axis=1)
     if layer.dense or not bool(within.any()):
@@ -125,16 +106,9 @@ async def _spoken_of(reader: ChunkReader, layer: Layer, coords: Int64s) -> npt.N
 
 
 async def pack_use(reader: ChunkReader, state: State, own_object: int) -> PackUse:
-    """Count what a snapshot uses of each pack.
+    """Sum the bytes that a snapshot references of each pack.
 
-    Parameters
-    ----------
-    reader
-        Where manifests come from.
-    state
-        The snapshot.
-    own_object
-        A pack of one chunk of at least this many bytes is an object of its own.
+    A pack of one chunk of at least `own_object` bytes is an object of its own.
     """
     tables: list[tuple[PackIds, Int64s]] = []
     single = 0
@@ -165,7 +139,7 @@ def _use_of(manifest: Manifest, at: Int64s, own_object: int) -> tuple[PackIds, I
 
 
 def _summed(tables: Sequence[tuple[PackIds, Int64s]]) -> tuple[PackIds, Int64s]:
-    """Put tables together, with each id once."""
+    """Merge tables, summing the bytes of each id."""
     if not tables:
         return np.empty(0, dtype=_ID), np.empty(0, dtype=np.int64)
     ids, which = np.unique(np.concatenate([ids for ids, _ in tables]), return_inverse=True)
@@ -174,7 +148,7 @@ def _summed(tables: Sequence[tuple[PackIds, Int64s]]) -> tuple[PackIds, Int64s]:
 
 
 async def pack_sizes(storage: Storage, ids: PackIds) -> Int64s:
-    """Return the sizes of packs, given in ascending order; 0 for one that is not there."""
+    """Load the sizes of packs with ascending ids; 0 for a missing one."""
     if len(ids) <= _FEW:
         return await _asked(storage, ids)
     sizes = np.zeros(len(ids), dtype=np.int64)

@@ -1,7 +1,7 @@
-"""Copying chunks from some packs into new ones, in grid order, and pointing layers to them.
+"""Repacking: copying chunks into new packs, in grid order, and rewriting the layers that reference them.
 
-Chunks are read, checked and written some tens of megabytes at a time.  What is wanted of one pack at a time is read in
-few ranged requests; what goes into a pack are neighbours in the grid.  Inlined and virtual chunks stay as they are.
+Chunks are read, checked and written some tens of megabytes at a time, each pack in few ranged requests; neighbours in
+the grid become neighbours in a pack. Inlined and virtual chunks are not copied.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["Repacker"]
 MiB = 1 << 20
 
 _GAP = 64 * 1024
-"""Bytes between two chunks that are rather read than paid for with a request."""
+"""Bytes between two chunks below which reading them is cheaper than another request."""
 
 _REQUESTS_AT_ONCE = 16
 _MANIFESTS_AT_ONCE = 64
@@ -44,31 +44,23 @@ _LARGEST_BATCH = 32 * MiB
 
 @dataclass(eq=False)
 class _Job:
-    """A layer of which some chunks are copied.
-
-    Parameters
-    ----------
-    node, layer
-        Which one.
-    references
-        What it says, in grid order.
-    at
-        Positions of the chunks to copy.
-    pack, offset
-        Where they are now: number of the new pack, -1 as long as they are where they were.
-    """
+    """Layer of which some chunks are copied."""
 
     node: bytes
     layer: Layer
     references: References
+    """References of the layer, in grid order."""
     at: Int64s
+    """Positions of the chunks to copy."""
     pack: Int64s
+    """Numbers of the new packs, -1 for chunks not copied yet."""
     offset: Int64s
+    """Offsets in the new packs."""
     copied: int = 0
 
     @classmethod
     def of(cls, node: bytes, layer: Layer, manifest: Manifest, wanted: PackIds) -> _Job | None:
-        """Return what is to be done for a layer; None if it names none of the packs."""
+        """Return the job for a layer; None if it references none of the packs."""
         named = positions(wanted, ids_of(manifest.packs)) >= 0
         if not bool(named.any()):
             return None
@@ -78,40 +70,41 @@ class _Job:
         return cls(node, layer, references, at, np.full(len(at), -1, dtype=np.int64), np.zeros(len(at), dtype=np.int64))
 
     def complete_in(self, sealed: int) -> bool:
-        """Tell whether all chunks are copied, into packs below a number."""
+        """Tell whether all chunks are copied, into packs with smaller numbers than `sealed`."""
         return self.copied == len(self.at) and int(self.pack.max()) < sealed
 
     @property
     def moved(self) -> bool:
-        """Whether any chunk was copied: not where all are in damaged packs."""
+        """True if any chunk was copied: not where all are in damaged packs."""
         return bool((self.pack >= 0).any())
 
     def pointed(self, ids: Sequence[bytes]) -> tuple[References, tuple[bytes, ...]]:
-        """Return what the layer says now, and the packs that it did not name before."""
+        """Return the references to the copies, and the packs that they name in addition."""
         moved = self.pack >= 0
         numbers, which = np.unique(self.pack[moved], return_inverse=True)
         packs = tuple([ids[number] for number in numbers.tolist()])
         source, offset = self.references.source.copy(), self.references.offset.copy()
         source[self.at[moved]] = len(self.references.packs) + which
         offset[self.at[moved]] = self.offset[moved]
-        known = self.references.packs
-        return replace(self.references, source=source, offset=offset, packs=known + packs), packs
+        return replace(self.references, source=source, offset=offset, packs=self.references.packs + packs), packs
 
 
 @dataclass(frozen=True, eq=False)
 class _Slice:
-    """Neighbouring chunks of one job, up to one; `rows` says which, as positions among those to copy."""
+    """Neighbouring chunks of one job."""
 
     job: _Job
     rows: Int64s
+    """Positions among the chunks to copy."""
     stop: int
+    """Position after the last one."""
 
     @property
     def at(self) -> Int64s:
         return self.job.at[self.rows]
 
     def without(self, packs: Collection[bytes]) -> _Slice:
-        """Return the same but for the chunks of some packs."""
+        """Return the slice without the chunks of some packs."""
         references = self.job.references
         named = np.array([pack in packs for pack in references.packs], dtype=np.bool_)
         return _Slice(self.job, self.rows[~named[references.source[self.at]]], self.stop)
@@ -131,9 +124,8 @@ class _Packs:
         self._used = 0
 
     async def add(self, data: memoryview, lengths: Int64s) -> tuple[Int64s, Int64s]:
-        """Take chunks, each with room for its checksum behind it; returns for each the number of its pack and offset.
-
-        The checksums are put into `data`.
+        """Add chunks, each followed by room for its checksum, which is filled in; returns the pack number and offset of
+        each.
         """
         padded = padded_size(lengths)
         ends = np.cumsum(padded)
@@ -158,11 +150,11 @@ class _Packs:
             if first < len(lengths):
                 full.append(self._closed())
         await self._put(full)
-        self._open = [bytes(part) for part in self._open]  # the caller's bytes are needed no more
+        self._open = [bytes(part) for part in self._open]  # so that the caller's buffer can be freed
         return pack, offset
 
     async def flush(self) -> None:
-        """Upload what is left."""
+        """Upload the last pack."""
         if self._open:
             await self._put([self._closed()])
 
@@ -178,7 +170,7 @@ class _Packs:
 
 
 def _mark(data: memoryview, seed: int, offset: Int64s, length: Int64s) -> None:
-    """Put behind each of some chunks, which are one after the other, the checksum that it has in its pack."""
+    """Fill in the checksums of consecutive chunks, each behind its chunk."""
     begin = int(offset[0])
     for start, size in zip(offset.tolist(), length.tolist(), strict=True):
         at = start - begin
@@ -188,30 +180,19 @@ def _mark(data: memoryview, seed: int, offset: Int64s, length: Int64s) -> None:
 
 @dataclass(eq=False)
 class Repacker:
-    """Copies chunks and prepares what points to the copies.
-
-    Parameters
-    ----------
-    reader
-        Reads manifests and packs.
-    environment
-        Where ids come from.
-    settings
-        Sizes.
-    goes_on
-        Whether there is time to copy more.
-    """
+    """Copies chunks and prepares the exchanges of layers that reference the copies."""
 
     reader: ChunkReader
     environment: Environment
     settings: PackSettings
     goes_on: Callable[[], bool]
+    """Tells whether there is time to copy more."""
     bytes_read: int = 0
     chunks_copied: int = 0
     manifest_bytes: int = 0
     interrupted: bool = False
     refused: dict[bytes, str] = field(default_factory=dict[bytes, str])
-    """Packs that are damaged, and how: what is in them stays where it is, since a copy would get a sound checksum."""
+    """Reasons by damaged pack, whose chunks are not copied, since the copies would get valid checksums."""
     _done: list[_Job] = field(default_factory=list[_Job])
 
     def __post_init__(self) -> None:
@@ -230,15 +211,7 @@ class Repacker:
         return self._packs.bytes_written + self.manifest_bytes
 
     async def run(self, state: State, wanted: PackIds) -> AsyncIterator[list[Exchange]]:
-        """Copy what a snapshot uses of some packs; yields what is durable and may be committed.
-
-        Parameters
-        ----------
-        state
-            The snapshot.
-        wanted
-            Ids of the packs, ascending.
-        """
+        """Copy the chunks that a snapshot references of packs with ascending ids; yields durable exchanges."""
         async for batch in self._batches(state, wanted):
             if not self.goes_on():
                 self.interrupted = True
@@ -253,10 +226,10 @@ class Repacker:
         if ready:
             yield await self._exchanges(ready)
 
-    # -- what to copy -------------------------------------------------------------------------------------------
+    # -- jobs -----------------------------------------------------------------------------------------------------
 
     async def _batches(self, state: State, wanted: PackIds) -> AsyncIterator[list[_Slice]]:
-        """Yield chunks in the order of arrays and of their grids, about as many bytes at a time as fit memory."""
+        """Yield chunks in the order of arrays and of their grids, in batches that fit into memory."""
         batch: list[_Slice] = []
         size = 0
         async for job in self._jobs(state, wanted):
@@ -283,7 +256,7 @@ class Repacker:
                 if job is not None:
                     yield job
 
-    # -- copying ------------------------------------------------------------------------------------------------
+    # -- copying --------------------------------------------------------------------------------------------------
 
     async def _copy(self, batch: Sequence[_Slice]) -> None:
         sound, lengths, data = await self._read_sound(batch)
@@ -298,19 +271,19 @@ class Repacker:
         self.chunks_copied += len(lengths)
 
     async def _read_sound(self, batch: Sequence[_Slice]) -> tuple[list[_Slice], Int64s, memoryview]:
-        """Read chunks, but for those in packs that turn out to be damaged."""
+        """Read chunks, without those of packs that turn out to be damaged."""
         while True:
-            known = len(self.refused)
-            sound = [piece.without(self.refused) for piece in batch] if known else list(batch)
+            refused = len(self.refused)
+            sound = [piece.without(self.refused) for piece in batch] if refused else list(batch)
             lengths = np.concatenate([piece.job.references.length[piece.at] for piece in sound])
             data = memoryview(np.empty(int(padded_size(lengths).sum()), dtype=np.uint8))
             if len(lengths):
                 await self._read(sound, lengths, data)
-            if len(self.refused) == known:
+            if len(self.refused) == refused:
                 return sound, lengths, data
 
     async def _read(self, batch: Sequence[_Slice], lengths: Int64s, data: memoryview) -> None:
-        """Read chunks into one stretch of memory, in their order, each with room for a checksum behind it."""
+        """Read chunks into one buffer, in their order, each followed by room for its checksum."""
         numbers: dict[bytes, int] = {}
         sources: list[Int64s] = []
         for piece in batch:
@@ -332,7 +305,7 @@ class Repacker:
         )
 
     async def _read_pack(self, pack: bytes, offset: Int64s, length: Int64s, place: Int64s, data: memoryview) -> None:
-        """Read chunks of one pack, given by offset, check each and put it into its place."""
+        """Read chunks of one pack by offset, check each and copy it to its place."""
         starts, stops = offset.tolist(), (offset + length + CHECKSUM_BYTES).tolist()
         ranges = merge_ranges(list(zip(starts, stops, strict=True)), _GAP)
         async with self._room:
@@ -354,7 +327,7 @@ class Repacker:
             data[at : at + len(chunk)] = chunk
 
     async def _ranges_of(self, pack: bytes, ranges: Sequence[ByteRange]) -> list[BytesLike] | None:
-        """Read ranges of a pack; None if it has become too short for them."""
+        """Read ranges of a pack; None if it is too short for them."""
         key, storage = pack_key(pack), self.reader.storage
         try:
             return await storage.get_ranges(key, ranges)
@@ -366,7 +339,7 @@ class Repacker:
             self.refused[pack] = f"has {size} bytes, and chunks in it end at {end}: it was cut off"
             return None
 
-    # -- what comes of it ---------------------------------------------------------------------------------------
+    # -- exchanges ------------------------------------------------------------------------------------------------
 
     def _finish(self, batch: Sequence[_Slice]) -> None:
         begun = {id(job): job for job in self._done}
@@ -374,13 +347,13 @@ class Repacker:
         self._done = list(begun.values())
 
     def _take_ready(self, *, all_begun: bool = False) -> list[_Job]:
-        """Return the jobs that are complete and whose packs are uploaded; or, at the end, all that were begun."""
+        """Return the jobs whose chunks are all copied and whose packs are uploaded; at the end, all jobs begun."""
         ready = [job for job in self._done if all_begun or job.complete_in(self._packs.sealed)]
         self._done = [job for job in self._done if job not in ready]
         return ready
 
     async def _exchanges(self, jobs: Iterable[_Job]) -> list[Exchange]:
-        """Write the manifests that point to the copies, and make them and the packs durable."""
+        """Write manifests of references to the copies, and make them and the packs durable."""
         exchanges: list[Exchange] = []
         objects: list[tuple[str, bytes]] = []
         for job in [job for job in jobs if job.moved]:
@@ -402,7 +375,7 @@ def _in_grid_order(node: Node) -> list[Layer]:
 
 
 def _pieces(job: _Job, most: int) -> Iterator[_Slice]:
-    """Cut a job into stretches of at most so many bytes, or of one chunk."""
+    """Cut a job into slices of at most `most` bytes, or of one chunk."""
     ends = np.cumsum(job.references.length[job.at])
     start = 0
     while start < len(ends):

@@ -1,6 +1,6 @@
-"""How much of some packs the retained snapshots of all branches and tags use.
+"""Bytes of packs that the retained snapshots of all branches and tags reference.
 
-A snapshot uses what its layers say, but for what newer layers say of the same cells.
+A snapshot references the chunks of its layers that newer layers do not hide.
 """
 
 from __future__ import annotations
@@ -32,21 +32,11 @@ _TRIES = 3
 
 
 async def retained_bytes(scope: MaintenanceScope, reader: ChunkReader, wanted: PackIds) -> Int64s:
-    """Return how many bytes of some packs the retained snapshots use.
-
-    Parameters
-    ----------
-    scope
-        The repository: a pack that another branch or a tag keeps is not released by a rewrite of this one.
-    reader
-        Where manifests come from.
-    wanted
-        Ids of the packs, ascending.
-    """
+    """Load the bytes of some packs, by ascending ids, that retained snapshots of all branches and tags reference."""
     for _ in range(_TRIES - 1):
         try:
             return await _retained_bytes(scope, reader, wanted)
-        except ObjectNotFoundError:  # given up and collected since its name was read: look at the names again
+        except ObjectNotFoundError:  # deleted and collected since its name was read: read the names again
             continue
     return await _retained_bytes(scope, reader, wanted)
 
@@ -79,12 +69,9 @@ def _windows(stretches: Sequence[Stretch]) -> Iterator[tuple[int, int]]:
 
 
 async def _add_records(retained: _Retained, log: BranchLog, first: int, last: int) -> list[bytes]:
-    """Count what records brought in that name one of the packs, or do not tell which they name.
+    """Add the layers of records that name one of the packs, or do not say which they name.
 
-    Returns
-    -------
-    list
-        Checkpoints of the snapshots that the branch was created at, or reset to.
+    Returns the checkpoints of the origins of the branch.
     """
     span = await log.span(first, last)
     layers: list[Layer] = []
@@ -104,15 +91,7 @@ async def _add_records(retained: _Retained, log: BranchLog, first: int, last: in
 
 @dataclass(eq=False)
 class _Retained:
-    """Distinct chunks of some packs that were met.
-
-    Parameters
-    ----------
-    reader
-        Where manifests come from.
-    wanted
-        Ids of the packs, ascending.
-    """
+    """Distinct retained chunks of some packs."""
 
     reader: ChunkReader
     wanted: PackIds
@@ -122,11 +101,11 @@ class _Retained:
     _waiting: int = 0
 
     def names(self, packs: bytes | None) -> bool:
-        """Tell whether a record may have brought in one of the packs."""
+        """Tell whether a record may have added references to one of the packs."""
         return packs is None or (bool(packs) and bool((positions(self.wanted, ids_of(packs)) >= 0).any()))
 
     async def add_layers(self, layers: Sequence[Layer]) -> None:
-        """Count everything that layers say."""
+        """Add all chunks of layers."""
         fresh = {layer.id: layer for layer in layers if layer.id not in self._whole}
         self._whole.update(fresh)
         async for manifest in manifests_of(self.reader, list(fresh.values())):
@@ -134,7 +113,7 @@ class _Retained:
             self._add(manifest, at, pack)
 
     async def add_state(self, state: State) -> None:
-        """Count what a snapshot uses."""
+        """Add the visible chunks of a snapshot."""
         for node in state.nodes.values():
             for number, layer in enumerate(node.layers):
                 above = node.layers[number + 1 :]
@@ -152,7 +131,7 @@ class _Retained:
         self._add(manifest, at[shown], pack[shown])
 
     def _met(self, manifest: Manifest) -> tuple[Int64s, Int64s]:
-        """Return the positions of references to the packs, and which pack each names."""
+        """Return the positions of references to the packs, and the position of each one's pack."""
         where = positions(self.wanted, ids_of(manifest.packs))
         if not bool((where >= 0).any()):
             nothing = np.empty(0, dtype=np.int64)
@@ -169,7 +148,7 @@ class _Retained:
             self._settle()
 
     def _settle(self) -> None:
-        """Keep each chunk once."""
+        """Drop duplicate chunks."""
         rows = np.concatenate(self._rows)
         rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
         fresh = np.ones(len(rows), dtype=np.bool_)
@@ -177,7 +156,7 @@ class _Retained:
         self._rows, self._waiting = [rows[fresh]], 0
 
     def bytes(self) -> Int64s:
-        """Return how many bytes of each pack were met."""
+        """Return the retained bytes of each pack."""
         if not self._rows:
             return np.zeros(len(self.wanted), dtype=np.int64)
         self._settle()

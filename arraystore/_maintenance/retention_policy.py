@@ -1,4 +1,4 @@
-"""Which snapshots an expiry keeps: the newest ones, and some of each day, week, month or year."""
+"""Retention policy of an expiry: the newest snapshots, and some of each day, week, month or year."""
 
 from __future__ import annotations
 
@@ -34,40 +34,36 @@ _SPAN = re.compile(r"(\d+)?\s*(an?\s+)?([a-z]+?)s?", re.IGNORECASE)
 
 
 def parse_span(text: str) -> timedelta:
-    """Read a length of time: ``30d``, ``12h``, ``2 weeks``, ``a year``; a month has 31 days, a year 366.
-
-    Raises
-    ------
-    InvalidInputError
-        If it is none.
-    """
-    found = _SPAN.fullmatch(text.strip())
-    unit = None if found is None else _UNITS.get(found[3].lower())
-    if found is None or unit is None or (found[1] is None) == (found[2] is None):
-        raise InvalidInputError(f"{text!r} is no length of time; write it as '30d', '12h', '2 weeks' or 'a year'")
+    """Parse a length of time: ``30d``, ``12h``, ``2 weeks``, ``a year``; a month has 31 days, a year 366."""
+    match = _SPAN.fullmatch(text.strip())
+    unit = None if match is None else _UNITS.get(match[3].lower())
+    if match is None or unit is None or (match[1] is None) == (match[2] is None):
+        raise InvalidInputError(
+            f"{text!r} is not a valid length of time; write it as '30d', '12h', '2 weeks' or 'a year'"
+        )
     try:
-        return int(found[1] or 1) * unit
+        return int(match[1] or 1) * unit
     except OverflowError:
-        raise InvalidInputError(f"{text!r} is too long") from None
+        raise InvalidInputError(f"{text!r} is too long; write a shorter time") from None
 
 
 @dataclass(frozen=True)
 class KeepRule:
-    """Keep the newest snapshot of each hour, day, week, month or year (or all) for some time.
+    """Rule that retains the newest snapshot of each hour, day, week, month or year (or all) for some time.
 
     Parameters
     ----------
     every
         One of ``all``, ``hourly``, ``daily``, ``weekly``, ``monthly``, ``yearly``; weeks begin on Mondays, all in UTC.
     span
-        For how long.
+        Age up to which snapshots are retained.
     """
 
     every: str
     span: timedelta
 
     def bucket(self, moment: datetime, position: int) -> tuple[int, ...]:
-        """Return what distinguishes snapshots of which each is kept."""
+        """Return the key of snapshots of which the newest is retained."""
         if self.every == "hourly":
             return (moment.year, moment.month, moment.day, moment.hour)
         if self.every == "daily":
@@ -84,21 +80,21 @@ class KeepRule:
 
 @dataclass(frozen=True)
 class RetentionPolicy:
-    """Rules of what to keep; a snapshot that any of them keeps stays.
+    """Rules of which snapshots an expiry retains: those that any rule retains.
 
     Parameters
     ----------
     rules
-        The rules.
+        Rules by age.
     keep_last
-        How many of the newest snapshots of each branch are kept in any case.
+        Number of newest snapshots of each branch that are always retained.
     """
 
     rules: tuple[KeepRule, ...] = ()
     keep_last: int = 1
 
     def keeps(self, rows: Sequence[SnapshotRow], now: datetime) -> set[bytes]:
-        """Return the ids of those snapshots of a branch, newest first, that the policy keeps."""
+        """Return the ids of the snapshots of a branch, listed newest first, that the policy retains."""
         kept = {row.id for row in rows[: self.keep_last]}
         for rule in self.rules:
             kept |= set(_newest_of_each(rule, rows, now))
@@ -122,23 +118,17 @@ def _newest_of_each(rule: KeepRule, rows: Iterable[SnapshotRow], now: datetime) 
     edge = now - rule.span if rule.span < now - _EARLIEST else _EARLIEST
     seen: set[tuple[int, ...]] = set()
     for position, row in enumerate(rows):
-        moment = datetime.fromtimestamp(row.time / 1_000_000, UTC)
-        bucket = rule.bucket(moment, position)
-        if moment >= edge and bucket not in seen:
+        time = datetime.fromtimestamp(row.time / 1_000_000, UTC)
+        bucket = rule.bucket(time, position)
+        if time >= edge and bucket not in seen:
             seen.add(bucket)
             yield row.id
 
 
 def parse_policy(text: str) -> RetentionPolicy:
-    """Read a policy: ``keep daily for 30 days, weekly for a year, last 10``.
-
-    Raises
-    ------
-    InvalidInputError
-        If it is none.
-    """
-    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - of a caller without types
-        raise InvalidInputError(f"a retention policy is a text, 'daily for 30 days' for instance, not {text!r}")
+    """Parse a policy: ``keep daily for 30 days, weekly for a year, last 10``."""
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - for untyped callers
+        raise InvalidInputError(f"a retention policy must be a string, for example 'daily for 30 days', not {text!r}")
     rules: list[KeepRule] = []
     last = 1
     for part in (piece.strip() for piece in text.split(",")):
@@ -150,9 +140,11 @@ def parse_policy(text: str) -> RetentionPolicy:
             rules.append(KeepRule(rule[1].lower(), parse_span(rule[2])))
         else:
             raise InvalidInputError(
-                f"{part!r} is no rule of a retention policy; rules are 'daily for 30 days' (or all, hourly, weekly, "
-                "monthly, yearly) and 'last 10', with commas between them"
+                f"{part!r} is not a valid rule of a retention policy; write 'daily for 30 days' (or all, hourly, "
+                "weekly, monthly, yearly) and 'last 10', separated by commas"
             )
     if last < 1:
-        raise InvalidInputError("a retention policy keeps at least the newest snapshot of each branch: 'last 1'")
+        raise InvalidInputError(
+            "'last' must be >= 1 in a retention policy, since the newest snapshot of each branch is always retained"
+        )
     return RetentionPolicy(tuple(rules), last)

@@ -1,8 +1,8 @@
-"""Putting layers in the place of others with the same content, through rewrite records.
+"""Rewrites: records that replace layers by others with the same content.
 
-Who prepares an exchange writes manifests, and maybe packs, that nothing names yet.  The record that names them fits as
-long as the layers to be replaced are still there; writers that come in between put theirs on top and win.  A collection
-that has passed in between may delete what nothing named, so what was written before its watermark is thrown away.
+A process that prepares an exchange first writes manifests, and possibly packs, that no record names yet. The record
+that names them applies while the replaced layers are still there; commits in between add their layers above them. A
+collection in between may delete unreferenced objects, so an exchange with ids below its watermark is discarded.
 """
 
 from __future__ import annotations
@@ -35,66 +35,58 @@ __all__ = ["LARGEST_EXCHANGE", "Exchange", "Exchanged", "delete_leftovers", "exc
 _logger = logging.getLogger("arraystore")
 
 _MOST_BYTES = MAX_BODY // 4
-"""Of replacements in one rewrite record: its body is repeated some eight times by its successors."""
+"""Bytes of replacements in one record, whose body its successors repeat some eight times."""
 
 LARGEST_EXCHANGE = MAX_BODY - 512
 """Bytes that one exchange may take in a record of its own; some three hundred manifests."""
 
 _TRIES = 200
-"""Attempts of one rewrite: of ten writers each wins one race in ten, and who gives up leaves its manifests behind."""
+"""Attempts of one rewrite: of ten writers each wins one race in ten, and one that stops leaves its manifests unused."""
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """Neighbouring layers of an array, and others with the same content to put in their place.
-
-    Parameters
-    ----------
-    node
-        Id of the array.
-    replaced
-        The layers that go, oldest first; at least one.
-    added
-        Those that come; some of them may be among those that go, and stay what they are.
-    packs
-        Ids of the packs that were written for it.
-    """
+    """Replacement of neighbouring layers of an array by others with the same content."""
 
     node: bytes
+    """Id of the array."""
     replaced: tuple[Layer, ...]
+    """Layers to replace, oldest first; at least one."""
     added: tuple[Layer, ...]
+    """Layers to add, which may include some of the replaced ones."""
     packs: tuple[bytes, ...] = ()
+    """Ids of the packs written for it."""
 
     @property
     def replacement(self) -> Replacement:
-        """What a rewrite says of it."""
+        """Entry of the exchange in a rewrite."""
         return Replacement(self.node, self.replaced[0].id, self.replaced[-1].id, len(self.replaced), self.added)
 
     @cached_property
     def new_layers(self) -> tuple[Layer, ...]:
-        """The layers that were made for it."""
+        """Layers created for the exchange."""
         old = {layer.id for layer in self.replaced}
         return tuple([layer for layer in self.added if layer.id not in old])
 
     @cached_property
     def oldest(self) -> bytes | None:
-        """Smallest id of what was made for it; None if nothing was."""
+        """Smallest id created for the exchange; None if there is none."""
         return min([*(layer.id for layer in self.new_layers), *self.packs], default=None)
 
     @cached_property
     def manifest_keys(self) -> tuple[str, ...]:
-        """Keys of the manifests that were written for it."""
+        """Keys of the manifests written for the exchange."""
         return tuple([layer.key for layer in self.new_layers if layer.inline is None])
 
     @cached_property
     def weight(self) -> int:
-        """Bytes that it takes in a record."""
+        """Bytes that the exchange takes in a record."""
         item = self.replacement
         wire = (item.node, item.first, item.last, item.count, tuple([layer.to_wire() for layer in item.added]))
         return len(pack_body(wire)) + len(self.packs) * 14
 
     def fits(self, state: State) -> bool:
-        """Tell whether the layers to be replaced are in a snapshot as they were."""
+        """Tell whether a snapshot has the layers to be replaced unchanged."""
         node = state.by_id(self.node)
         if node is None:
             return False
@@ -104,31 +96,24 @@ class Exchange:
 
 @dataclass
 class Exchanged:
-    """What came out of some exchanges.
-
-    Parameters
-    ----------
-    tip
-        Newest record known afterwards.
-    done
-        Those that are in the log now.
-    lost
-        Those whose layers are not there any more, or for which others were faster every time.
-    fenced
-        Those that a collection has overtaken: to be prepared again.
-    records
-        How many records were written.
-    """
+    """Result of committing exchanges."""
 
     tip: Tip
+    """Newest loaded record."""
     done: list[Exchange] = field(default_factory=list[Exchange])
+    """Exchanges committed to the log."""
     lost: list[Exchange] = field(default_factory=list[Exchange])
+    """Exchanges whose layers are gone, or that have lost every race."""
     fenced: list[Exchange] = field(default_factory=list[Exchange])
+    """Exchanges with ids below a new watermark, to be prepared again."""
     records: int = 0
+    """Number of records written."""
 
 
 def placed(environment: Environment, manifest: Manifest, encoded: bytes | None = None) -> tuple[Layer, bytes | None]:
-    """Return the layer for a manifest under a new id, and the object to write before, None if it is in the layer."""
+    """Return the layer for a manifest under a new id, and the object to write before, None if it is inlined in the
+    layer.
+    """
     if encoded is None:
         encoded = encode_manifest(manifest)
     layer = Layer(environment.new_id(), manifest.box, manifest.count, manifest.has_deletions)
@@ -138,7 +123,7 @@ def placed(environment: Environment, manifest: Manifest, encoded: bytes | None =
 
 
 def in_batches(items: Iterable[Exchange]) -> Iterator[list[Exchange]]:
-    """Gather exchanges for one record each."""
+    """Batch exchanges for one record each."""
     batch: list[Exchange] = []
     size = 0
     for item in items:
@@ -152,16 +137,12 @@ def in_batches(items: Iterable[Exchange]) -> Iterator[list[Exchange]]:
 
 
 async def exchange(log: BranchLog, tip: Tip, items: Sequence[Exchange]) -> Exchanged:
-    """Append the records that put exchanges into effect; what they name is written and durable.
+    """Append the records that commit exchanges, whose objects are durable.
 
-    Manifests of those that come to nothing are deleted: no record names them, and none ever will, for nobody else knows
-    them, and a record that was refused counts as somebody else's only after it was read.  Packs are left to the caller,
-    since several exchanges may share one.
-
-    Raises
-    ------
-    AppendUncertainError
-        If the storage fails for so long that it stays unknown whether a record arrived; then nothing is deleted.
+    Manifests of exchanges that fail are deleted: no record names them, and none ever will, since no other process knows
+    them, and a refused record counts as another writer's only after it was read. Packs are left to the caller, since
+    several exchanges may share one. Nothing is deleted where an AppendUncertainError leaves unknown whether a record
+    was written.
     """
     result = Exchanged(tip)
     for batch in in_batches(items):
@@ -190,7 +171,7 @@ async def _exchange(log: BranchLog, batch: Sequence[Exchange], result: Exchanged
 
 
 async def _sift(storage: Storage, items: list[Exchange], result: Exchanged) -> list[Exchange]:
-    """Return the exchanges that may be put on a tip as they are."""
+    """Sort exchanges into those that a tip admits, lost and fenced ones."""
     state = result.tip.state
     closed = check_open(state) is not None
     lost = [item for item in items if closed or not item.fits(state)]
@@ -213,7 +194,7 @@ async def _discard(storage: Storage, items: Sequence[Exchange]) -> None:
 
 
 async def delete_leftovers(storage: Storage, keys: Sequence[str]) -> None:
-    """Delete objects that this process has written and that nothing will ever name."""
+    """Delete objects that this process has written and that no record will ever name."""
     if keys:
         for failure in await storage.delete(keys):
             _logger.info("%s is left behind: %s", failure.key, failure.reason)

@@ -1,4 +1,4 @@
-"""Which packs are worth being written anew: those mostly dead, and those that are small."""
+"""Selection of packs to rewrite: those with little live data, and small ones."""
 
 from __future__ import annotations
 
@@ -19,43 +19,36 @@ from arraystore._maintenance.scope import MaintenanceScope
 __all__ = ["Selection", "select"]
 
 _SMALL = 4
-"""A pack below this part of the size aimed at is small."""
+"""Divisor of the target size below which a pack is small."""
 
 _FEWEST = 4
-"""Fewer small packs than this are not worth a rewrite."""
+"""Small packs below which merging them is not worth a rewrite."""
 
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """Packs out of which everything that the tip uses is to be copied.
-
-    Parameters
-    ----------
-    ids
-        Of the packs, ascending.
-    used, sizes
-        Bytes per pack: what the tip uses, and all of it.
-    small
-        Which of them are to be merged since they are small.
-    packs
-        How many packs the tip names in all.
-    """
+    """Packs from which all chunks that the tip references are to be copied."""
 
     ids: PackIds
+    """Ids of the packs, ascending."""
     used: Int64s
+    """Bytes of each pack that the tip references."""
     sizes: Int64s
+    """Bytes of each pack."""
     small: npt.NDArray[np.bool_]
+    """True for packs that are selected because they are small."""
     packs: int
+    """Number of all packs that the tip references."""
 
     def within(self, most: int) -> Selection:
-        """Return the oldest packs that hold at most so many bytes to be copied."""
+        """Return the oldest packs with at most that many bytes to copy."""
         kept = np.cumsum(self.used) <= most
         if int((kept & self.small).sum()) < _FEWEST:
             kept &= ~self.small
         return Selection(self.ids[kept], self.used[kept], self.sizes[kept], self.small[kept], self.packs)
 
     def without(self, packs: Collection[bytes]) -> Selection:
-        """Return the same but for some packs."""
+        """Return the selection without some packs."""
         kept = np.array([id_at(self.ids, at) not in packs for at in range(len(self.ids))], dtype=np.bool_)
         return Selection(self.ids[kept], self.used[kept], self.sizes[kept], self.small[kept], self.packs)
 
@@ -71,22 +64,9 @@ async def select(
     min_live: float,
     refused: Collection[bytes] = (),
 ) -> Selection:
-    """Choose packs to be written anew.
+    """Select packs to rewrite, without those known to be damaged.
 
-    Parameters
-    ----------
-    scope
-        The repository.
-    state
-        The newest snapshot of the branch.
-    reader
-        Where manifests come from.
-    settings
-        Sizes of packs.
-    min_live
-        A pack is kept where at least this part of it is used by retained snapshots.
-    refused
-        Packs that are known to be damaged.
+    A pack is retained where retained snapshots reference at least the fraction `min_live` of it.
     """
     use = await pack_use(reader, state, settings.own_object)
     count = len(use.ids) + use.single
@@ -109,7 +89,7 @@ async def select(
 def _worth_merging(used: Int64s) -> Int64s:
     """Return the positions of the small packs to merge: none that is larger than all smaller ones together.
 
-    So the pack that a chunk is in at least doubles with each merge, and a chunk is copied a few times in its life.
+    So the pack of a chunk at least doubles with each merge, and a chunk is copied only a few times.
     """
     order = np.argsort(used, kind="stable")
     below = np.cumsum(used[order]) - used[order]

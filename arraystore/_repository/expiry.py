@@ -12,7 +12,7 @@ from arraystore._format.ids import id_to_text
 from arraystore._format.repository_log import FIRST_BRANCH, Tag
 from arraystore._history.time_travel import microseconds_of
 from arraystore._log.status import check_allowed
-from arraystore._maintenance.expire import GivenUp, expire
+from arraystore._maintenance.expire import DeletedRefs, expire
 from arraystore._maintenance.retention_policy import RetentionPolicy, parse_policy
 from arraystore._repository.refs import delete_branch, delete_tag, list_branches
 from arraystore._repository.scope import scope_of
@@ -50,8 +50,10 @@ async def expire_snapshots(
         return kept | {row.id for row in rows[: keep_last or 1]}
 
     wants_history = rules is not None or keep_last is not None
-    given_up = GivenUp(frozenset(branches), tags)
-    gone = await expire(scope_of(context), moment, keeps if wants_history else None, dry_run=dry_run, given_up=given_up)
+    deleted_refs = DeletedRefs(frozenset(branches), tags)
+    gone = await expire(
+        scope_of(context), moment, keeps if wants_history else None, dry_run=dry_run, deleted_refs=deleted_refs
+    )
     return {id_to_text(each) for each in gone}
 
 

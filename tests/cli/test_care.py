@@ -60,13 +60,13 @@ def test_what_tags_name_and_a_policy_keeps_stays(cli: Cli, made: Made) -> None:
 
 def test_an_expiry_of_nothing_in_particular_is_refused(cli: Cli, made: Made) -> None:
     assert "expire needs --older-than" in cli("expire", made.url, "--yes", code=1).err
-    assert "no rule of a retention policy" in cli("expire", made.url, "--policy", "some", "--yes", code=1).err
+    assert "not a valid rule of a retention policy" in cli("expire", made.url, "--policy", "some", "--yes", code=1).err
     assert "is not a valid time" in cli("gc", made.url, "--older-than", "some", "--yes", code=1).err
 
 
 def test_a_bare_expiry_goes_by_the_policy_of_the_repository(cli: Cli, made: Made) -> None:
     assert cli("retention", made.url).out == "none: snapshots do not expire automatically\n"
-    assert "no rule" in cli("retention", made.url, "something", code=1).err
+    assert "not a valid rule" in cli("retention", made.url, "something", code=1).err
     assert cli("retention", made.url, "last 2").out == "last 2\n"
     assert cli("retention", made.url, "--json").json == {"retention": "last 2"}
     assert cli("expire", made.url, "--yes", "--json").json["expired"] == [made.snapshots[1]]
