@@ -53,3 +53,16 @@ def test_the_help_of_the_command_line_does_not_wait_for_zarr() -> None:
         "print({*sys.modules} & {'zarr', 'obstore', 'pyspark', 'xarray'}, file=sys.__stdout__)"
     )
     assert python(program) == "set()"
+
+
+MODULES = {"copying", "dask", "distributed", "errors", "ingest", "simulation", "spark", "storage", "xarray"}
+"""Modules that users import besides the package itself; `cli` is a program."""
+
+
+def test_dir_shows_public_names_and_nothing_else() -> None:
+    assert set(dir(arraystore)) == {*arraystore.__all__, *MODULES, "__version__"}
+
+
+def test_what_is_not_public_begins_with_an_underscore() -> None:
+    names = {path.stem for path in Path(arraystore.__file__).parent.iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert {name for name in names if not name.startswith("_")} == MODULES | {"cli"}
