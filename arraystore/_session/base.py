@@ -1,4 +1,4 @@
-"""The shared half of sessions and forks: a snapshot, perhaps with changes over it."""
+"""The shared half of sessions and forks: a snapshot, and changes over it if it is writable."""
 
 from __future__ import annotations
 
@@ -49,42 +49,42 @@ _ELSEWHERE = (
 
 
 class SessionState(enum.Enum):
-    """What can be done with a session."""
+    """The state of a session."""
 
     OPEN = "open"
-    """It takes changes."""
+    """Writable."""
     COMMITTING = "committing"
-    """It takes none meanwhile."""
+    """Being committed, without further changes."""
     UNCERTAIN = "uncertain"
-    """Its commit may have arrived: another commit detects whether it has."""
+    """Committed or not: the outcome of a commit is unknown, and another commit detects an earlier success."""
     COMMITTED = "committed"
-    """It only reads: it was opened so, or its changes are committed."""
+    """Read-only: opened so, or committed."""
     COPY = "copy"
-    """It only reads: it is a copy of a session of another process."""
+    """Read-only: a copy of a session of another process."""
 
 
 def isolation_number(name: str) -> int:
     """Return the number of an isolation level; raises `InvalidInputError` for an unknown one."""
     if name not in ISOLATIONS:
-        raise InvalidInputError(f"there is no isolation {name!r}; choose one of {', '.join(map(repr, ISOLATIONS))}")
+        raise InvalidInputError(f"isolation must be one of {', '.join(map(repr, ISOLATIONS))}, not {name!r}")
     return ISOLATIONS.index(name)
 
 
 class SessionBase:
-    """A snapshot, with or without changes over it, and what can be asked of it.
+    """A snapshot, with or without changes over it, and its read-only operations.
 
     Parameters
     ----------
     context
-        What sessions of the repository share.
+        State shared by the sessions of the repository.
     tip
-        The record that it is based on.
+        The record of the base.
     branch
         Branch that its description names.
     isolation
-        ``"serializable"`` notes what is read.
+        ``"serializable"`` tracks reads.
     verify_chunks
-        Whether chunks that are read are checked; None for what the configuration says.
+        Whether to verify chunks that are read; None for the configured default.
     """
 
     hierarchy: Hierarchy
@@ -114,27 +114,27 @@ class SessionBase:
         self._show(None, ReadSet() if self._isolation else None)
 
     def _show(self, changes: ChangeSet | None, reads: ReadSet | None) -> None:
-        """Show the snapshot with these changes over it."""
+        """Replace the hierarchy by the snapshot with these changes over it."""
         hierarchy = Hierarchy(self._tip.state, self._reader, changes)
         hierarchy.reads = reads
         self._changes = changes
         self.hierarchy = hierarchy
 
-    # -- what it is -----------------------------------------------------------------------------------------
+    # -- properties ----------------------------------------------------------------------------------------
 
     @property
     def snapshot_id(self) -> str:
-        """Id of the snapshot that the session is based on; after a commit, of the one that it made."""
+        """Id of the base snapshot; after a commit, of the snapshot committed."""
         return id_to_text(self._tip.state.snapshot)
 
     @property
     def base_tip(self) -> Tip:
-        """The record that the session is based on."""
+        """The record of the base."""
         return self._tip
 
     @property
     def branch(self) -> str | None:
-        """Branch that the session commits to, None if it commits to none."""
+        """Branch that the session commits to; None if it does not commit."""
         return None
 
     @property
@@ -144,12 +144,12 @@ class SessionBase:
 
     @property
     def read_only(self) -> bool:
-        """Whether nothing can be written: opened so, or committed by now."""
+        """Whether writes are refused: the session was opened read-only, or is committed."""
         return self._state in (SessionState.COMMITTED, SessionState.COPY)
 
     @property
     def is_of_this_process(self) -> bool:
-        """Whether the session was made in this process, and not in one that this is a forked child of."""
+        """Whether the session was made in this process, not in a parent that forked it."""
         return os.getpid() == self._pid
 
     @property
@@ -159,21 +159,21 @@ class SessionBase:
 
     @property
     def reads(self) -> dict[str, Any]:
-        """What a serializable session has noted of its reads, for people; empty for any other."""
+        """Summary of the reads of a serializable session; empty for any other."""
         return {} if self.hierarchy.reads is None else self.hierarchy.reads.summary(self.hierarchy.beneath.keys)
 
     @property
     def store(self) -> ArrayStore:
-        """The session as a Zarr store."""
+        """The Zarr store of the session."""
         return ArrayStore(self)
 
     @property
     def has_uncommitted_changes(self) -> bool:
-        """Whether there is something to commit."""
+        """Whether the session has changes to commit."""
         return self._changes is not None and not self._changes.empty
 
     def describe(self) -> str:
-        """Return a short text that tells repository, branch and snapshot."""
+        """Return location, branch and snapshot as a short string."""
         place = f"{self.context.storage.location}@{self._branch or ''}{'/' if self._branch else ''}"
         return place + self.snapshot_id
 
@@ -198,43 +198,43 @@ class SessionBase:
     def _locator(self) -> SnapshotLocator:
         return SnapshotLocator.of(self.context, self._tip.state, self.verify_chunks)
 
-    # -- looking --------------------------------------------------------------------------------------------
+    # -- look-ups -------------------------------------------------------------------------------------------
 
     def chunk_coordinates(self, path: str) -> npt.NDArray[np.int64]:
-        """Return the grid coordinates of all chunks that an array has, shape (n, d), in row-major order.
+        """Return the grid coordinates of all chunks of an array, shape (n, d), in row-major order.
 
         Raises
         ------
         NodeNotFoundError
             If there is no such array.
         """
-        node = self._looked_up(path)
+        node = self._read_node(path)
         if node is None or node.kind != NodeKind.ARRAY:
             raise NodeNotFoundError(f"there is no array {path!r} in snapshot {self.snapshot_id}")
-        return run(self._present(node))
+        return run(self._load_chunks(node))
 
     def get_node_id(self, path: str) -> str:
-        """Return the id of a node, which stays the same when it is moved.
+        """Return the id of a node, which moves do not change.
 
         Raises
         ------
         NodeNotFoundError
             If there is no such node.
         """
-        node = self._looked_up(path)
+        node = self._read_node(path)
         if node is None:
             raise NodeNotFoundError(f"there is no node {path!r} in snapshot {self.snapshot_id}")
         return id_to_text(node.id)
 
-    async def _present(self, node: Node) -> npt.NDArray[np.int64]:
+    async def _load_chunks(self, node: Node) -> npt.NDArray[np.int64]:
         try:
             return (await present_chunks(self.hierarchy, node)).coords
         except ObjectNotFoundError as error:
             await check_not_expired(self.context, self._tip.state, self.hierarchy.changes, error)
             raise
 
-    def _looked_up(self, path: str) -> Node | None:
-        """Return a node, and note that it was looked for."""
+    def _read_node(self, path: str) -> Node | None:
+        """Return a node, adding the look-up to the read set."""
         key = path.strip("/")
         if (noted := self.hierarchy.noted) is not None:
             noted.place(key)
@@ -243,7 +243,7 @@ class SessionBase:
     # -- changing -------------------------------------------------------------------------------------------
 
     def check_writable(self, refusal: str = "the session is read-only") -> None:
-        """Check that something may be written now.
+        """Check that the session is writable.
 
         Raises
         ------
@@ -258,47 +258,46 @@ class SessionBase:
             raise SessionStateError(f"this writable session {_ELSEWHERE}")
 
     def _refused(self, refusal: str) -> ArrayStoreError:
-        """Return the error of whoever writes to a session that is not open."""
+        """Return the error of a write to a session that is not open."""
         match self._state:
             case SessionState.COPY:
-                return ReadOnlyError(f"this session is a copy, to read only, of one that {_ELSEWHERE}")
+                return ReadOnlyError(f"this session is a read-only copy of one that {_ELSEWHERE}")
             case SessionState.COMMITTING:
-                return SessionStateError("the session is being committed; write before or after, not meanwhile")
+                return SessionStateError("the session is being committed: write before or after the commit")
             case SessionState.UNCERTAIN:
                 return SessionStateError(
-                    "nobody knows yet whether this session is committed: call commit again to find out"
+                    "the outcome of this session's commit is unknown: call commit again, it detects an earlier success"
                 )
             case _:
                 return ReadOnlyError(refusal)
 
     def status(self) -> Diff:
-        """Return what is uncommitted."""
+        """Return the uncommitted changes."""
         return Diff() if self._changes is None else status_of(self._changes)
 
-    # -- giving chunks other places -------------------------------------------------------------------------
+    # -- shifting and reindexing ----------------------------------------------------------------------------
 
     def shift_array(self, array_path: str, chunk_offset: Iterable[int]) -> None:
         """Move all chunks of an array by a vector; no data is read or written.
 
-        What would leave the grid is dropped: resize the array first to keep it.  Places that nothing moves to become
-        empty.  It is committed, and rebased, as a change of the chunks concerned: those that were there, and those
-        that are there now.
+        Chunks that would leave the grid are dropped: resize the array first to keep them.  Cells that no chunk moves to
+        become empty.  A shift is committed, and rebased, as a change of all cells that had a chunk or have one now.
 
         Parameters
         ----------
         array_path
-            Of the array; its chunks must all be of one shape.
+            Path of the array, whose chunks must all have one shape.
         chunk_offset
-            How far to move along each dimension, in chunks (of a sharded array, in shards).
+            Offset along each dimension, in chunks (of a sharded array, in shards).
 
         Raises
         ------
         NodeNotFoundError
             If there is no such array.
         InvalidInputError
-            If its chunks differ in shape, or the offset does not fit it.
+            If its chunks differ in shape, or in dimensions from the offset.
         SessionStateError
-            If another thread writes to the array meanwhile; nothing was changed.
+            If another thread writes to the array meanwhile; the session is unchanged.
         """
         run(self.shift_array_async(array_path, chunk_offset))
 
@@ -316,20 +315,20 @@ class SessionBase:
         *,
         vectorized: bool = False,
     ) -> None:
-        """Give each chunk of an array the place that a function tells; no data is read or written.
+        """Move each chunk of an array to the result of a function; no data is read or written.
 
-        Places that chunks leave, and that nothing goes to, become empty: unlike in other stores, no stale chunk is left
-        behind, with `backward` or without.  No chunk is deleted unless the function says so with `arraystore.DELETE`.
+        Cells that chunks leave, and that no chunk moves to, become empty: unlike in other stores, no stale chunk is
+        left behind, with `backward` or without.  No chunk is deleted unless the function returns `arraystore.DELETE`.
 
         Parameters
         ----------
         array_path
-            Of the array; its chunks must all be of one shape.
+            Path of the array, whose chunks must all have one shape.
         forward
-            From the grid coordinates of a chunk, a tuple, to those that it gets; None leaves the chunk where it is, and
-            `arraystore.DELETE` deletes it.  It is asked for the chunks that there are only.
+            Function from the grid coordinates of a chunk, a tuple, to new ones; None leaves the chunk where it is, and
+            `arraystore.DELETE` deletes it.  It is called for existing chunks only.
         backward
-            Its inverse.  Nothing depends on it, but where it is given it is checked, for chunks that are not deleted.
+            Inverse of `forward`, checked for chunks that are not deleted, and not used otherwise.
         vectorized
             Whether the functions take and return the coordinates of many chunks at once, as integers of shape (n, d); a
             row with `arraystore.DELETE` in it, which is an integer, deletes the chunk, and in place of all rows, all.
@@ -339,14 +338,14 @@ class SessionBase:
         NodeNotFoundError
             If there is no such array.
         InvalidInputError
-            If its chunks differ in shape, two chunks get the same place, what a function returns is no place in the
-            grid, or `backward` does not undo `forward`.
+            If its chunks differ in shape, two chunks get the same coordinates, a function returns coordinates outside
+            of the grid or no coordinates, or `backward` does not undo `forward`.
         SessionStateError
-            If another thread writes to the array meanwhile; nothing was changed.
+            If another thread writes to the array meanwhile; the session is unchanged.
         """
         self.check_writable()
         places = run(load_places(self.hierarchy, array_path))
-        plan = plan_reindex(places, forward, backward, vectorized)  # in the thread that the functions belong to
+        plan = plan_reindex(places, forward, backward, vectorized)  # in the caller's thread, as its functions
         run(rearrange(self.hierarchy, places, plan, self._keep_snapshot))
 
     async def reindex_array_async(
@@ -364,10 +363,8 @@ class SessionBase:
         await rearrange(self.hierarchy, places, plan, self._keep_snapshot)
 
     async def _keep_snapshot(self, node: Node) -> None:
-        """Let no garbage collection take away what gets another reference now.
-
-        The chunks may be gone from the branch by the time of the commit, rewritten into other packs for instance.
-        """
+        """Protect the base from garbage collection, since chunks of it get another reference."""
+        # By the commit the branch may no longer have the chunks: compaction may have rewritten them into other packs.
         changes = self.hierarchy.writable()
         snapshot = self._tip.state.snapshot
         if snapshot not in self._announced:
@@ -377,10 +374,10 @@ class SessionBase:
 
 
 def rebuild_reader(kind: type[SessionBase], locator: SnapshotLocator) -> SessionBase:
-    """Return a session that only reads."""
+    """Return a read-only session of a pickled one."""
     return kind(locator.context, locator.load(), verify_chunks=locator.verify_chunks)
 
 
 def pack_writer(context: Context) -> PackWriter:
-    """Return what makes packs of the chunks of one session."""
+    """Return a pack writer for the chunks of one session."""
     return PackWriter(context.storage, context.environment, context.config.pack_settings())

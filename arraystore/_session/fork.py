@@ -1,4 +1,4 @@
-"""Forks: parts of a session that travel."""
+"""Forks of sessions, for worker processes, and their merge."""
 
 from __future__ import annotations
 
@@ -34,33 +34,33 @@ __all__ = [
 ]
 
 _AT_ONCE = 64
-"""Forks that upload what they have left at the same time."""
+"""Count of forks that upload at the same time."""
 
 _MERGED_INLINE = 16
-"""Payloads that are merged on the event loop; more are merged in a thread, so that input and output go on."""
+"""Count of payloads merged on the event loop; more are merged in a thread, so that requests continue."""
 
 SESSION_ONLY = {
     "abandon": "a fork has no forks: call abandon on its session",
     "amend": "a fork does not amend: merge it into its session, and call amend there",
-    "append": "forks do not append to arrays: do it in the session, before forking",
-    "appending": "forks do not append to arrays: do it in the session, before forking",
+    "append": "forks do not append to arrays: append in the session, before forking",
+    "appending": "forks do not append to arrays: append in the session, before forking",
     "commit": "a fork is not committed: merge it into its session, and commit that",
     "flush": "a fork is not flushed: merge it into its session, and call flush there",
     "fork": "a fork is not forked: fork its session, or pickle the fork before writing to it",
     "has_forks": "a fork has no forks: ask its session",
     "merge": "nothing is merged into a fork: merge all forks into their session",
-    "move": "forks do not move nodes: do it in the session, before forking",
+    "move": "forks do not move nodes: move them in the session, before forking",
     "rebase": "a fork is not rebased: merge it into its session, and rebase that",
 }
-"""What a session has and a fork lacks, asynchronous twins left out, and what to do in its place."""
+"""Remedies by name of the methods that sessions have and forks lack, without asynchronous twins."""
 
 
 class SessionOnlyError(SessionStateError, AttributeError):
-    """A fork lacks what only sessions have."""
+    """The error of a call that only sessions support."""
 
 
 class ForkSession(SessionBase):
-    """A part of a session that may travel: written to in any process, never committed, merged back.
+    """A copy of a session for a worker process, whose change set is merged back into the session.
 
     Comes from `Session.fork`.  Every copy that is unpickled is a fork of its own.
     """
@@ -102,7 +102,7 @@ class ForkSession(SessionBase):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def _begin(self) -> None:
-        """Begin without changes; what was read before stays noted, for it may decide what is written."""
+        """Begin without changes, keeping the read set, since earlier reads may decide later writes."""
         self._show(ChangeSet(self._tip.state, pack_writer(self.context)), self.hierarchy.reads)
 
     def _show(self, changes: ChangeSet | None, reads: ReadSet | None) -> None:
@@ -110,13 +110,7 @@ class ForkSession(SessionBase):
         self.hierarchy.beneath = self._origin.state
 
     def check_writable(self, refusal: str = "the session is read-only") -> None:
-        """Check that something may be written now; what a forked child inherits becomes a fork of its own.
-
-        Raises
-        ------
-        SessionStateError
-            If it was written to before the process was forked.
-        """
+        """Check that the fork is writable, making a copy inherited by a forked child a fork of its own."""
         with self._lock:
             if not self.is_of_this_process and not self.has_uncommitted_changes:
                 self._id = self.context.environment.new_id()
@@ -125,13 +119,13 @@ class ForkSession(SessionBase):
         super().check_writable(refusal)
 
     def discard_changes(self) -> None:
-        """Forget everything that was written through this fork."""
+        """Discard all changes of this fork."""
         self.check_writable()
         self._id = self.context.environment.new_id()
         self._begin()
 
     def changes(self) -> bytes:
-        """Make what was written durable, and return all changes so far, compactly, for `Session.merge`."""
+        """Upload the chunks written, and return all changes as a payload for `Session.merge`."""
         return run(self.changes_async())
 
     async def changes_async(self) -> bytes:
@@ -143,7 +137,7 @@ class ForkSession(SessionBase):
         return encode_changes(await collect(self.hierarchy.writable(), self._reader, origin, self._noted()))
 
     def _noted(self) -> bytes:
-        """Return what this fork has read, as it travels; nothing where its session does not want to know."""
+        """Return the encoded read set; empty if reads are not tracked."""
         reads = self.hierarchy.reads
         return b"" if reads is None or reads.empty else reads.encode()
 
@@ -159,13 +153,13 @@ class ForkSession(SessionBase):
         return rebuild_fork, self._parts(below)
 
     async def parts_async(self) -> tuple[Any, ...]:
-        """Return what it is pickled as: the arguments of `rebuild_fork_async`."""
+        """Return the pickled form: the arguments of `rebuild_fork_async`."""
         self._check_unwritten()
         return self._parts(await self._below.send() if isinstance(self._below, UncommittedView) else self._below)
 
     def _check_unwritten(self) -> None:
         if self.has_uncommitted_changes:
-            raise SessionStateError("this fork has been written to: send what changes() returns, not the fork")
+            raise SessionStateError("this fork has been written to: send the result of changes(), not the fork")
 
     def _parts(self, below: bytes | None) -> tuple[Any, ...]:
         self._issued.sent = True
@@ -176,14 +170,14 @@ class ForkSession(SessionBase):
 def rebuild_fork(
     locator: SnapshotLocator, session: bytes, epoch: int, below: bytes | None, isolation: Isolation, noted: bytes
 ) -> ForkSession:
-    """Return a fork of its own from what was pickled."""
+    """Return a fork of its own from a pickled one."""
     return _rebuilt(locator, locator.load(), session, epoch, below, isolation, noted)
 
 
 async def rebuild_fork_async(
     locator: SnapshotLocator, session: bytes, epoch: int, below: bytes | None, isolation: Isolation, noted: bytes
 ) -> ForkSession:
-    """Asynchronous twin of `rebuild_fork`."""
+    """Return a fork of its own from a pickled one, asynchronously."""
     return _rebuilt(locator, await locator.load_async(), session, epoch, below, isolation, noted)
 
 
@@ -209,8 +203,8 @@ async def issue_fork(session: SessionBase, ledger: ForkLedger) -> ForkSession:
     with changes.lock:
         changes.epoch = max(changes.epoch, ledger.rebased)
         epoch = changes.next_epoch()
-        changes.packs.settle()  # what the session overwrites from now on goes elsewhere, and is noted
-    below = await _below(session.context, changes, ledger)
+        changes.packs.settle()  # later writes of the session go to other packs, and are tracked
+    below = await _load_view(session.context, changes, ledger)
     return ForkSession(
         session.context,
         session.base_tip,
@@ -223,11 +217,11 @@ async def issue_fork(session: SessionBase, ledger: ForkLedger) -> ForkSession:
     )
 
 
-async def _below(context: Context, changes: ChangeSet, ledger: ForkLedger) -> UncommittedView | None:
-    """Return what is uncommitted, as forks see it: the same for all that are issued while nothing changes."""
-    known, version = ledger.view, changes.version
-    if known is not None and known[0] is changes and known[1] == version:
-        return known[2]
+async def _load_view(context: Context, changes: ChangeSet, ledger: ForkLedger) -> UncommittedView | None:
+    """Return a view of uncommitted changes, shared by all forks issued before the next change."""
+    cached, version = ledger.view, changes.version
+    if cached is not None and cached[0] is changes and cached[1] == version:
+        return cached[2]
     if changes.empty:
         return None
     view = await build_uncommitted_view(changes, context.reader)
@@ -236,7 +230,7 @@ async def _below(context: Context, changes: ChangeSet, ledger: ForkLedger) -> Un
 
 
 async def merge_forks(session: SessionBase, ledger: ForkLedger, forks: Iterable[Any], on_overlap: str) -> None:
-    """Merge what forks changed; see `Session.merge`."""
+    """Merge the changes of forks; see `Session.merge`."""
     session.check_writable()
     checked = check_overlap(on_overlap)
     payloads = await collect_payloads(list(forks_in(forks)))
@@ -253,20 +247,14 @@ def _merge_payloads(session: SessionBase, ledger: ForkLedger, payloads: Sequence
     if reads is not None:
         noted = [ReadSet.decode(PAYLOAD, fork.reads) for payload in decoded for fork in payload.forks if fork.reads]
     ledger.settle(apply_payloads(changes, decoded, ledger.merged, on_overlap))
-    for found in noted:
+    for reads_of_fork in noted:
         assert reads is not None
-        reads.update(found)
+        reads.update(reads_of_fork)
     session.hierarchy.forget()
 
 
 def forks_in(forks: Iterable[Any]) -> Iterator[ForkSession | bytes]:
-    """Yield forks and payloads out of lists of lists of them.
-
-    Raises
-    ------
-    InvalidInputError
-        If something else is among them.
-    """
+    """Yield forks and payloads from nested iterables; raises `InvalidInputError` for anything else."""
     for fork in forks:
         if isinstance(fork, bytes | ForkSession):
             yield fork
@@ -276,21 +264,21 @@ def forks_in(forks: Iterable[Any]) -> Iterator[ForkSession | bytes]:
             yield from forks_in(fork)
         else:
             raise InvalidInputError(
-                f"{str(fork)[:80]!r} ({type(fork).__name__}) is neither a fork nor what the changes() of one returned"
+                f"{str(fork)[:80]!r} ({type(fork).__name__}) is neither a fork nor the result of a fork's changes()"
             )
 
 
 async def collect_payloads(forks: Sequence[ForkSession | bytes]) -> list[bytes]:
-    """Return what forks changed, for those that are not payloads already."""
-    found: list[bytes] = []
+    """Return the payloads of forks, and payloads as they are."""
+    payloads: list[bytes] = []
     for start in range(0, len(forks), _AT_ONCE):
         some = forks[start : start + _AT_ONCE]
         if all(isinstance(fork, bytes) for fork in some):
-            found += [fork for fork in some if isinstance(fork, bytes)]
+            payloads += [fork for fork in some if isinstance(fork, bytes)]
         else:
-            found += await asyncio.gather(*(_payload(fork) for fork in some))
-    return found
+            payloads += await asyncio.gather(*(_collect_payload(fork) for fork in some))
+    return payloads
 
 
-async def _payload(fork: ForkSession | bytes) -> bytes:
+async def _collect_payload(fork: ForkSession | bytes) -> bytes:
     return fork if isinstance(fork, bytes) else await fork.changes_async()

@@ -1,4 +1,4 @@
-"""Sessions: one snapshot, and the changes that will make the next one."""
+"""Writable sessions: a snapshot, and the change set that a commit makes the next one of."""
 
 from __future__ import annotations
 
@@ -49,41 +49,35 @@ __all__ = ["Session"]
 
 @dataclass
 class _Attempt:
-    """What is known of a commit under way, for the case that it fails.
-
-    Parameters
-    ----------
-    uncertain
-        Whether it may have arrived.
-    outstanding
-        What others may still commit of it.
-    """
+    """A commit under way."""
 
     uncertain: bool
+    """Whether the transaction may be in the log."""
     outstanding: Outstanding | None
+    """Intents of the transaction that others may still commit."""
 
     def fail(self, uncertain: bool, outstanding: Outstanding | None = None) -> None:
-        """Note that there is no answer but an error, and whether the commit may have arrived all the same."""
+        """Note that the commit failed, and whether it may have succeeded all the same."""
         self.uncertain, self.outstanding = uncertain, outstanding
 
 
 class Session(SessionBase):
-    """One snapshot of a repository, and, in a writable session, changes over it.
+    """A base snapshot and, in a writable session, a change set that a commit turns into a new snapshot.
 
     Sessions come from `Repository.readonly_session` and `Repository.writable_session`.
 
     Parameters
     ----------
     context
-        What sessions of the repository share.
+        State shared by the sessions of the repository.
     tip
-        The record that the session is based on.
+        The record of the base.
     branch
-        Branch to commit to; None for a session that only reads.
+        Branch to commit to; None for a read-only session.
     isolation
-        ``"serializable"`` notes what is read, and a rebase over a change of that is a conflict.
+        ``"serializable"`` tracks reads, and a rebase over a change of data that was read is a conflict.
     verify_chunks
-        Whether chunks that are read are checked; None for what the configuration says.
+        Whether to verify chunks that are read; None for the configured default.
     """
 
     def __init__(
@@ -108,7 +102,7 @@ class Session(SessionBase):
 
     @property
     def branch(self) -> str | None:
-        """Branch that the session commits to, None if it only reads."""
+        """Branch that the session commits to; None if it is read-only."""
         return self._branch
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -116,10 +110,10 @@ class Session(SessionBase):
             return rebuild_writer, (self._locator(), *self._copied)
         if self._changes is None:
             return super().__reduce__()
-        return rebuild_writer, (self._locator(), self._id, run(self._sent(self._changes)))
+        return rebuild_writer, (self._locator(), self._id, run(self._send_uncommitted(self._changes)))
 
-    async def _sent(self, changes: ChangeSet) -> bytes:
-        """Make uncommitted chunks durable, and return what is uncommitted."""
+    async def _send_uncommitted(self, changes: ChangeSet) -> bytes:
+        """Upload uncommitted chunks, and return the encoded uncommitted changes."""
         view = await build_uncommitted_view(changes, self._reader)
         if view.unsent and not self.is_of_this_process:
             raise SessionStateError(
@@ -131,15 +125,15 @@ class Session(SessionBase):
     # -- changing -------------------------------------------------------------------------------------------
 
     def discard_changes(self) -> None:
-        """Forget everything uncommitted."""
+        """Discard all uncommitted changes."""
         self.check_writable()
         forget_live(self._id)
-        self._id = self.context.environment.new_id()  # forks of what is discarded can no longer be merged
+        self._id = self.context.environment.new_id()  # forks of the discarded changes can no longer be merged
         keep_live(self._id, self)
         self._ledger = ForkLedger()
         self._prepared = None
         self.uniques = []
-        # What was read stays read: what comes next may be decided by it.
+        # The read set stays: earlier reads may decide later writes.
         self._show(ChangeSet(self._tip.state, pack_writer(self.context)), self.hierarchy.reads)
 
     def commit(
@@ -152,24 +146,24 @@ class Session(SessionBase):
         allow_empty: bool = False,
         reads: Mapping[str, Any] | None = None,
     ) -> str:
-        """Make everything that was written visible at once; the session is read-only afterwards.
+        """Commit all changes atomically as a new snapshot; the session is read-only afterwards.
 
         Parameters
         ----------
         message
-            For the history.
+            Message for the history.
         metadata
             JSON values for the history.
         rebase_with
-            Puts the changes on top of what others have committed meanwhile, where they do not collide; it decides
-            where they do.  `ConflictDetector()` decides nothing.
+            Solver of the conflicts of a rebase onto commits since the base; without one the commit is not rebased.
+            `ConflictDetector()` rebases, and solves no conflict.
         rebase_tries
-            How many times that is done at most.
+            Largest count of rebases.
         allow_empty
-            Whether a commit may change nothing.
+            Whether a commit without changes is allowed.
         reads
-            What the changes depend on, by path, in place of what a serializable session has noted: None for the
-            metadata of a node, ``...`` for all of it, or a selection of items.
+            Data that the changes depend on, by path, in place of the reads that a serializable session has tracked:
+            None for the metadata of a node, ``...`` for all of it, or a selection of items.
 
         Returns
         -------
@@ -179,15 +173,15 @@ class Session(SessionBase):
         Raises
         ------
         ConflictError
-            If somebody else has committed to the branch meanwhile; nothing was committed.
+            If the branch has commits since the base, and there is no solver or no rebase left; nothing was committed.
         RebaseFailedError
-            If what somebody else has committed collides with these changes; nothing was committed.
+            If a conflict with a commit since the base is left; nothing was committed.
         SessionStateError
             If there is nothing to commit.
         InvalidInputError
             If message or metadata cannot be stored.
         StorageError
-            If the storage failed.  Call commit again: it finds out first whether the commit had arrived.
+            If the storage failed.  Call commit again: it is idempotent, and detects an earlier success.
         """
         self._warn_of_unmerged_forks()
         return run(
@@ -240,29 +234,29 @@ class Session(SessionBase):
                 changes.seal()
                 self._prepared = replace(await self._prepare(note), amends=amends)
             assert self._prepared is not None
-            if self._prepared.amends is not None:  # it fits on the snapshot that it takes the place of, and no other
+            if self._prepared.amends is not None:  # an amendment fits only the snapshot that it replaces
                 tries = 0
             request = Request(self._pending(self._prepared, depends), self._tip, tries, attempt.uncertain)
             request.outstanding = attempt.outstanding
-            return self._committed((await self._carry_through(request, rebase_with, attempt)).tip)
+            return self._finish_commit((await self._carry_through(request, rebase_with, attempt)).tip)
 
     def amend(self, message: str, *, metadata: dict[str, Any] | None = None, allow_empty: bool = False) -> str:
-        """Commit in the place of the newest snapshot: what was written is added to it, message and metadata are new.
+        """Replace the newest snapshot by one with these changes added, and with new message and metadata.
 
-        The snapshot that it takes the place of is in the history no more; branches and tags that were made of it keep
-        it.  An amendment is never rebased.
+        The replaced snapshot is removed from the history of the branch; other branches and tags of it keep it.  An
+        amendment is never rebased.
 
         Parameters
         ----------
         message, metadata
-            For the history.
+            Message and JSON values for the history.
         allow_empty
-            Whether only message and metadata may change.
+            Whether an amendment of only message and metadata is allowed.
 
         Raises
         ------
         ConflictError
-            If somebody else has committed to the branch meanwhile; nothing was committed.
+            If the branch has commits since the base; nothing was committed.
         InvalidInputError
             If the newest snapshot is the first one of the repository.
         """
@@ -276,19 +270,19 @@ class Session(SessionBase):
         if self._state is not SessionState.UNCERTAIN or not amended:
             self.check_writable()
         if self._tip.state.parent is None:
-            raise InvalidInputError("the first snapshot of a repository cannot be amended: nothing is before it")
+            raise InvalidInputError("the first snapshot of a repository cannot be amended: commit instead")
         return await self._commit(message, metadata, None, 0, self._tip.state.snapshot, allow_empty=allow_empty)
 
     def flush(self, message: str, *, metadata: dict[str, Any] | None = None) -> str:
-        """Write what is uncommitted as a snapshot that is on no branch; the session is read-only afterwards.
+        """Write the uncommitted changes as a snapshot on no branch; the session is read-only afterwards.
 
-        It is found by its id alone, and stays until a garbage collection with a later cut-off, unless a branch or a
-        tag is made of it before.
+        The snapshot is found only by its id, and kept until a garbage collection with a later cut-off, unless a branch
+        or tag of it is created before.
 
         Parameters
         ----------
         message, metadata
-            What `Repository.lookup_snapshot` tells of it.
+            Message and JSON values that `Repository.lookup_snapshot` returns.
 
         Returns
         -------
@@ -298,7 +292,7 @@ class Session(SessionBase):
         Raises
         ------
         SessionExpiredError
-            If garbage was collected meanwhile up to what the session has written; nothing was kept.
+            If garbage collection has fenced the session; the snapshot was not kept.
         """
         self._warn_of_unmerged_forks()
         return run(self.flush_async(message, metadata=metadata))
@@ -309,18 +303,18 @@ class Session(SessionBase):
         changes = self.hierarchy.writable()
         note = check_note(message, metadata, self.default_metadata)
         if changes.empty:
-            raise SessionStateError("there is nothing to write")
+            raise SessionStateError("there is nothing to flush: the session has no uncommitted changes")
         with self._committing():
             changes.seal()
-            return self._committed(await write_detached(self.context, self._tip, await self._prepare(note)))
+            return self._finish_commit(await write_detached(self.context, self._tip, await self._prepare(note)))
 
     async def _carry_through(self, request: Request, solver: ConflictSolver | None, attempt: _Attempt) -> Committed:
-        """Hand a transaction to the branch's committer until it is in the log."""
+        """Submit a transaction to the branch's committer until it is in the log."""
         committer = self.context.committer(self._branch or "")
         while True:
-            answer = committer.submit(request)
+            future = committer.submit(request)
             try:
-                found = await asyncio.wrap_future(answer)
+                outcome = await asyncio.wrap_future(future)
             except asyncio.CancelledError:
                 attempt.fail(not committer.withdraw(request), request.outstanding)
                 raise
@@ -333,15 +327,15 @@ class Session(SessionBase):
             except ArrayStoreError:
                 attempt.fail(attempt.uncertain or request.taken or request.uncertain, request.outstanding)
                 raise
-            attempt.fail(False)  # whatever fails from here on
-            if isinstance(found, Committed):
-                return found
+            attempt.fail(False)  # also for an error from here on
+            if isinstance(outcome, Committed):
+                return outcome
             assert solver is not None  # without one there is a ConflictError
-            prepared = await resolve_conflicts(self, self.uniques, request.prepared, found, solver)
-            request = request.again(prepared, found.tip)
+            prepared = await resolve_conflicts(self, self.uniques, request.prepared, outcome, solver)
+            request = request.again(prepared, outcome.tip)
 
     async def _prepare(self, note: bytes) -> Prepared:
-        """Make the changes durable; what was prepared before is used again if nothing has changed since."""
+        """Make the changes durable, reusing an earlier preparation of the same changes."""
         assert self._changes is not None
         again = None
         if self._prepared is not None and self._prepared_version == self._changes.version:
@@ -355,10 +349,10 @@ class Session(SessionBase):
 
     @contextmanager
     def _committing(self) -> Iterator[_Attempt]:
-        """Take no changes and no other commit meanwhile."""
+        """Refuse changes and other commits within the block."""
         with self._lock:
             if self._state is SessionState.COMMITTING:
-                raise SessionStateError("the session is being committed already")
+                raise SessionStateError("the session is being committed already: await that commit")
             if self._state is not SessionState.UNCERTAIN:
                 self.check_writable()
             attempt = _Attempt(self._state is SessionState.UNCERTAIN, self._outstanding)
@@ -376,7 +370,7 @@ class Session(SessionBase):
                 self._state = SessionState.OPEN
 
     def _depends(self, reads: Mapping[str, Any] | None) -> ReadSet | None:
-        """Return what the changes depend on; None where that is nothing but what they overwrite."""
+        """Return the reads that the changes depend on; None for only the chunks and nodes that they overwrite."""
         if reads is not None:
             return declared_reads(self._tip.state, reads)
         return self.hierarchy.reads
@@ -384,7 +378,7 @@ class Session(SessionBase):
     def _pending(self, prepared: Prepared, reads: ReadSet | None) -> PendingTransaction:
         return PendingTransaction(prepared, reads, frozenset(unique.node for unique in self.uniques))
 
-    def _committed(self, tip: Tip) -> str:
+    def _finish_commit(self, tip: Tip) -> str:
         self._tip = tip
         self._prepared = None
         self.uniques = []
@@ -394,19 +388,19 @@ class Session(SessionBase):
     # -- rebasing -------------------------------------------------------------------------------------------
 
     def rebase(self, solver: ConflictSolver, *, reads: Mapping[str, Any] | None = None) -> None:
-        """Put the uncommitted changes on top of the newest snapshot of the branch, and go on from there.
+        """Rebase the uncommitted changes onto the newest snapshot of the branch, which becomes the base.
 
         Parameters
         ----------
         solver
-            Decides where the changes collide with what others have committed.
+            Solver of the conflicts with commits since the base.
         reads
-            What the changes depend on; see `commit`.
+            Data that the changes depend on; see `commit`.
 
         Raises
         ------
         RebaseFailedError
-            If a conflict is left; the session stays as it was.
+            If a conflict is left; the session is unchanged.
         """
         run(self.rebase_async(solver, reads=reads))
 
@@ -415,7 +409,7 @@ class Session(SessionBase):
         self.check_writable()
         changes = self.hierarchy.writable()
         if solver is None:
-            raise InvalidInputError("rebase needs a solver; ConflictDetector() is the one that decides nothing")
+            raise InvalidInputError("rebase needs a solver: pass ConflictDetector() to solve no conflict")
         check_solver(solver)
         depends = self._depends(reads)
         tip = await self.context.tip(self._branch or "")
@@ -437,32 +431,32 @@ class Session(SessionBase):
     # -- moving, appending ----------------------------------------------------------------------------------
 
     def move(self, from_path: str, to_path: str) -> None:
-        """Give an array, or a group with all that is in it, another path; no chunk is touched.
+        """Move an array, or a group with all its members, to another path; no chunk is read or written.
 
         Parameters
         ----------
         from_path
-            Where it is.
+            Path of the node.
         to_path
-            Where it goes; nothing may be there, and its parent must be a group.
+            New path, which must be free, and whose parent must be a group.
 
         Raises
         ------
         NodeNotFoundError
             If there is no such node.
         InvalidInputError
-            If it cannot go there.
+            If it cannot be moved there.
         """
         self.check_writable()
         move_node(self.hierarchy, from_path, to_path)
 
     @contextmanager
     def appending(self, dim: str) -> Iterator[ArrayStore]:
-        """Let arrays that grow along a dimension within the block be appended to.
+        """Append to arrays that grow along a dimension within the block.
 
-        Within it, growing an array along `dim` (with zarr's ``resize`` or xarray's ``append_dim``) says "at its end,
-        wherever that is by the time of the commit".  Two sessions that append both succeed, in the order in which
-        they commit.
+        Growing an array along `dim` (with zarr's ``resize`` or xarray's ``append_dim``) then means "at its end,
+        wherever that is at the time of the commit".  Two sessions that append both succeed, in the order of their
+        commits.
 
         Parameters
         ----------
@@ -479,17 +473,17 @@ class Session(SessionBase):
         Parameters
         ----------
         data
-            What to append, by path of the array; all of the same length along the dimension.
+            Values by path of the array, all of the same length along the dimension.
         dim
             Name of the dimension, as the metadata of the arrays has it.
         unique
-            Path of a coordinate among them whose values must not repeat: appending one that is there, or that
-            somebody else appends meanwhile, is an error.
+            Path of a coordinate among them whose values must not repeat: appending a value that it has, or that
+            another session commits first, is an error.
 
         Raises
         ------
         InvalidInputError
-            If shapes do not fit, an array of the dimension is left out, or a unique value is there already.
+            If shapes do not match, an array of the dimension is missing, or a unique value repeats.
         NodeNotFoundError
             If there is no such array.
         """
@@ -499,10 +493,10 @@ class Session(SessionBase):
     # -- forks ----------------------------------------------------------------------------------------------
 
     def fork(self) -> ForkSession:
-        """Return a fork: a session that may be pickled, written to in any process, and merged back.
+        """Return a fork, which may be pickled, written to in any process, and merged back.
 
-        What is uncommitted here (arrays just created, for instance) travels along.  Taking a fork costs no request;
-        chunks that wait for upload are uploaded when it is pickled.
+        A fork sees the uncommitted changes of the session (arrays just created, for instance).  Forking takes no
+        request; chunks not uploaded yet are uploaded when the fork is pickled.
         """
         return run(self.fork_async())
 
@@ -512,11 +506,11 @@ class Session(SessionBase):
 
     @property
     def has_forks(self) -> bool:
-        """Whether forks of this session are somewhere that were not merged."""
+        """Whether the session has issued forks that were not merged."""
         return bool(self._ledger.issued)
 
     def abandon(self, fork: ForkSession) -> None:
-        """Give up what was written through a fork, and through what was unpickled from it: no commit warns of it.
+        """Abandon the changes of a fork and its unpickled copies, so that no commit warns of them.
 
         Parameters
         ----------
@@ -528,27 +522,27 @@ class Session(SessionBase):
     def merge(
         self, *forks: ForkSession | bytes | Iterable[ForkSession | bytes], on_overlap: OnOverlap = "error"
     ) -> None:
-        """Merge what forks changed: all of it, or nothing.
+        """Merge the changes of forks atomically.
 
         Parameters
         ----------
         forks
-            Forks of this session, what their `changes()` or `merge_sessions` returned, or lists of these.
+            Forks of this session, results of their `changes()` or of `merge_sessions`, or lists of these.
         on_overlap
-            What happens where the same chunk was written by two forks, or by a fork and, since that was taken, the
-            session: ``"error"``, or ``"last"``, where the later argument wins, over the session and over what was
-            merged before, too.  All else that collides is an error in any case, and so is a chunk into which the array
-            has grown meanwhile, of which the later one may know a part only.
+            The policy for a chunk written by two forks, or by a fork and, after it was issued, the session:
+            ``"error"``, or ``"last"``, where the later argument wins, also over the session and over earlier merges.
+            Any other conflict is an error in any case, and so is such a chunk at the end of an array that was resized
+            meanwhile, of which one writer may have seen a part only.
 
         Raises
         ------
         MergeConflictError
-            If two forks changed the same chunk or node, or a fork is another session's, or the session was rebased
-            since it was taken.
+            If two forks changed the same chunk or node, or a fork is another session's, or was issued before the
+            session was rebased.
         FormatError
             If a payload is damaged.
         InvalidInputError
-            If something else is given.
+            If an argument is neither a fork nor bytes.
         """
         flat = list(forks_in(forks))  # iterators are the caller's code: they run in the caller's thread
         run(self.merge_async(flat, on_overlap=on_overlap))
@@ -565,17 +559,17 @@ class Session(SessionBase):
         self._note_unique(await append_async(self, data, dim, unique))
 
     def _note_unique(self, appended: Unique | None) -> None:
-        """Have the commit fail if somebody else appends one of these values, too."""
+        """Add appended values that make the commit fail if another one appends them, too."""
         if appended is not None:
             self.uniques = with_unique(self.uniques, appended)
 
     def _warn_of_unmerged_forks(self) -> None:
-        """Warn, where this package was called, if forks that may have written something have not been merged."""
+        """Warn, at the caller of this package, of forks that may have been written to and were not merged."""
         warn_of_unmerged(self._ledger)
 
 
 def rebuild_writer(locator: SnapshotLocator, identifier: bytes, log: bytes) -> Session:
-    """In its own process it is the same session; elsewhere a copy that may be read, uncommitted changes included."""
+    """Return the same session in its own process, or a read-only copy with the uncommitted changes in another."""
     live = live_session(identifier)
     if isinstance(live, Session):
         return live

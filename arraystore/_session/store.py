@@ -37,7 +37,7 @@ _WRITE_REFUSED = "store was opened in read-only mode and does not support writin
 
 @lru_cache(maxsize=4096)
 def _window(byte_range: ByteRequest) -> Window:
-    """Return the window that a byte request opens on a value, clipped to it."""
+    """Return the window of a byte request, clipped to the length of the value."""
     if isinstance(byte_range, RangeByteRequest):
         first, last = byte_range.start, byte_range.end
         return lambda length: (min(first, length), min(last, length))
@@ -51,52 +51,52 @@ def _window(byte_range: ByteRequest) -> Window:
 
 
 def _view(value: Buffer) -> memoryview:
-    """Return the bytes of a buffer, in host memory, without a copy where they are there already."""
+    """Return the bytes of a buffer in host memory, without a copy if they are there."""
     view = memoryview(value.as_numpy_array())
     return view if view.format == "B" else view.cast("B")
 
 
 class StoreSession(Protocol):
-    """A session, as far as its store needs it."""
+    """A session, as its store needs it."""
 
     hierarchy: Hierarchy
 
     @property
     def context(self) -> Context:
-        """What sessions of the repository share."""
+        """State shared by the sessions of the repository."""
         ...
 
     @property
     def base_tip(self) -> Tip:
-        """The record that the session is based on."""
+        """The record of the base."""
         ...
 
     @property
     def read_only(self) -> bool:
-        """Whether nothing can be written."""
+        """Whether writes are refused."""
         ...
 
     def check_writable(self, refusal: str = ...) -> None:
-        """Check that something may be written now."""
+        """Check that the session is writable."""
         ...
 
     def describe(self) -> str:
-        """Return a short text that tells repository, branch and snapshot."""
+        """Return location, branch and snapshot as a short string."""
         ...
 
 
 class ArrayStore(Store, SyncMixin):
     """A session as a Zarr store.
 
-    Hand it to `zarr.open`, xarray or dask.  It holds Zarr v3 and v2 hierarchies and has zarr's synchronous path
-    (`get_sync`, `set_sync`, `delete_sync`), which the fused codec pipeline uses.
+    Pass it to `zarr.open`, xarray or dask.  It stores Zarr v3 and v2 hierarchies, and implements zarr's synchronous
+    path (`get_sync`, `set_sync`, `delete_sync`), which the fused codec pipeline uses.
 
     Parameters
     ----------
     session
-        The session that it shows.
+        The session, or fork, to read and write.
     read_only
-        Whether writes through it are refused; always so for a session that is read-only.
+        Whether to refuse writes; those of a read-only session are refused in any case.
     """
 
     def __init__(self, session: StoreSession, *, read_only: bool = False) -> None:
@@ -107,8 +107,8 @@ class ArrayStore(Store, SyncMixin):
     # -- identity -------------------------------------------------------------------------------------------
 
     @property
-    def session(self) -> Any:  # a Session or a ForkSession, which are made of stores and not the other way round
-        """The session, or the fork, that this store shows."""
+    def session(self) -> Any:  # a Session or a ForkSession, of modules above this one
+        """The session or fork of this store."""
         return self._session
 
     @property
@@ -122,10 +122,10 @@ class ArrayStore(Store, SyncMixin):
         Raises
         ------
         ReadOnlyError
-            If the session itself may not be written to.
+            If the session is read-only.
         """
         if not read_only and self._session.read_only:
-            raise ReadOnlyError("the session is read-only, so no writable store can be made of it")
+            raise ReadOnlyError("the session is read-only: open a writable session for a writable store")
         return type(self)(self._session, read_only=read_only)
 
     def __eq__(self, other: object) -> bool:
@@ -149,37 +149,37 @@ class ArrayStore(Store, SyncMixin):
 
     @property
     def supports_writes(self) -> bool:
-        """Values can be set."""
+        """Whether values can be set: True."""
         return True
 
     @property
     def supports_deletes(self) -> bool:
-        """Values can be deleted."""
+        """Whether values can be deleted: True."""
         return True
 
     @property
     def supports_listing(self) -> bool:
-        """Keys can be listed."""
+        """Whether keys can be listed: True."""
         return True
 
     @property
     def supports_consolidated_metadata(self) -> Literal[False]:
-        """All metadata of a snapshot is at hand: a copy of it in a group's document could only become stale."""
+        """Whether groups consolidate metadata: False, since a snapshot has all of it, and a copy could become stale."""
         return False
 
     @property
     def supports_partial_writes(self) -> Literal[False]:
-        """Values are set whole."""
+        """Whether parts of values can be set: False."""
         return False
 
     async def _check_not_expired(self, error: ObjectNotFoundError) -> None:
-        """Say so, where an object is missing because snapshot or session has expired; else it is damage."""
+        """Raise the error of an expired snapshot or session, if that is why an object is missing."""
         session = self._session
         await check_not_expired(session.context, session.base_tip.state, session.hierarchy.changes, error)
 
     @asynccontextmanager
     async def _reading(self) -> AsyncIterator[None]:
-        """Say so, where an object is missing in a block because snapshot or session has expired."""
+        """Raise the error of an expired snapshot or session for an object missing within the block."""
         try:
             yield
         except ObjectNotFoundError as error:
@@ -191,7 +191,7 @@ class ArrayStore(Store, SyncMixin):
     def get_sync(
         self, key: str, *, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
-        """Return a value, or a range of it; None if there is none."""
+        """Return a value, or a range of it; None if the key is missing."""
         self._is_open = True
         try:
             data = self._session.hierarchy.get_sync(key, whole_chunk if byte_range is None else _checked(byte_range))
@@ -209,7 +209,7 @@ class ArrayStore(Store, SyncMixin):
         self._session.hierarchy.set_sync(key, _view(_buffer(value)))
 
     def delete_sync(self, key: str) -> None:
-        """Delete a value; nothing happens if there is none."""
+        """Delete a value, if there is one."""
         self._check_writable()
         self._is_open = True
         self._session.hierarchy.delete(key)
@@ -219,7 +219,7 @@ class ArrayStore(Store, SyncMixin):
     async def get(
         self, key: str, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
-        """Return a value, or a range of it; None if there is none."""
+        """Return a value, or a range of it; None if the key is missing."""
         self._is_open = True
         try:
             data = await self._session.hierarchy.get(key, whole_chunk if byte_range is None else _checked(byte_range))
@@ -233,7 +233,7 @@ class ArrayStore(Store, SyncMixin):
     async def get_partial_values(
         self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
     ) -> builtins.list[Buffer | None]:
-        """Return several values or ranges of values, in the order asked for."""
+        """Return values or ranges of values, in the order of the requests."""
         return builtins.list(await asyncio.gather(*(self.get(key, prototype, wanted) for key, wanted in key_ranges)))
 
     async def _get_many(
@@ -245,7 +245,7 @@ class ArrayStore(Store, SyncMixin):
             yield key, value
 
     async def exists(self, key: str) -> bool:
-        """Tell whether there is a value."""
+        """Tell whether the key has a value."""
         async with self._reading():
             return await self._session.hierarchy.length(key) is not None
 
@@ -256,17 +256,17 @@ class ArrayStore(Store, SyncMixin):
         await self._session.hierarchy.set(key, _view(_buffer(value)))
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
-        """Set a value unless there is one."""
+        """Set a value unless the key has one."""
         self._check_writable()
         if not await self.exists(key):
             self._session.hierarchy.set_if_untouched(key, _view(_buffer(value)))
 
     async def delete(self, key: str) -> None:
-        """Delete a value; nothing happens if there is none."""
+        """Delete a value, if there is one."""
         self.delete_sync(key)
 
     async def delete_dir(self, prefix: str) -> None:
-        """Delete everything at or below a path."""
+        """Delete all values at or below a path."""
         self._check_writable()
         hierarchy = self._session.hierarchy
         above = hierarchy.delete_prefix(prefix)
@@ -277,7 +277,7 @@ class ArrayStore(Store, SyncMixin):
                     hierarchy.delete(key)
 
     async def clear(self) -> None:
-        """Delete everything."""
+        """Delete all values."""
         await self.delete_dir("")
 
     # -- listing --------------------------------------------------------------------------------------------
@@ -289,13 +289,13 @@ class ArrayStore(Store, SyncMixin):
                 yield key
 
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        """List all keys that start with a text."""
+        """List all keys with a prefix."""
         async with self._reading():
             async for key in list_prefix(self._session.hierarchy, prefix):
                 yield key
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        """List the names of keys and key prefixes right below a path."""
+        """List the names of keys and key prefixes directly below a path."""
         async with self._reading():
             names = await list_dir(self._session.hierarchy, prefix)
         for name in names:
@@ -307,7 +307,7 @@ class ArrayStore(Store, SyncMixin):
         Raises
         ------
         FileNotFoundError
-            If there is none.
+            If the key is missing.
         """
         async with self._reading():
             length = await self._session.hierarchy.length(key)
@@ -316,7 +316,7 @@ class ArrayStore(Store, SyncMixin):
         return length
 
     async def getsize_prefix(self, prefix: str) -> int:
-        """Return how many bytes all values below a path have, without reading them."""
+        """Return the total length in bytes of all values below a path, without reading them."""
         async with self._reading():
             return await measure_prefix(self._session.hierarchy, prefix)
 
@@ -332,37 +332,37 @@ class ArrayStore(Store, SyncMixin):
         checksum: Checksum = FROM_SOURCE,
         validate_container: bool = True,
     ) -> None:
-        """Let a chunk key refer to bytes of an object elsewhere.
+        """Set a chunk to a virtual reference to bytes of a source object.
 
-        For many chunks, `set_virtual_refs` and `set_virtual_refs_arr` look at each source once.
+        For many chunks, `set_virtual_refs` and `set_virtual_refs_arr` look up each source object only once.
 
         Parameters
         ----------
         key
-            Of the chunk.
+            Key of the chunk.
         location
-            URL of the object.
+            URL of the source object.
         offset, length
-            Bytes of it.
+            Range of its bytes.
         checksum
-            State in which the object must be whenever it is read, else `SourceChangedError` is raised: its entity tag,
-            or a time after which it must not have been modified (a datetime with a time zone, a numpy.datetime64, or
-            seconds since 1970).  By default the object is looked at, and the state kept in which it is now.  None for
-            a reference that is never checked.
+            State that the object must have whenever it is read, else `SourceChangedError` is raised: its entity tag, or
+            a time after which it must not have been modified (a datetime with a time zone, a numpy.datetime64, or
+            seconds since 1970).  By default the current state of the object is looked up.  None for a reference that is
+            never checked.
         validate_container
             Whether the URL must be in a container opened to the repository.
 
         Raises
         ------
         VirtualReferenceError
-            If the URL is in no container, or could lead out of it, or if its object is to be looked at and does not
-            exist.
+            If the URL is in no container, or could lead out of it, or if the state of its object must be looked up and
+            it does not exist.
         """
         check_key(key)
-        found = self._session.hierarchy.chunk(key)
-        if found is None or found[0].info is None:
-            raise InvalidInputError(f"{key!r} is no chunk of an array")
-        handle, coords = found
+        target = self._session.hierarchy.chunk(key)
+        if target is None or target[0].info is None:
+            raise InvalidInputError(f"{key!r} is not a valid chunk key: it must be that of a chunk of an array")
+        handle, coords = target
         specs = [VirtualChunkSpec(coords, location, offset, length)]
         self.set_virtual_refs(handle.node.path, specs, validate_containers=validate_container, checksum=checksum)
 
@@ -374,18 +374,18 @@ class ArrayStore(Store, SyncMixin):
         validate_containers: bool = True,
         checksum: Checksum = FROM_SOURCE,
     ) -> None:
-        """Let many chunks of an array refer to bytes elsewhere: all of them, or none if one is refused.
+        """Set many chunks of an array to virtual references: all of them, or none if one is refused.
 
         Parameters
         ----------
         array_path
-            Of the array.
+            Path of the array.
         chunks
-            What refers to what.
+            Chunks and their references.
         validate_containers
             Whether URLs must be in a container opened to the repository.
         checksum
-            As for `set_virtual_ref`, for the chunks that have none of their own; each source is looked at once.
+            As for `set_virtual_ref`, for the chunks without a checksum of their own; each source is looked up once.
 
         Raises
         ------
@@ -418,24 +418,24 @@ class ArrayStore(Store, SyncMixin):
         arr_offset: tuple[int, ...] | None = None,
         checksum: Checksum | Mapping[str, Checksum] = FROM_SOURCE,
     ) -> None:
-        """Let a whole box of chunks refer to bytes elsewhere, from columns in row-major order: all of them, or none.
+        """Set a box of chunks to virtual references, from columns in row-major order: all of them, or none.
 
         Parameters
         ----------
         array_path
-            Of the array.
+            Path of the array.
         chunk_grid_shape
-            Number of chunks along each dimension of the box.
+            Count of chunks along each dimension of the box.
         locations
             URL of each chunk; an empty one leaves the chunk as it is.
         offsets, lengths
-            Bytes of the object, per chunk.
+            Range of bytes of the source object, per chunk.
         validate_containers
             Whether URLs must be in a container opened to the repository.
         arr_offset
-            Where the box starts; at the origin by default.
+            Coordinates of the first chunk of the box; the origin by default.
         checksum
-            As for `set_virtual_ref`: one for all, or a mapping of URLs to those of their objects.
+            As for `set_virtual_ref`: one for all chunks, or a mapping by URL.
 
         Raises
         ------
@@ -446,11 +446,12 @@ class ArrayStore(Store, SyncMixin):
         count = int(np.prod(chunk_grid_shape, dtype=np.int64))
         if len(chunk_grid_shape) != len(array_info(node.documents).grid) or len(locations) != count:
             raise InvalidInputError(
-                f"{len(locations)} locations do not fill a box of {chunk_grid_shape} chunks of array {array_path!r}"
+                f"{len(locations)} locations do not fill a box of {chunk_grid_shape} chunks of array {array_path!r}: "
+                "pass one for each chunk, and a side for each dimension"
             )
         low = tuple(map(int, arr_offset)) if arr_offset is not None else (0,) * len(chunk_grid_shape)
         if len(low) != len(chunk_grid_shape):
-            raise InvalidInputError(f"arr_offset {arr_offset} does not fit a box of {chunk_grid_shape} chunks")
+            raise InvalidInputError(f"arr_offset must have {len(chunk_grid_shape)} dimensions, not {len(low)}")
         box = Box(low, tuple(start + int(side) for start, side in zip(low, chunk_grid_shape, strict=True)))
         write_virtual_references(
             self._session.hierarchy,

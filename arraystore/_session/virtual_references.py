@@ -36,20 +36,20 @@ Checksums: TypeAlias = Checksum | Mapping[str, Checksum] | list[Checksum]
 
 @dataclass(frozen=True)
 class VirtualChunkSpec:
-    """A chunk that is bytes of an object elsewhere.
+    """A virtual chunk: a range of bytes of a source object.
 
     Parameters
     ----------
     index
         Grid coordinates of the chunk.
     location
-        URL of the object.
+        URL of the source object.
     offset, length
-        Bytes of it.
+        Range of its bytes.
     etag_checksum
         Entity tag that the object must have whenever it is read.
     last_updated_at_checksum
-        Time after which it must not have been modified.  Without any of the two, the checksum of the call counts.
+        Time after which the object must not have been modified.  Without either, the checksum of the call applies.
     """
 
     index: tuple[int, ...]

@@ -227,7 +227,7 @@ def test_an_array_migrated_in_place_reads_the_same_in_both_formats(store: ArrayS
 def test_a_grid_too_large_to_number_is_refused_before_anything_is_written(session: Session) -> None:
     array = zarr.create_array(session.store, name="a", shape=(2, 1 << 20), chunks=(1, 1), dtype="i1", compressors=None)
     array[0, 0] = 1
-    with pytest.raises(InvalidInputError, match="too large"):
+    with pytest.raises(InvalidInputError, match="must have at most"):
         array.resize((1 << 50, 1 << 20))
     array = zarr.open_array(session.store, path="a")
     assert array.shape == (2, 1 << 20)
