@@ -1,1 +1,1 @@
-"""Verification: walking everything that branches and tags lead to, and telling what is wrong with it."""
+"""Verification: a walk over all objects that branches and tags lead to, and findings of damage."""

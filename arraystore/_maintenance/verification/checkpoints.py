@@ -1,4 +1,4 @@
-"""Checking checkpoints: each is what the log makes of the record that it is of."""
+"""Verification of checkpoints: each must equal the state that the log makes of its record."""
 
 from __future__ import annotations
 
@@ -26,41 +26,26 @@ _REPAIR_PINNED = (
 
 @dataclass(frozen=True)
 class Named:
-    """A checkpoint that something names.
-
-    Parameters
-    ----------
-    id
-        Of the checkpoint.
-    branch, sequence
-        The record whose state it is said to be.
-    by
-        Key of what names it.
-    snapshot
-        The snapshot that it is said to be; None if that is not said.
-    needed
-        Whether something cannot be read without it: it is not only a short cut.
-    shown
-        Whether its snapshot is one that may be opened; of one that has expired only the way on is told.
-    """
+    """Checkpoint that another object names."""
 
     id: bytes
+    """Id of the checkpoint."""
     branch: str
+    """Branch of the record whose state it should be."""
     sequence: int
+    """Number of that record."""
     by: str
+    """Key of the object that names it."""
     snapshot: bytes | None = None
+    """Snapshot that it should be; None if the object does not name one."""
     needed: bool = False
+    """True if an object cannot be read without it, so that it is not only a short cut."""
     shown: bool = True
+    """True if its snapshot may be opened; that of an expired one is only a step in histories."""
 
 
 class Checkpoints:
-    """Reads checkpoints, each once, and tells which are wrong.
-
-    Parameters
-    ----------
-    storage, inventory, collector, counts
-        As for the verification as a whole.
-    """
+    """Reads checkpoints, each once, and reports wrong ones."""
 
     def __init__(self, storage: Storage, inventory: Inventory, collector: Collector, counts: Counter[str]) -> None:
         self._storage = storage
@@ -69,41 +54,41 @@ class Checkpoints:
         self._counts = counts
         self._named: dict[tuple[str, int], dict[bytes, Named]] = {}
         self.wrong: dict[tuple[bytes, str, int], Named] = {}
-        """Those that are missing, damaged, or not what the log makes of their record."""
+        """Missing, damaged or wrong checkpoints."""
         self._met: set[tuple[bytes, str, int]] = set()
 
     def name(self, named: Named) -> None:
-        """Note that something names a checkpoint."""
+        """Add a named checkpoint."""
         self._inventory.checkpoints.reach(named.id)
-        if named.snapshot is not None:  # that of one that was on no branch first has its own id
+        if named.snapshot is not None:  # a detached snapshot is its own checkpoint
             self._inventory.checkpoints.reach(named.snapshot)
         here = self._named.setdefault((named.branch, named.sequence), {})
-        known = here.get(named.id)
-        if known is None or (named.shown, named.needed) > (known.shown, known.needed):
+        other = here.get(named.id)
+        if other is None or (named.shown, named.needed) > (other.shown, other.needed):
             here[named.id] = named
 
     def of(self, branch: str, sequence: int) -> list[Named]:
-        """Return the checkpoints that are named for a record."""
+        """Return the checkpoints named for a record."""
         return [named for named in self._named.get((branch, sequence), {}).values() if named.shown]
 
     def reject(self, named: Named) -> None:
-        """Note that a checkpoint is wrong."""
+        """Add a wrong checkpoint."""
         self.wrong[_place(named)] = named
 
     def of_branch(self, branch: str) -> list[tuple[int, bytes]]:
-        """Return the checkpoints of whole records of a branch: number and id, in order."""
+        """Return the checkpoints of whole records of a branch, as numbers and ids in order."""
         places = [(place, here) for place, here in self._named.items() if place[0] == branch]
         return sorted(
             (sequence, named.id) for (_, sequence), here in places for named in here.values() if named.snapshot is None
         )
 
     def left(self) -> Iterator[Named]:
-        """Yield those that no log has come to, because their records are gone, or never were."""
+        """Yield the checkpoints that no walk has met, because their records are deleted or never existed."""
         for here in self._named.values():
             yield from [named for named in here.values() if _place(named) not in self._met]
 
     async def load(self, named: Named, uses: list[Use]) -> State | None:
-        """Read a checkpoint; None, with a finding, if that fails or it is another one than was said."""
+        """Read a checkpoint; None, with a finding, if it cannot be read or is not the named one."""
         key = checkpoint_key(named.id)
         first = _place(named) not in self._met
         self._met.add(_place(named))
@@ -131,16 +116,16 @@ class Checkpoints:
     async def compare(
         self, named: Named, expected: State, uses: list[Use], digest: bytes | None = None
     ) -> State | None:
-        """Compare a checkpoint with what the log makes of its record; returns it if it is right."""
-        found = await self.load(named, uses)
-        if found is None:
+        """Compare a checkpoint with the state of its record; returns it if it is right."""
+        actual = await self.load(named, uses)
+        if actual is None:
             return None
-        what = difference(expected, found) or _other_digest(digest, found)
+        what = difference(expected, actual) or _other_digest(digest, actual)
         if what is None:
-            return found
+            return actual
         problem = f"the checkpoint is not what the log makes of record {named.sequence}: {what}"
         self.reject(named)
-        # Readers begin with it, so it is never only a short cut that is closed.
+        # An error, not a warning: readers begin at it and would read wrong data.
         self._collector.error(checkpoint_key(named.id), problem, _REPAIR_PINNED if named.needed else _REPAIR, uses)
         return None
 
@@ -156,19 +141,19 @@ def _place(named: Named) -> tuple[bytes, str, int]:
     return named.id, named.branch, named.sequence
 
 
-def difference(expected: State, found: State) -> str | None:
-    """Tell the first thing in which a state differs from what it should be; None if there is nothing."""
+def difference(expected: State, actual: State) -> str | None:
+    """Describe the first difference between two states; None if they are equal."""
     for name in ("snapshot", "parent"):
-        one, other = getattr(expected, name), getattr(found, name)
+        one, other = getattr(expected, name), getattr(actual, name)
         if one != other:
             return f"its {name} is {_shown(other)}, not {_shown(one)}"
     for name in ("time", "note", "life"):
-        if getattr(expected, name) != getattr(found, name):
+        if getattr(expected, name) != getattr(actual, name):
             return f"its {name} differs"
-    if expected.nodes == found.nodes:
+    if expected.nodes == actual.nodes:
         return None
-    for key in sorted(expected.nodes.keys() | found.nodes.keys()):
-        one, other = expected.nodes.get(key), found.nodes.get(key)
+    for key in sorted(expected.nodes.keys() | actual.nodes.keys()):
+        one, other = expected.nodes.get(key), actual.nodes.get(key)
         path = "/" + key.removeprefix("\0")
         if one is None:
             return f"it has {path!r}"
@@ -182,9 +167,9 @@ def difference(expected: State, found: State) -> str | None:
     return "its nodes are in other places"
 
 
-def _other_digest(expected: bytes | None, found: State) -> str | None:
-    """Tell whether a checkpoint holds another digest than the log up to its record has."""
-    at = found.checkpoint
+def _other_digest(expected: bytes | None, actual: State) -> str | None:
+    """Describe a difference between the digest in a checkpoint and that of the log; None if there is none."""
+    at = actual.checkpoint
     if expected is None or at is None or at.digest in (None, expected):
         return None
     return "it holds the digest of another log"

@@ -1,4 +1,5 @@
-"""Reading chunks: those of packs are compared with their checksums, virtual ones decoded with their array's codecs.
+"""Verification of chunks: those in packs are compared with their checksums, virtual ones decoded with their array's
+codecs.
 
 Inlined chunks are covered by the checksum of the manifest or record that holds them.
 """
@@ -41,7 +42,7 @@ _REPAIR = (
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """Some references of one manifest that are in one object."""
+    """References of one manifest to chunks in one object."""
 
     loaded: Loaded
     source: int
@@ -49,19 +50,7 @@ class _Part:
 
 
 class ChunkChecker:
-    """Reads chunks of manifests that are sound: all of them, or some at random.
-
-    Parameters
-    ----------
-    reader
-        Knows where packs and virtual chunks are.
-    collector, counts
-        As for the verification as a whole.
-    sample
-        How many chunks to read; None for all.
-    random
-        A number in [0, 1).
-    """
+    """Reads the chunks of sound manifests: all, or a sample of the given size drawn at random."""
 
     def __init__(
         self,
@@ -83,11 +72,11 @@ class ChunkChecker:
 
     @property
     def unread(self) -> Mapping[str, int]:
-        """Virtual chunks that could not be read from here, by place and reason."""
+        """Virtual chunks that this process could not read, by place and reason."""
         return dict(self._sources.unread)
 
     async def take(self, loaded: Loaded) -> None:
-        """Look into the chunks of a manifest, or put some of them into the sample."""
+        """Check the chunks of a manifest, or draw some of them into the sample."""
         at = _to_read(loaded)
         if self._sample is None:
             async with self._turn:  # one manifest at a time, so that memory stays bounded
@@ -96,7 +85,7 @@ class ChunkChecker:
             self._draw(loaded, at, self._sample)
 
     def _draw(self, loaded: Loaded, at: Int64s, sample: int) -> None:
-        """Give each chunk a random number; the smallest ones are the sample."""
+        """Assign each chunk a random number, of which the smallest make the sample."""
         numbers = self._generator.random(len(at))
         best = np.flatnonzero(numbers < self._least)
         if len(best) > sample:
@@ -140,7 +129,7 @@ class ChunkChecker:
                     await self._decode(part, data, decoder)
 
     async def _decoder(self, loaded: Loaded, at: Int64s) -> Decoder | None:
-        """Return what decodes virtual chunks; None where there are none, or where it is not to be had."""
+        """Return the decoder of virtual chunks; None where there are none, or where it cannot be opened."""
         node, manifest = loaded.item.node, loaded.manifest
         source = manifest.source[at]
         virtual = int(np.count_nonzero((source >= manifest.pack_count) & (source < manifest.inline_source)))
@@ -156,7 +145,7 @@ class ChunkChecker:
         return decoder
 
     def _compare(self, part: _Part, framed: Sequence[BytesLike]) -> None:
-        """Compare chunks of a pack, each read with its checksum, with that."""
+        """Compare chunks of a pack with the checksums read with them."""
         manifest = part.loaded.manifest
         key, seed = manifest.pack_keys[part.source], manifest.pack_seeds[part.source]
         offsets = manifest.offset[part.at].tolist()
@@ -205,9 +194,9 @@ class ChunkChecker:
 
 
 def _to_read(loaded: Loaded) -> Int64s:
-    """Return the places of the references to read.
+    """Return the positions of the references to read.
 
-    What a rewrite names was named before by the layers that it replaced, but for packs that it brought itself.
+    Those that a rewrite adds were read for the layers that it replaced, except in packs of its own.
     """
     manifest = loaded.manifest
     source = manifest.source.astype(np.int64)
@@ -225,7 +214,7 @@ def _to_read(loaded: Loaded) -> Int64s:
 
 
 def _only(loaded: Loaded, at: Int64s) -> list[Loaded]:
-    """Return some references of a manifest, in order, that take no more memory than they have to."""
+    """Return a subset of the references of a manifest, in order and in minimal memory."""
     item = loaded.item
     layer = replace(item.layer, shift=None)
     some = References.from_manifest(loaded.manifest, item.layer.shift).take(at)
@@ -233,7 +222,7 @@ def _only(loaded: Loaded, at: Int64s) -> list[Loaded]:
 
 
 def _parts(loaded: Loaded, at: Int64s) -> list[_Part]:
-    """Cut references into batches that are in one object each, in the order in which they stand there."""
+    """Cut references into batches of one object each, in the order of their bytes in it."""
     manifest = loaded.manifest
     source = manifest.source[at].astype(np.int64)
     order = np.lexsort((manifest.offset[at], source))

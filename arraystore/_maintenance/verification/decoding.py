@@ -1,4 +1,4 @@
-"""Decoding single chunks through zarr, from the metadata documents of their array."""
+"""Decoding of single chunks through Zarr, by the metadata documents of their array."""
 
 from __future__ import annotations
 
@@ -18,23 +18,11 @@ from arraystore.storage.protocol import BytesLike
 __all__ = ["Decoder", "open_decoder"]
 
 Bounds = Callable[[int], tuple[int, int]]
-"""From the number of a chunk along an axis to its first item, and the one after its last."""
+"""Maps the number of a chunk along an axis to its first item and the one after its last."""
 
 
 class Decoder:
-    """An array of which one chunk at a time is there.
-
-    Parameters
-    ----------
-    array
-        zarr's array, over `chunks`.
-    chunks
-        Values by key.
-    info
-        Tells the keys.
-    bounds
-        Per axis, where chunks are.
-    """
+    """Array of which one chunk at a time is present."""
 
     def __init__(self, array: Any, chunks: dict[str, Buffer], info: ArrayInfo, bounds: list[Bounds]) -> None:
         self._array = array
@@ -43,7 +31,7 @@ class Decoder:
         self._bounds = bounds
 
     async def problem(self, coords: tuple[int, ...], data: BytesLike) -> str | None:
-        """Tell why a chunk cannot be decoded; None if it can."""
+        """Try to decode a chunk; returns the reason if that fails, else None."""
         if not self._info.inside(coords):
             return "it is outside of the grid"
         key = self._info.key(coords)
@@ -51,16 +39,16 @@ class Decoder:
         spans = [bounds(c) for bounds, c in zip(self._bounds, coords, strict=True)]
         shape = tuple([min(stop, size) - start for (start, stop), size in zip(spans, self._info.shape, strict=True)])
         try:
-            found = await self._array.getitem(tuple(slice(start, stop) for start, stop in spans))
+            items = await self._array.getitem(tuple(slice(start, stop) for start, stop in spans))
         except Exception as error:  # noqa: BLE001 - codecs are anybody's, and raise what they like
             return f"{type(error).__name__}: {error}"
         finally:
             del self._chunks[key]
-        return None if found.shape == shape else f"it has the shape {found.shape}, not {shape}"
+        return None if items.shape == shape else f"it has the shape {items.shape}, not {shape}"
 
 
 async def open_decoder(documents: Documents) -> tuple[Decoder | None, str]:
-    """Open an array from its documents; without a decoder, the text tells why."""
+    """Open an array from its documents; returns the reason in place of a decoder if that fails."""
     make = default_buffer_prototype().buffer.from_bytes
     chunks: dict[str, Buffer] = {name: make(content) for name, content in documents.items()}
     try:

@@ -1,4 +1,4 @@
-"""What a verification finds, and how it is told."""
+"""Findings of a verification, and the report of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 EXIT_WARNINGS = 3
 EXIT_ERRORS = 4
 EXIT_INCOMPLETE = 5
-"""Exit codes of programs that verify; 1 and 2 say that they could not, or did not understand what was asked."""
+"""Exit codes of programs that verify; 1 and 2 are failures of the program and wrong arguments."""
 
 _MOST_FINDINGS = 10_000
 _MOST_NAMED = 20
@@ -32,36 +32,36 @@ _MOST_USES = 1000
 
 
 class Severity(enum.StrEnum):
-    """How bad it is."""
+    """Severity of a finding."""
 
     WARNING = "warning"
-    """Everything can be read; it costs requests, or somebody would be surprised."""
+    """All data can be read; the finding costs requests, or is unexpected."""
     ERROR = "error"
-    """Something that was committed cannot be read, or is not what was committed."""
+    """Committed data cannot be read, or differs from what was committed."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is wrong.
+    """Finding of a verification: a problem of one object.
 
     Parameters
     ----------
     severity
-        How bad it is.
+        Error or warning.
     key
         Key of the object.
     problem
-        What is wrong with it.
+        Description of the problem.
     repair
-        What to do about it, one sentence.
+        Remedy, one sentence.
     snapshots
-        Ids of snapshots that are affected, the oldest first, twenty at most.
+        Ids of affected snapshots, the oldest first, twenty at most.
     snapshot_count
-        How many are affected.
+        Number of affected snapshots.
     arrays
-        Paths of arrays that are affected, twenty at most.
+        Paths of affected arrays, twenty at most.
     array_count
-        How many are affected.
+        Number of affected arrays.
     """
 
     severity: Severity
@@ -74,7 +74,7 @@ class Finding:
     array_count: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
+        """Return values for JSON."""
         return {
             "severity": str(self.severity),
             "key": self.key,
@@ -103,14 +103,14 @@ def _enumeration(named: Sequence[str], count: int) -> str:
 
 @dataclass(frozen=True)
 class Leak:
-    """Objects of one kind that nothing leads to: not wrong, but they take room until they are collected.
+    """Unreferenced objects of one kind, which take space until garbage collection deletes them.
 
-    Some of them may belong to a commit that is being prepared.
+    Some may belong to a commit in preparation.
 
     Parameters
     ----------
     objects, bytes
-        How many, and how large together.
+        Number and total size of the objects.
     """
 
     objects: int
@@ -119,22 +119,22 @@ class Leak:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """What a verification found.
+    """Report of a verification.
 
     Parameters
     ----------
     level
-        How deep it looked: ``metadata`` or ``chunks``.
+        Level of the verification: ``metadata`` or ``chunks``.
     findings
         Errors first.
     omitted
         Findings beyond the first ten thousand, which are only counted.
     counts
-        How much was looked at, by kind.
+        Number of verified objects, by kind.
     leaks
-        Objects that nothing leads to, by kind.
+        Unreferenced objects, by kind.
     unread
-        Virtual chunks that could not be read from here, so that nothing is said of them, by place and reason.
+        Number of virtual chunks that this process could not read, and so not verify, by place and reason.
     """
 
     level: str
@@ -146,22 +146,22 @@ class VerifyReport:
 
     @property
     def complete(self) -> bool:
-        """Whether everything was read that was to be read."""
+        """True if all chunks to verify could be read."""
         return not self.unread
 
     @property
     def ok(self) -> bool:
-        """Whether everything that was committed is there and can be read."""
+        """True if there is no error: all committed data exists and can be read."""
         return not self.errors
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        """Findings that are more than warnings."""
+        """Findings with the severity error."""
         return tuple(finding for finding in self.findings if finding.severity == Severity.ERROR)
 
     @property
     def exit_code(self) -> int:
-        """For programs: 0 if nothing was found, 3 for warnings, 5 if not all could be read, 4 for errors."""
+        """Exit code for programs: 0 without findings, 3 for warnings, 5 if not all could be read, 4 for errors."""
         if self.errors:
             return EXIT_ERRORS
         if self.unread:
@@ -169,7 +169,7 @@ class VerifyReport:
         return EXIT_WARNINGS if self.findings else 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
+        """Return values for JSON."""
         return {
             "level": self.level,
             "ok": self.ok,
@@ -198,7 +198,7 @@ class VerifyReport:
         lines += [f"not read: {count:,} virtual chunks in {place}" for place, count in shown]
         if self.unread:
             lines.append(
-                f"{sum(self.unread.values()):,} virtual chunks could not be read, so nothing is known of them: verify "
+                f"{sum(self.unread.values()):,} virtual chunks could not be read, so they are not verified: verify "
                 "where their sources can be reached, with authorize_virtual_chunk_access={prefix: storage}"
             )
         if self.findings:
@@ -209,16 +209,10 @@ class VerifyReport:
 
 
 class Use:
-    """Where something is used: an array, and the snapshots of one log that have it.
+    """Array that uses an object (None for the whole hierarchy), and the snapshots of one log that have it.
 
-    Parameters
-    ----------
-    path
-        Of the array; empty for the hierarchy as a whole.
-    kept
-        Retained snapshots of the log, in order; the list grows as the log is read.
-    first, end
-        Position of the first one that has it, and of the first one after that that has not; None as long as all have.
+    `kept` lists the retained snapshots of the log and grows during the walk. `first` and `end` are the positions of the
+    first snapshot that has the object and of the next one that has not, None if all later ones have it.
     """
 
     __slots__ = ("also", "end", "first", "kept", "path")
@@ -229,17 +223,17 @@ class Use:
         self.first = first
         self.end = end
         self.also: list[Use] | None = None
-        """Other places where the same thing is used."""
+        """Other uses of the object."""
 
     def share(self, other: Use) -> None:
-        """Take note of another place."""
+        """Add another use of the object."""
         if self.also is None:
             self.also = []
         self.also.append(other)
 
     @property
     def required(self) -> bool:
-        """Whether a retained snapshot has it, as far as the log was read."""
+        """True if a retained snapshot has the object, as far as the log was read."""
         return self.first < (len(self.kept) if self.end is None else self.end)
 
     def snapshots(self) -> Iterator[bytes]:
@@ -248,7 +242,7 @@ class Use:
             yield self.kept[at]
 
     def places(self) -> Iterator[Use]:
-        """Yield this and all other places."""
+        """Yield this and all other uses."""
         yield self
         yield from self.also or ()
 
@@ -278,29 +272,29 @@ class _Entry:
 
 
 class Collector:
-    """Gathers findings: the same problem of an object once, with all that it affects."""
+    """Gathers findings: the same problem of an object once, with all uses of the object."""
 
     def __init__(self) -> None:
         self._entries: dict[tuple[str, str], _Entry] = {}
         self.omitted = 0
         self.consequences: set[tuple[str, str]] = set()
-        """Key and problem of findings that are gone when others are."""
+        """Key and problem of findings that disappear with their causes."""
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def error(self, key: str, problem: str, repair: str, uses: Iterable[Use] = ()) -> None:
-        """Note an error."""
+        """Add an error."""
         self._add(Severity.ERROR, key, problem, repair, uses)
 
     def warning(self, key: str, problem: str, repair: str, uses: Iterable[Use] = ()) -> None:
-        """Note a warning."""
+        """Add a warning."""
         self._add(Severity.WARNING, key, problem, repair, uses)
 
     def consequence(self, severity: Severity, key: str, problem: str) -> None:
-        """Note what other findings bring about."""
+        """Add a consequence of other findings."""
         self.consequences.add((key, problem))
-        self._add(severity, key, problem, "see to the other findings first", ())
+        self._add(severity, key, problem, "resolve the other findings first", ())
 
     def _add(self, severity: Severity, key: str, problem: str, repair: str, uses: Iterable[Use]) -> None:
         entry = self._entries.get((key, problem))
@@ -316,6 +310,6 @@ class Collector:
                 entry.uses.append(use)
 
     def findings(self) -> tuple[Finding, ...]:
-        """Return all, errors first, then in order of keys."""
-        found = [entry.finding() for entry in self._entries.values()]
-        return tuple(sorted(found, key=lambda item: (item.severity != Severity.ERROR, item.key, item.problem)))
+        """Return all findings, errors first, then in order of keys."""
+        findings = [entry.finding() for entry in self._entries.values()]
+        return tuple(sorted(findings, key=lambda item: (item.severity != Severity.ERROR, item.key, item.problem)))

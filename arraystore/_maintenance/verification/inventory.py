@@ -1,4 +1,4 @@
-"""What is in a repository's storage: one listing, kept as columns, and which objects something leads to."""
+"""Inventory of a repository's objects: one listing as columns, with marks on the reachable ones."""
 
 from __future__ import annotations
 
@@ -26,13 +26,7 @@ _SMALL = ("collections/", "hints/", "history/", "leases/")
 
 
 class Shelf:
-    """Objects of one kind, which have an id each.
-
-    Parameters
-    ----------
-    prefix
-        What their keys start with.
-    """
+    """Objects of one kind, by their ids, below the key prefix `prefix`."""
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
@@ -47,7 +41,7 @@ class Shelf:
         return len(self.ids)
 
     def add(self, page: Sequence[ObjectInfo]) -> None:
-        """Take in a page of a listing."""
+        """Add a page of a listing."""
         start = len(self.prefix)
         for part in batched_page(page):
             ids, good = ids_from_texts([info.key[start:] for info in part])
@@ -58,14 +52,14 @@ class Shelf:
             self._sizes.append(sizes[good])
 
     def close(self) -> None:
-        """Join what was taken in; a listing is in order, so nothing has to be sorted."""
+        """Concatenate the pages, which a listing returns in order."""
         if self._ids:
             self.ids, self.sizes = np.concatenate(self._ids), np.concatenate(self._sizes)
         self._ids, self._sizes = [], []
         self.reached = np.zeros(len(self.ids), dtype=bool)
 
     def find(self, ids: bytes) -> Int64s:
-        """Return the places of some ids, one after the other; -1 for those that are not here."""
+        """Return the positions of concatenated ids; -1 for missing ones."""
         wanted = np.frombuffer(ids, dtype=f"S{ID_BYTES}")
         if not len(self.ids):
             return np.full(len(wanted), -1, dtype=np.int64)
@@ -74,7 +68,7 @@ class Shelf:
         return places
 
     def reach(self, identifier: bytes) -> bool:
-        """Note that something leads to an object, and tell whether it is here."""
+        """Mark an object as reachable, and tell whether it exists."""
         at = int(self.find(identifier)[0])
         if at >= 0:
             self.reached[at] = True
@@ -88,54 +82,47 @@ def batched_page(page: Sequence[ObjectInfo]) -> list[Sequence[ObjectInfo]]:
 
 @dataclass
 class Inventory:
-    """All objects of a repository.
-
-    Parameters
-    ----------
-    shelves
-        Packs, manifests, checkpoints and change logs, by prefix.
-    small
-        All other objects that have a place: hints, pages, records; by prefix.
-    strays
-        Objects whose keys mean nothing.
-    """
+    """All objects of a repository."""
 
     shelves: dict[str, Shelf] = field(default_factory=lambda: {prefix: Shelf(prefix) for prefix in SHELVES})
+    """Packs, manifests, checkpoints and change logs, by prefix."""
     small: dict[str, list[ObjectInfo]] = field(default_factory=lambda: {prefix: [] for prefix in _SMALL})
+    """Hints, history pages and other objects with valid keys, by prefix."""
     strays: list[ObjectInfo] = field(default_factory=list[ObjectInfo])
+    """Objects with keys of unknown form."""
 
     @property
     def packs(self) -> Shelf:
-        """The packs."""
+        """Packs."""
         return self.shelves["chunks/"]
 
     @property
     def manifests(self) -> Shelf:
-        """The manifests that are objects of their own."""
+        """Manifests that are objects of their own."""
         return self.shelves["manifests/"]
 
     @property
     def checkpoints(self) -> Shelf:
-        """The checkpoints."""
+        """Checkpoints."""
         return self.shelves["snapshots/"]
 
     @property
     def transactions(self) -> Shelf:
-        """The change logs that are objects of their own."""
+        """Change logs that are objects of their own."""
         return self.shelves["transactions/"]
 
 
 async def take_inventory(storage: Storage) -> Inventory:
-    """List everything: one request for a thousand objects, some prefixes at a time."""
-    found = Inventory()
+    """List all objects, a thousand to a request, some prefixes at a time."""
+    inventory = Inventory()
     await asyncio.gather(
-        *(_fill(storage, shelf) for shelf in found.shelves.values()),
-        *(_gather(storage, prefix, infos) for prefix, infos in found.small.items()),
-        _others(storage, found.strays),
+        *(_fill(storage, shelf) for shelf in inventory.shelves.values()),
+        *(_gather(storage, prefix, infos) for prefix, infos in inventory.small.items()),
+        _others(storage, inventory.strays),
     )
-    for shelf in found.shelves.values():
-        found.strays += shelf.strays
-    return found
+    for shelf in inventory.shelves.values():
+        inventory.strays += shelf.strays
+    return inventory
 
 
 async def _fill(storage: Storage, shelf: Shelf) -> None:
@@ -145,7 +132,7 @@ async def _fill(storage: Storage, shelf: Shelf) -> None:
 
 
 async def list_all(storage: Storage, prefix: str) -> list[ObjectInfo]:
-    """List everything below a prefix."""
+    """List all objects below a prefix."""
     return [info async for page in storage.list(prefix) for info in page]
 
 
@@ -154,14 +141,14 @@ async def _gather(storage: Storage, prefix: str, infos: list[ObjectInfo]) -> Non
 
 
 async def _others(storage: Storage, strays: list[ObjectInfo]) -> None:
-    """List what is between the known prefixes."""
-    known = sorted((*SHELVES, *_SMALL, "refs/"))
+    """List the objects between the known prefixes."""
+    prefixes = sorted((*SHELVES, *_SMALL, "refs/"))
     after = ""
     while True:
         jump = None
         async for page in storage.list("", after):
             for info in page:
-                jump = next((prefix for prefix in known if info.key.startswith(prefix)), None)
+                jump = next((prefix for prefix in prefixes if info.key.startswith(prefix)), None)
                 if jump is not None:
                     break
                 if info.key not in _NAMED:

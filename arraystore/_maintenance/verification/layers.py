@@ -1,4 +1,4 @@
-"""Checking layers: their manifests are there, fit them, and name packs that hold what they refer to."""
+"""Verification of layers: their manifests exist, fit them, and name packs that hold their chunks."""
 
 from __future__ import annotations
 
@@ -40,72 +40,39 @@ _LOST_PACK = (
 
 @dataclass(frozen=True, eq=False)
 class LayerUse:
-    """A layer, the node that has it, and the snapshots that do.
-
-    Parameters
-    ----------
-    layer, node
-        The layer, and the node as it was when it got it.
-    use
-        Which snapshots need it.
-    rewritten
-        Whether a rewrite brought it, which usually names the packs of older layers.
-    stack
-        All layers of the node, where a checkpoint tells them and not the records: packs that only chunks have which
-        newer layers cover may have been collected.
-    """
+    """Layer of a node, and the snapshots that have it."""
 
     layer: Layer
     node: Node
+    """Node as it was when it got the layer."""
     use: Use
+    """Snapshots that need the layer."""
     rewritten: bool = False
+    """True if a rewrite added it, which usually names the packs of older layers."""
     stack: tuple[Layer, ...] | None = None
+    """All layers of the node if a checkpoint and no record names them; packs with only hidden chunks may be deleted."""
 
 
 @dataclass(frozen=True, eq=False)
 class Loaded:
-    """A manifest that is as it should be, with the places of its packs in the inventory.
-
-    Parameters
-    ----------
-    item
-        The layer.
-    manifest
-        Its manifest.
-    fresh
-        Per pack, whether no layer before named it.
-    sound
-        Per pack, whether it is there and large enough.
-    """
+    """Sound manifest of a layer."""
 
     item: LayerUse
     manifest: Manifest
     fresh: list[bool]
+    """Per pack, whether no earlier layer named it."""
     sound: list[bool]
+    """Per pack, whether it exists and is large enough."""
 
 
 _Shape = tuple[bytes, tuple[int, ...] | None, bool]
-"""Id of a layer, its shift, and whether all of its packs have to be there."""
+"""Id of a layer, its shift, and whether all of its packs must exist."""
 
 Consumer = Callable[[Loaded], Awaitable[None]]
 
 
 class LayerChecker:
-    """Checks each layer once, and notes which objects are reached.
-
-    Parameters
-    ----------
-    storage
-        Where manifests are.
-    inventory
-        What there is.
-    collector
-        Takes what is wrong.
-    counts
-        Takes how much was looked at.
-    consumer
-        Gets every manifest that is sound, to look into its chunks; None for nobody.
-    """
+    """Checks each layer once, marks reachable objects, and passes sound manifests to `consumer`."""
 
     def __init__(
         self,
@@ -127,21 +94,13 @@ class LayerChecker:
         self._shown: dict[tuple[bytes, ...], frozenset[bytes] | None] = {}
 
     async def check(self, items: Iterable[LayerUse], records: dict[tuple[str, int], Record]) -> None:
-        """Check layers that retained snapshots have.
-
-        Parameters
-        ----------
-        items
-            The layers.
-        records
-            Records that are at hand, with their attachments.
-        """
+        """Check layers of retained snapshots, with `records` that are in memory together with their attachments."""
         new: list[LayerUse] = []
         for item in items:
             shape = item.layer.id, item.layer.shift, item.stack is None
-            known = self._done.get(shape)
-            if known is not None:
-                known.share(item.use)
+            earlier = self._done.get(shape)
+            if earlier is not None:
+                earlier.share(item.use)
                 continue
             self._done[shape] = item.use
             new.append(item)
@@ -179,7 +138,7 @@ class LayerChecker:
         return None
 
     async def _bytes(self, layer: Layer, records: dict[tuple[str, int], Record]) -> tuple[BytesLike, str]:
-        """Return a manifest, and its key where it is an object of its own."""
+        """Load a manifest, and its key where it is an object of its own."""
         if layer.inline is not None:
             return layer.inline, ""
         at = layer.attachment
@@ -194,7 +153,7 @@ class LayerChecker:
                     key, await self._storage.get(key), at.branch, at.sequence, self._manifests.repository
                 )
             except ObjectNotFoundError:
-                # Before a record is trimmed, what is attached to it and still used becomes an object.
+                # Before a record is trimmed, its referenced attachments become objects.
                 if not self._inventory.manifests.reach(layer.id):
                     raise
                 return await self._storage.get(layer.key), layer.key
@@ -203,7 +162,7 @@ class LayerChecker:
         return record.attachments[at.index], ""
 
     async def _packs(self, item: LayerUse, manifest: Manifest) -> tuple[list[bool], list[bool]]:
-        """Check that the packs of a manifest are there and reach as far as its references."""
+        """Check that the packs of a manifest exist and reach as far as its references."""
         packs = self._inventory.packs
         native = manifest.source < manifest.pack_count
         inlined = manifest.source == manifest.inline_source
@@ -238,15 +197,15 @@ class LayerChecker:
         return fresh.tolist(), sound.tolist()
 
     async def _shown_by(self, stack: tuple[Layer, ...]) -> frozenset[bytes] | None:
-        """Return the packs of which an array shows a chunk; None if that cannot be told."""
+        """Load the packs of an array's visible chunks; None if damage hides them."""
         key = tuple([layer.id for layer in stack])
         if key not in self._shown:
-            found: set[bytes] = set()
+            visible: set[bytes] = set()
             try:
                 async for packs in visible_packs(self._manifests, stack):
-                    found.update(packs[at : at + ID_BYTES] for at in range(0, len(packs), ID_BYTES))
-                self._shown[key] = frozenset(found)
-            except (FormatError, NotFoundError):  # a manifest is damaged, which is told where it is looked at
+                    visible.update(packs[at : at + ID_BYTES] for at in range(0, len(packs), ID_BYTES))
+                self._shown[key] = frozenset(visible)
+            except (FormatError, NotFoundError):  # a damaged manifest, which is reported where it is checked
                 self._shown[key] = None
         return self._shown[key]
 

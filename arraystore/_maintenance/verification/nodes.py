@@ -1,4 +1,4 @@
-"""Checking nodes: their documents make what the log says they are, and what is above them is a group."""
+"""Verification of nodes: their documents make them what the log says, and their parents are groups."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ __all__ = ["misplaced", "wrong_documents"]
 
 
 def wrong_documents(node: Node) -> Iterator[str]:
-    """Tell what is wrong with the metadata documents and layers of a node."""
+    """Describe the errors in the metadata documents and layers of a node."""
     name = "/" + node.path
     if node.kind == NodeKind.FILE:
         return
-    kinds = {found for document in node.documents.items() if (found := node_type(*document)) is not None}
+    kinds = {kind for document in node.documents.items() if (kind := node_type(*document)) is not None}
     if node.kind.name.lower() not in kinds:
         yield f"the metadata documents of {name!r} do not make it the {node.kind.name.lower()} that the log says it is"
         return
     for document, content in node.documents.items():
         if not _is_json(content):
-            yield f"the document {document} of {name!r} is no JSON"
+            yield f"the document {document} of {name!r} is not valid JSON"
     if node.kind == NodeKind.ARRAY:
         try:
             dimensions = len(array_info(node.documents).grid)
@@ -43,16 +43,9 @@ def _is_json(content: bytes) -> bool:
 
 
 def misplaced(nodes: Mapping[str, Node], changes: Collection[NodeChange]) -> Iterator[str]:
-    """Tell which nodes a transaction has left where Zarr does not find them.
+    """Describe the nodes that a transaction has left where Zarr does not find them.
 
-    Zarr allows to leave groups out, so a group is missed only where there was one.
-
-    Parameters
-    ----------
-    nodes
-        All nodes after the transaction.
-    changes
-        What it changed.
+    Zarr allows to leave groups out, so a group is missing only where there was one.
     """
     by_id = {change.id for change in changes if change.operation in (Operation.CREATED, Operation.MOVED)}
     gone = [change.path for change in changes if change.operation in (Operation.DELETED, Operation.MOVED)]

@@ -1,4 +1,4 @@
-"""Checking history pages: they say what the records say."""
+"""Verification of history pages: they list the snapshots of the records."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ _REPAIR = "run repair, which writes the page anew from the records"
 
 @dataclass(frozen=True)
 class PageDigest:
-    """What is remembered of a page while the log is read."""
+    """Digest of a page for the comparison with the log."""
 
     key: str
     level: int
     index: int
     rows: tuple[tuple[int, int], ...]
-    """Number and hash of each."""
+    """Number and hash of each row."""
     lowest: bytes
     highest: bytes
     checkpoints: tuple[tuple[int, bytes], ...]
 
 
 class RowDigest:
-    """Hashes of the snapshots that records make, by number."""
+    """Hashes of the snapshots of records, by number."""
 
     def __init__(self) -> None:
         self._numbers: list[int] = []
         self._hashes: list[int] = []
 
     def add(self, row: SnapshotRow) -> None:
-        """Take in a snapshot, later than those before."""
+        """Add a snapshot later than those before."""
         self._numbers.append(row.sequence)
         self._hashes.append(hash(row))
 
@@ -61,19 +61,19 @@ class RowDigest:
 
 
 def pages_of(prefix: str, keys: list[str]) -> list[tuple[str, int, int]]:
-    """Return the pages of a branch among keys below ``history/``: key, level, index."""
-    found: list[tuple[str, int, int]] = []
+    """Return the pages of a branch among keys below ``history/``, as key, level and index."""
+    pages: list[tuple[str, int, int]] = []
     for key in keys:
         level, _, index = key.removeprefix(prefix).partition("/")
         if key.startswith(prefix) and level.isdigit() and index.isdigit() and len(index) == 12:
-            found.append((key, int(level), int(index)))
-    return found
+            pages.append((key, int(level), int(index)))
+    return pages
 
 
 async def read_pages(
     storage: Storage, branch: str, pages: list[tuple[str, int, int]], collector: Collector, counts: Counter[str]
 ) -> dict[tuple[int, int], PageDigest]:
-    """Read all pages of a branch, and keep what it takes to compare them."""
+    """Read all pages of a branch, and return their digests."""
 
     async def read(place: tuple[str, int, int]) -> PageDigest | None:
         key, level, index = place
@@ -86,12 +86,12 @@ async def read_pages(
         counts["history_pages"] += 1
         return digest_page(key, page)
 
-    found = await bounded(read, pages, _PARALLEL)
-    return {(page.level, page.index): page for page in found if page is not None}
+    digests = await bounded(read, pages, _PARALLEL)
+    return {(page.level, page.index): page for page in digests if page is not None}
 
 
 def digest_page(key: str, page: HistoryPage) -> PageDigest:
-    """Return what is remembered of a page."""
+    """Return the digest of a page."""
     ids = [row.id for row in page.rows]
     rows = tuple([(row.sequence, hash(row)) for row in page.rows])
     nothing = bytes(12)
@@ -100,22 +100,11 @@ def digest_page(key: str, page: HistoryPage) -> PageDigest:
 
 
 def compare_page(
-    page: PageDigest, rows: RowDigest, known_from: int, shown_from: int, tip: int, collector: Collector
+    page: PageDigest, rows: RowDigest, read_from: int, shown_from: int, tip: int, collector: Collector
 ) -> bool:
-    """Compare a page with the records, and tell whether it is right.
+    """Compare a page with the rows of the records from `read_from` to `tip`, and tell whether it is right.
 
-    Parameters
-    ----------
-    page
-        The page.
-    rows
-        What the records say.
-    known_from, tip
-        The oldest and the newest record that were read; rows before that cannot be compared.
-    shown_from
-        The oldest record whose snapshots the branch still shows; a page that was written late has only those.
-    collector
-        Takes what is wrong.
+    A page that was written late lacks rows before `shown_from`, the oldest record whose snapshots the branch retains.
     """
     first, last = page_span(page.level, page.index)
     if not page.index:
@@ -123,25 +112,25 @@ def compare_page(
     if last > tip:
         collector.error(page.key, f"the history page covers record {last}, which does not exist", _REPAIR)
         return False
-    expected = rows.between(max(first, known_from), last)
-    found = tuple([row for row in page.rows if row[0] >= known_from])
-    left_out = len(expected) - len(found)
-    late = left_out > 0 and found == expected[left_out:] and expected[left_out - 1][0] < shown_from
-    if found != expected and not late:
+    expected = rows.between(max(first, read_from), last)
+    actual = tuple([row for row in page.rows if row[0] >= read_from])
+    left_out = len(expected) - len(actual)
+    late = left_out > 0 and actual == expected[left_out:] and expected[left_out - 1][0] < shown_from
+    if actual != expected and not late:
         collector.error(page.key, "the history page does not list the snapshots of the records that it covers", _REPAIR)
-    return found == expected or late
+    return actual == expected or late
 
 
 def cover(pages: dict[tuple[int, int], PageDigest], sequence: int) -> tuple[PageRef, ...]:
-    """Return pages that follow each other from the first record on, up to a record: those that a checkpoint names."""
-    found: list[PageRef] = []
+    """Return the consecutive pages from the first record to a record, as a checkpoint names them."""
+    pages_in_order: list[PageRef] = []
     end = 0
     while True:
         here = [page for page in pages.values() if _starts_after(page, end) and _last(page) <= sequence]
         if not here:
-            return tuple(found)
+            return tuple(pages_in_order)
         page = max(here, key=_last)
-        found.append(PageRef(page.level, page.index, page.lowest, page.highest))
+        pages_in_order.append(PageRef(page.level, page.index, page.lowest, page.highest))
         end = _last(page)
 
 
@@ -160,7 +149,7 @@ def check_directory(
     pages: dict[tuple[int, int], PageDigest],
     collector: Collector,
 ) -> bool:
-    """Check that the pages that a checkpoint names follow each other and hold the ids that it says."""
+    """Check that the pages that a checkpoint names are consecutive and have the ids that it holds."""
     end = 0
     for ref in directory:
         first, last = page_span(ref.level, ref.index)

@@ -1,8 +1,7 @@
-"""Rebuilding records that are lost, from the bodies that later records repeat.
+"""Rebuilding of lost records from the bodies that later records repeat.
 
-A record holds its body, the bodies of some records before it, the digest of the log up to it, and attachments.  All but
-the attachments are at hand where a later record repeats its body; whether they are right shows in the digest that the
-next record names.
+A record holds its body, the bodies of some records before it, the digest of the log up to it, and attachments. All but
+the attachments are available where a later record repeats its body, and the digest in the next record verifies them.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ __all__ = ["KnownLog", "attached_to"]
 
 
 def attached_to(entry: Body, branch: str, number: int) -> tuple[str, ...]:
-    """Tell what of an entry was attached to its record, and is in no other one."""
-    found: dict[str, None] = {}
+    """Describe the parts of an entry that were attached to its record, which no other record repeats."""
+    kinds: dict[str, None] = {}
     if isinstance(entry, Commit):
         for item in entry.transactions:
-            found |= dict.fromkeys(_attached_to_transaction(item, branch, number))
+            kinds |= dict.fromkeys(_attached_to_transaction(item, branch, number))
     added = (layer for item in entry.replacements for layer in item.added) if isinstance(entry, Rewrite) else ()
     if _has_attached(added, branch, number):
-        found["manifests"] = None
-    return tuple(found)
+        kinds["manifests"] = None
+    return tuple(kinds)
 
 
 def _attached_to_transaction(item: Transaction, branch: str, number: int) -> Iterable[str]:
@@ -48,28 +47,19 @@ def _has_attached(layers: Iterable[Layer], branch: str, number: int) -> bool:
 
 @dataclass(frozen=True)
 class KnownLog:
-    """What is known of a stretch of a log.
-
-    Parameters
-    ----------
-    repository, branch
-        Of the log.
-    bodies
-        Encoded bodies by number, of lost records as others repeat them.
-    links
-        Digests of the log up to the record before, and up to the record itself, by number.
-    present
-        Numbers of the records that are there and can be read.
-    """
+    """Available parts of a stretch of a log."""
 
     repository: bytes
     branch: str
     bodies: Mapping[int, bytes]
+    """Encoded bodies by number, those of lost records as others repeat them."""
     links: Mapping[int, tuple[bytes, bytes]]
+    """Digests of the log up to the record before, and up to the record itself, by number."""
     present: frozenset[int]
+    """Numbers of the records that exist and can be read."""
 
     def rebuilt(self, number: int) -> Record | None:
-        """Make a lost record anew, without attachments; None if something is unknown or does not fit."""
+        """Rebuild a lost record without attachments; None if a part is unavailable or does not fit."""
         numbers = range(first_carried(number), number)
         if number not in self.links or any(each not in self.bodies for each in (*numbers, number)):
             return None
@@ -79,7 +69,7 @@ class KnownLog:
         return Record(self.branch, number, self.bodies[number], (), previous, self.repository, before)
 
     def _goes_on_from(self, number: int, carried: range) -> bool:
-        """Tell whether the bodies that a record carries give the digest before it, as far back as one is known."""
+        """Tell whether the bodies that a record carries give the digest before it, as far back as one is available."""
         start = next((at for at in range(carried.start - 1, number) if at in self.links), None)
         if start is None:
             return False
@@ -89,7 +79,7 @@ class KnownLog:
         return digest == self.links[number][0]
 
     def _leads_on(self, number: int) -> bool:
-        """Tell whether the next record that is there goes on from it."""
+        """Tell whether the next existing record continues the log from it."""
         following = min((each for each in self.present if each > number), default=None)
         if following is None or following - 1 not in self.links:
             return False

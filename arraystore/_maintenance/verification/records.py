@@ -1,4 +1,4 @@
-"""Reading a log record by record, and checking that records repeat each other truly."""
+"""Verification of records: each can be read, continues the log, and repeats others correctly."""
 
 from __future__ import annotations
 
@@ -42,82 +42,50 @@ _CUT_OFF = "restore the record that is meant from a backup or an older version i
 
 @dataclass(frozen=True)
 class Entry:
-    """What one record says.
-
-    Parameters
-    ----------
-    number
-        Of the record.
-    body
-        Its entry; None where nobody knows it.
-    transactions
-        Those of a commit, with their change logs and notes; None where one of them cannot be read.
-    problem
-        Key, problem and repair of what makes `transactions` None.
-    digest
-        Of the log up to the record; None where nobody knows it.
-    """
+    """Entry of one record."""
 
     number: int
     body: Body | None
+    """Decoded entry; None if it is lost."""
     transactions: tuple[Resolved, ...] | None = ()
+    """Transactions of a commit with their change logs and notes; None if one of them cannot be read."""
     problem: tuple[str, str, str] | None = None
+    """Key, problem and repair of the reason why `transactions` is None."""
     digest: bytes | None = None
+    """Digest of the log up to the record; None if it is lost."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """Some neighbouring records.
-
-    Parameters
-    ----------
-    entries
-        In order, without gaps.
-    records
-        Those that are at hand, by branch and number, without what they repeat.
-    """
+    """Neighbouring records."""
 
     entries: tuple[Entry, ...]
+    """Entries in order, without gaps."""
     records: dict[tuple[str, int], Record]
+    """Loaded records by branch and number, without what they repeat."""
 
 
 @dataclass
 class LogWindows:
-    """Reads a log from its records, a window at a time.
-
-    Parameters
-    ----------
-    log
-        The log.
-    inventory
-        What there is.
-    collector
-        Takes what is wrong.
-    counts
-        Takes how much was looked at.
-    keeps
-        Whether snapshots of a record are kept.
-    base
-        Number of the record before the first that is read, and the digest of the log up to it, where a checkpoint
-        holds that.
-    lost
-        Numbers of records that are missing or damaged; the walk tells whom that affects.
-    """
+    """Reads a log from its records, a window at a time."""
 
     log: BranchLog
     inventory: Inventory
     collector: Collector
     counts: Counter[str]
     keeps: Callable[[int], bool]
+    """Tells whether snapshots of a record are retained."""
     base: tuple[int, bytes] | None = None
+    """Number of the record before the first one read, and the digest up to it where a checkpoint holds that."""
     lost: dict[int, tuple[str, str, str]] = field(default_factory=dict[int, tuple[str, str, str]])
+    """Numbers of missing or damaged records; the walk reports their uses."""
     rebuilt: list[Record] = field(default_factory=list[Record])
-    """Records that are missing, as a repair can write them, in order."""
+    """Missing records in order, as a repair can write them."""
     _missing: set[int] = field(default_factory=set[int])
     _newest_link: dict[int, tuple[bytes, bytes]] = field(default_factory=dict[int, tuple[bytes, bytes]])
 
     async def read(self, first: int, last: int) -> AsyncIterator[Window]:
-        """Read records, in windows whose last record carries all others of it."""
+        """Yield windows whose last record carries all others of them."""
         at = first
         while at <= last:
             end = min(last, -(-at // LONGEST_SKIP) * LONGEST_SKIP)
@@ -161,15 +129,15 @@ class LogWindows:
         entries: list[Entry] = []
         for at in range(first, last + 1, 4 * _PARALLEL):
             part = range(at, min(last + 1, at + 4 * _PARALLEL))
-            found = await asyncio.gather(*(self._entry(n, bodies.get(n), records, room) for n in part))
-            entries += [replace(e, digest=links[e.number][1]) if e.number in links else e for e in found]
-        earlier = {n: next(iter(found)) for n, found in carried.items() if n < first and len(found) == 1}
-        known = KnownLog(self.log.repository, self.log.branch, earlier | bodies, links, frozenset(own))
-        self._rebuild(known, [entry for entry in entries if entry.number in self._missing])
+            loaded = await asyncio.gather(*(self._entry(n, bodies.get(n), records, room) for n in part))
+            entries += [replace(e, digest=links[e.number][1]) if e.number in links else e for e in loaded]
+        earlier = {n: next(iter(variants)) for n, variants in carried.items() if n < first and len(variants) == 1}
+        available = KnownLog(self.log.repository, self.log.branch, earlier | bodies, links, frozenset(own))
+        self._rebuild(available, [entry for entry in entries if entry.number in self._missing])
         return Window(tuple(entries), records)
 
     def _check_links(self, links: dict[int, tuple[bytes, bytes]], bodies: dict[int, bytes], numbers: range) -> None:
-        """Check that each record goes on from the one before it, or from what others repeat of that."""
+        """Check that each record continues the log from the one before it, or from its repeated body."""
         for number in numbers:
             if number not in links:
                 if number - 1 in links and number in bodies:
@@ -180,19 +148,19 @@ class LogWindows:
                 self.collector.error(self.log.key(number), what, _CUT_OFF)
 
     async def _before_first(self, number: int) -> dict[int, tuple[bytes, bytes]]:
-        """Return the digest of the log up to what has expired, where the newest record of that is still there."""
+        """Load the digest of the log up to the newest expired record, where that still exists."""
         try:
             record = await self.log.read(number)
         except (FormatError, ObjectNotFoundError):  # nothing is wrong with that: it has expired
             return {}
         return {number: (record.before, record.digest)}
 
-    def _rebuild(self, known: KnownLog, missing: list[Entry]) -> None:
-        """Make missing records anew where all that they held is known, and tell of the others what is not."""
+    def _rebuild(self, available: KnownLog, missing: list[Entry]) -> None:
+        """Rebuild missing records whose parts are all available, and report the lost parts of others."""
         for entry in missing:
             if entry.body is None:
                 continue
-            record = known.rebuilt(entry.number)
+            record = available.rebuilt(entry.number)
             attached = attached_to(entry.body, self.log.branch, entry.number)
             if record is None:
                 remedy = _NOT_FITTING
@@ -219,20 +187,20 @@ class LogWindows:
         return record
 
     def _agreed(self, own: dict[int, bytes], carried: dict[int, dict[bytes, int]], numbers: range) -> dict[int, bytes]:
-        """Compare bodies with what other records repeat of them; what is lost is taken from there."""
+        """Compare bodies with those that other records repeat, and take those of lost records from there."""
         bodies = dict(own)
         for number in numbers:
-            found = carried.get(number, {})
+            variants = carried.get(number, {})
             if number in own:
-                for body, carrier in found.items():
+                for body, carrier in variants.items():
                     if body != own[number]:
                         self.collector.error(
                             self.log.key(carrier),
                             f"the record repeats record {number} otherwise than that one is",
                             _RESTORE,
                         )
-            elif len(found) == 1:
-                bodies[number] = next(iter(found))
+            elif len(variants) == 1:
+                bodies[number] = next(iter(variants))
         return bodies
 
     async def _entry(

@@ -1,9 +1,9 @@
-"""Repair: what is a function of the logs is made from them anew, where it is damaged or missing.
+"""Repair: damaged or missing objects that are functions of the logs are written again.
 
-These are checkpoints, history pages and hints, and missing records whose bodies later ones repeat.  Other records,
-manifests, change logs and packs are never touched: nobody else knows what was in them.  A damaged checkpoint or page is
-deleted, and what its key promises is written there: other objects name it by that key, and never change either.
-Nothing is deleted before what takes its place is at hand, and no record ever is.
+These are checkpoints, history pages and hints, and missing records whose bodies later ones repeat. Other records,
+manifests, change logs and packs are never touched, since nothing else holds their content. A damaged checkpoint or page
+is deleted and written again under the same key, by which immutable objects name it. Nothing is deleted before its
+replacement is ready, and no record ever is.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from arraystore.storage.protocol import Storage
 __all__ = ["RepairAction", "RepairReport", "repair"]
 
 _ROUNDS = 5
-"""What is repaired lets more be read, and more be found; two rounds and a last look do nearly always."""
+"""Rounds of a repair, each of which makes more readable; two and a last look nearly always suffice."""
 
 
 @dataclass(frozen=True)
 class RepairAction:
-    """Something that was repaired.
+    """Repair of one object.
 
     Parameters
     ----------
     key
-        Of the object.
+        Key of the object.
     what
-        What was done to it.
+        Description of the repair.
     """
 
     key: str
@@ -54,14 +54,14 @@ class RepairAction:
 
 @dataclass(frozen=True)
 class RepairReport:
-    """What a repair did.
+    """Report of a repair.
 
     Parameters
     ----------
     actions
-        What was done; with `dry_run`, what would be.
+        Repairs that were made; with `dry_run`, those that would be.
     left
-        Findings that it can do nothing about: what a verification after it finds.
+        Findings that it cannot repair, as a verification after it reports them.
     dry_run
         Whether nothing was changed.
     """
@@ -72,16 +72,16 @@ class RepairReport:
 
     @property
     def ok(self) -> bool:
-        """Whether no error is left."""
+        """True if no error is left."""
         return all(finding.severity != Severity.ERROR for finding in self.left)
 
     @property
     def exit_code(self) -> int:
-        """For programs: 0 if nothing is left, 3 if there are only warnings, 4 for errors."""
+        """Exit code for programs: 0 if nothing is left, 3 if there are only warnings, 4 for errors."""
         return (3 if self.left else 0) if self.ok else 4
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
+        """Return values for JSON."""
         return {
             "dry_run": self.dry_run,
             "ok": self.ok,
@@ -104,21 +104,7 @@ async def repair(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> RepairReport:
-    """Verify the metadata, and make anew what can be made from the logs.
-
-    Parameters
-    ----------
-    storage
-        Where the repository is.
-    repository
-        Its id.
-    environment
-        Time and chance.
-    dry_run
-        Whether to change nothing, and only to tell.
-    progress
-        Told how far the verification is.
-    """
+    """Verify the metadata, and write again the objects that follow from the logs; a dry run changes nothing."""
     actions: list[RepairAction] = []
     for _ in range(_ROUNDS - 1):
         verification, work = await _round(storage, repository, environment, dry_run, progress)
@@ -138,7 +124,7 @@ async def repair(
 async def _round(
     storage: Storage, repository: bytes, environment: Environment, dry_run: bool, progress: Progress | None
 ) -> tuple[Verification, _Repair]:
-    """Look at everything once, and repair what can be."""
+    """Verify once, and repair the findings."""
     verification = Verification(storage, repository, environment)
     if progress is not None:
         verification.progress = progress
@@ -156,7 +142,7 @@ async def _round(
 
 class _Repair:
     def __init__(self, verification: Verification, dry_run: bool) -> None:
-        self._found = verification
+        self._verification = verification
         self._storage = verification.storage
         self._dry_run = dry_run
         self.actions: list[RepairAction] = []
@@ -170,13 +156,13 @@ class _Repair:
     # -- records ------------------------------------------------------------------------------------------------
 
     async def records(self) -> None:
-        """Write missing records anew, the oldest first, which never changes what is there."""
-        refs = self._found.refs
+        """Write missing records, the oldest first; existing ones are never changed."""
+        refs = self._verification.refs
         for number, lost in sorted(refs.rebuilt.items()):
             await self._rebuilt(record_key(refs.repository_prefix, number), encode_repository_record(lost))
-        for name, records in self._found.rebuilt.items():
-            log = self._found.refs.logs[name].log
-            expired = await self._expired(self._found.refs.logs[name]) if records else None
+        for name, records in self._verification.rebuilt.items():
+            log = self._verification.refs.logs[name].log
+            expired = await self._expired(self._verification.refs.logs[name]) if records else None
             due = () if expired is None else [each for each in records if each.sequence > expired]
             for record in due:
                 await self._rebuilt(log.key(record.sequence), encode_record(record))
@@ -186,7 +172,7 @@ class _Repair:
             self.actions.append(RepairAction(key, "rebuilt from what later records repeat of it"))
 
     async def _expired(self, root: LogRoot) -> int | None:
-        """Return the newest record that has expired by now, -1 for none; None if the log was trimmed meanwhile."""
+        """Load the number of the newest expired record, -1 for none; None if the log was trimmed meanwhile."""
         log = BranchLog(self._storage, root.log.repository, root.log.branch, root.log.environment)
         try:
             expiry = await last_expiry(LogRoot(log, root.first, await log.tip(root.last)))
@@ -197,12 +183,12 @@ class _Repair:
     # -- pages --------------------------------------------------------------------------------------------------
 
     async def pages(self, keys: Iterable[str]) -> None:
-        """Write pages anew from the records."""
+        """Write pages again from the records."""
         for key in dict.fromkeys(keys):
             parts = key.split("/")
             if len(parts) != 5 or not (parts[3].isdigit() and parts[4].isdigit()):
                 continue
-            root = self._found.refs.logs.get(name_from_key(parts[2]))
+            root = self._verification.refs.logs.get(name_from_key(parts[2]))
             if root is not None and key.startswith(root.log.history_prefix):
                 await self._page(key, root, int(parts[3]), int(parts[4]))
 
@@ -218,22 +204,24 @@ class _Repair:
             rows = await rows_of_records(log, first, last)
         except (FormatError, NotFoundError):
             return  # the records are damaged, or gone: it stays among what is left
-        known = self._found.checkpoints.of_branch(log.branch)
-        within = [each for each in known if first <= each[0] <= last]
-        before = [each for each in known if each[0] < first][-1:]
+        existing = self._verification.checkpoints.of_branch(log.branch)
+        within = [each for each in existing if first <= each[0] <= last]
+        before = [each for each in existing if each[0] < first][-1:]
         page = HistoryPage(log.branch, level, index, tuple(rows), (*before, *within))
         await self._write(key, encode_history(page), "written anew from the records")
-        self._found.pages.setdefault(log.branch, {})[level, index] = digest_page(key, page)
+        self._verification.pages.setdefault(log.branch, {})[level, index] = digest_page(key, page)
 
     # -- checkpoints --------------------------------------------------------------------------------------------
 
     async def checkpoints(self) -> None:
-        """Write checkpoints anew, those first on which the logs of others begin."""
-        wrong = dict(self._found.checkpoints.wrong)
+        """Write checkpoints again, first those at which other logs begin."""
+        wrong = dict(self._verification.checkpoints.wrong)
         while True:
             unknown = {named.id for named in wrong.values()}
             ready = [
-                place for place, named in wrong.items() if not self._found.origins.get(named.branch, set()) & unknown
+                place
+                for place, named in wrong.items()
+                if not self._verification.origins.get(named.branch, set()) & unknown
             ]
             done = [place for place in ready if await self._checkpoint(wrong[place])]
             if not done:
@@ -242,7 +230,7 @@ class _Repair:
                 del wrong[place]
 
     async def _checkpoint(self, named: Named) -> bool:
-        root = self._found.refs.logs.get(named.branch)
+        root = self._verification.refs.logs.get(named.branch)
         if root is None or named.sequence > root.last:
             return False
         try:
@@ -251,7 +239,7 @@ class _Repair:
             return False  # the records are damaged, or gone: it stays among what is left
         if named.snapshot not in (None, state.snapshot):
             return False
-        directory = cover(self._found.pages.get(named.branch, {}), named.sequence)
+        directory = cover(self._verification.pages.get(named.branch, {}), named.sequence)
         key = checkpoint_key(named.id)
         data = await encode_state(root.log, key, replace(state, pages=directory))
         await self._write(key, data, "written anew from the records")
@@ -260,9 +248,9 @@ class _Repair:
     # -- hints --------------------------------------------------------------------------------------------------
 
     async def hints(self, keys: set[str]) -> None:
-        """Write hints anew that lead nowhere, or are missing; remove those that are of nothing."""
-        there = {info.key for info in self._found.inventory.small["hints/"]}
-        branches = {hint_key(name): root for name, root in self._found.refs.logs.items()}
+        """Write missing and wrong hints again, and delete those of no branch."""
+        there = {info.key for info in self._verification.inventory.small["hints/"]}
+        branches = {hint_key(name): root for name, root in self._verification.refs.logs.items()}
         due = {key for key, root in branches.items() if key not in there and root.live and root.last >= LONG_SKIP}
         for key in sorted(keys | due):
             root = branches.get(key)
@@ -280,6 +268,6 @@ class _Repair:
         except (FormatError, NotFoundError):
             return False
         if not self._dry_run:
-            pages = cover(self._found.pages.get(root.log.branch, {}), target)
+            pages = cover(self._verification.pages.get(root.log.branch, {}), target)
             await write_periodic(root.log, replace(tip, state=replace(tip.state, pages=pages)))
         return True

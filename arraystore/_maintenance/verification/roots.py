@@ -1,4 +1,4 @@
-"""Where a verification begins: the repository log, the logs of branches, and what they keep."""
+"""Roots of a verification: the repository log, the logs of branches, and their retained snapshots."""
 
 from __future__ import annotations
 
@@ -41,62 +41,44 @@ _NOT_REBUILT = f"{_RESTORE}: no later record that fits repeats what it held, so 
 
 @dataclass
 class LogRoot:
-    """The log of a branch.
-
-    Parameters
-    ----------
-    log
-        The log.
-    first, last
-        Numbers of the oldest and the newest record that there is.
-    intents
-        Records that intents are for, and the bytes of each.
-    state
-        The newest state, as a session would see it; None if it cannot be had.
-    """
+    """Log of a branch."""
 
     log: BranchLog
     first: int
+    """Number of the oldest existing record."""
     last: int
+    """Number of the newest existing record."""
     intents: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    """Record numbers and sizes in bytes of the intents."""
     state: State | None = None
+    """Newest state, as a session would see it; None if it cannot be loaded."""
 
     @property
     def live(self) -> bool:
-        """Whether the branch exists, as far as can be told."""
+        """True unless the branch is known to be deleted."""
         return self.state is None or not self.state.life.deleted
 
 
 @dataclass
 class Refs:
-    """What is below ``refs/``.
-
-    Parameters
-    ----------
-    id
-        Of the repository.
-    logs
-        Logs of branches, deleted ones included, by name.
-    repository
-        Numbers of the records of the repository log.
-    rebuilt
-        Records of the repository log that are missing, as a repair can write them.
-    strays
-        Objects whose keys mean nothing.
-    foreign
-        Objects of the logs of other repositories, by their ids as keys have them.
-    """
+    """Objects below ``refs/``."""
 
     id: bytes = bytes(12)
+    """Id of the repository."""
     logs: dict[str, LogRoot] = field(default_factory=dict[str, LogRoot])
+    """Logs of branches by name, deleted ones included."""
     repository: list[int] = field(default_factory=list[int])
+    """Numbers of the records of the repository log."""
     rebuilt: dict[int, RepositoryRecord] = field(default_factory=dict[int, RepositoryRecord])
+    """Missing records of the repository log, as a repair can write them."""
     strays: list[ObjectInfo] = field(default_factory=list[ObjectInfo])
+    """Objects with keys of unknown form."""
     foreign: dict[str, list[ObjectInfo]] = field(default_factory=dict[str, list[ObjectInfo]])
+    """Objects in the logs of other repositories, by the ids in their keys."""
 
     @property
     def repository_prefix(self) -> str:
-        """What the keys of the records of the repository log start with."""
+        """Prefix of the keys of repository records."""
         return repository_log_prefix(self.id)
 
 
@@ -125,10 +107,10 @@ def _sort_branch(refs: Refs, info: ObjectInfo, name: str, storage: Storage, envi
         return False
     number = read_record_key(prefix, info.key)
     if number is not None:
-        known = refs.logs.get(branch)
-        if known is None:
-            known = refs.logs[branch] = LogRoot(BranchLog(storage, refs.id, branch, environment), number, number)
-        known.last = number
+        root = refs.logs.get(branch)
+        if root is None:
+            root = refs.logs[branch] = LogRoot(BranchLog(storage, refs.id, branch, environment), number, number)
+        root.last = number
         return True
     intent = read_intent_key(prefix, info.key)
     if intent is None or branch not in refs.logs:
@@ -140,13 +122,7 @@ def _sort_branch(refs: Refs, info: ObjectInfo, name: str, storage: Storage, envi
 async def read_repository_log(
     storage: Storage, refs: Refs, collector: Collector, counts: Counter[str]
 ) -> RepositoryTable | None:
-    """Read all records of the repository log, compare what they repeat, and return the newest table.
-
-    Returns
-    -------
-    RepositoryTable or None
-        None where damage hides it.
-    """
+    """Load the repository log, compare what its records repeat, and return the newest table; None if it is lost."""
     numbers, prefix = refs.repository, refs.repository_prefix
 
     async def read(number: int) -> RepositoryRecord | None:
@@ -162,11 +138,11 @@ async def read_repository_log(
         counts["repository_records"] += 1
         return record
 
-    found = await bounded(read, numbers, _PARALLEL)
-    records = {number: record for number, record in zip(numbers, found, strict=True) if record is not None}
+    loaded = await bounded(read, numbers, _PARALLEL)
+    records = {number: record for number, record in zip(numbers, loaded, strict=True) if record is not None}
     if not numbers:
         return RepositoryTable.first(refs.id)
-    # Old records may have been tidied away, but none that the newest one goes on from.
+    # Old records may have been deleted, but none that the newest one repeats.
     there = set(numbers)
     lost = [n for n in range(min(numbers[0], carried_from(numbers[-1])), numbers[-1]) if n not in there]
     refs.rebuilt = rebuild_records(lost, records, refs.id)
@@ -178,16 +154,16 @@ async def read_repository_log(
 
 
 def _remedy(number: int, newest: int) -> str:
-    """Tell what helps where a record of the repository log cannot be rebuilt, and what can be read without it."""
+    """Return the remedy for a lost record of the repository log."""
     if number % TABLE_EVERY == 0 and newest - number < TABLE_EVERY:
-        return f"{_NOT_REBUILT}; until then nobody knows tags, branches and settings, and branches can be read only"
+        return f"{_NOT_REBUILT}; until then tags, branches and settings are lost, and branches are read-only"
     return f"{_NOT_REBUILT}; later records tell tags, branches and settings without it, but for the log of operations"
 
 
 def _replayed(
     records: dict[int, RepositoryRecord], prefix: str, last: int, collector: Collector
 ) -> RepositoryTable | None:
-    """Apply all entries, and compare the tables that stand in between."""
+    """Apply all entries, and compare the tables between them."""
     table: RepositoryTable | None = None
     own = {number: record.entries[-1] for number, record in records.items()}
     for number, record in sorted(records.items()):
@@ -233,7 +209,7 @@ async def open_logs(logs: Iterable[LogRoot], collector: Collector) -> None:
 
 
 async def last_expiry(root: LogRoot) -> Expiry | None:
-    """Look for the newest expiry of a log whose newest state cannot be had; what cannot be read is passed over."""
+    """Search the newest expiry of a log whose newest state cannot be loaded, ignoring unreadable records."""
     number = root.last
     while number >= root.first:
         try:
@@ -251,7 +227,7 @@ async def last_expiry(root: LogRoot) -> Expiry | None:
 async def kept_of(
     storage: Storage, refs: Refs, table: RepositoryTable | None, collector: Collector
 ) -> dict[str, Kept] | None:
-    """Work out which snapshots are kept; None where damage hides it, so that all count as such."""
+    """Load the retained snapshots; None where damage hides them, so that all count as retained."""
     logs = refs.logs
     if table is None or any(root.state is None for root in logs.values()):
         return None

@@ -1,4 +1,4 @@
-"""Statistics: what takes how much room, how much of it is in use, and how fast the repository grows."""
+"""Statistics: sizes of objects and arrays, live data in packs, and growth of the repository."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ _RECORDS_AT_ONCE = 512
 
 @dataclass(frozen=True)
 class ObjectStatistics:
-    """Objects of one kind.
+    """Statistics of the objects of one kind.
 
     Parameters
     ----------
     count, bytes
-        How many, and how large together.
+        Number and total size of the objects.
     """
 
     count: int
@@ -60,18 +60,18 @@ class ObjectStatistics:
 
 @dataclass(frozen=True)
 class ArrayStatistics:
-    """An array, or a file, of one snapshot.
+    """Statistics of an array or a file of one snapshot.
 
     Parameters
     ----------
     path
-        Where it is.
+        Path in the hierarchy.
     chunks
-        How many there are.
+        Number of chunks.
     native_bytes, virtual_bytes, inlined_bytes
         Bytes of its chunks in packs, in objects elsewhere, and in manifests.
     layers, references
-        How many manifests a reader looks through, and how many references they hold, overwritten ones included.
+        Number of manifests that a reader consults, and of their references, hidden ones included.
     """
 
     path: str
@@ -85,18 +85,18 @@ class ArrayStatistics:
 
 @dataclass(frozen=True)
 class SnapshotStatistics:
-    """A snapshot.
+    """Statistics of a snapshot.
 
     Parameters
     ----------
     id
-        Of the snapshot.
+        Id of the snapshot.
     time
         Microseconds since 1970, by the writer's clock.
     unique_bytes
-        Packs, manifests and change log that its commit brought in; what travels in its record is not counted.
+        Bytes of packs, manifests and change log that its commit added, without those in its record.
     shared_bytes
-        Chunks of older commits that its layers refer to, overwritten ones included.
+        Bytes of chunks of older commits that its layers reference, hidden ones included.
     """
 
     id: str
@@ -107,18 +107,18 @@ class SnapshotStatistics:
 
 @dataclass(frozen=True)
 class PackStatistics:
-    """Packs, and how much of them the newest snapshots of branches and those of tags use.
+    """Statistics of packs, and their live data: chunks of the newest snapshots of branches and of those of tags.
 
     Parameters
     ----------
     count, bytes
-        Packs, and how large they are together.
+        Number and total size of packs.
     live_bytes
-        Bytes of chunks that those snapshots have.
+        Bytes of chunks of those snapshots.
     unused
-        Packs of which those snapshots use nothing; older snapshots may.
+        Packs without live data; older snapshots may reference them.
     by_live_fraction
-        How many packs are used up to a tenth, up to two tenths, and so on.
+        Number of packs with up to a tenth of live data, up to two tenths, and so on.
     """
 
     count: int
@@ -129,20 +129,20 @@ class PackStatistics:
 
     @property
     def live_fraction(self) -> float:
-        """How much of all packs is in use; 1 where there are none."""
+        """Fraction of live data in all packs; 1 where there are none."""
         return self.live_bytes / self.bytes if self.bytes else 1.0
 
 
 @dataclass(frozen=True)
 class CommitRate:
-    """How often a branch is committed to, by its newest snapshots.
+    """Rate of commits to a branch, by its newest snapshots.
 
     Parameters
     ----------
     snapshots
-        How many were looked at.
+        Number of examined snapshots.
     last_hour, last_day
-        How many of them are no older than that, counted from the newest one.
+        Number of them within that time before the newest one.
     per_day
         Snapshots a day between the oldest and the newest one; None for fewer than two, or none apart in time.
     """
@@ -155,24 +155,24 @@ class CommitRate:
 
 @dataclass(frozen=True)
 class RepositoryStatistics:
-    """What a repository consists of.
+    """Statistics of a repository.
 
     Parameters
     ----------
     branch
-        The branch that arrays, snapshots and rate are of.
+        Branch of arrays, snapshots and rate.
     objects
-        By kind.
+        Objects by kind.
     arrays
-        Of the newest snapshot of the branch, in order of paths.
+        Arrays of the newest snapshot of the branch, in order of paths.
     snapshots
-        The newest ones of the branch, newest first.
+        Newest snapshots of the branch, newest first.
     packs
-        Of the repository.
+        Packs of the repository.
     rate
-        Of the branch.
+        Rate of commits to the branch.
     requests
-        What was asked of the storage so far, by operation, where it is one that counts; else None.
+        Requests to the storage so far, by operation, where it counts them; else None.
     """
 
     branch: str
@@ -185,11 +185,11 @@ class RepositoryStatistics:
 
     @property
     def total_bytes(self) -> int:
-        """Size of all objects."""
+        """Total size of all objects."""
         return sum(each.bytes for each in self.objects.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
+        """Return values for JSON."""
         packs = {**vars(self.packs), "live_fraction": self.packs.live_fraction}
         return {
             "branch": self.branch,
@@ -206,20 +206,10 @@ class RepositoryStatistics:
 async def gather_statistics(
     storage: Storage, reader: ChunkReader, log: BranchLog, tip: Tip, others: Sequence[State], limit: int
 ) -> RepositoryStatistics:
-    """Look at a repository.
+    """Gather statistics from one listing, the manifests of newest snapshots, and the newest records of one branch.
 
-    One listing, the manifests of the newest snapshots, and of one branch the records of its newest snapshots.
-
-    Parameters
-    ----------
-    storage, reader
-        The repository.
-    log, tip
-        The branch to look at closely, and its newest record.
-    others
-        The newest snapshots of all other branches, and those of tags.
-    limit
-        How many of the branch's newest snapshots to look at.
+    `others` are the newest snapshots of all other branches and those of tags; `limit` is the number of newest snapshots
+    of the branch to examine.
     """
     requests = dict(storage.counts.requests) if isinstance(storage, CountingStorage) else None
     inventory = await take_inventory(storage)
@@ -241,16 +231,16 @@ async def gather_statistics(
 
 def _objects(inventory: Inventory, ref_bytes: int, ref_count: int) -> dict[str, ObjectStatistics]:
     names = {"chunks/": "packs", "manifests/": "manifests", "snapshots/": "checkpoints", "transactions/": "change_logs"}
-    found = {
+    objects = {
         names[prefix]: ObjectStatistics(len(shelf), int(shelf.sizes.sum()))
         for prefix, shelf in inventory.shelves.items()
     }
-    found["records"] = ObjectStatistics(ref_count, ref_bytes)
+    objects["records"] = ObjectStatistics(ref_count, ref_bytes)
     for prefix, infos in inventory.small.items():
-        found[prefix[:-1]] = ObjectStatistics(len(infos), sum(info.size for info in infos))
+        objects[prefix[:-1]] = ObjectStatistics(len(infos), sum(info.size for info in infos))
     strays = inventory.strays
-    found["other"] = ObjectStatistics(len(strays), sum(info.size for info in strays))
-    return found
+    objects["other"] = ObjectStatistics(len(strays), sum(info.size for info in strays))
+    return objects
 
 
 async def _array(node: Node, reader: ChunkReader) -> ArrayStatistics:
@@ -275,7 +265,7 @@ async def _array(node: Node, reader: ChunkReader) -> ArrayStatistics:
 
 
 async def _packs(inventory: Inventory, states: Sequence[State], reader: ChunkReader) -> PackStatistics:
-    """Add up what states use of each pack, one array at a time: what several have in common counts once."""
+    """Sum the live bytes of each pack, one array at a time, counting chunks shared by several states once."""
     shelf = inventory.packs
     live = np.zeros(len(shelf), dtype=np.int64)
     versions: dict[bytes, dict[tuple[bytes, ...], Node]] = {}
@@ -284,8 +274,8 @@ async def _packs(inventory: Inventory, states: Sequence[State], reader: ChunkRea
             if node.layers:
                 versions.setdefault(node.id, {})[tuple([layer.id for layer in node.layers])] = node
     for nodes in versions.values():
-        found = [await _native(inventory, node, reader) for node in nodes.values()]
-        rows = np.unique(np.concatenate(found), axis=0)
+        tables = [await _native(inventory, node, reader) for node in nodes.values()]
+        rows = np.unique(np.concatenate(tables), axis=0)
         np.add.at(live, rows[:, 0], rows[:, 2])
     live = np.minimum(live, shelf.sizes)  # arrays may have chunks in common, and a pack its size at most
     used = live > 0
@@ -297,7 +287,7 @@ async def _packs(inventory: Inventory, states: Sequence[State], reader: ChunkRea
 
 
 async def _native(inventory: Inventory, node: Node, reader: ChunkReader) -> Int64s:
-    """Return pack, offset and size of the chunks of an array that are in packs, checksum included, one row each."""
+    """Load pack, offset and size with checksum of an array's chunks in packs, one row each."""
     present = await reader.present(node.layers)
     if present is None or not present.packs:
         return np.empty((0, 3), dtype=np.int64)
@@ -333,7 +323,7 @@ def _rate(rows: Sequence[SnapshotRow]) -> CommitRate:
 
 
 class _Snapshots:
-    """Works out what the newest snapshots of a log cost, with the layers of one state at a time."""
+    """Computes the sizes of the newest snapshots of a log, with the layers of one state at a time."""
 
     def __init__(self, log: BranchLog, reader: ChunkReader, inventory: Inventory) -> None:
         self._log = log
@@ -342,19 +332,19 @@ class _Snapshots:
         self._bytes: dict[bytes, int] = {}
 
     async def of(self, tip: Tip, rows: Sequence[SnapshotRow]) -> list[SnapshotStatistics]:
-        """Return statistics of some snapshots, newest first; those of another log, or expired, are left out."""
+        """Return statistics of snapshots, newest first, without those of other logs and expired ones."""
         life = tip.state.life
         # An amended snapshot is in the log, too; that one is not listed.
         wanted = {row.id: row for row in rows if max(life.start, life.expired) < row.sequence <= tip.state.sequence}
         if not wanted:
             return []
         first = min(row.sequence for row in wanted.values())
-        known = tip.state.checkpoint
-        hint = None if known is None or known.sequence >= first else Hint(known.sequence, known.id)
+        checkpoint = tip.state.checkpoint
+        hint = None if checkpoint is None or checkpoint.sequence >= first else Hint(checkpoint.sequence, checkpoint.id)
         state = (await load_tip(self._log, hint, at=first - 1)).state
         builder = StateBuilder(state)
         total = await self._bytes_of([layer for node in state.nodes.values() for layer in node.layers])
-        found: list[SnapshotStatistics] = []
+        snapshots: list[SnapshotStatistics] = []
         for at in range(first, tip.state.sequence + 1, _RECORDS_AT_ONCE):
             last = min(at + _RECORDS_AT_ONCE - 1, tip.state.sequence)
             for passed in await passed_between(self._log, at - 1, last):
@@ -373,11 +363,11 @@ class _Snapshots:
                         layers = [change.layer for change in log.chunks]
                         shared = max(total - await self._bytes_of(layers), 0)
                         unique = await self._unique(item, layers)
-                        found.append(SnapshotStatistics(id_to_text(item.id), item.time, unique, shared))
-        return found[::-1]
+                        snapshots.append(SnapshotStatistics(id_to_text(item.id), item.time, unique, shared))
+        return snapshots[::-1]
 
     async def _of_nodes(self, builder: StateBuilder, identifiers: Iterable[bytes]) -> int:
-        """Return the bytes of chunks that the layers of some nodes refer to."""
+        """Return the bytes of chunks that the layers of some nodes reference."""
         state = builder.peek()
         nodes = [state.by_id(identifier) for identifier in dict.fromkeys(identifiers)]
         return await self._bytes_of([layer for node in nodes if node is not None for layer in node.layers])

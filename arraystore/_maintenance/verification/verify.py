@@ -1,7 +1,7 @@
-"""Verification of a repository: everything that branches and tags lead to is looked at, and what is wrong is told.
+"""Verification of a repository: a walk over all objects that branches and tags lead to.
 
-Damage never raises: each damaged object becomes a finding, and the walk goes on behind it.  What is committed while the
-walk runs is left for the next one.
+Damage never raises: each damaged object becomes a finding, and the walk continues behind it. Commits made during the
+walk are left for the next one.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from arraystore.storage.protocol import ObjectInfo, Storage
 __all__ = ["Progress", "Verification", "verify"]
 
 Progress = Callable[[str, int, int | None], None]
-"""Told what is being done, how much of it is, and how much there is, None where that is not known."""
+"""Called with the current step, the count done, and the total (None if unknown)."""
 
 _HINT_REPAIR = "run repair, which writes the hint anew, or removes it"
 _PAGE_REPAIR = "run repair, which writes the page anew from the records"
@@ -72,37 +72,15 @@ async def verify(
     sample: int | None = None,
     progress: Progress | None = None,
 ) -> VerifyReport:
-    """Look at everything that branches and tags lead to.
+    """Verify all objects that branches and tags lead to.
 
-    Parameters
-    ----------
-    storage
-        Where the repository is.
-    repository
-        Its id.
-    environment
-        Time and chance.
-    reader
-        Reads its chunks.
-    level
-        ``"metadata"``: everything but the bytes of chunks, of which it is only checked that they are there.
-        ``"chunks"``: chunks are read and compared with their checksums, too; virtual ones are decoded.
-    sample
-        With ``"chunks"``, how many chunks to read, drawn at random; None for all.
-    progress
-        Told how far it is.
-
-    Raises
-    ------
-    InvalidInputError
-        If `level` or `sample` is none.
-    StorageError
-        If the storage fails.
+    With the level "metadata", chunks are only checked to exist; with "chunks", all or a random sample of them are
+    compared with their checksums, and virtual ones are decoded.
     """
     if level not in ("metadata", "chunks"):
-        raise InvalidInputError(f"level={level!r} is neither 'metadata' nor 'chunks'")
+        raise InvalidInputError(f"level={level!r} must be 'metadata' or 'chunks'")
     if sample is not None and (type(sample) is not int or sample < 0):
-        raise InvalidInputError(f"sample={sample!r} is no number of chunks")
+        raise InvalidInputError(f"sample={sample!r} must be None or an integer >= 0")
     verification = Verification(storage, repository, environment, progress or _silent)
     if level == "chunks":
         counts, collector = verification.counts, verification.collector
@@ -112,20 +90,12 @@ async def verify(
 
 
 def _silent(stage: str, done: int, total: int | None) -> None:
-    """Tell nobody how far it is."""
+    """Ignore progress."""
 
 
 @dataclass
 class Verification:
-    """A verification, and what it knows when it is done.
-
-    Parameters
-    ----------
-    storage, repository, environment, progress
-        As for `verify`.
-    chunks
-        Looks into chunks; None if nobody does.
-    """
+    """Verification with its results; without `chunks`, no chunk is read."""
 
     storage: Storage
     repository: bytes
@@ -145,7 +115,7 @@ class Verification:
         self.rebuilt: dict[str, list[Record]] = {}
 
     async def run(self) -> None:
-        """Do it all."""
+        """Verify the repository."""
         self.progress("listing", 0, None)
         # Refs are listed first: whatever the records say that are in this listing is in the one that follows.
         refs = self.refs = sort_refs(
@@ -173,7 +143,7 @@ class Verification:
         self.progress("done", 1, 1)
 
     def report(self, level: str) -> VerifyReport:
-        """Return what was found."""
+        """Return the report."""
         findings = self.collector.findings()
         unread = {} if self.chunks is None else self.chunks.unread
         return VerifyReport(level, findings, self.collector.omitted, dict(self.counts), self.leaks, unread)
@@ -184,10 +154,10 @@ class Verification:
         except FormatError as error:
             self.collector.error(REPOSITORY_KEY, error.reason, _RESTORE)
         except ObjectNotFoundError:
-            self.collector.error(REPOSITORY_KEY, "it does not exist, so nobody can open the repository", _RESTORE)
+            self.collector.error(REPOSITORY_KEY, "it does not exist, so the repository cannot be opened", _RESTORE)
 
     def _strangers(self) -> None:
-        """Tell of logs of other repositories, which are in nobody's way."""
+        """Report logs of other repositories, which do no harm."""
         for identifier, infos in self.refs.foreign.items():
             what = (
                 f"{len(infos)} objects of the logs of another repository, which was here before or was never finished; "
@@ -216,7 +186,7 @@ class Verification:
                 self.collector.error(branch_prefix(self.repository, name), what, _RESTORE)
 
     async def _collection(self, table: RepositoryTable) -> None:
-        """Look at what the last collection left for the next one."""
+        """Check the object that the last collection left for the next one."""
         for info in self.inventory.small["collections/"]:
             if table.collection is None or info.key != collection_key(table.collection):
                 self.left_behind.append(info)
@@ -234,7 +204,7 @@ class Verification:
     # -- logs ---------------------------------------------------------------------------------------------------
 
     async def _walk_all(self, kept: dict[str, Kept] | None) -> None:
-        # Branches mostly start from the first one: it comes last, when all is known that they name of it.
+        # Branches mostly start from the first one, so it comes last, when all that they name of it has been read.
         names = sorted(self.refs.logs, key=lambda name: (name == "main", name))
         await self._hints()
         history = [info.key for info in self.inventory.small["history/"]]
@@ -266,7 +236,7 @@ class Verification:
         self.rebuilt[root.log.branch] = walk.rebuilt
 
     async def _start(self, root: LogRoot) -> Start:
-        """Return where to begin: at the birth, or after what has expired."""
+        """Return where the walk begins: at the birth of the log, or behind its expired records."""
         expiry = await last_expiry(root) if root.state is None else None
         upto, base = (expiry.upto, expiry.base) if expiry is not None else (-1, None)
         if root.state is not None:
@@ -290,7 +260,7 @@ class Verification:
             self.checkpoints.name(Named(at.checkpoint, at.branch, at.sequence, by, needed=True, shown=False))
 
     def _missing_pages(self, root: LogRoot, keys: set[str]) -> None:
-        """Tell which pages are not there that the newest checkpoint names."""
+        """Report missing pages that the newest checkpoint names."""
         state = root.state
         if state is None or not root.live:
             return
@@ -308,7 +278,7 @@ class Verification:
         self.counts["history_records_covered"] += max(covered(state.pages), 0)
 
     def _old_lists(self, root: LogRoot) -> None:
-        """Note lists of survivors that a later expiry has replaced."""
+        """Mark lists of survivors that a later expiry has replaced."""
         kept = None if root.state is None else root.state.life.survivors
         current = None if kept is None else survivors_key(root.log.history_prefix, kept)
         for info in self.inventory.small["history/"]:
@@ -320,7 +290,7 @@ class Verification:
                 self.left_behind.append(info)
 
     async def _survivors(self, root: LogRoot) -> None:
-        """Look at snapshots of what has expired that are kept."""
+        """Check survivors of expiries."""
         if root.state is None or root.state.life.survivors is None:
             return
         key = survivors_key(root.log.history_prefix, root.state.life.survivors)
@@ -341,7 +311,7 @@ class Verification:
             self.counts["snapshots"] += 1
 
     async def _pinned(self, named: Named, snapshot: bytes) -> State | None:
-        """Look at a snapshot that only its checkpoint tells."""
+        """Check a snapshot that only its checkpoint holds."""
         state = await self.checkpoints.load(named, [Use(None, [snapshot], 0)])
         if state is not None:
             nodes = [(node, layer) for node in state.nodes.values() for layer in node.layers]
@@ -351,7 +321,7 @@ class Verification:
         return state
 
     async def _left(self) -> None:
-        """Look at checkpoints that were named too late, or whose records nobody has read."""
+        """Check checkpoints that were named too late, or whose records were not read."""
         for named in list(self.checkpoints.left()):
             root = self.refs.logs.get(named.branch)
             if root is None or named.sequence > root.last:
@@ -410,7 +380,7 @@ class Verification:
             self.checkpoints.name(Named(hint.checkpoint, branch, hint.sequence, info.key))
 
     async def _hint_behind(self, key: str, hint: Hint, root: LogRoot) -> None:
-        """Tell of a hint to a record that does not exist: of one that is lost where there is a checkpoint of it."""
+        """Report a hint to a missing record: a lost one if a checkpoint of it exists."""
         what = f"the hint names record {hint.sequence}, which does not exist"
         try:
             state = await load_checkpoint(self.storage, hint.checkpoint)

@@ -1,4 +1,4 @@
-"""Virtual chunks: references that nobody may follow, sources that have changed, and those that cannot be reached."""
+"""Verification of virtual chunks: invalid locations, changed sources, and unreachable ones."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["SourceReader", "report_bad_locations"]
 _MOST_PLACES = 1000
 _OTHERS = "other places"
 _CHANGED_REPAIR = "restore the source, or write the references to it anew with set_virtual_refs and commit"
-_SOURCE_REPAIR = "see to the object that the chunk refers to, or write the chunk again"
-_BAD_REPAIR = "write these chunks again, or references to objects within a container; nobody follows this one"
+_SOURCE_REPAIR = "restore the object that the chunk refers to, or write the chunk again"
+_BAD_REPAIR = "write these chunks again, or references to objects within a container; no reader follows this one"
 
 
 def report_bad_locations(collector: Collector, name: str, table: Locations, use: Use) -> None:
-    """Report the locations of a manifest that could lead out of any container; they are never read."""
+    """Report the locations of a manifest that could lead out of any container, which are never read."""
     if _surely_good(table):
         return
     for number in range(len(table)):
@@ -35,7 +35,7 @@ def report_bad_locations(collector: Collector, name: str, table: Locations, use:
 
 
 def _surely_good(table: Locations) -> bool:
-    """Tell whether no location has to be looked at by itself."""
+    """Tell whether no location has to be checked by itself."""
     heads = [object_path(prefix) for prefix in table.prefixes if prefix.endswith("/")]
     if len(heads) < len(table.prefixes):
         return False
@@ -46,26 +46,18 @@ def _surely_good(table: Locations) -> bool:
 
 
 class SourceReader:
-    """Reads virtual chunks, and notes which cannot be read from here.
-
-    Parameters
-    ----------
-    reader
-        Knows where virtual chunks are.
-    collector
-        Takes what is wrong.
-    """
+    """Reads virtual chunks, and counts those that this process cannot read."""
 
     def __init__(self, reader: ChunkReader, collector: Collector) -> None:
         self._reader = reader
         self._collector = collector
         self.unread: Counter[str] = Counter()
-        """Chunks that could not be read, by place and reason."""
+        """Number of unread chunks, by place and reason."""
 
     async def read(
         self, table: Locations, location: int, ranges: Sequence[ByteRange], use: Use
     ) -> list[BytesLike] | None:
-        """Return chunks that are in one source; None if they cannot be read."""
+        """Read chunks of one source; None if that fails."""
         url = table.url(location)
         if url_problem(url) is not None:
             return None  # which is reported for the manifest
@@ -93,7 +85,7 @@ class SourceReader:
 
 
 async def _reachable(source: VirtualSource) -> bool:
-    """Tell whether a source can be looked at: whether it is the fault of its bytes that they cannot be read."""
+    """Tell whether a source can be read at all, so that its bytes are the reason of a failure."""
     try:
         await source.storage.get_source_ranges(source.key, [])
     except StorageError:

@@ -1,4 +1,4 @@
-"""Walking one log: what its records make, and which layers its retained snapshots have."""
+"""Walk over one log: the states of its records, and the layers of its retained snapshots."""
 
 from __future__ import annotations
 
@@ -33,15 +33,7 @@ _PLACE = "move the node below a group, or create the group that it lacks"
 
 @dataclass(frozen=True)
 class Shared:
-    """What the walks of all logs share.
-
-    Parameters
-    ----------
-    inventory, collector, counts
-        What there is, what is wrong, how much was looked at.
-    checkpoints, layers
-        Who looks at checkpoints and at layers.
-    """
+    """State that the walks of all logs share."""
 
     inventory: Inventory
     collector: Collector
@@ -52,43 +44,25 @@ class Shared:
 
 @dataclass(frozen=True)
 class Start:
-    """Where to begin: a state that is known, and the record after it.
-
-    Parameters
-    ----------
-    number
-        Of the first record that is read.
-    state
-        The state before it; None where the record is the log's birth, or nothing is known.
-    """
+    """Start of a walk."""
 
     number: int
+    """Number of the first record that is read."""
     state: State | None = None
+    """State before it; None where the record is the birth of the log, or the state is lost."""
 
 
 def _base_of(state: State | None) -> tuple[int, bytes] | None:
-    """Return the record that a state's checkpoint is of, and the digest that the checkpoint holds."""
+    """Return the number of the record of a state's checkpoint, and the digest in the checkpoint."""
     at = None if state is None else state.checkpoint
     return None if at is None or at.digest is None else (at.sequence, at.digest)
 
 
 class LogWalk:
-    """Applies the records of one log, one after the other.
+    """Applies the records of one log in order.
 
-    Parameters
-    ----------
-    shared
-        What walks share.
-    log
-        The log.
-    pages
-        Its history pages, to compare directories with.
-    stretches
-        First and last number of records whose snapshots are kept; None if that is unknown, and all count as such.
-    shown_from
-        Number of the oldest record whose snapshots the branch shows.
-    live
-        Whether sessions may be opened at its tip: the branch is not deleted.
+    Without `stretches`, the numbers of records with retained snapshots, all snapshots count as retained. `shown_from`
+    is the oldest record whose snapshots the branch retains; `live` tells that the branch is not deleted.
     """
 
     def __init__(
@@ -118,17 +92,17 @@ class LogWalk:
         self._failure: tuple[str, str, str] | None = None
         self._unreadable: list[bytes] = []
         self.origins: set[bytes] = set()
-        """Ids of the checkpoints that the log begins with, or begins anew with."""
+        """Ids of the checkpoints at which the log begins or to which it is reset."""
         self.rebuilt: list[Record] = []
-        """Records that are missing, as a repair can write them."""
+        """Missing records, as a repair can write them."""
         self._rows = RowDigest()
         self._first = 0
         self._unknown: list[int] = []
+        """Numbers of records whose snapshots cannot be read."""
         self._begun = False
-        """Records of which it is not known which snapshots they make."""
 
     async def run(self, start: Start, last: int) -> None:
-        """Walk to a record; pages that are found wrong on the way leave the table of pages."""
+        """Walk to a record; pages that turn out wrong are removed from the table of pages."""
         self._first = start.number
         if start.state is not None:
             self._stand_at(start.state)
@@ -145,11 +119,11 @@ class LogWalk:
         await self._finish()
 
     def _keeps(self, number: int) -> bool:
-        """Tell whether the snapshots of a record are kept."""
+        """Tell whether the snapshots of a record are retained."""
         return self._stretches is None or any(first <= number <= last for first, last in self._stretches)
 
     async def _flush(self, records: dict[tuple[str, int], Record]) -> None:
-        """Check the layers that are known to be needed; others wait until it shows whether they are."""
+        """Check the layers of retained snapshots; others wait until a retained snapshot has them."""
         needed = [item for item in self._pending if item.use.required]
         self._pending = [item for item in self._pending if not item.use.required and item.use.end is None]
         await self._shared.layers.check(needed, records)
@@ -198,7 +172,7 @@ class LogWalk:
         self._shared.collector.error(*lost, [Use(None, made, 0)] if made else ())
 
     async def _begin(self, number: int, body: Birth | Reset) -> None:
-        """Put the log at the snapshot that it begins with, or begins anew with."""
+        """Continue at the snapshot that the log begins at or is reset to."""
         life = None if self._life is None else self._life.after_start(number, body.origin, body.fence, body.cause)
         self._leave()
         self._report_failure()
@@ -211,15 +185,15 @@ class LogWalk:
             self._rows.add(SnapshotRow(number, body.snapshot, body.parent, body.time, note))
             self._stand_at(replace(state, life=life))
         elif self._keeps(number):
-            found = await self._origin(number, body.origin, body.snapshot)
-            if found is None:
+            origin = await self._origin(number, body.origin, body.snapshot)
+            if origin is None:
                 self._failure = (
                     self._log.key(number),
                     "the snapshot that the branch begins with here cannot be read",
                     "see to the checkpoint that it begins with",
                 )
                 return
-            here = replace(found, branch=self._log.branch, sequence=number, pages=(), checkpoint=None, life=life)
+            here = replace(origin, branch=self._log.branch, sequence=number, pages=(), checkpoint=None, life=life)
             self._stand_at(here)
         if self._keeps(number):
             self._kept.append(body.snapshot)
@@ -250,7 +224,7 @@ class LogWalk:
                 self._begin_with(self._builder.peek())
 
     def _begin_with(self, state: State) -> None:
-        """Ask of what the log begins with only what the first kept snapshot still shows: the rest may be collected."""
+        """Require of the origin only what the first retained snapshot still has, since the rest may be collected."""
         pending, self._pending = self._pending, []
         for item in pending:
             node = item.node if item.stack is None else state.by_id(item.node.id)
@@ -305,7 +279,7 @@ class LogWalk:
             self._relayer(identifier, node, after.by_id(identifier), rewritten=True)
 
     async def _checkpoints(self, number: int, digest: bytes | None) -> None:
-        """Compare the checkpoints of a record with what the log makes of it; begin with one where it was broken."""
+        """Compare the checkpoints of a record with its state, or continue from one where the state is lost."""
         for named in self._shared.checkpoints.of(self._log.branch, number):
             uses = [Use(None, [named.snapshot], 0)] if named.snapshot is not None else []
             if self._builder is None:
@@ -327,20 +301,20 @@ class LogWalk:
     # -- what is wrong ------------------------------------------------------------------------------------------
 
     def _break(self, problem: tuple[str, str, str] | None) -> None:
-        """Go on without a state: what follows cannot be read until a checkpoint or a reset tells one."""
+        """Continue without a state, until a checkpoint or a reset provides one."""
         if self._failure is None:
             self._failure = problem
         self._leave()
 
     def _report_failure(self, *, at_end: bool = False) -> None:
-        """Tell why some snapshots cannot be read, if any of them is retained."""
+        """Report why snapshots cannot be read, if any of them is retained."""
         broken = at_end and self._live and self._builder is None
         if self._failure is not None and (self._unreadable or broken):
             self._shared.collector.error(*self._failure, [Use(None, self._unreadable, 0)])
         self._failure, self._unreadable = None, []
 
     def _inspect(self, number: int, state: State, changes: tuple[NodeChange, ...]) -> None:
-        """Look at the nodes that a transaction has changed."""
+        """Check the nodes that a transaction has changed."""
         key, first = self._log.key(number), len(self._kept)
         for change in changes:
             for use in self._suspects.pop(change.id, ()):
@@ -359,21 +333,21 @@ class LogWalk:
     # -- layers -------------------------------------------------------------------------------------------------
 
     def _stand_at(self, state: State) -> None:
-        """Go on from a state that something else than the records tells."""
+        """Continue from a state that the records do not make."""
         self._builder = StateBuilder(state)
         self._life = state.life
         for node in state.nodes.values():
             self._add(node, node.layers, rewritten=False, stack=node.layers)
 
     def _leave(self) -> None:
-        """Note that no later snapshot has what the ones up to here have."""
+        """End the uses of all layers at this record."""
         self._builder = None
         for use in self._open.values():
             use.end = len(self._kept)
         self._open.clear()
 
     def _relayer(self, identifier: bytes, before: Node | None, after: Node | None, *, rewritten: bool) -> None:
-        """Note which layers a node has got and lost."""
+        """Update the layers of a node."""
         old = () if before is None else before.layers
         new = () if after is None else after.layers
         if old is new:

@@ -60,7 +60,7 @@ def test_a_table_that_is_lost_is_named_with_what_can_be_read_without_it(whole: M
     report = Repository.open(storage).repair()
     (left,) = [each for each in report.left if each.key == logged(storage, 64)]
     assert "cannot be rebuilt" in left.repair
-    assert "nobody knows tags, branches and settings" in left.repair
+    assert "tags, branches and settings are lost" in left.repair
     assert not report.ok
     assert logged(storage, 64) not in keys(storage)
 
