@@ -61,7 +61,9 @@ class ChunkTable:
         if math.prod(roomy) <= _HEADROOM_LIMIT:  # room to grow without numbering anew
             sides = roomy
         if math.prod(sides) > MAX_VOLUME:
-            raise InvalidInputError(f"the grid {grid} must have at most 2**63 chunks; use larger chunks")
+            raise InvalidInputError(
+                f"a grid of {grid} chunks is too large: it must have at most 2**63; use larger chunks"
+            )
         box = Box((0,) * len(sides), tuple(sides))
         if self:
             old = self._box

@@ -1,1 +1,1 @@
-"""The logs of branches and of the repository: read, appended to, and the snapshots that they make."""
+"""Logs of branches and of the repository: read, appended to, and the snapshots that they create."""

@@ -1,17 +1,17 @@
-"""How long to wait after a lost race, so that writers who cannot see each other do not all come back at once.
+"""Pauses after a lost race, so that writers in several processes do not all try again at once.
 
 A *window*, in units of the time that a PUT takes, grows by one with every lost attempt and shrinks with every one that
-succeeds; it outlives the commit, so what one commit learned of its rivals serves the next.  A pause is a random part of
-it, shorter for who has lost often, so that nobody starves.
+succeeds; it outlives the commit, so that the next one starts with it. A pause is a random part of it, shorter for a
+commit that has lost often, so that none starves.
 
-Of two records one is always written, whoever loses.  Where PUTs run in parallel, waiting saves requests and costs some
-throughput.  Where they queue, as they do in a server that takes one PUT of a key at a time, or on too few processors,
-lost attempts delay those that would succeed.  PUTs that take longer than the fastest ones tell which it is; there, a
-writer also pauses before the first attempt of its next commit, and lets those go ahead that have lost.
+Of two records one is always written, whichever loses. Where PUTs run in parallel, waiting saves requests and costs some
+throughput. Where they queue, as in a server that takes one PUT of a key at a time, or on too few processors, lost
+attempts delay those that would succeed. Durations of PUTs relative to the shortest one tell these apart; where they
+queue, a writer also pauses before the first attempt of its next commit, and lets those go first that have lost.
 
-The rules were chosen by simulating ten writers in closed loops, on storages whose PUTs queue (4.5 ms each) and on
-storages whose PUTs do not (60 ms): against no pauses at all they give 2.4 times the commits with two fifths of the
-PUTs on the former, and nine tenths of the commits with three quarters of the PUTs on the latter.
+The constants were chosen by simulating ten writers in closed loops, on storages whose PUTs queue (4.5 ms each) and on
+storages whose PUTs do not (60 ms): compared with no pauses they give 2.4 times the commits with two fifths of the PUTs
+on the former, and nine tenths of the commits with three quarters of the PUTs on the latter.
 """
 
 from __future__ import annotations
@@ -27,26 +27,20 @@ _LONGEST = 0.5
 """Most seconds between two attempts."""
 
 _AFTER_FIRST_TRY, _AFTER_LOSSES = 0.7, 0.85
-"""What the window shrinks by with a success."""
+"""Factors by which the window shrinks with a success."""
 
 _SMOOTHING = 0.3
 _FORGETTING = 1.01
-"""What the fastest time grows by with each PUT, so that a storage that has become slower is not held for crowded."""
+"""Factor by which the shortest time grows with each PUT, so that a slower storage does not count as queueing."""
 
 _QUEUEING = 2.0
-"""PUTs that take this many times what the fastest one took wait for others."""
+"""Ratio to the shortest PUT from which PUTs count as queueing."""
 
 _CROWDED = 0.5
 
 
 class Backoff:
-    """The pauses of one process on one branch.
-
-    Parameters
-    ----------
-    environment
-        Time, sleep and chance.
-    """
+    """Pauses of one process on one branch."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
@@ -58,11 +52,11 @@ class Backoff:
 
     @property
     def polite(self) -> bool:
-        """Whether a first attempt had better let others go ahead."""
+        """Whether a first attempt should let others go first."""
         return self._window > _CROWDED and self._usual > _QUEUEING * self._fastest
 
     def begin(self) -> None:
-        """Note that an attempt begins now."""
+        """Note that an attempt starts now."""
         self._began = self._environment.now_us()
 
     def _note(self) -> None:
@@ -77,7 +71,7 @@ class Backoff:
         self._losses = 0
 
     def lost(self) -> None:
-        """Note that another record took the attempt's place."""
+        """Note that another record took the place of the attempt."""
         self._note()
         self._losses += 1
         self._window = min(_WIDEST, self._window + 1)

@@ -1,6 +1,6 @@
-"""Entries of a branch's log: appending them, and what they say of its creation and deletion.
+"""Entries of a branch's log: how they are appended, and its creation and deletion.
 
-A creation is decided in the log of the repository, a deletion in that of the branch.
+A creation is decided in the repository log, a deletion in the log of the branch.
 """
 
 from __future__ import annotations
@@ -31,23 +31,10 @@ def deleted_error(branch: str) -> RefNotFoundError:
 async def append_entry(
     log: BranchLog, tip: Tip, body: Body, attachments: tuple[bytes, ...] = (), *, settle: bool = True
 ) -> bytes | None:
-    """Try to append an entry right after a tip: one request, and one more after a refusal.
+    """Try to append an entry after a tip, and return its encoded body; None if another record took its place.
 
-    The record that is read then is the one with which a caller catches up; so it costs nothing.
-
-    Parameters
-    ----------
-    log, tip
-        Where.
-    body, attachments
-        What.
-    settle
-        Whether to settle a refusal; without, None says only that there is a record, which may be this one.
-
-    Returns
-    -------
-    bytes or None
-        The encoded body if the entry is in the log now, None if another one took its place.
+    A refusal costs one more request, for the record with which a caller catches up; without `settle`, it says only that
+    there is a record, which may be this one.
     """
     sequence = tip.sequence + 1
     encoded = encode_body(sequence, body, log.branch)
@@ -61,22 +48,7 @@ async def append_entry(
 
 
 async def append_when(log: BranchLog, tip: Tip, decide: Callable[[Tip], Body | None]) -> Tip:
-    """Append an entry that is no commit of a session, right behind the newest record.
-
-    Parameters
-    ----------
-    log
-        The branch.
-    tip
-        A record of it.
-    decide
-        Told the newest record, returns what to append, None if nothing is left to do; raises what speaks against it.
-
-    Returns
-    -------
-    Tip
-        The newest record then.
-    """
+    """Append the entry, if any, that `decide` returns for the newest record, and return the tip."""
     backoff = Backoff(log.environment)
     for _ in range(_TRIES):
         entry = decide(tip)
@@ -90,32 +62,12 @@ async def append_when(log: BranchLog, tip: Tip, decide: Callable[[Tip], Body | N
         await backoff.pause()
         tip = await refresh(log, tip)
     raise StorageError(
-        f"{log.storage.location}: others were faster {_TRIES} times in a row on {log.branch!r}; try again"
+        f"{log.storage.location}: other writers were faster {_TRIES} times in a row on {log.branch!r}; try again"
     )
 
 
 async def settle(log: BranchLog, table: RepositoryTable, tip: Tip | None = None) -> Tip:
-    """Write what a branch's log lacks of its creation, if whoever created it has not come to it.
-
-    Parameters
-    ----------
-    log
-        The branch.
-    table
-        What the repository log says.
-    tip
-        A record of the branch, if one is known.
-
-    Returns
-    -------
-    Tip
-        The newest record; that of a deletion, too.
-
-    Raises
-    ------
-    RefNotFoundError
-        If there never was such a branch.
-    """
+    """Append the entry of its creation that a branch's log lacks, where its creator did not, and return the tip."""
     row = table.branches.get(log.branch)
     if row is None:
         raise RefNotFoundError(f"there is no branch {log.branch!r}")
@@ -130,9 +82,9 @@ async def settle(log: BranchLog, table: RepositoryTable, tip: Tip | None = None)
 
 
 def _missing(log: BranchLog, row: BranchRow, tip: Tip) -> Body | None:
-    """Return the entry that the repository log asks for and a branch's log lacks."""
+    """Return the entry that a branch's log lacks after those of the repository log."""
     life = tip.state.life
-    if row.deleted or life.cause >= row.number:  # what the repository log calls deleted, the branch's log does
+    if row.deleted or life.cause >= row.number:  # a branch deleted in the repository log is deleted in its own
         return None
     assert row.snapshot is not None
     assert row.origin is not None
@@ -140,30 +92,18 @@ def _missing(log: BranchLog, row: BranchRow, tip: Tip) -> Body | None:
 
 
 async def _born(log: BranchLog, row: BranchRow) -> Tip:
-    """Write the first record of a branch, unless somebody else has done so by now."""
+    """Write the first record of a branch, unless another process has done so."""
     if row.origin is None or row.snapshot is None:
-        raise RefNotFoundError(f"the log of branch {log.branch!r} is gone")
+        raise RefNotFoundError(f"the log of branch {log.branch!r} was deleted")
     birth = Birth(row.snapshot, row.parent, log.environment.now_us(), row.origin, row.fence, row.number)
     await log.append(Record(log.branch, 0, encode_body(0, birth, log.branch)))
     return await load_tip(log)
 
 
 async def delete_branch(log: BranchLog, repository_log: RepositoryLog, tip: Tip, check: Callable[[State], None]) -> Tip:
-    """Delete a branch, if it is as it should be then: that is decided by one conditional write, in its own log.
+    """Delete a branch by one conditional write to its own log, unless `check` raises, and return the tip.
 
-    Parameters
-    ----------
-    log, tip
-        The branch, and a record of it that is not older than the newest entry about it in the repository log.
-    repository_log
-        Told of the deletion afterwards.
-    check
-        Told the state that the deletion would end; raises what speaks against that.
-
-    Returns
-    -------
-    Tip
-        The record of the deletion, or a later one.
+    The repository log gets its entry afterwards.
     """
 
     def decide(newest: Tip) -> Body:
@@ -182,31 +122,21 @@ async def delete_branch(log: BranchLog, repository_log: RepositoryLog, tip: Tip,
 
 
 async def settle_deletion(branch: str, repository_log: RepositoryLog, tip: Tip) -> None:
-    """Tell the repository log that a branch's own log ends it, if whoever deleted it has not come to that.
-
-    Parameters
-    ----------
-    branch
-        Its name.
-    repository_log
-        The log of the repository.
-    tip
-        A record of the branch.
-    """
+    """Append the entry of a deletion that the repository log lacks, where the deleting process did not."""
     life = tip.state.life
     if not life.deleted:
         return
 
     def decide(table: RepositoryTable) -> RepositoryEntry | None:
-        if _is_newer(table, branch, life.cause):  # somebody did, and may have created it anew
+        if _is_newer(table, branch, life.cause):  # another process did, and may have created the branch again
             return None
         return RepositoryEntry(RepositoryOperation.BRANCH_DELETED, repository_log.environment.now_us(), branch)
 
-    if not _is_newer(repository_log.known, branch, life.cause):
+    if not _is_newer(repository_log.cached_table, branch, life.cause):
         await repository_log.append(decide)
 
 
 def _is_newer(table: RepositoryTable, branch: str, cause: int) -> bool:
-    """Tell whether the repository log has an entry about a branch that the branch's log has not taken into account."""
+    """Tell whether the repository log has an entry about a branch that the log of the branch does not reflect yet."""
     row = table.branches.get(branch)
     return row is not None and row.number > cause

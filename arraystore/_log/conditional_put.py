@@ -1,4 +1,4 @@
-"""Writing an object unless there is one, and knowing for certain which it was."""
+"""Conditional PUTs whose outcome is certain."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _APPEND_TRIES = 6
 
 
 class Put(enum.IntEnum):
-    """What came of an attempt to create an object; true where it is there as it was to be."""
+    """Outcome of an attempt to create an object; true where the object exists as it was to be."""
 
     TAKEN = 0
     FOUND = 1
-    """Written by this attempt, or some time before it: an answer was lost, or given to a repetition."""
+    """Written by this attempt, or an earlier one whose answer was lost, or went to a repetition."""
     WRITTEN = 2
     """Written by this attempt."""
 
 
 async def unsettled() -> bool:
-    """Leave a refusal as it is: the caller finds out by itself whether what is there is its own."""
+    """Leave a refusal as it is: the caller checks by itself whether the object is its own."""
     return False
 
 
@@ -37,25 +37,12 @@ async def put_surely(
     data: bytes,
     settle: Callable[[], Awaitable[bool]] | None = None,
 ) -> Put:
-    """Write an object unless one of this key exists, and find out for certain which it was.
+    """Write an object unless one of this key exists, and determine the outcome for certain.
 
-    What a storage leaves open after a failure is asked again: an object that equals `data` is this one.  A refusal says
-    only that there is an object, which may be this one, too: whatever is between here and the storage may send a
-    request twice, and give the answer to the second.  So it is settled by looking.
-
-    Parameters
-    ----------
-    storage, environment
-        Where, and time and chance.
-    key, data
-        What to write.
-    settle
-        Tells, after a refusal, whether the object that is there is this one; reads and compares it by default.
-
-    Raises
-    ------
-    StorageError
-        If the storage fails for so long that it stays unknown.
+    An outcome that a storage leaves open after a failure is asked for again: an object that equals `data` is this one.
+    A refusal says only that there is an object, which may be this one, too: an intermediary may repeat a request, and
+    return the answer to the second. So `settle` tells then whether the object is this one, by default by reading and
+    comparing it. Raises `StorageError` if the storage fails for so long that it stays unknown.
     """
     failure: Exception | None = None
     for attempt in range(_APPEND_TRIES):
@@ -64,12 +51,12 @@ async def put_surely(
         try:
             if await (storage.put_if_absent(key, data) if attempt else storage.put_new(key, data)):
                 return Put.FOUND if attempt else Put.WRITTEN
-            found = await (settle() if settle is not None else holds(storage, key, data))
-            return Put.FOUND if found else Put.TAKEN
+            own = await (settle() if settle is not None else holds(storage, key, data))
+            return Put.FOUND if own else Put.TAKEN
         except UnsupportedStorageError:
             raise
         except ObjectNotFoundError as error:
-            failure = StorageError(f"{key} was refused as existing, and does not exist")
+            failure = StorageError(f"the storage refused {key} as existing, and it does not exist")
             failure.__cause__ = error
         except StorageError as error:
             failure = error

@@ -1,7 +1,7 @@
-"""What transactions that were committed one after the other have changed, as whoever comes later has to see it.
+"""Footprints: the changes of consecutive transactions, as later ones have to see them.
 
-A footprint is what conflicts are detected against: per node what happened to it, and by which snapshot; the keys at
-which a node has appeared or vanished; and the cells of chunks, which stay columns.
+Conflicts are detected against a footprint: per node its changes, and the snapshots that made them; the keys at which a
+node has appeared or vanished; and the cells of chunks, which stay columns.
 """
 
 from __future__ import annotations
@@ -26,67 +26,44 @@ __all__ = ["Footprint", "NodeFootprint", "Written", "footprint_of"]
 
 @dataclass(frozen=True)
 class Written:
-    """Chunks that one transaction wrote or deleted.
-
-    Parameters
-    ----------
-    snapshot
-        That it made.
-    change
-        From its log.
-    shift
-        How far an append moved them, in chunks; None for not at all.
-    """
+    """Chunks that one transaction wrote or deleted."""
 
     snapshot: bytes
+    """Snapshot of the transaction."""
     change: ChunkChange
     shift: tuple[int, ...] | None = None
+    """Shift by an append, in chunks; None for none."""
 
     def cells(self) -> Cells:
-        """Return the cells, where they ended up."""
-        found = cells_of(f"change log of snapshot {id_to_text(self.snapshot)}", self.change)
-        return found if self.shift is None else found.shifted(self.shift)
+        """Return the cells after the shift."""
+        cells = cells_of(f"change log of snapshot {id_to_text(self.snapshot)}", self.change)
+        return cells if self.shift is None else cells.shifted(self.shift)
 
 
 @dataclass
 class NodeFootprint:
-    """What happened to one node; each field names the newest snapshot that did it, None for nobody.
-
-    Parameters
-    ----------
-    id, kind
-        Of the node.
-    key
-        Where it was at the end (see `arraystore._format.node.node_key`), or where it was deleted.
-    created, deleted, moved
-        The node itself.
-    updated
-        A metadata document.
-    reshaped
-        How its chunks are read: see `arraystore._format.zarr_changes.reads_alike`.
-    appended
-        It grew by an append.
-    axes
-        Along which dimensions it was appended to.
-    chunks
-        Chunks that were written or deleted.
-    """
+    """Changes of one node; each field has the newest snapshot that made such a change, None for none."""
 
     id: bytes
     kind: NodeKind
     key: str
+    """Key that it ended up with (see `arraystore._format.node.node_key`), or was deleted at."""
     created: bytes | None = None
     deleted: bytes | None = None
     moved: bytes | None = None
     updated: bytes | None = None
+    """Newest snapshot that changed a metadata document."""
     reshaped: bytes | None = None
+    """Newest snapshot that changed how chunks are read (see `arraystore._format.zarr_changes.reads_alike`)."""
     appended: bytes | None = None
+    """Newest snapshot that appended to it."""
     axes: set[int] = field(default_factory=set)
+    """Dimensions that were appended to."""
     chunks: list[Written] = field(default_factory=list)
 
     @property
     def path(self) -> str:
-        """Its path, with a slash in front."""
+        """Path with a leading slash."""
         return "/" + self.key.removeprefix("\0")
 
     def cells(self) -> list[Cells]:
@@ -104,38 +81,20 @@ class NodeFootprint:
 
 @dataclass
 class Footprint:
-    """What some transactions changed.
-
-    Parameters
-    ----------
-    nodes
-        By id.
-    keys
-        Keys at which a node appeared or vanished, with the newest snapshot that did it.
-    documents
-        Metadata documents of nodes that the transactions touched, as they are after them but for `lengths`.
-    lengths
-        Of arrays that have grown by appends since their documents were written here last, by array and axis.  To
-        write the documents anew for each of a thousand appends would take longer than all else.
-    """
+    """Changes of some transactions."""
 
     nodes: dict[bytes, NodeFootprint] = field(default_factory=dict)
+    """Footprints by node id."""
     keys: dict[str, bytes] = field(default_factory=dict)
+    """Keys at which a node appeared or vanished, with the newest snapshot that did it."""
     documents: dict[bytes, Documents] = field(default_factory=dict)
+    """Metadata documents of the changed nodes after the transactions, except for `lengths`."""
     lengths: dict[bytes, dict[int, int]] = field(default_factory=dict)
+    """Lengths after appends, by array and axis, since encoding documents for each of a thousand appends takes too long.
+    """
 
     def add(self, before: State, snapshot: bytes, log: TransactionLog) -> None:
-        """Add one transaction.
-
-        Parameters
-        ----------
-        before
-            The state before the first transaction that was added.
-        snapshot
-            The one that it made.
-        log
-            Its changes.
-        """
+        """Add one transaction; `before` is the state before the first one that was added."""
         shifts: dict[bytes, tuple[int, ...]] = {}
         moved: dict[str, str] = {}
         for change in log.nodes:
@@ -164,18 +123,18 @@ class Footprint:
 
     def _node(self, before: State, change: NodeChange) -> NodeFootprint:
         if change.operation == Operation.CREATED:
-            found = NodeFootprint(change.id, change.kind, node_key(change.path, change.kind))
-            self.nodes[change.id] = found
-            return found
+            node = NodeFootprint(change.id, change.kind, node_key(change.path, change.kind))
+            self.nodes[change.id] = node
+            return node
         return self._of_id(before, change.id)
 
     def _of_id(self, before: State, identifier: bytes) -> NodeFootprint:
-        found = self.nodes.get(identifier)
-        if found is None:
+        footprint = self.nodes.get(identifier)
+        if footprint is None:
             node = before.nodes[before.keys[identifier]]
-            found = self.nodes[identifier] = NodeFootprint(identifier, node.kind, node.key)
+            footprint = self.nodes[identifier] = NodeFootprint(identifier, node.kind, node.key)
             self.documents[identifier] = node.documents
-        return found
+        return footprint
 
     def _update(self, node: NodeFootprint, change: NodeChange, snapshot: bytes) -> None:
         old = self.documents[node.id]
@@ -199,21 +158,21 @@ class Footprint:
         return append.shift(length, len(array_info(documents).shape))
 
     def _move(self, before: State, moved: dict[str, str], snapshot: bytes) -> None:
-        """Note moves, and what went along with them."""
+        """Note moves, including those of nodes below a moved group."""
         for key, node in before.nodes.items():
-            found = self.nodes.get(node.id)
-            now = key if found is None else found.key
+            footprint = self.nodes.get(node.id)
+            now = key if footprint is None else footprint.key
             target = moved.get(now)
             if target is None:
                 target = taken_along(now.removeprefix("\0"), moved)
-            if target is not None and (found is None or found.deleted is None):
-                found = self._of_id(before, node.id)
-                self._relocate(found, target, snapshot)
-        for found in list(self.nodes.values()):
-            if found.id not in before.keys and found.deleted is None:
-                target = moved.get(found.key) or taken_along(found.key.removeprefix("\0"), moved)
+            if target is not None and (footprint is None or footprint.deleted is None):
+                footprint = self._of_id(before, node.id)
+                self._relocate(footprint, target, snapshot)
+        for footprint in list(self.nodes.values()):
+            if footprint.id not in before.keys and footprint.deleted is None:
+                target = moved.get(footprint.key) or taken_along(footprint.key.removeprefix("\0"), moved)
                 if target is not None:
-                    self._relocate(found, target, snapshot)
+                    self._relocate(footprint, target, snapshot)
 
     def _relocate(self, node: NodeFootprint, target: str, snapshot: bytes) -> None:
         node.moved = snapshot

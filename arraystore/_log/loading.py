@@ -1,4 +1,4 @@
-"""What a branch's tip, or any record of it, looks like: loading snapshots from checkpoints and logs."""
+"""Loading of snapshots, of a branch's tip or any record, from checkpoints and logs."""
 
 from __future__ import annotations
 
@@ -47,19 +47,11 @@ INITIAL_MESSAGE = "Repository initialized"
 
 @dataclass(frozen=True)
 class Tip:
-    """A record as far as it is known in memory: its snapshot, and what a successor has to carry.
-
-    Parameters
-    ----------
-    state
-        The snapshot.
-    bodies
-        Encoded bodies of the records since the last multiple of 64, this one included; may reach further back, which
-        spares the writer of a multiple of 64 a request.
-    """
+    """Snapshot of a record, and the bodies that its successor has to carry."""
 
     state: State
     bodies: dict[int, bytes]
+    """Encoded bodies by number, at least those since the last multiple of 64, this record's included."""
 
     @property
     def sequence(self) -> int:
@@ -73,25 +65,16 @@ class Tip:
 
 @dataclass(frozen=True)
 class Passed:
-    """An entry that was passed on the way from one record to a newer one.
-
-    Parameters
-    ----------
-    sequence
-        Number of the record.
-    entry
-        Its entry.
-    transactions
-        Those of a commit, with their logs and notes.
-    """
+    """Entry between one record and a newer one."""
 
     sequence: int
     entry: Body
     transactions: tuple[Resolved, ...] = ()
+    """Transactions of a commit, with their logs and notes."""
 
 
 def _kept(bodies: dict[int, bytes], sequence: int) -> dict[int, bytes]:
-    """Return those that a record after `sequence` may have to carry."""
+    """Return the bodies that a record after `sequence` may have to carry."""
     start = sequence // LONGEST_SKIP * LONGEST_SKIP + 1
     if not bodies or next(iter(bodies)) >= start:
         return bodies
@@ -99,18 +82,12 @@ def _kept(bodies: dict[int, bytes], sequence: int) -> dict[int, bytes]:
 
 
 def window_start(sequence: int) -> int:
-    """Return the oldest record whose body the next ones have to carry, but for multiples of 64."""
+    """Return the oldest record whose body the next ones have to carry, except for multiples of 64."""
     return max(0, sequence) // LONG_SKIP * LONG_SKIP + 1
 
 
 async def load_checkpoint(storage: Storage, identifier: bytes) -> State:
-    """Read a checkpoint.
-
-    Raises
-    ------
-    ObjectNotFoundError, FormatError
-        If it is missing or damaged.
-    """
+    """Read a checkpoint; raises `ObjectNotFoundError` if it is missing, `FormatError` if it is damaged."""
     key = checkpoint_key(identifier)
     return state_from_checkpoint(decode_checkpoint(key, await storage.get(key)), identifier)
 
@@ -118,25 +95,10 @@ async def load_checkpoint(storage: Storage, identifier: bytes) -> State:
 async def load_tip(
     log: BranchLog, hint: Hint | None = None, *, at: int | None = None, snapshot: bytes | None = None
 ) -> Tip:
-    """Load the newest record of a branch, or an older one: two rounds of requests after the hint.
+    """Load the newest record of a branch, or the one `at` a number: two rounds of requests after the hint.
 
-    Parameters
-    ----------
-    log
-        The branch.
-    hint
-        A record and its checkpoint, believed to exist.
-    at
-        Number of the record wanted; None for the newest.
-    snapshot
-        Which of the snapshots of that record, which may hold several transactions; the last one by default.
-
-    Raises
-    ------
-    RefNotFoundError
-        If there is no such branch.
-    LogHoleError
-        If records are lost below newer ones, or newer ones than those that there are.
+    Of a record with several transactions, the snapshot is the last one by default. Raises `RefNotFoundError` if there
+    is no such branch, and `LogHoleError` if records are lost.
     """
     sequence = at if at is not None else await log.tip(None if hint is None else hint.sequence)
     if at is None and hint is not None and hint.sequence > sequence:
@@ -156,7 +118,7 @@ async def load_tip(
 
 
 async def _check_hinted(log: BranchLog, hint: Hint, newest: int) -> None:
-    """Check that a hint to a record behind the newest one leads nowhere: a checkpoint is of a record that there was."""
+    """Check that a hint to a record beyond the newest one is wrong: a checkpoint is of a record that did exist."""
     state = await _checkpoint_or_none(log, CheckpointRef(hint.sequence, hint.checkpoint))
     if state is not None and (state.branch, state.sequence) == (log.branch, hint.sequence):
         raise log.lost(newest + 1, f"there is a checkpoint of record {hint.sequence}, to which the hint leads")
@@ -165,11 +127,11 @@ async def _check_hinted(log: BranchLog, hint: Hint, newest: int) -> None:
 async def _load(log: BranchLog, start: CheckpointRef | None, sequence: int, snapshot: bytes | None) -> Tip:
     try:
         if start is not None:
-            found = await _load_after(log, start, sequence, snapshot)
-            if found is not None:
-                return found
+            tip = await _load_after(log, start, sequence, snapshot)
+            if tip is not None:
+                return tip
         return (await _replay(log, None, await log.span(0, sequence), snapshot))[0]
-    except ObjectNotFoundError as error:  # what has expired may be missing: begin with what the expiry left
+    except ObjectNotFoundError as error:  # expired records may be missing: start from the base of the expiry
         return await _load_from_base(log, sequence, snapshot, error)
 
 
@@ -178,23 +140,23 @@ async def _load_after(log: BranchLog, start: CheckpointRef, sequence: int, snaps
     first = min(window_start(sequence), start.sequence + 1)
     span, state = await asyncio.gather(_span_or_none(log, first, sequence), _checkpoint_or_none(log, start))
     if state is None or (state.branch, state.sequence) != (log.branch, start.sequence):
-        return None  # the hint was wrong
+        return None  # the hint is wrong
     if start.sequence == sequence and snapshot not in (None, state.snapshot):
-        return None  # the checkpoint is that of a later snapshot of the same record
-    if span is None:  # a snapshot that has survived its record is all in its checkpoint
+        return None  # the checkpoint is of a later snapshot of the same record
+    if span is None:  # a survivor whose record was deleted is in its checkpoint
         return Tip(state, {}) if start.sequence == sequence else None
     _link_again(log, span.records)
     return (await _replay(log, state, span, snapshot))[0]
 
 
 def _link_again(log: BranchLog, records: dict[int, Record]) -> None:
-    """Check records once more, now that the digest of a checkpoint before them is known."""
+    """Check records once more, now that the chain has the digest of a checkpoint before them."""
     for number in sorted(records):
         log.chain.link(records[number])
 
 
 def _anchor(log: BranchLog, state: State) -> None:
-    """Take note of the digest that the checkpoint of a state holds."""
+    """Add the digest in the checkpoint of a state to the chain."""
     at = state.checkpoint
     if at is not None and at.digest is not None and (state.branch, state.sequence) == (log.branch, at.sequence):
         log.chain.anchor(at.sequence, at.digest)
@@ -208,13 +170,13 @@ async def _span_or_none(log: BranchLog, first: int, last: int) -> Span | None:
 
 
 async def _load_from_base(log: BranchLog, sequence: int, snapshot: bytes | None, error: ObjectNotFoundError) -> Tip:
-    """Load a record from where a log can be read from: its newest reset or deletion, or what an expiry names."""
+    """Load a record from where a log can be read from: its newest reset or deletion, or the base of an expiry."""
     span = await _back_to_base(log, sequence)
-    number, entry = next(((n, found) for n, found in span.begins if n <= sequence), (0, None))
+    number, entry = next((begin for begin in span.begins if begin[0] <= sequence), (0, None))
     if isinstance(entry, Reset):
         before = empty_state(log.branch, number, entry.snapshot, entry.parent, entry.time, b"")
         state = await _reset(log, number, entry, before)
-    elif isinstance(entry, Deleted):  # what the branch held may be garbage, and nobody reads it any more
+    elif isinstance(entry, Deleted):  # objects of the branch may be deleted, and nothing reads them any more
         nothing = empty_state(log.branch, number, entry.snapshot, entry.parent, entry.time, b"")
         state = replace(nothing, life=entry.before).lived(number, entry)
     elif isinstance(entry, Expiry):
@@ -231,32 +193,32 @@ async def _load_from_base(log: BranchLog, sequence: int, snapshot: bytes | None,
 
 @dataclass(frozen=True)
 class _End:
-    """The newest part of a log."""
+    """Newest part of a log."""
 
     bodies: dict[int, bytes]
     records: dict[int, Record]
     begins: list[tuple[int, Reset | Deleted | Expiry]]
-    """Records after which the log can be read without those before, newest first, and the entries that say so."""
+    """Records from which the log can be read without those before, newest first, with the entries that say so."""
 
 
 async def _back_to_base(log: BranchLog, sequence: int) -> _End:
-    """Read backwards, from the newest record on, to where a log can be begun to be read; up to a record at least."""
-    found = _End({}, {}, [])
+    """Read backwards from the newest record to one from which the log can be read, at least down to `sequence`."""
+    end = _End({}, {}, [])
     at, least = await log.tip(sequence), 0
     while at >= least:
-        record = found.records[at] = await log.read(at)
+        record = end.records[at] = await log.read(at)
         for number, body in sorted(record.bodies().items(), reverse=True):
-            if number in found.bodies:
+            if number in end.bodies:
                 continue
-            found.bodies[number] = body
+            end.bodies[number] = body
             entry = log.decode(number, body)
             if isinstance(entry, Reset | Deleted | Expiry):
-                found.begins.append((entry.upto if isinstance(entry, Expiry) else number, entry))
-                found.begins.sort(key=lambda each: each[0], reverse=True)
-                fitting = [n for n, _ in found.begins if n <= sequence]
+                end.begins.append((entry.upto if isinstance(entry, Expiry) else number, entry))
+                end.begins.sort(key=lambda each: each[0], reverse=True)
+                fitting = [n for n, _ in end.begins if n <= sequence]
                 least = max(fitting, default=-1) + 1
         at = first_carried(at) - 1
-    return found
+    return end
 
 
 async def _checkpoint_or_none(log: BranchLog, at: CheckpointRef) -> State | None:
@@ -270,46 +232,32 @@ async def _checkpoint_or_none(log: BranchLog, at: CheckpointRef) -> State | None
 
 
 async def passed_between(log: BranchLog, after: int, until: int) -> list[Passed]:
-    """Return what the records after one, up to another, hold.
-
-    Raises
-    ------
-    SessionExpiredError
-        If some of them have expired, and are deleted.
-    """
+    """Return the entries of the records after one, up to another; raises `SessionExpiredError` if some have expired."""
     try:
         span = await log.span(after + 1, until)
         entries = [(number, log.decode(number, body)) for number, body in span.bodies.items()]
         commits = [(number, entry) for number, entry in entries if isinstance(entry, Commit)]
-        found = await asyncio.gather(*(log.resolve(number, entry, span.records) for number, entry in commits))
+        logs = await asyncio.gather(*(log.resolve(number, entry, span.records) for number, entry in commits))
     except ObjectNotFoundError as error:
         raise SessionExpiredError(
             f"branch {log.branch!r} has moved on since record {after}, and what was committed in between has expired "
             f"({error}), so nobody can tell whether it collides with the changes of this session. Nothing was "
             "committed. Open a new session and write the changes again."
         ) from error
-    resolved = {number: tuple(items) for (number, _), items in zip(commits, found, strict=True)}
+    resolved = {number: tuple(items) for (number, _), items in zip(commits, logs, strict=True)}
     return [Passed(number, entry, resolved.get(number, ())) for number, entry in entries]
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One record after another: the snapshots before and after it, and what it changed.
-
-    Parameters
-    ----------
-    passed
-        The record.
-    before, after
-        The snapshots.
-    """
+    """One record, and the snapshots before and after it."""
 
     passed: Passed
     before: State
     after: State
 
     def snapshot(self, identifier: bytes) -> State | None:
-        """Return a snapshot that the record makes; None if it makes no such one."""
+        """Return a snapshot that the record creates; None if it does not create it."""
         made = _up_to(list(self.passed.transactions), identifier)
         if not made or made[-1][0].id != identifier:
             return None
@@ -321,15 +269,7 @@ class Step:
 
 
 async def steps_to(log: BranchLog, tip: Tip, sequence: int) -> tuple[Tip, list[Step]]:
-    """Follow a log from a known record to a newer one, and keep the snapshots in between.
-
-    Returns
-    -------
-    Tip
-        At `sequence`.
-    list
-        One for each record.
-    """
+    """Follow a log from one record to a newer one; returns its tip, and each record with the snapshots around it."""
     steps: list[Step] = []
     span = await log.span(tip.sequence + 1, sequence)
     for number, body in span.bodies.items():
@@ -350,13 +290,13 @@ async def steps_to(log: BranchLog, tip: Tip, sequence: int) -> tuple[Tip, list[S
 
 
 def _after(log: BranchLog, state: State, body: bytes, passed: Passed) -> State:
-    """Return the state after one more record; worked out once for all clients that share what they know."""
+    """Return the state after one more record; computed once for all clients that share a memo."""
     number, entry, memo = passed.sequence, passed.entry, log.memo
-    known = None if memo is None else memo.states.get(number)
-    if known is not None and known[:2] == (body, state.snapshot):
-        found: State = known[2]
+    cached = None if memo is None else memo.states.get(number)
+    if cached is not None and cached[:2] == (body, state.snapshot):
+        successor: State = cached[2]
         detached = state.detached + _detached(passed)
-        return replace(found, pages=state.pages, checkpoint=state.checkpoint, detached=detached)
+        return replace(successor, pages=state.pages, checkpoint=state.checkpoint, detached=detached)
     if isinstance(entry, Rewrite):
         made = state.rewritten(number, entry.replacements)
     elif isinstance(entry, Commit):
@@ -375,15 +315,7 @@ def _detached(passed: Passed) -> int:
 
 
 async def advance(log: BranchLog, tip: Tip, sequence: int, snapshot: bytes | None = None) -> tuple[Tip, list[Passed]]:
-    """Follow a log from a known record to a newer one, or to one of its snapshots.
-
-    Returns
-    -------
-    Tip
-        At `sequence`.
-    list
-        What the records in between hold.
-    """
+    """Follow a log from one record to a newer one, or to one of its snapshots; returns tip and entries between."""
     if sequence <= tip.sequence:
         return tip, []
     span = await log.span(tip.sequence + 1, sequence)
@@ -392,12 +324,12 @@ async def advance(log: BranchLog, tip: Tip, sequence: int, snapshot: bytes | Non
 
 
 async def refresh(log: BranchLog, tip: Tip) -> Tip:
-    """Follow a log to its newest record; one request where nothing is new."""
+    """Follow a log to its newest record; one request where there is none newer."""
     return await follow(log, tip, await log.newer(tip.sequence))
 
 
 async def follow(log: BranchLog, tip: Tip, sequence: int) -> Tip:
-    """Follow a log from a known record to a newer one, even if records in between have expired."""
+    """Follow a log from one record to a newer one, even if records between them have expired."""
     try:
         moved, _ = await advance(log, tip, sequence)
     except ObjectNotFoundError:
@@ -407,7 +339,7 @@ async def follow(log: BranchLog, tip: Tip, sequence: int) -> Tip:
 
 
 async def _load_whole(log: BranchLog, sequence: int, expired: int) -> Tip:
-    """Load a record with nothing at hand; a hole that a look has found is told as such."""
+    """Load a record without a starting point; a hole noted before is reported as such."""
     try:
         return await load_tip(log, at=sequence)
     except ObjectNotFoundError:
@@ -418,7 +350,7 @@ async def _load_whole(log: BranchLog, sequence: int, expired: int) -> Tip:
 async def _replay(
     log: BranchLog, state: State | None, span: Span, snapshot: bytes | None = None
 ) -> tuple[Tip, list[Passed]]:
-    """Apply the records of a span that are newer than a state; of the last one, the transactions up to a snapshot."""
+    """Apply the records of a span after a state; of the last one, the transactions up to a snapshot."""
     after = -1 if state is None else state.sequence
     entries = [(number, log.decode(number, body)) for number, body in span.bodies.items() if number > after]
     commits = {number: entry for number, entry in entries if isinstance(entry, Commit)}

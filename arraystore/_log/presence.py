@@ -1,4 +1,4 @@
-"""What a repository's storage tells without its logs: whether it is still there, and hints."""
+"""Reads of a repository's storage outside of its logs: whether the repository still exists, and hints."""
 
 from __future__ import annotations
 
@@ -11,29 +11,23 @@ __all__ = ["check_repository", "read_hint"]
 
 
 async def check_repository(storage: Storage, repository: bytes) -> None:
-    """Check that a repository is still the one at its place.
-
-    Raises
-    ------
-    RepositoryGoneError
-        If it was deleted, or another one was created in its place.
-    """
+    """Check that the storage still has a repository; raises `RepositoryGoneError` if it was deleted or replaced."""
     try:
-        there = decode_repository(REPOSITORY_KEY, await storage.get(REPOSITORY_KEY)).id
+        current = decode_repository(REPOSITORY_KEY, await storage.get(REPOSITORY_KEY)).id
     except ObjectNotFoundError:
         what = "was deleted"
     else:
-        if there == repository:
+        if current == repository:
             return
-        what = f"was deleted, and {id_to_text(there)} was created in its place"
+        what = f"was deleted, and {id_to_text(current)} was created in its place"
     raise RepositoryGoneError(
         f"repository {id_to_text(repository)} at {storage.location} {what} since this session was opened. Nothing was "
-        "committed. Open the repository anew, and write the changes again"
+        "committed. Open the repository again, and write the changes again"
     ) from None
 
 
 async def read_hint(storage: Storage, branch: str) -> Hint | None:
-    """Read the hint of a branch, of whatever repository; None where it is missing or unreadable."""
+    """Read the hint of a branch, of any repository; None where it is missing or unreadable."""
     key = hint_key(branch)
     try:
         return decode_hint(key, await storage.get(key))

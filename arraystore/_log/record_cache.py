@@ -1,25 +1,18 @@
-"""A cache of values by record number, bounded by count and by bytes."""
+"""Cache of values by record number, bounded by count and by bytes."""
 
 from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-__all__ = ["Kept"]
+__all__ = ["RecordCache"]
 
 T = TypeVar("T")
 
 
-class Kept(Generic[T]):
-    """Values by record number, of which the oldest go where there is no room for another; one is always kept.
+class RecordCache(Generic[T]):
+    """Cache of values by record number, which evicts the oldest where there is no room; one value always stays.
 
-    Parameters
-    ----------
-    values
-        Where they are kept, which others may share.
-    most
-        Most values.
-    room
-        Most bytes, as estimated by whoever puts values in.
+    Others may share the dictionary of values; callers of `put` estimate bytes.
     """
 
     def __init__(self, values: dict[int, T], most: int, room: int) -> None:
@@ -28,7 +21,7 @@ class Kept(Generic[T]):
         self._most = most
         self._room = room
         self.bytes = 0
-        """Estimated bytes of what is kept."""
+        """Estimated bytes of the values."""
         self.get = values.get
 
     def __len__(self) -> int:
@@ -38,7 +31,7 @@ class Kept(Generic[T]):
         return number in self._values
 
     def put(self, number: int, value: T, weight: int) -> None:
-        """Keep a value that takes about so many bytes."""
+        """Add a value of about so many bytes."""
         self._drop(number)
         while self._weights and (len(self._weights) >= self._most or self.bytes + weight > self._room):
             self._drop(next(iter(self._weights)))
@@ -51,6 +44,6 @@ class Kept(Generic[T]):
         self._values.pop(number, None)
 
     def clear(self) -> None:
-        """Drop everything."""
+        """Remove all values."""
         for number in list(self._weights):
             self._drop(number)

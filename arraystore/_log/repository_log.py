@@ -1,4 +1,4 @@
-"""The repository log in use: finding its newest table, appending to it."""
+"""Repository log: finding its newest table, appending to it."""
 
 from __future__ import annotations
 
@@ -28,32 +28,22 @@ _TRIES = 100
 
 
 class RepositoryLog:
-    """The log of tags, branches, settings and watermarks.
-
-    Parameters
-    ----------
-    storage
-        Where it is.
-    repository
-        Id of the repository.
-    environment
-        Time and chance.
-    """
+    """Log of tags, branches, settings and watermarks."""
 
     def __init__(self, storage: Storage, repository: bytes, environment: Environment) -> None:
         self.storage = storage
         self.repository = repository
         self.prefix = repository_log_prefix(repository)
         self.environment = environment
-        self._known = RepositoryTable.first(repository)
+        self._cached = RepositoryTable.first(repository)
         self._hint = 0
         self._last = RepositoryRecord(0, ())
-        self._refused = 0  # newest number that was taken when it was tried here
+        self._refused = 0  # newest number that another writer had used when it was tried here
 
     def over(self, storage: Storage) -> RepositoryLog:
-        """Return the same log as another view of its storage reaches it, with what is known here."""
+        """Return the same log through another view of its storage, with everything cached here."""
         other = RepositoryLog(storage, self.repository, self.environment)
-        other._known, other._hint, other._last = self._known, self._hint, self._last
+        other._cached, other._hint, other._last = self._cached, self._hint, self._last
         return other
 
     def key(self, number: int) -> str:
@@ -61,37 +51,37 @@ class RepositoryLog:
         return record_key(self.prefix, number)
 
     def learn(self, other: RepositoryLog) -> None:
-        """Take over what is known of the same log elsewhere."""
-        self._see(other.known)
+        """Take over the newest table of another view of the same log."""
+        self._see(other.cached_table)
 
     def hinted(self, number: int) -> None:
         """Take note of a record that is believed to exist."""
         self._hint = max(self._hint, number)
 
     @property
-    def known(self) -> RepositoryTable:
-        """The newest table that was seen here."""
-        return self._known
+    def cached_table(self) -> RepositoryTable:
+        """Newest table that was read here."""
+        return self._cached
 
     async def table(self) -> RepositoryTable:
         """Return the newest table: one LIST, and one or two GETs where it has changed."""
-        newest = await self._newest(max(self._known.number, self._hint))
-        if newest is None and self._hint > self._known.number:
-            newest = await self._newest(self._known.number)  # the hint was wrong
-        if self._refused > max(newest or 0, self._known.number):
-            newest = self._refused  # a listing may be behind
-        if newest is not None and newest > self._known.number:
+        newest = await self._newest(max(self._cached.number, self._hint))
+        if newest is None and self._hint > self._cached.number:
+            newest = await self._newest(self._cached.number)  # the hint is wrong
+        if self._refused > max(newest or 0, self._cached.number):
+            newest = self._refused  # a listing may lag behind
+        if newest is not None and newest > self._cached.number:
             self._see(await self._load(newest))
-        return self._known
+        return self._cached
 
     def _see(self, table: RepositoryTable) -> None:
-        if table.number > self._known.number:
-            self._known = table
+        if table.number > self._cached.number:
+            self._cached = table
 
-    async def _newest(self, known: int) -> int | None:
-        """Return the number of the newest record from `known` on; None if there is none."""
+    async def _newest(self, start: int) -> int | None:
+        """Return the number of the newest record from `start` on; None if there is none."""
         newest: int | None = None
-        after = self.key(known - 1) if known > 1 else self.prefix
+        after = self.key(start - 1) if start > 1 else self.prefix
         async for page in self.storage.list(self.prefix, after):
             for info in page:
                 number = read_record_key(self.prefix, info.key)
@@ -101,9 +91,9 @@ class RepositoryLog:
     async def _load(self, number: int) -> RepositoryTable:
         """Return the table after a record."""
         base = carried_from(number) - 1
-        if self._known.number >= base or number % TABLE_EVERY == 0:
+        if self._cached.number >= base or number % TABLE_EVERY == 0:
             record = await self.read(number)
-            table = self._known
+            table = self._cached
         else:
             record, before = await asyncio.gather(self.read(number), self.read(base))
             assert before.table is not None
@@ -119,12 +109,12 @@ class RepositoryLog:
         return table
 
     def _check_link(self, number: int, record: RepositoryRecord, table: RepositoryTable) -> None:
-        """Check that a record goes on from the table before it."""
+        """Check that a record continues the table before it."""
         if table.number == number - 1 and record.before != table.digest:
             raise LogForkError(
                 self.key(number),
-                f"goes on from another record {number - 1} than the one that is there. Run arraystore verify, "
-                "and restore the record that is meant from a backup or an older version in the bucket",
+                f"goes on from another record {number - 1} than the one in the log. Run arraystore verify, "
+                "and restore the right record from a backup or an older version in the bucket",
             )
 
     async def read(self, number: int) -> RepositoryRecord:
@@ -142,28 +132,13 @@ class RepositoryLog:
     async def append(
         self, decide: Callable[[RepositoryTable], RepositoryEntry | None], *, fresh: bool = True
     ) -> RepositoryTable:
-        """Append an entry right behind the newest one.
+        """Append the entry, if any, that `decide` returns for the newest table, and return the table then.
 
-        Parameters
-        ----------
-        decide
-            Told the newest table, returns what to append, None if nothing is left to do; raises what speaks against
-            it.
-        fresh
-            Whether to look for the newest table first; without, the first attempt is made behind the one known.
-
-        Returns
-        -------
-        RepositoryTable
-            With the entry.
-
-        Raises
-        ------
-        StorageError
-            If the storage fails for so long that it stays unknown whether the entry arrived.
+        Without `fresh`, the first attempt is made after the newest table that was read here. Raises `StorageError` if
+        the storage fails for so long that it stays unknown whether the entry arrived.
         """
         backoff = Backoff(self.environment)
-        table = await self.table() if fresh else self._known
+        table = await self.table() if fresh else self._cached
         for _ in range(_TRIES):
             entry = decide(table)
             if entry is None:
@@ -176,7 +151,7 @@ class RepositoryLog:
             backoff.lost()
             await backoff.pause()
             table = await self.table()
-        raise StorageError(f"{self.storage.location}: others were faster {_TRIES} times in a row; try again")
+        raise StorageError(f"{self.storage.location}: other writers were faster {_TRIES} times in a row; try again")
 
     async def _put(self, table: RepositoryTable, entry: RepositoryEntry) -> RepositoryTable | None:
         if self.storage.cheap_probes:
@@ -195,7 +170,7 @@ class RepositoryLog:
             data = await self.storage.get(key)
             if bytes(data) == encoded:
                 return True
-            self._decoded(number, data)  # so that it is at hand when the table is looked up
+            self._decoded(number, data)  # cached for reading the table
             return False
 
         if not await put_surely(self.storage, self.environment, key, encoded, is_own):
@@ -212,7 +187,7 @@ class RepositoryLog:
             try:
                 record = await self.read(number)
             except ObjectNotFoundError:
-                return  # tidied away
+                return  # deleted by maintenance
             first = carried_from(number)
             yield [(first + i, entry) for i, entry in enumerate(record.entries)][::-1]
             number = first - 1
@@ -222,4 +197,4 @@ def _applied(key: str, table: RepositoryTable, entry: RepositoryEntry) -> Reposi
     try:
         return table.after(entry)
     except AssertionError:
-        raise FormatError(key, "an entry that does not fit") from None
+        raise FormatError(key, "an entry must fit the table before it") from None

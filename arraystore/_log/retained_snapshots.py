@@ -1,6 +1,7 @@
-"""Which snapshots are kept: those that the history of a branch or a tag shows.
+"""Retained snapshots: those in the history of a branch or a tag.
 
-A collection keeps what these need, and whoever makes an old snapshot reachable anew checks that it is among them.
+A garbage collection keeps the objects that these reference, and an operation that makes an old snapshot reachable again
+checks that it is among them.
 """
 
 from __future__ import annotations
@@ -23,51 +24,33 @@ __all__ = ["Kept", "Stretch", "kept_by", "kept_snapshots"]
 
 @dataclass(frozen=True, order=True)
 class Stretch:
-    """Neighbouring records of a log whose snapshots are kept.
-
-    Parameters
-    ----------
-    first, last
-        Numbers of the records.
-    bottom
-        Id of a checkpoint of the state before `first`, or at it where that is a birth or a reset; None for the empty
-        state.
-    """
+    """Consecutive records of a log whose snapshots are retained."""
 
     first: int
     last: int
     bottom: bytes | None
+    """Checkpoint of the state before `first`, or at it for a birth or a reset; None for the empty state."""
 
 
 @dataclass(eq=False)
 class Kept:
-    """What is kept of one log.
-
-    Parameters
-    ----------
-    newest
-        Its newest state.
-    stretches
-        Kept records; they may overlap.
-    survivors
-        Kept snapshots of what has expired, with a checkpoint of each.
-    ends
-        The snapshots at which histories enter the log.
-    links
-        As the list of survivors has them.
-    named
-        Snapshots that tags name, and at which branches stand that have begun there; whatever has expired of their log.
-    """
+    """Retained snapshots of one log."""
 
     newest: State
+    """Newest state of the log."""
     stretches: list[Stretch] = field(default_factory=list[Stretch])
+    """Retained records; they may overlap."""
     survivors: dict[bytes, tuple[SnapshotRow, bytes]] = field(default_factory=dict[bytes, tuple[SnapshotRow, bytes]])
+    """Survivors, with a checkpoint of each."""
     ends: list[State] = field(default_factory=list[State])
+    """Snapshots at which histories enter the log."""
     links: dict[bytes, bytes | None] = field(default_factory=dict[bytes, bytes | None])
+    """Links of the list of survivors."""
     named: set[bytes] = field(default_factory=set[bytes])
+    """Snapshots of tags, and of branches created there, even if their log has expired."""
 
     def holds(self, sequence: int, snapshot: bytes) -> bool:
-        """Tell whether a snapshot of the log is kept."""
+        """Tell whether a snapshot of the log is retained."""
         shown = any(each.first <= sequence <= each.last for each in self.stretches)
         return shown or snapshot in self.survivors or snapshot in self.named
 
@@ -78,40 +61,32 @@ async def kept_snapshots(
     roots: Iterable[Origin],
     announced: Iterable[Origin] = (),
 ) -> dict[str, Kept]:
-    """Work out what is kept.
+    """Determine the retained snapshots of every log, deleted branches included, from branches, roots and announcements.
 
-    Parameters
-    ----------
-    storage
-        Where checkpoints are.
-    logs
-        Every log, deleted branches included, and its newest state.
-    roots
-        Snapshots that are kept besides those of branches that exist: those of tags, for instance.
-    announced
-        Snapshots that somebody may be about to make reachable; of one whose history is gone already nothing but itself
-        is kept, as of the checkpoint that an expiry leaves of a deleted branch.
+    Roots, such as tags, are retained besides the tips of branches. Announced snapshots may be about to become
+    reachable; of one whose history has been deleted only itself is retained, as of the checkpoint that an expiry leaves
+    of a deleted branch.
     """
-    found = _Finding(storage, logs)
+    retention = _Finding(storage, logs)
     for _, state in logs.values():
         if not state.life.deleted:
-            await found.add(state)
+            await retention.add(state)
             if state.life.origin is not None and state.life.expired < state.life.start:
-                found.named.add(state.snapshot)
-    states = await asyncio.gather(*(found.load(root) for root in roots if found.wants(root)))
+                retention.named.add(state.snapshot)
+    states = await asyncio.gather(*(retention.load(root) for root in roots if retention.wants(root)))
     for state in states:
-        await found.add(state)
-        found.named.add(state.snapshot)
+        await retention.add(state)
+        retention.named.add(state.snapshot)
     for root in announced:
-        await found.add_if_whole(root)
-    return found.kept
+        await retention.add_if_whole(root)
+    return retention.kept
 
 
 async def kept_by(storage: Storage, logs: Mapping[str, tuple[BranchLog, State]], announced: Origin) -> dict[str, Kept]:
-    """Return what is kept of each log for one snapshot that somebody may be about to make reachable."""
-    found = _Finding(storage, logs)
-    await found.add_if_whole(announced)
-    return {name: kept for name, kept in found.kept.items() if kept.ends}
+    """Determine what is retained of each log for one snapshot that may be about to become reachable."""
+    retention = _Finding(storage, logs)
+    await retention.add_if_whole(announced)
+    return {name: kept for name, kept in retention.kept.items() if kept.ends}
 
 
 class _Finding:
@@ -123,16 +98,16 @@ class _Finding:
         self._seen: set[bytes] = set()
 
     def wants(self, root: Origin) -> bool:
-        """Tell whether a checkpoint has not been looked at yet."""
+        """Tell whether a checkpoint has not been read yet."""
         return root.checkpoint not in self._seen
 
     async def load(self, root: Origin) -> State:
-        """Read the checkpoint of a snapshot that is kept."""
+        """Read the checkpoint of a retained snapshot."""
         self._seen.add(root.checkpoint)
         return await load_checkpoint(self._storage, root.checkpoint)
 
     async def add(self, state: State) -> None:
-        """Keep a state, and what its history shows."""
+        """Retain a state and its history."""
         while True:
             await self._of_log(state)
             origin = state.life.origin
@@ -141,7 +116,7 @@ class _Finding:
             state = await self.load(origin)
 
     async def add_if_whole(self, root: Origin) -> None:
-        """Keep what a snapshot's history shows, unless a part of it is gone."""
+        """Retain the history of a snapshot, unless a part of it was deleted."""
         states: list[State] = []
         loaded: set[bytes] = set()
         at: Origin | None = root

@@ -1,4 +1,4 @@
-"""Stretches of a log: which records to read so that all bodies are at hand, and which bodies a record carries."""
+"""Spans of a log: the records to read for all bodies, and the bodies that a record carries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Span", "carriers", "previous_bodies"]
 
 
 def carriers(first: int, last: int) -> list[int]:
-    """Return the records to read so that the bodies of `first` to `last` are all at hand: ≤ 3 + (last-first)/512."""
+    """Return the records to read for the bodies of `first` to `last`: ≤ 3 + (last-first)/512."""
     numbers: list[int] = []
     at = last
     while at >= first:
@@ -22,22 +22,16 @@ def carriers(first: int, last: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Span:
-    """A stretch of a log.
-
-    Parameters
-    ----------
-    bodies
-        Encoded bodies by number, without gaps.
-    records
-        The records that were read for it, by number.
-    """
+    """Consecutive records of a log."""
 
     bodies: dict[int, bytes]
+    """Encoded bodies by number, without gaps."""
     records: dict[int, Record]
+    """Records that were read for them, by number."""
 
 
 def previous_bodies(sequence: int, bodies: dict[int, bytes]) -> tuple[bytes, ...] | None:
-    """Return what record `sequence` has to carry, None if a body is not at hand."""
+    """Return the bodies that record `sequence` has to carry; None if one is missing."""
     numbers: Iterable[int] = range(first_carried(sequence), sequence)
     try:
         return tuple([bodies[number] for number in numbers])

@@ -1,4 +1,4 @@
-"""A snapshot in memory, and how the entries of a log change it."""
+"""Snapshots in memory, and how the entries of a log change them."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ __all__ = [
 
 
 NO_NOTE = encode_note("", {})
-"""Of what nobody has committed."""
+"""Note of a state that no commit created."""
 
 
 @dataclass(frozen=True)
 class CheckpointRef:
-    """A checkpoint that exists: number of its record, its id, and the digest of the log that it holds, if known."""
+    """Checkpoint: number of its record, its id, and the digest of the log that it contains, if known."""
 
     sequence: int
     id: bytes
@@ -42,31 +42,7 @@ class CheckpointRef:
 
 @dataclass(frozen=True)
 class State:
-    """The snapshot that a branch has at a record; never changed, only followed by another.
-
-    Parameters
-    ----------
-    branch, sequence
-        The record.
-    snapshot, parent, time, note
-        The newest snapshot at that record; see `Checkpoint`.
-    nodes
-        All nodes by key.
-    keys
-        Key of each node by id.
-    pages
-        Directory of history pages, as of the checkpoint.
-    checkpoint
-        A checkpoint at or before this record, None where the log's start does.
-    detached
-        How many change logs since that checkpoint are not in the bodies of their records: a reader needs a request
-        for each.
-    life
-        What the log says of the branch itself.
-    recorded
-        Whether a record of the log makes it; False with uncommitted changes, or on no branch.  Nothing is committed on
-        a base that is not recorded.
-    """
+    """Snapshot of a branch at a record; immutable."""
 
     branch: str
     sequence: int
@@ -75,12 +51,19 @@ class State:
     time: int
     note: bytes
     nodes: dict[str, Node]
+    """Nodes by key."""
     keys: dict[bytes, str]
+    """Key of each node by id."""
     pages: tuple[PageRef, ...] = ()
+    """Directory of history pages, as of the checkpoint."""
     checkpoint: CheckpointRef | None = None
+    """Checkpoint at or before this record; None where the log's start is."""
     detached: int = 0
+    """Count of change logs since that checkpoint that are not in bodies of records, each of which takes a request."""
     life: BranchLife = NEW_LIFE
+    """Creation, fences, expiry and deletion of the branch, as its log has them."""
     recorded: bool = True
+    """Whether a record of the log creates it; without (uncommitted changes, or no branch) it is no base of commits."""
 
     def by_id(self, identifier: bytes) -> Node | None:
         """Return a node by its id; None if there is none."""
@@ -100,7 +83,7 @@ class State:
         return builder.build()
 
     def lived(self, sequence: int, entry: Deleted | Fence | Expiry) -> State:
-        """Return the state after an entry that changes no data; a branch that is deleted shows none."""
+        """Return the state after an entry that changes no data; the state of a deleted branch has no nodes."""
         now = replace(self, sequence=sequence, life=self.life.after(sequence, entry))
         if isinstance(entry, Deleted):
             return replace(now, time=entry.time, note=NO_NOTE, nodes={}, keys={})
@@ -122,13 +105,7 @@ class State:
 
 
 class StateBuilder:
-    """Applies many entries of a log with one copy of the tables.
-
-    Parameters
-    ----------
-    state
-        What to start from; it is not changed.
-    """
+    """Applies many entries of a log to a state with one copy of its tables; the state itself is not changed."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -137,27 +114,19 @@ class StateBuilder:
         self._own = False
 
     def _detach(self) -> None:
-        """Copy the tables before they are changed, unless they are nobody else's."""
+        """Copy the tables before they are changed, unless they are not shared."""
         if not self._own:
             self._nodes, self._keys, self._own = dict(self._nodes), dict(self._keys), True
 
     def commit(self, sequence: int, transactions: Iterable[tuple[Transaction, TransactionLog, bytes]]) -> None:
-        """Apply a commit.
-
-        Parameters
-        ----------
-        sequence
-            Number of its record.
-        transactions
-            Each with its log and its encoded note.
-        """
+        """Apply a commit of transactions, each with its log and its encoded note."""
         name = self._name(sequence)
         self._detach()
         nodes, keys = self._nodes, self._keys
         detached = self._state.detached
         for transaction, log, note in transactions:
             if not follows(transaction, self._state.snapshot, self._state.parent):
-                raise FormatError(name, "a transaction that does not follow the snapshot before it")
+                raise FormatError(name, "a transaction must follow the snapshot before it")
             detached += not isinstance(transaction.log, TransactionLog)
             shifts = _apply_nodes(nodes, keys, log.nodes, name)
             for chunk in log.chunks:
@@ -172,7 +141,7 @@ class StateBuilder:
         self._state = replace(self._state, sequence=sequence, detached=detached)
 
     def change_nodes(self, changes: tuple[NodeChange, ...]) -> None:
-        """Apply changes of nodes, and none of chunks; the record stays the same."""
+        """Apply changes of nodes, without chunks; the record stays the same."""
         self._detach()
         _apply_nodes(self._nodes, self._keys, changes, self._name(self._state.sequence))
 
@@ -196,11 +165,11 @@ class StateBuilder:
             self._nodes, self._keys, self._own = {}, {}, True
 
     def peek(self) -> State:
-        """Return the state reached as a view, which changes with the builder."""
+        """Return the resulting state as a view, which changes with the builder."""
         return replace(self._state, nodes=self._nodes, keys=self._keys)
 
     def build(self) -> State:
-        """Return the state reached; the builder may go on."""
+        """Return the resulting state; the builder may go on."""
         self._own = False
         return self.peek()
 
@@ -209,7 +178,7 @@ class StateBuilder:
 
 
 def follows(transaction: Transaction, snapshot: bytes, parent: bytes | None) -> bool:
-    """Tell whether a transaction comes right after a snapshot of a parent."""
+    """Tell whether a transaction is based on a snapshot, or amends it."""
     if transaction.amends is None:
         return transaction.parent == snapshot
     return transaction.amends == snapshot and transaction.parent == parent
@@ -250,7 +219,7 @@ def state_from_checkpoint(checkpoint: Checkpoint, identifier: bytes) -> State:
 
 
 def _with_layer(node: Node, layer: Layer, name: str) -> Node:
-    """Put a layer on top of a node's others; raises `FormatError` if it has other dimensions than the node."""
+    """Add a layer to those of a node; raises `FormatError` if their dimensions differ."""
     if node.layers:
         dimensions = len(node.layers[0].box.low)
     elif node.kind == NodeKind.ARRAY:
@@ -274,12 +243,12 @@ def _shifted(layer: Layer, shift: tuple[int, ...]) -> Layer:
 def _apply_nodes(
     nodes: dict[str, Node], keys: dict[bytes, str], changes: tuple[NodeChange, ...], name: str
 ) -> dict[bytes, tuple[int, ...]]:
-    """Apply changes of nodes; returns, per array that was appended to, how far its new chunks move, in chunks."""
+    """Apply changes of nodes; returns how far the new chunks move, in chunks, per array that was appended to."""
     shifts: dict[bytes, tuple[int, ...]] = {}
     moves = tuple(change for change in changes if change.operation == Operation.MOVED)
     for change in changes:
         if change.operation == Operation.MOVED:
-            _move(nodes, keys, moves, name)  # all of them at once, where the first one stands
+            _move(nodes, keys, moves, name)  # all of them at once, in place of the first one
             moves = ()
         elif change.append is not None:
             shifts[change.id] = _append(nodes, keys, change, change.append, name)
@@ -291,7 +260,7 @@ def _apply_nodes(
 def _append(
     nodes: dict[str, Node], keys: dict[bytes, str], change: NodeChange, append: Append, name: str
 ) -> tuple[int, ...]:
-    """Grow an array at the end that it has now; returns how far that is from where the append was prepared."""
+    """Append to an array at its present end; returns how far that is from the end at which the append was prepared."""
     node = nodes.get(keys.get(change.id, ""))
     if node is None or node.id != change.id or node.kind != NodeKind.ARRAY:
         raise FormatError(name, f"appends to {change.path!r}, which does not exist")
@@ -302,9 +271,9 @@ def _append(
     except (InvalidInputError, KeyError, TypeError, IndexError, ValueError) as error:
         raise FormatError(name, f"appends to array {node.path!r}: {error}") from None
     if dimension.length < append.start:
-        raise FormatError(name, f"appends to {node.path!r} behind its end")
+        raise FormatError(name, f"an append to {node.path!r} must start within it")
     if dimension.chunk != append.chunk or dimension.length % append.chunk:
-        raise FormatError(name, f"appends to {node.path!r}, whose end is not that of a chunk of {append.chunk}")
+        raise FormatError(name, f"an append to {node.path!r} must start at the end of a chunk of {append.chunk}")
     nodes[node.key] = replace(node, documents=documents)
     return append.shift(dimension.length, dimensions)
 
@@ -321,7 +290,7 @@ def _apply_node(nodes: dict[str, Node], keys: dict[bytes, str], change: NodeChan
     if key is None:
         raise FormatError(name, f"changes {change.path!r}, which does not exist")
     if change.kind != nodes[key].kind:
-        raise FormatError(name, f"changes {change.path!r} as the {change.kind.name.lower()} that it is not")
+        raise FormatError(name, f"changes {change.path!r}, which is not a {change.kind.name.lower()}, as one")
     if change.operation == Operation.DELETED:
         del nodes[key], keys[change.id]
     elif change.operation == Operation.UPDATED:
@@ -330,22 +299,22 @@ def _apply_node(nodes: dict[str, Node], keys: dict[bytes, str], change: NodeChan
 
 
 def _move(nodes: dict[str, Node], keys: dict[bytes, str], moves: tuple[NodeChange, ...], name: str) -> None:
-    """Apply all moves of a transaction at once: each node goes with what is below it and has no move of its own."""
+    """Apply all moves of a transaction at once: each node moves with those below it that have no move of their own."""
     targets: dict[str, str] = {}
     for change in moves:
         key = keys.get(change.id)
         if key is None or change.target is None:
             raise FormatError(name, f"moves {change.path!r}, which does not exist")
         if change.kind != nodes[key].kind:
-            raise FormatError(name, f"moves {change.path!r} as the {change.kind.name.lower()} that it is not")
+            raise FormatError(name, f"moves {change.path!r}, which is not a {change.kind.name.lower()}, as one")
         targets[key] = change.target
     groups = {key: target for key, target in targets.items() if nodes[key].kind == NodeKind.GROUP}
     moved = [(nodes[key], target) for key, target in targets.items()]
     if groups:
         moved += [
-            (node, found)
+            (node, destination)
             for key, node in nodes.items()
-            if key not in targets and (found := taken_along(node.path, groups)) is not None
+            if key not in targets and (destination := taken_along(node.path, groups)) is not None
         ]
     for node, _ in moved:
         del nodes[node.key]
@@ -358,7 +327,7 @@ def _move(nodes: dict[str, Node], keys: dict[bytes, str], moves: tuple[NodeChang
 
 
 def taken_along(path: str, groups: dict[str, str]) -> str | None:
-    """Return where a node goes with the nearest group above it that is moved; None if none is."""
+    """Return the path of a node after the move of the nearest moved group above it; None if none is moved."""
     for above in ancestors(path):
         if above in groups:
             target = groups[above]

@@ -1,4 +1,4 @@
-"""Whether a repository may be changed, and which operations it allows: settings, checked where things happen."""
+"""Status and feature flags of a repository: settings, checked before changes."""
 
 from __future__ import annotations
 
@@ -79,43 +79,35 @@ class FeatureFlag:
 
 
 def setting_of(table: RepositoryTable, name: str) -> dict[str, Any]:
-    """Return a setting that is a map; raises `FormatError` if it is something else."""
+    """Return a setting that must be a map; raises `FormatError` if it is not."""
     kept = table.settings.get(name)
     if kept is None:
         return {}
     if not isinstance(kept, dict):
-        raise FormatError(f"record {table.number} of the repository log", f"the setting {name!r} is no map")
+        raise FormatError(f"record {table.number} of the repository log", f"the setting {name!r} must be a map")
     return dict(kept)  # pyright: ignore[reportUnknownArgumentType] - maps in free-form data have text keys
 
 
 def status_of_table(table: RepositoryTable) -> RepoStatus:
-    """Return the status that a table tells."""
+    """Return the status in a table."""
     kept = setting_of(table, "status")
     since, reason = kept.get("set_at"), kept.get("reason")
     try:
         availability = RepoAvailability(kept.get("availability", "online"))
         when = None if since is None else datetime.fromtimestamp(since / 1_000_000, UTC)
     except (TypeError, ValueError, OverflowError, OSError) as error:
-        raise FormatError(f"record {table.number} of the repository log", f"no status: {error}") from None
+        raise FormatError(f"record {table.number} of the repository log", f"the status is not valid: {error}") from None
     return RepoStatus(availability, when, None if reason is None else str(reason))
 
 
 def flags_of(table: RepositoryTable) -> list[FeatureFlag]:
-    """Return all flags as a table has them."""
+    """Return all feature flags of a table."""
     kept = setting_of(table, "flags")
     return [FeatureFlag(name, True, kept.get(name)) for name in FLAGS]
 
 
 def check_allowed(table: RepositoryTable, operation: str) -> None:
-    """Check that an operation is allowed.
-
-    Raises
-    ------
-    ReadOnlyError
-        If the repository is read-only.
-    InvalidInputError
-        If the operation is switched off.
-    """
+    """Check an operation; raises `ReadOnlyError` in a read-only repository, `InvalidInputError` for a disabled one."""
     status = status_of_table(table)
     if status.availability == RepoAvailability.read_only:
         reason = status.limited_availability_reason
@@ -127,17 +119,17 @@ def check_allowed(table: RepositoryTable, operation: str) -> None:
 
 
 def branch_deleted_error(branch: str) -> RefNotFoundError:
-    """Return the error of a commit to a branch that was deleted."""
+    """Return the error of a commit to a deleted branch."""
     return RefNotFoundError(f"branch {branch!r} was deleted; nothing was committed")
 
 
 def check_open(state: State) -> ArrayStoreError | None:
-    """Return why a branch takes nothing; None if it does."""
+    """Return the error of a branch that takes no commits; None if it does."""
     if state.life.deleted:
         return branch_deleted_error(state.branch)
     if state.life.read_only:
         return ReadOnlyError(
-            f"the repository is read-only, so nothing can be committed to branch {state.branch!r}; get_status tells "
-            "why, set_status opens it again"
+            f"the repository is read-only, so nothing can be committed to branch {state.branch!r}; get_status gives "
+            "the reason, set_status makes it writable again"
         )
     return None

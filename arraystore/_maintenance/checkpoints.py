@@ -69,7 +69,7 @@ async def _digest(log: BranchLog, state: State) -> bytes | None:
     at = state.checkpoint
     if at is not None and at.digest is not None and at.sequence == state.sequence:
         return at.digest
-    digest = log.chain.known(state.sequence)
+    digest = log.chain.digest(state.sequence)
     if digest is not None:
         return digest
     try:

@@ -131,7 +131,7 @@ async def _check_free_by_now(context: Context, branch: str) -> None:
     if _exists(table, branch):
         with suppress(RefNotFoundError):
             await _settled_tip(context, branch)
-    _check_free(context.repository_log.known, branch)
+    _check_free(context.repository_log.cached_table, branch)
 
 
 def _check_newest(state: State, expected: bytes | None) -> None:

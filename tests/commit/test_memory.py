@@ -22,7 +22,7 @@ from arraystore._format.box import Box
 from arraystore._format.envelope import bind_object
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest, encode_manifest
-from arraystore._log.record_cache import Kept
+from arraystore._log.record_cache import RecordCache
 from arraystore._runtime import run
 from arraystore.storage import MemoryStorage, Storage
 from tests.commit.support import DistantStorage
@@ -190,7 +190,7 @@ def test_the_block_cache_takes_no_more_than_its_room_however_small_chunks_are() 
 
 
 def test_what_is_kept_by_record_is_bounded_by_count_and_by_bytes() -> None:
-    kept: Kept[str] = Kept({}, most=3, room=100)
+    kept: RecordCache[str] = RecordCache({}, most=3, room=100)
     for number in range(5):
         kept.put(number, f"value {number}", 10)
     assert [number for number in range(5) if number in kept] == [2, 3, 4]

@@ -257,7 +257,7 @@ def test_a_record_of_which_nothing_tells_whether_it_was_there_is_left(
     record = _record(_expired(built[0], collected=False), 3)
     log = Repository.open(storage)._context.log("main")
     assert run_alone(storage.delete([log.key(24)])) == []  # which carries it
-    with pytest.raises(SessionExpiredError, match="nothing tells whether"):
+    with pytest.raises(SessionExpiredError, match="it is unknown whether"):
         _after_hours(SentTwice(storage, fault, Kind.RECORD), record)
     assert log.key(3) in keys(storage)
 

@@ -38,7 +38,7 @@ async def raise_fence(scope: MaintenanceScope, watermark: bytes) -> tuple[Reposi
             return None
         return RepositoryEntry(RepositoryOperation.WATERMARK, now, watermark=watermark)
 
-    table = await scope.repository_log.append(publish, fresh=scope.repository_log.known.number == 0)
+    table = await scope.repository_log.append(publish, fresh=scope.repository_log.cached_table.number == 0)
 
     def fence(tip: Tip) -> Body | None:
         life = tip.state.life
