@@ -19,7 +19,7 @@ from arraystore._log.retained_snapshots import Kept
 from arraystore._log.state import State
 from arraystore._maintenance.checkpoints import encode_state
 from arraystore._maintenance.scope import MaintenanceScope
-from arraystore.errors import ArrayStoreError, ObjectNotFoundError, StorageError
+from arraystore.errors import ArrayStoreError, FormatError, ObjectNotFoundError, StorageError
 
 __all__ = ["DeletedRefs", "Keeps", "expire"]
 
@@ -288,9 +288,11 @@ def _closed_up(cut: _Cut) -> tuple[SnapshotRow, ...]:
 
 def _left(snapshot: bytes | None, cut: _Cut) -> bytes | None:
     """Return a snapshot, or its nearest retained ancestor."""
-    while snapshot in cut.parents:
+    for _ in range(len(cut.parents) + 1):
+        if snapshot is None or snapshot not in cut.parents:
+            return snapshot
         snapshot = cut.parents[snapshot]
-    return snapshot
+    raise FormatError(f"history of branch {cut.log.branch!r}", "snapshots must not be their own ancestors")
 
 
 def _links(cut: _Cut, others: Sequence[bytes | None]) -> tuple[tuple[bytes, bytes | None], ...]:

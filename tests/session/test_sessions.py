@@ -234,7 +234,7 @@ def test_what_does_not_exist_is_named() -> None:
         repository.readonly_session(tag="nothing")
     with pytest.raises(SnapshotNotFoundError, match="00000000000000000000"):
         repository.readonly_session(snapshot_id="0" * 20)
-    with pytest.raises(InvalidInputError, match="no id"):
+    with pytest.raises(InvalidInputError, match="is not a valid id"):
         repository.readonly_session(snapshot_id="main")
 
 
