@@ -53,6 +53,7 @@ def test_every_rule_of_the_checker_is_broken_by_a_mutation() -> None:
 # -- what the documentation says ------------------------------------------------------------------------------------
 
 VERIFICATION = (Path(__file__).parents[2] / "docs" / "verification.md").read_text()
+README = (Path(__file__).parents[2] / "README.md").read_text()
 
 
 def _documented() -> dict[str, list[str]]:
@@ -81,6 +82,8 @@ NUMBERS = {"five": 5, "eleven": 11}
 def test_the_documentation_counts_mutations_as_they_are() -> None:
     (noticed,) = re.findall(r"\| (\d+) of (\d+) noticed,", VERIFICATION)
     assert noticed == (str(len(MUTATIONS)),) * 2
+    (ways,) = re.findall(r"checked with (\d+) ways of doing it wrong", README)
+    assert ways == str(len(MUTATIONS))
     (forget,) = re.findall(r"and (\w+) \[mutations\]\(#mutations\) forget to look", VERIFICATION)
     assert NUMBERS[forget] == len(answers.MUTATIONS)
     (write,) = re.findall(r"; (\w+) \[mutations\]\(#mutations\) write other ones, or do not look", VERIFICATION)
