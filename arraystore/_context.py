@@ -52,7 +52,7 @@ class _Branch:
 
     @property
     def busy(self) -> bool:
-        """Whether transactions wait to be committed."""
+        """True if transactions wait to be committed."""
         return self.committer is not None and self.committer.busy
 
 
@@ -174,9 +174,9 @@ class Context:
     async def newest(self, branch: str) -> Tip:
         """Return the tip of a branch's log, even one that deletes the branch; raises `RefNotFoundError`."""
         log = self.log(branch)
-        known = self.known_tip(branch)
-        if known is not None:
-            tip = await refresh(log, known)
+        last = self.known_tip(branch)
+        if last is not None:
+            tip = await refresh(log, last)
         else:
             hint = self.hints.pop(branch) if branch in self.hints else await log.hint()
             tip = await load_tip(log, hint)
@@ -215,9 +215,9 @@ class Context:
     def after_commit(self, tip: Tip, large: bool) -> None:
         """Start the maintenance after a commit; `large` is a change log that readers would have to fetch."""
         branch = tip.state.branch
-        known = self.known_tip(branch)
-        if known is not None:
-            tip = _with_checkpoint(tip, known.state)
+        newest = self.known_tip(branch)
+        if newest is not None:
+            tip = _with_checkpoint(tip, newest.state)
         large = large or tip.state.detached >= MOST_DETACHED
         with self._lock:
             if not large and (branch in self._maintained or not checkpoint_due(tip)):

@@ -59,7 +59,7 @@ class Environment:
     memo: Memo | None = None
     """Decoded values that the clients of one program share; None for a program of its own."""
     awaited: bool = True
-    """Whether the program waits at its end for background work, unlike a simulation."""
+    """True if the program waits at its end for background work, unlike a simulation."""
 
     def after(self, watermark: bytes) -> None:
         """Advance new ids beyond a watermark, whatever this machine's clock says."""

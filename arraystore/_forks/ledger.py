@@ -26,7 +26,7 @@ class Fork(Protocol):
 
     @property
     def has_uncommitted_changes(self) -> bool:
-        """Whether something was written through it."""
+        """True if the fork has changes."""
         ...
 
 
@@ -37,11 +37,11 @@ class IssuedFork:
     fork: weakref.ref[Fork] | None = None
     """The fork, as long as anybody references it."""
     sent: bool = False
-    """Whether the fork, or its changes, left the session's process."""
+    """True if the fork, or its changes, left the session's process."""
 
     @property
     def missed(self) -> bool:
-        """Whether changes that were written through it may get lost."""
+        """True if changes that were written through it may get lost."""
         fork = None if self.fork is None else self.fork()
         return self.sent or (fork is not None and fork.has_uncommitted_changes)
 

@@ -242,7 +242,7 @@ def _refuse_edges(path: str, coords: Int64s) -> None:
 
 
 def _changed_meanwhile(changes: ChangeSet, forks: Sequence[ForkChanges]) -> set[bytes]:
-    """Return the arrays whose metadata forks have changed, or the session since one of them was taken."""
+    """Return arrays whose metadata forks changed, or the session since one of them was issued."""
     by_forks = {change.id for fork in forks for change in fork.nodes if change.kind == NodeKind.ARRAY}
     oldest = min((fork.epoch for fork in forks), default=None)
     late = [changes.node(key) for key, epoch in changes.node_epochs.items() if oldest is not None and epoch >= oldest]
@@ -328,10 +328,10 @@ def apply_payloads(
             for change in fork.nodes:
                 apply_node(changes, change)
                 merged.nodes[node_key(change.path, change.kind)] = fork.fork
-        references, came = _adopt_sources(changes, table.references), table.forks
+        references, forks = _adopt_sources(changes, table.references), table.forks
         del table  # with the sources as they were
-        earlier = [merged.owners[fork.fork] for fork in came if fork.fork in merged.owners]
-        owners = np.array([merged.owners.setdefault(fork.fork, len(merged.owners) + 1) for fork in came])
+        earlier = [merged.owners[fork.fork] for fork in forks if fork.fork in merged.owners]
+        owners = np.array([merged.owners.setdefault(fork.fork, len(merged.owners) + 1) for fork in forks])
         if earlier:
             _remove_earlier(changes, merged, earlier)
         for left, node, log, span in zip(reversed(range(len(nodes))), nodes, logs, spans, strict=True):
@@ -341,8 +341,8 @@ def apply_payloads(
                 references = references.take(_NONE)  # the tables may need as much for sorting
             _put(changes, node, log, numbers[span], values)
             log.note(numbers[span], _noted(changes.epoch, owners, writers, cells))
-        merged.numbers.update({fork.fork: fork.number for fork in came})
-    return came
+        merged.numbers.update({fork.fork: fork.number for fork in forks})
+    return forks
 
 
 def _stretches(count: int) -> Iterator[slice]:
@@ -460,9 +460,9 @@ def _late(
 ) -> npt.NDArray[np.bool_]:
     """Tell which cells changed in the session, by another owner, after the fork that wrote them was issued."""
     epochs, owners = log.find_many(numbers)
-    taken = np.array([fork.epoch for fork in forks], dtype=np.int64)
+    issued_at = np.array([fork.epoch for fork in forks], dtype=np.int64)
     mine = np.array([merged.owners.get(fork.fork, -2) for fork in forks], dtype=np.int64)
-    late: npt.NDArray[np.bool_] = (epochs >= taken[of_cells]) & (owners != mine[of_cells])
+    late: npt.NDArray[np.bool_] = (epochs >= issued_at[of_cells]) & (owners != mine[of_cells])
     return late
 
 

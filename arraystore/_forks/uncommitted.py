@@ -190,8 +190,8 @@ def _halved(box: Box) -> Iterator[Box]:
 
 def _deleted(box: Box) -> Manifest:
     """Return a manifest with a deletion for every cell of a box."""
-    nothing = np.zeros(box.volume, dtype=np.uint8)
-    return Manifest(box, None, nothing + np.uint8(1), nothing, nothing)
+    zeros = np.zeros(box.volume, dtype=np.uint8)
+    return Manifest(box, None, zeros + np.uint8(1), zeros, zeros)
 
 
 def with_uncommitted(base: State, data: bytes) -> State:

@@ -144,12 +144,12 @@ class SessionBase:
 
     @property
     def read_only(self) -> bool:
-        """Whether writes are refused: the session was opened read-only, or is committed."""
+        """True if writes are refused: the session was opened read-only, or is committed."""
         return self._state in (SessionState.COMMITTED, SessionState.COPY)
 
     @property
     def is_of_this_process(self) -> bool:
-        """Whether the session was made in this process, not in a parent that forked it."""
+        """True if the session was made in this process, not in a parent that forked it."""
         return os.getpid() == self._pid
 
     @property
@@ -169,7 +169,7 @@ class SessionBase:
 
     @property
     def has_uncommitted_changes(self) -> bool:
-        """Whether the session has changes to commit."""
+        """True if the session has changes to commit."""
         return self._changes is not None and not self._changes.empty
 
     def describe(self) -> str:

@@ -22,7 +22,7 @@ class LiveSession(Protocol):
 
     @property
     def is_of_this_process(self) -> bool:
-        """Whether the session was made in this process, not in a parent that forked it."""
+        """True if the session was made in this process, not in a parent that forked it."""
         ...
 
 
@@ -61,7 +61,7 @@ class SnapshotLocator:
     snapshot: bytes
     """Id of the snapshot."""
     verify_chunks: bool | None = None
-    """Whether sessions verify chunks that they read; None for the configured default."""
+    """True if sessions verify chunks that they read; None for the configured default."""
 
     @classmethod
     def of(cls, context: Context, state: State, verify_chunks: bool | None = None) -> SnapshotLocator:

@@ -68,7 +68,7 @@ class Places:
     written: tuple[Int64s, Int64s]
     """Coordinates and values of the session's own table, deletions included."""
     alive: Bools
-    """Whether each row of `written` is a chunk, not a deletion."""
+    """True if each row of `written` is a chunk, not a deletion."""
     base: References | None
     """References of the chunks that the session did not write."""
     coords: Int64s
@@ -307,5 +307,5 @@ def _vacate(changes: ChangeSet, node: Node, coords: Int64s) -> None:
     visible = _visible(changes, node)
     if visible is not None:  # a shrink has deleted the rest already
         coords = coords[(coords < np.array(visible, dtype=np.int64)).all(axis=1)]
-    nothing = np.zeros(len(coords), dtype=np.int64)
-    table.put_many(coords, nothing + DELETED, nothing, nothing)
+    zeros = np.zeros(len(coords), dtype=np.int64)
+    table.put_many(coords, zeros + DELETED, zeros, zeros)

@@ -52,7 +52,7 @@ class _Attempt:
     """A commit under way."""
 
     uncertain: bool
-    """Whether the transaction may be in the log."""
+    """True if the transaction may be in the log."""
     outstanding: Outstanding | None
     """Intents of the transaction that others may still commit."""
 
@@ -506,7 +506,7 @@ class Session(SessionBase):
 
     @property
     def has_forks(self) -> bool:
-        """Whether the session has issued forks that were not merged."""
+        """True if the session has issued forks that were not merged."""
         return bool(self._ledger.issued)
 
     def abandon(self, fork: ForkSession) -> None:

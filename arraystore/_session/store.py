@@ -73,7 +73,7 @@ class StoreSession(Protocol):
 
     @property
     def read_only(self) -> bool:
-        """Whether writes are refused."""
+        """True if writes are refused."""
         ...
 
     def check_writable(self, refusal: str = ...) -> None:
@@ -113,7 +113,7 @@ class ArrayStore(Store, SyncMixin):
 
     @property
     def read_only(self) -> bool:
-        """Whether writes are refused."""
+        """True if writes are refused."""
         return self._read_only or self._session.read_only
 
     def with_read_only(self, read_only: bool = False) -> ArrayStore:
@@ -149,27 +149,27 @@ class ArrayStore(Store, SyncMixin):
 
     @property
     def supports_writes(self) -> bool:
-        """Whether values can be set: True."""
+        """True: values can be set."""
         return True
 
     @property
     def supports_deletes(self) -> bool:
-        """Whether values can be deleted: True."""
+        """True: values can be deleted."""
         return True
 
     @property
     def supports_listing(self) -> bool:
-        """Whether keys can be listed: True."""
+        """True: keys can be listed."""
         return True
 
     @property
     def supports_consolidated_metadata(self) -> Literal[False]:
-        """Whether groups consolidate metadata: False, since a snapshot has all of it, and a copy could become stale."""
+        """False: a snapshot has all metadata, and a consolidated copy could become stale."""
         return False
 
     @property
     def supports_partial_writes(self) -> Literal[False]:
-        """Whether parts of values can be set: False."""
+        """False: values are set as a whole."""
         return False
 
     async def _check_not_expired(self, error: ObjectNotFoundError) -> None:
