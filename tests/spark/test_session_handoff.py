@@ -125,7 +125,7 @@ def test_isolation_is_kept(repo: Repository):
 def test_only_writable_sessions_of_a_branch_are_handed_off(repo: Repository):
     session = repo.writable_session("main")
     for other in (repo.readonly_session("main"), session.fork()):
-        with pytest.raises(InvalidInputError, match="is not a writable session of a branch"):
+        with pytest.raises(InvalidInputError, match="must be a writable session of a branch"):
             hand_off(other)
 
 
