@@ -1,7 +1,7 @@
-"""What differs between two snapshots, related or not: nodes by their ids, chunks by their references.
+"""Comparison of two snapshots, related or not: nodes by their ids, chunks by their references.
 
-Only what the snapshots do not share is read: layers at the bottom of an array that both have are left alone, so the
-cost follows from what changed, and not from how many commits are in between.
+Only layers that the snapshots do not share are read: layers at the bottom of an array that both have are left alone, so
+the cost follows from the changes, and not from the number of commits between them.
 """
 
 from __future__ import annotations
@@ -39,29 +39,21 @@ _CLOCKS_DIFFER = 30 * 60 * 1000
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """How to get from one snapshot to another.
-
-    Parameters
-    ----------
-    created
-        Nodes that only the second one has.
-    deleted
-        Nodes that only the first one has.
-    updated
-        Nodes that both have with other metadata, as the second one has them.
-    moved
-        Path before and after of nodes that both have, and their kind; not of those that only went along with a group.
-        A node that stays while a group above it moves is listed with one path twice.
-    chunks
-        Nodes of the second snapshot with the coordinates of chunks that differ, shape (n, d), in row-major order; of a
-        node that is created, all that there are.
-    """
+    """Changes that lead from one snapshot to another."""
 
     created: tuple[Node, ...]
+    """Nodes that only the second one has."""
     deleted: tuple[Node, ...]
+    """Nodes that only the first one has."""
     updated: tuple[Node, ...]
+    """Nodes that both have with different metadata, as the second one has them."""
     moved: tuple[tuple[str, str, NodeKind], ...]
+    """Path before and after, and kind, of moved nodes, without those that only moved along with a group.
+
+    A node that stays while a group above it moves is listed with one path twice.
+    """
     chunks: tuple[tuple[Node, Int64s], ...]
+    """Nodes of the second snapshot with the coordinates of chunks that differ, shape (n, d), in row-major order."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +64,7 @@ class _Changed:
     doubtful: Bools
 
     def without_moved(self, touched: list[Cells]) -> Int64s:
-        """Return the cells that changed in truth: of the doubtful ones those that were written."""
+        """Return the cells that changed: of the doubtful ones those that were written."""
         rows = np.flatnonzero(self.doubtful)
         if not len(rows):
             return self.coords
@@ -80,21 +72,14 @@ class _Changed:
         box = bounding_box(self.coords)
         written = shared([Cells.of(self.coords[rows])], touched)
         keep[rows] = np.isin(box.numbers(self.coords[rows]), box.numbers(written))
-        found: Int64s = self.coords[keep]
-        return found
+        changed: Int64s = self.coords[keep]
+        return changed
 
 
 async def compare(before: State, after: State, manifests: ManifestCache, log_of: LogOf) -> Comparison:
-    """Compare two snapshots.
+    """Compare two snapshots of any branches, in any order.
 
-    Parameters
-    ----------
-    before, after
-        The snapshots, in any order and of any branches.
-    manifests
-        Where manifests come from.
-    log_of
-        Where logs come from.  They are read only where references differ as they do after a compaction.
+    Change logs are read only where references differ as they do after a compaction.
     """
     kept = [(before.nodes[before.keys[i]], after.nodes[key]) for i, key in after.keys.items() if i in before.keys]
     created = [after.nodes[key] for i, key in after.keys.items() if i not in before.keys]
@@ -103,12 +88,12 @@ async def compare(before: State, after: State, manifests: ManifestCache, log_of:
     pairs = [(was.layers, now) for was, now in kept if was.layers != now.layers]
     pairs += [((), node) for node in created if node.layers]
     await chunks.fetch([(layers, node.layers) for layers, node in pairs])
-    found = await asyncio.gather(*(chunks.changed(layers, node.layers) for layers, node in pairs))
-    doubtful = any(changed.doubtful.any() for changed in found)
+    parts = await asyncio.gather(*(chunks.changed(layers, node.layers) for layers, node in pairs))
+    doubtful = any(changed.doubtful.any() for changed in parts)
     touched = await cells_touched(log_of, before, after) if doubtful else {}
     changed = [
         part.without_moved(touched[node.id]) if node.id in touched else part.coords
-        for (_, node), part in zip(pairs, found, strict=True)
+        for (_, node), part in zip(pairs, parts, strict=True)
     ]
     return Comparison(
         tuple(created),
@@ -120,7 +105,7 @@ async def compare(before: State, after: State, manifests: ManifestCache, log_of:
 
 
 def _moves(kept: Sequence[tuple[Node, Node]]) -> Iterator[tuple[str, str, NodeKind]]:
-    """Yield the moves that lead from one hierarchy to the other, as a transaction would say them."""
+    """Yield the moves that lead from one hierarchy to the other, as a transaction would have them."""
     if all(was.path == now.path for was, now in kept):
         return
     groups: dict[str, str] = {}
@@ -133,13 +118,7 @@ def _moves(kept: Sequence[tuple[Node, Node]]) -> Iterator[tuple[str, str, NodeKi
 
 
 class _Chunks:
-    """Compares the chunks of nodes, with a bound on requests and memory.
-
-    Parameters
-    ----------
-    manifests
-        Where manifests come from.
-    """
+    """Compares the chunks of nodes, with a bound on requests and memory."""
 
     def __init__(self, manifests: ManifestCache) -> None:
         self._manifests = manifests
@@ -147,7 +126,7 @@ class _Chunks:
         self._nodes = asyncio.Semaphore(_NODES)
 
     async def fetch(self, pairs: Iterable[tuple[Sequence[Layer], Sequence[Layer]]]) -> None:
-        """Read records that several of the manifests needed are attached to, each once."""
+        """Read records that several of the required manifests are attached to, each once."""
         records: dict[tuple[str, int], dict[bytes, Layer]] = {}
         for before, after in pairs:
             common = _common(before, after)
@@ -187,7 +166,7 @@ class _Chunks:
         return _Changed(coords[order], np.concatenate(doubtful)[order])
 
     async def _spoken(self, layers: Sequence[Layer]) -> References | None:
-        """Return what layers say, deletions included; None if there are none."""
+        """Return the references of layers, deletions included; None if there are none."""
         parts = await self._read(_visible(layers))
         return overlay(parts, keep_deleted=True) if parts else None
 
@@ -199,14 +178,14 @@ class _Chunks:
             return References.from_manifest(await self._manifests.load(layer), layer.shift)
 
     async def _unlike(self, base: Sequence[Layer], references: References) -> Int64s:
-        """Return the cells, of which the other side says nothing, whose references are others than in a common base."""
+        """Return the cells missing on the other side whose references differ from those of a common base."""
         deleted = references.source == DELETED
         changed = ~deleted
         asked = np.flatnonzero(~_later_than(base, references)) if base else np.empty(0, dtype=np.int64)
         if len(asked):
             changed[asked] = await self._unlike_base(base, references.take(asked))
-        found: Int64s = references.coords[changed]
-        return found
+        cells: Int64s = references.coords[changed]
+        return cells
 
     async def _unlike_base(self, base: Sequence[Layer], references: References) -> Bools:
         coords = references.coords
@@ -222,7 +201,7 @@ class _Chunks:
         return changed
 
     async def _beneath(self, layers: Sequence[Layer], coords: Int64s) -> list[tuple[Layer, References]]:
-        """Read the layers, oldest first, that may say something of some cells which no newer one is sure to say."""
+        """Read the layers, oldest first, that may have some cells which no newer one is sure to have."""
         needed: list[Layer] = []
         open_cells = np.ones(len(coords), dtype=bool)
         for layer in reversed(layers):
@@ -236,7 +215,7 @@ class _Chunks:
 
 
 def _common(before: Sequence[Layer], after: Sequence[Layer]) -> int:
-    """Return how many layers at the bottom are the same."""
+    """Return the number of equal layers at the bottom."""
     for at, (was, now) in enumerate(zip(before, after, strict=False)):
         if was.id != now.id or was.shift != now.shift:
             return at
@@ -247,20 +226,20 @@ def _perhaps_copied(ours: References, theirs: References) -> Bools:
     """Tell which pairs of references may name the same bytes in two packs, as a compaction leaves them."""
     owned = (ours.source != DELETED) & (ours.source < VIRTUAL) & (theirs.source != DELETED) & (theirs.source < VIRTUAL)
     both_inline = (ours.source == INLINE) & (theirs.source == INLINE)
-    found: Bools = owned & ~both_inline & (ours.length == theirs.length)
-    return found
+    copied: Bools = owned & ~both_inline & (ours.length == theirs.length)
+    return copied
 
 
 def _visible(layers: Sequence[Layer]) -> list[Layer]:
-    """Leave out layers that lie wholly beneath a newer one without gaps."""
+    """Return the layers that are not wholly hidden by a newer one without gaps."""
     covers: list[Box] = []
-    found: list[Layer] = []
+    visible: list[Layer] = []
     for layer in reversed(layers):
         if not any(_holds(cover, layer.box) for cover in covers):
-            found.append(layer)
+            visible.append(layer)
             if layer.dense:
                 covers.append(layer.box)
-    return found[::-1]
+    return visible[::-1]
 
 
 def _holds(outer: Box, inner: Box) -> bool:
@@ -281,16 +260,16 @@ def _within(references: References, box: Box, coords: Int64s) -> References:
 
 
 def _later_than(base: Sequence[Layer], references: References) -> Bools:
-    """Tell which chunks are in packs so much younger than all of some layers that none of these can name them.
+    """Tell which chunks are in packs so much younger than all of some layers that none of these can reference them.
 
-    A manifest is given its id after the packs that it names first.
+    A manifest gets its id after the packs that it references first.
     """
     newest = max(id_time(layer.id) for layer in base) + _CLOCKS_DIFFER
     later = np.array([id_time(pack) > newest for pack in references.packs], dtype=bool)
     native = (references.source >= 0) & (references.source < VIRTUAL)
-    found = np.zeros(len(references), dtype=bool)
-    found[native] = later[references.source[native]]
-    return found
+    result = np.zeros(len(references), dtype=bool)
+    result[native] = later[references.source[native]]
+    return result
 
 
 def _empty(layers: Sequence[Layer]) -> Int64s:

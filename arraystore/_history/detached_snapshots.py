@@ -1,4 +1,4 @@
-"""Snapshots that are on no branch: a checkpoint under the snapshot's own id, and nothing else."""
+"""Snapshots on no branch: a checkpoint under the snapshot's own id."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def is_detached(state: State) -> bool:
 
 
 async def read_detached(context: Context, snapshot: bytes) -> State | None:
-    """Read a snapshot that is on no branch; None if there is no such one."""
+    """Read a snapshot on no branch; None if there is no such one."""
     try:
         state = await load_checkpoint(context.storage, snapshot)
     except (ObjectNotFoundError, FormatError):
@@ -37,16 +37,10 @@ async def read_detached(context: Context, snapshot: bytes) -> State | None:
 
 
 async def write_detached(context: Context, base: Tip, prepared: Prepared) -> Tip:
-    """Write a transaction as a snapshot that is on no branch.
+    """Write a transaction as a snapshot on no branch.
 
-    Raises
-    ------
-    SessionStateError
-        If the base is not a snapshot of a branch.
-    SessionExpiredError
-        If garbage was collected up to what the transaction brings in.
-    ReadOnlyError
-        If the repository is read-only.
+    Raises `SessionStateError` if the base is not a snapshot of a branch, `SessionExpiredError` if objects of the
+    transaction may have been collected, and `ReadOnlyError` if the repository is read-only.
     """
     check_recorded(base.state)
     error = admission_error(replace(prepared, oldest=None), base.state)
@@ -62,7 +56,7 @@ async def write_detached(context: Context, base: Tip, prepared: Prepared) -> Tip
     key = checkpoint_key(prepared.id)
     await upload(context.storage, [(key, await encode_state(context.log(state.branch), key, state))])
     oldest = prepared.id if prepared.oldest is None else min(prepared.id, prepared.oldest)
-    # A collection with a higher watermark that begins after this finds the snapshot, or both are garbage to it.
+    # A collection with a higher watermark that starts after this retains the snapshot, or deletes both.
     table = await context.repository_log.table()
     try:
         check_allowed(table, "flush")
@@ -73,13 +67,13 @@ async def write_detached(context: Context, base: Tip, prepared: Prepared) -> Tip
         await context.storage.delete([key])
         raise SessionExpiredError(
             f"garbage was collected after this session wrote {id_to_text(oldest)}: it may be deleted already. Nothing "
-            "was kept. Open a new session and write the changes again."
+            "was written. Open a new session and write the changes again."
         )
     return Tip(state, base.bodies)
 
 
 def _with_object(prepared: Prepared, change: ChunkChange, objects: list[tuple[str, bytes]]) -> ChunkChange:
-    """Give the manifest of a change an object of its own, where it would be attached to a record."""
+    """Write the manifest of a change as an object of its own, where it would be attached to a record."""
     layer = change.layer
     if layer.attachment is None:
         return change

@@ -1,4 +1,4 @@
-"""What changed, for people: nodes and chunks by path."""
+"""Diffs for readers: changed nodes and chunks by path."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Diff:
     def to_dict(self) -> dict[str, Any]:
         """Return everything as lists, texts and numbers, which JSON can hold."""
         return {
-            **{name: sorted(found) for name, found in self._paths().items()},
+            **{name: sorted(changed) for name, changed in self._paths().items()},
             "updated_chunks": {path: coords.tolist() for path, coords in sorted(self.updated_chunks.items())},
             "moved_nodes": dict(sorted(self.moved_nodes.items())),
         }
@@ -113,7 +113,7 @@ _NAMES = {
 
 
 def status_of(changes: ChangeSet) -> Diff:
-    """Return what a change set holds."""
+    """Return the changes in a change set."""
     diff = Diff()
     with changes.lock:
         for change in changes.node_changes():
@@ -139,7 +139,7 @@ def status_of(changes: ChangeSet) -> Diff:
 
 
 def diff_of(comparison: Comparison) -> Diff:
-    """Return how two snapshots differ."""
+    """Return the differences of two snapshots."""
     diff = Diff()
     for name, nodes in (("new", comparison.created), ("deleted", comparison.deleted), ("updated", comparison.updated)):
         for node in nodes:

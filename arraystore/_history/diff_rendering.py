@@ -1,4 +1,4 @@
-"""Changes in the forms that people read: Markdown, HTML, a table of rich."""
+"""Renderings of diffs: Markdown, HTML, a table of rich."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_CHUNKS = 4
 
 @dataclass(frozen=True)
 class Line:
-    """One change: the paths that it is about, and what else there is to say."""
+    """Change of some paths, and a detail."""
 
     paths: tuple[str, ...]
     detail: str = ""
@@ -38,14 +38,14 @@ def sections_of(
     paths: Mapping[str, set[str]], moved: Mapping[str, str], chunks: Mapping[str, npt.NDArray[np.int64]]
 ) -> Sections:
     """Return the changes as lines: paths by kind of change, paths before and after a move, chunks by path."""
-    sections = {name.replace("_", " "): [Line((path,)) for path in sorted(found)] for name, found in paths.items()}
+    sections = {name.replace("_", " "): [Line((path,)) for path in sorted(changed)] for name, changed in paths.items()}
     sections["moved nodes"] = [Line((old, new)) for old, new in sorted(moved.items())]
     sections["updated chunks"] = [Line((path,), _chunks(coords)) for path, coords in sorted(chunks.items())]
     return {name: lines for name, lines in sections.items() if lines}
 
 
 def _chunks(coords: npt.NDArray[np.int64]) -> str:
-    """Say how many chunks there are, and which where they are few."""
+    """Return the count of chunks, and their coordinates where they are few."""
     count = f"{len(coords):,} chunk{'s' if len(coords) != 1 else ''}"
     if not len(coords) or not coords.shape[1]:
         return count
@@ -59,7 +59,7 @@ def _cell(coords: list[int]) -> str:
 
 
 def _cut(lines: list[Line], limit: int | None) -> tuple[list[Line], str]:
-    """Return the lines to show, and how many more there are."""
+    """Return the lines to show, and a line with the count of the others."""
     if limit is None or len(lines) <= limit:
         return lines, ""
     return lines[:limit], f"… and {len(lines) - limit:,} more"
@@ -78,7 +78,7 @@ def diff_to_markdown(sections: Sections, limit: int | None = _MOST_LINES) -> str
 
 
 def _code(text: str) -> str:
-    """Quote a text as code, whatever backticks and line breaks are in it."""
+    """Quote a string as code, with any backticks and line breaks."""
     text = text.replace("\r", "␍").replace("\n", "␊")
     longest = run = 0
     for character in text:

@@ -1,4 +1,4 @@
-"""The history of several branches and tags as a drawing."""
+"""Drawing of the history of several branches and tags."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class GraphRow:
 
 @dataclass(frozen=True)
 class _Style:
-    """The characters of a drawing."""
+    """Characters of a drawing."""
 
     dot: str
     down: str
@@ -151,52 +151,33 @@ History = tuple[bytes, AsyncIterator[Sequence[SnapshotRow]]]
 
 
 async def gather_rows(histories: Iterable[History], limit: int) -> dict[bytes, SnapshotRow]:
-    """Read histories, each until it joins one that was read before, or for as long as it may be drawn.
+    """Read histories, the longest first, each until it joins one that was read, or is longer than `limit`.
 
-    Those that begin with a snapshot that was read, or before all that will be drawn, are not read at all.
-
-    Parameters
-    ----------
-    histories
-        The longest one first.
-    limit
-        Most snapshots to draw; of each history one more is read, so as to know whether it goes on.
+    Those that start with a snapshot that was read, or before all that will be drawn, are not read at all.
     """
-    found: dict[bytes, SnapshotRow] = {}
+    read: dict[bytes, SnapshotRow] = {}
     for start, history in histories:
-        if start in found or (len(found) > limit and start < heapq.nlargest(limit, found)[-1]):
+        if start in read or (len(read) > limit and start < heapq.nlargest(limit, read)[-1]):
             continue
         count = 0
         async for rows in history:
             new = rows[: limit + 1 - count]
-            joined = next((i for i, row in enumerate(new) if row.id in found), None)
-            found.update((row.id, row) for row in new[:joined])
+            joined = next((i for i, row in enumerate(new) if row.id in read), None)
+            read.update((row.id, row) for row in new[:joined])
             count += len(new)
             if joined is not None or count > limit:
                 break
-    return found
+    return read
 
 
 def draw_history(
-    found: dict[bytes, SnapshotRow], labels: Mapping[bytes, Sequence[str]], limit: int, *, plain: bool = False
+    snapshots: dict[bytes, SnapshotRow], labels: Mapping[bytes, Sequence[str]], limit: int, *, plain: bool = False
 ) -> AncestryGraph:
-    """Arrange snapshots in columns, newest first.
-
-    Parameters
-    ----------
-    found
-        The snapshots.
-    labels
-        Names to write beside them.
-    limit
-        Most snapshots to draw.
-    plain
-        Whether to keep to ASCII.
-    """
+    """Arrange snapshots in columns, newest first, with their labels."""
     lanes: list[bytes | None] = []
-    ended: set[int] = set()  # where a history began; a dot right beneath would look like its parent
+    ended: set[int] = set()  # columns where a history starts; a dot right beneath would look like its parent
     rows: list[GraphRow] = []
-    for row in _ordered(found)[:limit]:
+    for row in _ordered(snapshots)[:limit]:
         waiting = [lane for lane, wanted in enumerate(lanes) if wanted == row.id]
         if waiting:
             lane = waiting[0]
@@ -213,20 +194,20 @@ def draw_history(
     return AncestryGraph(tuple(rows), tuple(i for i, wanted in enumerate(lanes) if wanted is not None), plain)
 
 
-def _ordered(found: dict[bytes, SnapshotRow]) -> list[SnapshotRow]:
-    """Sort newest first, but nothing above what started from it, whatever the clocks of the writers said."""
-    children = dict.fromkeys(found, 0)
-    for row in found.values():
+def _ordered(snapshots: dict[bytes, SnapshotRow]) -> list[SnapshotRow]:
+    """Sort snapshots newest first, but none above its descendants, whatever the clocks of the writers."""
+    children = dict.fromkeys(snapshots, 0)
+    for row in snapshots.values():
         if row.parent in children:
             children[row.parent] += 1
-    ready = [(-row.time, at, row) for at, row in enumerate(found.values()) if not children[row.id]]
+    ready = [(-row.time, at, row) for at, row in enumerate(snapshots.values()) if not children[row.id]]
     heapq.heapify(ready)
-    number = len(found)
+    number = len(snapshots)
     ordered: list[SnapshotRow] = []
     while ready:
         _, _, row = heapq.heappop(ready)
         ordered.append(row)
-        parent = found.get(row.parent) if row.parent is not None else None
+        parent = snapshots.get(row.parent) if row.parent is not None else None
         if parent is not None:
             children[parent.id] -= 1
             if not children[parent.id]:

@@ -1,4 +1,4 @@
-"""Why an object is missing that a session reads: its snapshot has expired, or what it wrote itself was collected."""
+"""Reasons for a missing object of a session: an expired snapshot, or objects collected before their commit."""
 
 from __future__ import annotations
 
@@ -13,32 +13,17 @@ __all__ = ["check_not_expired", "check_still_kept"]
 
 
 async def check_still_kept(context: Context, branch: str, sequence: int, snapshot: bytes) -> None:
-    """Raise `SnapshotExpiredError` where what a record's snapshot needs is missing because it is not kept any more."""
+    """Raise `SnapshotExpiredError` where the snapshot of a record is no longer retained."""
     await check_kept(context, empty_state(branch, sequence, snapshot, None, 0, b""))
 
 
 async def check_not_expired(
     context: Context, state: State, changes: ChangeSet | None, error: ObjectNotFoundError
 ) -> None:
-    """Raise what there is to say of an object that is missing for good reason; else it is damage.
+    """Raise the reason for a missing object of a session; returns where it is damage.
 
-    Parameters
-    ----------
-    context
-        Of the repository.
-    state
-        What the session shows; of a fork or a copy with what was not committed.
-    changes
-        What was written through the session.
-    error
-        That the storage raised.
-
-    Raises
-    ------
-    SnapshotExpiredError
-        If the snapshot of the session is not kept any more.
-    SessionExpiredError
-        If it is, and the session has written the object before a garbage collection which does not know of it.
+    That is `SnapshotExpiredError` if its snapshot is no longer retained, and `SessionExpiredError` if the session wrote
+    the object before a garbage collection, and has not committed it.
     """
     identifier = _identifier(error.key)
     if identifier is not None and changes is not None and identifier in _own(changes):
@@ -59,7 +44,7 @@ async def _check_uncollected(context: Context, identifier: bytes) -> None:
 
 
 def _own(changes: ChangeSet) -> set[bytes]:
-    """Return the ids of packs that the session has written, or taken from forks."""
+    """Return the ids of packs that the session has written, or merged from forks."""
     return {*changes.packs.packs, *changes.borrowed} - changes.packs.committed
 
 

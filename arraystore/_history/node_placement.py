@@ -1,4 +1,4 @@
-"""Whether nodes can be where a transplant would put them."""
+"""Checks of where a three-way merge would place nodes."""
 
 from __future__ import annotations
 
@@ -18,22 +18,12 @@ _COMES = {
 
 
 def misplaced(nodes: Sequence[NodeChange], ours: State, tip: State) -> list[Conflict]:
-    """Return what of some changes cannot be done to a snapshot, since its hierarchy would not be one any more.
-
-    Parameters
-    ----------
-    nodes
-        The changes.
-    ours
-        Where they are from.
-    tip
-        What they are to be made to.
-    """
+    """Return the conflicts of node changes with the hierarchy of the tip that they are to be made to."""
     if all(change.operation == Operation.UPDATED for change in nodes):
         return []
-    found = [*_occupied(nodes, tip)]
-    if found:
-        return found
+    conflicts = [*_occupied(nodes, tip)]
+    if conflicts:
+        return conflicts
     builder = StateBuilder(tip)
     builder.change_nodes(tuple(nodes))
     final = builder.build()
@@ -41,7 +31,7 @@ def misplaced(nodes: Sequence[NodeChange], ours: State, tip: State) -> list[Conf
 
 
 def _places(nodes: Sequence[NodeChange]) -> Iterator[tuple[NodeChange, str]]:
-    """Yield what comes somewhere, and where."""
+    """Yield created and moved nodes, and their paths then."""
     for change in nodes:
         if change.operation in _COMES:
             yield change, change.path if change.target is None else change.target
@@ -52,15 +42,15 @@ def _conflict(kind: ConflictType, change: NodeChange, path: str, detail: str) ->
 
 
 def _occupied(nodes: Sequence[NodeChange], tip: State) -> Iterator[Conflict]:
-    """Find places at which the tip has something else that stays there."""
+    """Yield conflicts of paths at which the tip has another node that stays there."""
     gone = (Operation.DELETED, Operation.MOVED)
     leaving = {change.id for change in nodes if change.operation in gone}
     groups = [c for c in nodes if c.operation == Operation.MOVED and c.kind == NodeKind.GROUP]
     targets = {change.target or "": change for change in groups}
     for change, place in _places(nodes):
-        there = tip.nodes.get(node_key(place, change.kind))
-        if there is not None and there.id not in leaving:
-            detail = f"theirs has {_a(there)} at {'/' + place!r}"
+        present = tip.nodes.get(node_key(place, change.kind))
+        if present is not None and present.id not in leaving:
+            detail = f"theirs has {_a(present)} at {'/' + place!r}"
             yield _conflict(_COMES[change.operation], change, change.path, detail)
             targets.pop(place, None)
     if not targets:
@@ -75,22 +65,22 @@ def _occupied(nodes: Sequence[NodeChange], tip: State) -> Iterator[Conflict]:
 
 
 def _without_group(nodes: Sequence[NodeChange], ours: State, final: State) -> Iterator[Conflict]:
-    """Find places in groups that are not there, or that are arrays."""
+    """Yield conflicts of paths in groups that do not exist, or that are arrays."""
     for change, place in _places(nodes):
         created = change.operation == Operation.CREATED
         kind = ConflictType.NewNodeInInvalidGroup if created else ConflictType.MoveOperationCannotBeRebased
         for above in ancestors(place):
-            there = final.nodes.get(above)
-            if there is not None and there.kind == NodeKind.ARRAY:
+            group = final.nodes.get(above)
+            if group is not None and group.kind == NodeKind.ARRAY:
                 yield _conflict(kind, change, change.path, f"{'/' + above!r} above {'/' + place!r} is an array by now")
                 break
-            if there is None and above in ours.nodes and change.kind != NodeKind.FILE:
+            if group is None and above in ours.nodes and change.kind != NodeKind.FILE:
                 yield _conflict(kind, change, change.path, f"the group {'/' + above!r} of {'/' + place!r} is not there")
                 break
 
 
 def _above_others(nodes: Sequence[NodeChange], final: State) -> Iterator[Conflict]:
-    """Find arrays that would come to stand above something."""
+    """Yield conflicts of arrays that would have nodes below them."""
     arrays = {place: change for change, place in _places(nodes) if change.kind == NodeKind.ARRAY}
     if not arrays:
         return
@@ -102,7 +92,7 @@ def _above_others(nodes: Sequence[NodeChange], final: State) -> Iterator[Conflic
 
 
 def _orphans(nodes: Sequence[NodeChange], ours: State, final: State) -> Iterator[Conflict]:
-    """Find what theirs has put into groups that go."""
+    """Yield conflicts of nodes that theirs has put into deleted groups."""
     going = {c.path: c for c in nodes if c.operation == Operation.DELETED and c.kind == NodeKind.GROUP}
     if not going:
         return

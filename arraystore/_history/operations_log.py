@@ -1,4 +1,4 @@
-"""What was done to a repository: its branches' logs and the repository log, merged by time."""
+"""Operations on a repository: the logs of its branches and the repository log, merged by time."""
 
 from __future__ import annotations
 
@@ -90,14 +90,14 @@ _REPOSITORY = {
 }
 
 
-def _moment(time: int) -> datetime:
+def _as_datetime(time: int) -> datetime:
     return datetime.fromtimestamp(time / 1_000_000, UTC)
 
 
 async def updates_of_repository(
     pages: AsyncIterator[Sequence[tuple[int, RepositoryEntry]]],
 ) -> AsyncIterator[Update]:
-    """Tell what the repository log says, newest first."""
+    """Yield the operations in the repository log, newest first."""
     async for page in pages:
         for _, entry in page:
             update = _of_entry(entry)
@@ -109,7 +109,7 @@ def _of_entry(entry: RepositoryEntry) -> Update | None:
     operation = entry.operation
     if operation == RepositoryOperation.SETTING:
         kind = _SETTINGS.get(entry.name)
-        return None if kind is None else Update(kind, _moment(entry.time), None, {"value": entry.value})
+        return None if kind is None else Update(kind, _as_datetime(entry.time), None, {"value": entry.value})
     kind = _REPOSITORY.get(operation)
     if kind is None:
         return None  # a watermark is a part of a collection
@@ -119,11 +119,11 @@ def _of_entry(entry: RepositoryEntry) -> Update | None:
     if entry.snapshot is not None:
         details["snapshot"] = id_to_text(entry.snapshot)
     is_branch = operation in (RepositoryOperation.BRANCH_CREATED, RepositoryOperation.BRANCH_DELETED)
-    return Update(kind, _moment(entry.time), entry.name if is_branch else None, details)
+    return Update(kind, _as_datetime(entry.time), entry.name if is_branch else None, details)
 
 
 async def updates_of_log(log: BranchLog, newest: int) -> AsyncIterator[Update]:
-    """Tell what a branch's log says, newest first, as far back as it is there."""
+    """Yield the operations in a branch's log, newest first, as far back as its records exist."""
     last = newest
     while last >= 0:
         first = first_carried(last) if last % _BLOCK else max(0, last - _BLOCK + 1)
@@ -131,7 +131,7 @@ async def updates_of_log(log: BranchLog, newest: int) -> AsyncIterator[Update]:
             async for update in _of_span(log, first, last):
                 yield update
         except ObjectNotFoundError:
-            return  # what is before has expired, and is deleted
+            return  # older records have expired, and are deleted
         last = first - 1
 
 
@@ -145,21 +145,21 @@ async def _of_span(log: BranchLog, first: int, last: int) -> AsyncIterator[Updat
                 message, _ = decode_note(log.key(number), notes[item.id])
                 kind = UpdateType.NewCommit if item.amends is None else UpdateType.CommitAmended
                 details = {"snapshot": id_to_text(item.id), "message": message}
-                yield Update(kind, _moment(item.time), log.branch, details)
+                yield Update(kind, _as_datetime(item.time), log.branch, details)
         elif isinstance(entry, Reset) and not entry.cause:
             yield Update(
-                UpdateType.BranchReset, _moment(entry.time), log.branch, {"snapshot": id_to_text(entry.snapshot)}
+                UpdateType.BranchReset, _as_datetime(entry.time), log.branch, {"snapshot": id_to_text(entry.snapshot)}
             )
         elif isinstance(entry, Rewrite):
             yield Update(UpdateType.Rewritten, None, log.branch, {"arrays": len(entry.replacements)})
         elif isinstance(entry, Birth) and entry.origin is None and log.branch == FIRST_BRANCH:
-            yield Update(UpdateType.RepoInitialized, _moment(entry.time), None, {})
+            yield Update(UpdateType.RepoInitialized, _as_datetime(entry.time), None, {})
         else:
             assert isinstance(entry, Birth | Reset | Deleted | Fence | Expiry)  # the repository log tells of these
 
 
 async def merged(sources: Sequence[AsyncIterator[Update]]) -> AsyncIterator[Update]:
-    """Merge what several logs tell, newest first; within a log the order is the log's, whatever its clocks say."""
+    """Merge the operations of several logs, newest first; within a log the order is the log's, whatever its clocks."""
     heads: list[tuple[Update, AsyncIterator[Update]]] = []
     for source in sources:
         first = await anext(source, None)
@@ -177,5 +177,5 @@ async def merged(sources: Sequence[AsyncIterator[Update]]) -> AsyncIterator[Upda
 
 
 def _order(update: Update) -> float:
-    """Return what sorts updates; one without a time comes as soon as it is the newest of its log."""
+    """Return the sort key of an update; one without a time comes as soon as it is the newest of its log."""
     return float("inf") if update.updated_at is None else update.updated_at.timestamp()

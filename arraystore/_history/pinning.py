@@ -1,9 +1,9 @@
-"""Making an old snapshot reachable again, without a garbage collection taking it away meanwhile.
+"""Pinning of an old snapshot, so that it becomes reachable again while garbage collections run.
 
-It takes two steps.  First the snapshot is *announced*: a new checkpoint of it is written, which every collection that
-begins from now on takes for something to keep, for as long as its id is not below that collection's watermark.  Only
-then is it looked up whether the snapshot is still kept.  Second it is *activated*, by an entry in a log that also holds
-the watermarks: the entry is appended only if the checkpoint's id is not below the newest of them.
+It takes two steps. First the snapshot is *announced*: a new checkpoint of it is written, which every collection that
+starts afterwards retains, for as long as its id is not below that collection's watermark. Only then is it checked
+whether the snapshot is still retained. Second it is *activated*, by an entry in a log that also has the watermarks: the
+entry is appended only if the checkpoint's id is not below the newest of them.
 """
 
 from __future__ import annotations
@@ -24,35 +24,17 @@ from arraystore._log.state import State
 from arraystore._maintenance.checkpoints import encode_state
 from arraystore.errors import ArrayStoreError, RefNotFoundError, SnapshotExpiredError, StorageError
 
-__all__ = ["OutdatedAnnouncementError", "activated", "announce", "check_kept"]
+__all__ = ["OutdatedAnnouncementError", "announce", "check_kept", "pin_and_activate"]
 
 _TRIES = 20
 
 
 class OutdatedAnnouncementError(ArrayStoreError):
-    """A collection has begun since the announcement: it has to be made again."""
+    """A collection has started since the announcement, which has to be repeated."""
 
 
 async def announce(context: Context, state: State) -> bytes:
-    """Announce a snapshot, and check that it is still kept.
-
-    Parameters
-    ----------
-    context
-        Of the repository.
-    state
-        The snapshot.
-
-    Returns
-    -------
-    bytes
-        Id of the checkpoint that announces it.
-
-    Raises
-    ------
-    SnapshotExpiredError
-        If it is not kept any more.
-    """
+    """Announce a snapshot and return the id of the checkpoint; raises `SnapshotExpiredError` if it is not retained."""
     table = await context.repository_log.table()
     context.environment.after(table.watermark)
     identifier = context.environment.new_id()
@@ -69,26 +51,26 @@ async def check_kept(context: Context, state: State) -> None:
         return
     table = await context.repository_log.table()
     if detached and table.watermark <= state.snapshot:
-        return  # no collection was allowed to take it
+        return  # no collection may have deleted it
     logs = {name: (context.log(name), await _settled(context, table, name)) for name in sorted(table.branches)}
     kept = await kept_snapshots(context.storage, logs, [tag.origin for tag in table.tags.values()])
-    found = kept.get(state.branch)
-    if detached and not (found is not None and any(end.snapshot == state.snapshot for end in found.ends)):
+    retained = kept.get(state.branch)
+    if detached and not (retained is not None and any(end.snapshot == state.snapshot for end in retained.ends)):
         raise SnapshotExpiredError(
             f"snapshot {id_to_text(state.snapshot)} is on no branch, and garbage was collected since it was written"
         )
-    if not detached and not (found is not None and found.holds(state.sequence, state.snapshot)):
+    if not detached and not (retained is not None and retained.holds(state.sequence, state.snapshot)):
         raise SnapshotExpiredError(
-            f"snapshot {id_to_text(state.snapshot)} is in the history of no branch and no tag any more: it has "
-            "expired, or what led to it was deleted"
+            f"snapshot {id_to_text(state.snapshot)} is no longer in the history of any branch or tag: it has expired, "
+            "or the branches and tags that led to it were deleted"
         )
 
 
 async def _is_shown(context: Context, newest: State, sequence: int) -> bool:
-    """Tell whether a record's snapshots are in the history of its own branch, or were until no collection knew better.
+    """Tell whether a record's snapshots are in the history of its own branch, or were until a collection saw a change.
 
-    What a branch had before it was reset or deleted is garbage to the collections that see so: they put a fence behind
-    the reset or the deletion before they look for what is announced.
+    A collection that sees a reset or deletion of a branch does not retain the history before it: it appends a fence
+    after it before it lists announcements.
     """
     life, last = newest.life, newest.sequence
     while True:
@@ -119,18 +101,8 @@ async def _settled(context: Context, table: RepositoryTable, branch: str) -> Sta
     return state
 
 
-async def activated(context: Context, tip: Tip, activate: Callable[[Origin], Awaitable[None]]) -> None:
-    """Announce a snapshot and activate it; both anew where a collection has come between.
-
-    Parameters
-    ----------
-    context
-        Of the repository.
-    tip
-        The snapshot.
-    activate
-        Appends the entry that makes it reachable; raises `OutdatedAnnouncementError` where the checkpoint is too old.
-    """
+async def pin_and_activate(context: Context, tip: Tip, activate: Callable[[Origin], Awaitable[None]]) -> None:
+    """Announce a snapshot and make it reachable with `activate`; repeated while the announcement is outdated."""
     state = tip.state
     for _ in range(_TRIES):
         origin = Origin(state.branch, state.sequence, await announce(context, state))
@@ -139,4 +111,4 @@ async def activated(context: Context, tip: Tip, activate: Callable[[Origin], Awa
         except OutdatedAnnouncementError:
             continue
         return
-    raise StorageError(f"{context.storage.location}: {_TRIES} garbage collections began meanwhile; try again")
+    raise StorageError(f"{context.storage.location}: {_TRIES} garbage collections started meanwhile; try again")

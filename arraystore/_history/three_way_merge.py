@@ -1,8 +1,8 @@
-"""Putting the difference of two snapshots on top of a third one: what undoes a snapshot, or repeats one elsewhere.
+"""Three-way merge of snapshots, which undoes a snapshot, or repeats one on another branch.
 
-It is a merge of three: going from `base` to `ours` changes something, and the same change is to be made to `tip`.
-Where `tip` is as `base` is, it gets what `ours` has; where it is as `ours` is, nothing is to be done; anywhere else is
-a conflict.  References are put into a change set, and no chunk is read.
+Going from `base` to `ours` changes something, and the same change is to be made to `tip`. Where `tip` is as `base` is,
+it gets what `ours` has; where it is as `ours` is, nothing is to be done; anywhere else is a conflict. References are
+put into a change set, and no chunk is read.
 """
 
 from __future__ import annotations
@@ -40,25 +40,17 @@ _REQUESTS = 32
 
 @dataclass(eq=False)
 class Transplant:
-    """What is to be done to a snapshot.
-
-    Parameters
-    ----------
-    nodes
-        Changes of its nodes.
-    chunks
-        By id of a node of it: references, deletions included.
-    conflicts
-        What stands in the way; then the rest is not to be done.
-    """
+    """Changes to make to a snapshot."""
 
     nodes: list[NodeChange] = field(default_factory=list)
     chunks: dict[bytes, References] = field(default_factory=dict)
+    """References by node id, deletions included."""
     conflicts: list[Conflict] = field(default_factory=list)
+    """Conflicts, with which no change is to be made."""
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is to be done."""
+        """Whether there is nothing to change."""
         return not (self.nodes or self.chunks or self.conflicts)
 
     @property
@@ -67,47 +59,37 @@ class Transplant:
         return any(bool(((r.source >= 0) & (r.source < VIRTUAL)).any()) for r in self.chunks.values())
 
     def put_into(self, changes: ChangeSet) -> None:
-        """Put it into a change set over the snapshot."""
+        """Add the changes to a change set over the snapshot."""
         final = put_nodes(changes, self.nodes)
         for identifier, references in self.chunks.items():
             put_references(changes, final.nodes[final.keys[identifier]], references, known=True)
 
 
 async def transplant(base: State, ours: State, tip: State, context: Context) -> Transplant:
-    """Work out what makes the change from one snapshot to another to a third one.
-
-    Parameters
-    ----------
-    base, ours
-        The change.
-    tip
-        What it is to be made to.
-    context
-        Of the repository.
-    """
+    """Compute the changes that make the difference of `base` and `ours` to `tip`."""
     manifests = context.manifests
     wanted = _visible(await compare(base, ours, manifests, context.log))
     merge = _Merge(base, ours, tip, wanted, context.environment.new_id)
     theirs = await compare(*merge.pair(base, merge.interesting()), manifests, context.log)
     other = await compare(*merge.pair(ours, merge.doubtful(theirs)), manifests, context.log)
     merge.compared(theirs, other)
-    found = Transplant()
+    merged = Transplant()
     for step in (merge.deletions, merge.moves, merge.creations, merge.updates):
-        step(found)
-    cells = merge.cells(found)
-    if not found.conflicts:
-        found.conflicts = misplaced(found.nodes, ours, tip)
-    if found.conflicts:
-        return found
+        step(merged)
+    cells = merge.cells(merged)
+    if not merged.conflicts:
+        merged.conflicts = misplaced(merged.nodes, ours, tip)
+    if merged.conflicts:
+        return merged
     bound = asyncio.Semaphore(_REQUESTS)
     reading = [_references_at(manifests, bound, node.layers, coords) for _, node, coords in cells]
     for (identifier, _, _), references in zip(cells, await asyncio.gather(*reading), strict=True):
-        found.chunks[identifier] = references
-    return found
+        merged.chunks[identifier] = references
+    return merged
 
 
 def _visible(wanted: Comparison) -> Comparison:
-    """Leave out what the library keeps for itself: how far streams are is a matter of their branch, not of a change."""
+    """Leave out reserved keys: the progress of streams belongs to their branch, not to a change."""
     moved = tuple(move for move in wanted.moved if not is_hidden(move[0]) and not is_hidden(move[1]))
     chunks = tuple((node, coords) for node, coords in wanted.chunks if not is_hidden(node.path))
     created, deleted, updated = (tuple(visible(p, "")) for p in (wanted.created, wanted.deleted, wanted.updated))
@@ -115,17 +97,7 @@ def _visible(wanted: Comparison) -> Comparison:
 
 
 class _Merge:
-    """The merge of three snapshots.
-
-    Parameters
-    ----------
-    base, ours, tip
-        The snapshots.
-    wanted
-        How to get from the first one to the second one.
-    new_id
-        Where ids come from.
-    """
+    """Merge of three snapshots, with the comparison of the first two."""
 
     def __init__(self, base: State, ours: State, tip: State, wanted: Comparison, new_id: Callable[[], bytes]) -> None:
         self.base, self.ours, self.tip, self.wanted = base, ours, tip, wanted
@@ -138,14 +110,19 @@ class _Merge:
     # -- which node of the tip is meant ---------------------------------------------------------------------
 
     def twin(self, node: Node) -> Node | None:
-        """Return the node of the tip that is, or stands for, one of the other two."""
+        """Return the node of the tip that is, or takes the place of, a node of the other two."""
         same = self.tip.by_id(node.id)
         if same is not None:
             return same
-        there = self.tip.nodes.get((self.base.by_id(node.id) or node).key)
-        if there is None or there.kind != node.kind or there.id in self.base.keys or there.id in self.ours.keys:
+        candidate = self.tip.nodes.get((self.base.by_id(node.id) or node).key)
+        if (
+            candidate is None
+            or candidate.kind != node.kind
+            or candidate.id in self.base.keys
+            or candidate.id in self.ours.keys
+        ):
             return None
-        return there if _dimensions(there) == _dimensions(node) else None
+        return candidate if _dimensions(candidate) == _dimensions(node) else None
 
     def pair(self, state: State, identifiers: Iterable[bytes]) -> tuple[State, State]:
         """Return some nodes of a snapshot, and their twins under the same ids."""
@@ -160,7 +137,7 @@ class _Merge:
         return _only(state, first), _only(self.tip, second)
 
     def interesting(self) -> set[bytes]:
-        """Return nodes of the base of which it matters which chunks the tip has changed."""
+        """Return nodes of the base whose chunks in the tip matter."""
         nodes = (*self.wanted.deleted, *self.wanted.updated)
         return {node.id for node in nodes} | {i for i in self._cells if i in self.base.keys}
 
@@ -169,12 +146,12 @@ class _Merge:
         return {node.id for node, _ in theirs.chunks} | {node.id for node in self.wanted.created}
 
     def compared(self, theirs: Comparison, other: Comparison) -> None:
-        """Note which chunks of the tip differ from those of the base, and from ours."""
+        """Note the chunks of the tip that differ from those of the base, and from ours."""
         self._theirs = {node.id: coords for node, coords in theirs.chunks}
         self._other = {node.id: coords for node, coords in other.chunks}
 
     def _collisions(self, identifier: bytes) -> Int64s:
-        """Return the chunks to be changed that the tip has as neither of the two."""
+        """Return the chunks to change that in the tip are as in neither of the two."""
         coords = self._cells[identifier]
         return coords[self._taken(identifier, coords) & _among(coords, self._other.get(identifier))]
 
@@ -183,8 +160,8 @@ class _Merge:
 
     # -- nodes ----------------------------------------------------------------------------------------------
 
-    def deletions(self, found: Transplant) -> None:
-        """Delete what ours does not have."""
+    def deletions(self, merged: Transplant) -> None:
+        """Delete nodes that ours does not have."""
         coming = {node.key: node for node in self.wanted.created}
         for node in sorted(self.wanted.deleted, key=lambda node: node.path, reverse=True):
             twin, successor = self.twin(node), coming.get(node.key)
@@ -194,36 +171,36 @@ class _Merge:
             if twin.path != node.path or not alike(twin.documents, node.documents) or cells is not None:
                 group = node.kind == NodeKind.GROUP
                 kind = ConflictType.DeleteOfUpdatedGroup if group else ConflictType.DeleteOfUpdatedArray
-                found.conflicts.append(_conflict(kind, twin, "ours deletes it, theirs changed or moved it", cells))
+                merged.conflicts.append(_conflict(kind, twin, "ours deletes it, theirs changed or moved it", cells))
             else:
-                found.nodes.append(NodeChange(Operation.DELETED, twin.id, twin.path, twin.kind, {}))
+                merged.nodes.append(NodeChange(Operation.DELETED, twin.id, twin.path, twin.kind, {}))
 
-    def moves(self, found: Transplant) -> None:
-        """Move what ours has elsewhere."""
+    def moves(self, merged: Transplant) -> None:
+        """Move nodes that ours has elsewhere."""
         kind = ConflictType.MoveOperationCannotBeRebased
         for was, now, what in self.wanted.moved:
             node = self.base.nodes[node_key(was, what)]
             twin = self.twin(node)
             if twin is None:
-                found.conflicts.append(_conflict(kind, node, f"ours moves it to {'/' + now!r}, theirs deleted it"))
+                merged.conflicts.append(_conflict(kind, node, f"ours moves it to {'/' + now!r}, theirs deleted it"))
             elif twin.path == was:
-                found.nodes.append(NodeChange(Operation.MOVED, twin.id, was, what, {}, now))
+                merged.nodes.append(NodeChange(Operation.MOVED, twin.id, was, what, {}, now))
             elif twin.path != now:
-                found.conflicts.append(_conflict(kind, twin, f"ours moves it from {'/' + was!r} to {'/' + now!r}"))
+                merged.conflicts.append(_conflict(kind, twin, f"ours moves it from {'/' + was!r} to {'/' + now!r}"))
 
-    def creations(self, found: Transplant) -> None:
-        """Create what only ours has, as something new: whoever still writes to what was deleted shall notice."""
-        gone = {change.id for change in found.nodes if change.operation == Operation.DELETED}
+    def creations(self, merged: Transplant) -> None:
+        """Create nodes that only ours has, with new ids, so that writers to deleted ones get a conflict."""
+        gone = {change.id for change in merged.nodes if change.operation == Operation.DELETED}
         for node in sorted(self.wanted.created, key=lambda node: node.path):
             twin = self.twin(node)
             if twin is None or twin.id in gone:
                 identifier = self._made[node.id] = self._new_id()
                 documents: dict[str, bytes | None] = dict(node.documents)
-                found.nodes.append(NodeChange(Operation.CREATED, identifier, node.path, node.kind, documents))
+                merged.nodes.append(NodeChange(Operation.CREATED, identifier, node.path, node.kind, documents))
             elif not self._settled(node):
                 kind = ConflictType.NewNodeConflictsWithExistingNode
                 detail = f"ours creates it, theirs has a different {twin.kind.name.lower()} in its place"
-                found.conflicts.append(_conflict(kind, twin, detail))
+                merged.conflicts.append(_conflict(kind, twin, detail))
 
     def _settled(self, node: Node) -> bool:
         """Tell whether the tip has a node of ours as it is there."""
@@ -232,8 +209,8 @@ class _Merge:
             return False
         return alike(twin.documents, node.documents)
 
-    def updates(self, found: Transplant) -> None:
-        """Give nodes the metadata that ours has."""
+    def updates(self, merged: Transplant) -> None:
+        """Set the metadata that ours has."""
         for node in self.wanted.updated:
             before, twin = self.base.nodes[self.base.keys[node.id]], self.twin(node)
             if alike(before.documents, node.documents):
@@ -242,16 +219,16 @@ class _Merge:
                 of_array = node.kind == NodeKind.ARRAY
                 kinds = ConflictType.ZarrMetadataUpdateOfDeletedArray, ConflictType.ZarrMetadataUpdateOfDeletedGroup
                 detail = "ours changes its metadata, theirs deleted it"
-                found.conflicts.append(_conflict(kinds[0] if of_array else kinds[1], before, detail))
+                merged.conflicts.append(_conflict(kinds[0] if of_array else kinds[1], before, detail))
             elif alike(twin.documents, before.documents):
-                found.nodes.append(_updated(twin, node.documents))
-                found.conflicts += self._misread(before, node, twin)
+                merged.nodes.append(_updated(twin, node.documents))
+                merged.conflicts += self._misread(before, node, twin)
             elif not alike(twin.documents, node.documents):
                 kind = ConflictType.ZarrMetadataDoubleUpdate
-                found.conflicts.append(_conflict(kind, twin, "both changed its metadata"))
+                merged.conflicts.append(_conflict(kind, twin, "both changed its metadata"))
 
     def _misread(self, before: Node, node: Node, twin: Node) -> Iterator[Conflict]:
-        """Find chunks of the tip that nobody could read rightly with the metadata that ours has."""
+        """Yield conflicts of chunks of the tip that cannot be read correctly with the metadata that ours has."""
         theirs = self._theirs.get(node.id)
         if node.kind != NodeKind.ARRAY or theirs is None or reads_alike(before.documents, node.documents):
             return
@@ -262,8 +239,8 @@ class _Merge:
 
     # -- chunks ---------------------------------------------------------------------------------------------
 
-    def cells(self, found: Transplant) -> list[tuple[bytes, Node, Int64s]]:
-        """Return nodes of the tip, those of ours that they get chunks of, and which."""
+    def cells(self, merged: Transplant) -> list[tuple[bytes, Node, Int64s]]:
+        """Return nodes of the tip, the nodes of ours that they get chunks of, and the coordinates."""
         wanted: list[tuple[bytes, Node, Int64s]] = []
         for node, coords in self.wanted.chunks:
             if node.id in self._made:
@@ -273,13 +250,13 @@ class _Merge:
                 continue
             if twin is None:
                 kind, detail = ConflictType.ChunksUpdatedInDeletedArray, "ours changes its chunks, theirs deleted it"
-                found.conflicts.append(_conflict(kind, before, detail, coords))
+                merged.conflicts.append(_conflict(kind, before, detail, coords))
             elif alike(before.documents, node.documents) and not reads_alike(before.documents, twin.documents):
                 detail = "ours changes its chunks, theirs how chunks are read"
-                found.conflicts.append(_conflict(ConflictType.ChunksUpdatedInUpdatedArray, twin, detail, coords))
+                merged.conflicts.append(_conflict(ConflictType.ChunksUpdatedInUpdatedArray, twin, detail, coords))
             elif len(collisions := self._collisions(node.id)):
                 detail = "both changed these chunks"
-                found.conflicts.append(_conflict(ConflictType.ChunkDoubleUpdate, twin, detail, collisions))
+                merged.conflicts.append(_conflict(ConflictType.ChunkDoubleUpdate, twin, detail, collisions))
             elif len(free := coords[~self._taken(node.id, coords)]):
                 wanted.append((twin.id, node, free))
         return wanted

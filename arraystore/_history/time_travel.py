@@ -1,4 +1,4 @@
-"""Moments: what a caller means by a time, and what a branch looked like then."""
+"""Times given by callers, and the snapshots that a branch had then."""
 
 from __future__ import annotations
 
@@ -18,56 +18,29 @@ __all__ = ["NaiveTimeError", "microseconds_of", "nearer", "newest_until"]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _CLOCK_GOES_BACK = 3600 * 1_000_000
-"""Microseconds that a clock may be set back: ids are given in order even then, times of snapshots are not."""
+"""Microseconds that a clock may be set back: ids are ordered even then, times of snapshots are not."""
 
 
 class NaiveTimeError(InvalidInputError, TypeError):
-    """A time without a time zone, or none at all: it would mean another moment on each machine."""
+    """A time without a time zone, which would be another time on each machine, or a value that is no time."""
 
 
-def microseconds_of(moment: datetime, name: str) -> int:
-    """Return a time as microseconds since 1970.
-
-    Parameters
-    ----------
-    moment
-        With a time zone.
-    name
-        Of the argument, for the error.
-
-    Raises
-    ------
-    NaiveTimeError
-        If it is no time, or has no time zone.
-    """
-    if not isinstance(moment, datetime):  # pyright: ignore[reportUnnecessaryIsInstance] - of a caller without types
-        raise NaiveTimeError(f"{name} is {moment!r}, but must be a datetime with a time zone")
-    if moment.utcoffset() is None:
+def microseconds_of(time: datetime, name: str) -> int:
+    """Return a time as microseconds since 1970; raises `NaiveTimeError` with the name of the argument."""
+    if not isinstance(time, datetime):  # pyright: ignore[reportUnnecessaryIsInstance] - of a caller without types
+        raise NaiveTimeError(f"{name} must be a datetime with a time zone, not {time!r}")
+    if time.utcoffset() is None:
         raise NaiveTimeError(
-            f"{name} is {moment!r}, which has no time zone; add one, as in datetime(2026, 1, 31, tzinfo=timezone.utc)"
+            f"{name} must have a time zone, and {time!r} has none; add one, as in "
+            "datetime(2026, 1, 31, tzinfo=timezone.utc)"
         )
-    return (moment - _EPOCH) // timedelta(microseconds=1)
+    return (time - _EPOCH) // timedelta(microseconds=1)
 
 
 async def newest_until(
     pages: AsyncIterator[Sequence[SnapshotRow]], until: int
 ) -> tuple[SnapshotRow | None, SnapshotRow | None]:
-    """Find the newest snapshot that was written at a moment or before it.
-
-    Parameters
-    ----------
-    pages
-        A history, newest first.
-    until
-        The moment, in microseconds since 1970.
-
-    Returns
-    -------
-    SnapshotRow or None
-        The snapshot.
-    SnapshotRow or None
-        The last one that was looked at.
-    """
+    """Return the newest snapshot of a history that was written by a time, and the last one that was read."""
     row: SnapshotRow | None = None
     async for rows in pages:
         for row in rows:
@@ -77,24 +50,10 @@ async def newest_until(
 
 
 async def nearer(log: BranchLog, tip: Tip, until: int) -> Tip:
-    """Return where to start looking for a moment: past the history pages that are all of a later time.
+    """Return a tip closer to a time: past the history pages that are all of a later time.
 
-    Their directory tells when the ids in them were given.  The next newer page than those that may hold the moment is
-    read: its oldest snapshot says where the history goes on.
-
-    Parameters
-    ----------
-    log
-        The branch.
-    tip
-        Its newest record.
-    until
-        The moment, in microseconds since 1970.
-
-    Returns
-    -------
-    Tip
-        `tip`, or a later snapshot than the one looked for, good for following its history and nothing else.
+    Their directory has the times of the ids in them. The next newer page than those that may contain the time is read:
+    the history continues at its oldest snapshot. The tip is only good for following its history.
     """
     life = tip.state.life
     later = None

@@ -1,7 +1,7 @@
-"""Which chunks were written between two snapshots, where references alone do not tell.
+"""Chunks written between two snapshots, where references alone do not tell.
 
-A compaction copies chunks into other packs: their references change, their bytes do not.  The change logs on the way
-from one snapshot to the other say which chunks were written in truth.
+A compaction copies chunks into other packs: their references change, their bytes do not.  The change logs between the
+snapshots have the chunks that were written.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LogOf = Callable[[str], BranchLog]
 
 @dataclass(frozen=True, eq=False)
 class _Stretch:
-    """Records of one log, between two snapshots in it."""
+    """Records of one log between two snapshots in it."""
 
     log: BranchLog
     older: State
@@ -35,20 +35,10 @@ class _Stretch:
 
 
 async def cells_touched(log_of: LogOf, before: State, after: State) -> dict[bytes, list[Cells]]:
-    """Return what was written on the way from one snapshot to another, of nodes that a compaction has moved there.
+    """Return the cells written between two snapshots, by id of nodes with compacted chunks.
 
-    Parameters
-    ----------
-    log_of
-        Where logs come from.
-    before, after
-        The snapshots.
-
-    Returns
-    -------
-    dict
-        By id of a node; nodes that no compaction has met are not in it, and none is if what happened on the way cannot
-        be told any more, because the snapshots are unrelated or the records have expired.
+    There are none if the snapshots are unrelated or the records between them have expired: then every difference
+    counts.
     """
     try:
         stretches = await _way(log_of, before, after)
@@ -58,15 +48,15 @@ async def cells_touched(log_of: LogOf, before: State, after: State) -> dict[byte
         footprints = await asyncio.gather(*map(_footprint, stretches))
     except (ObjectNotFoundError, SessionExpiredError):  # expired: every difference of references counts
         return {}
-    found: dict[bytes, list[Cells]] = {identifier: [] for identifier in sorted(moved)}
+    touched: dict[bytes, list[Cells]] = {identifier: [] for identifier in sorted(moved)}
     for footprint in footprints:
         for identifier in moved & footprint.nodes.keys():
-            found[identifier] += footprint.nodes[identifier].cells()
-    return found
+            touched[identifier] += footprint.nodes[identifier].cells()
+    return touched
 
 
 async def _way(log_of: LogOf, before: State, after: State) -> list[_Stretch]:
-    """Return the stretches from one snapshot back to where both come from, and from there to the other."""
+    """Return the stretches from one snapshot back to a common ancestor, and from there to the other."""
     ours, theirs = [before], [after]
     while True:
         met = _met(ours, theirs)
@@ -83,7 +73,7 @@ async def _way(log_of: LogOf, before: State, after: State) -> list[_Stretch]:
 
 
 def _met(ours: Sequence[State], theirs: Sequence[State]) -> tuple[int, int] | None:
-    """Return where two ways back are in one stretch of one log first."""
+    """Return the positions at which two ways back first are in one stretch of one log."""
     places = {(state.branch, state.life.start): i for i, state in reversed(list(enumerate(ours)))}
     for j, state in enumerate(theirs):
         i = places.get((state.branch, state.life.start))
@@ -93,7 +83,7 @@ def _met(ours: Sequence[State], theirs: Sequence[State]) -> tuple[int, int] | No
 
 
 def _stretches(log_of: LogOf, states: Sequence[State], count: int) -> list[_Stretch]:
-    """Return those from a snapshot back to its origin, from this one to its own, and so on, `count` in all."""
+    """Return `count` stretches: from a snapshot back to its origin, from this one to its own, and so on."""
     return [
         _Stretch(log_of(newer.branch), _at_start(origin, newer), newer)
         for newer, origin in pairwise(states[: count + 1])
@@ -101,7 +91,7 @@ def _stretches(log_of: LogOf, states: Sequence[State], count: int) -> list[_Stre
 
 
 def _at_start(origin: State, newer: State) -> State:
-    """Return the snapshot that a branch began with as that of its first record."""
+    """Return the snapshot that a branch started from as that of its first record."""
     return State(
         newer.branch,
         newer.life.start,
@@ -126,7 +116,7 @@ async def _compacted(stretch: _Stretch) -> set[bytes]:
 
 
 async def _footprint(stretch: _Stretch) -> Footprint:
-    """Return what the transactions between two snapshots changed."""
+    """Return the footprint of the transactions between two snapshots."""
     first, last = stretch.older.sequence, stretch.newer.sequence
     passed = await passed_between(stretch.log, first - 1, last)
     footprint = Footprint()
@@ -137,7 +127,7 @@ async def _footprint(stretch: _Stretch) -> Footprint:
 
 def _between(passed: Sequence[Passed], older: bytes, newer: bytes) -> list[Resolved]:
     """Return the transactions after one snapshot, up to another; a record may hold several."""
-    found: list[Resolved] = []
+    between: list[Resolved] = []
     for at, entry in enumerate(passed):
         items = list(entry.transactions) if isinstance(entry.entry, Commit) else []
         ids = [transaction.id for transaction, _, _ in items]
@@ -145,5 +135,5 @@ def _between(passed: Sequence[Passed], older: bytes, newer: bytes) -> list[Resol
             items = items[ids.index(older) + 1 :] if older in ids else []
         if entry is passed[-1] and newer in ids:
             items = items[: len(items) - (len(ids) - ids.index(newer) - 1)]
-        found += items
-    return found
+        between += items
+    return between

@@ -10,7 +10,7 @@ from arraystore._format.lifecycle import Origin
 from arraystore._format.record import Body, Reset
 from arraystore._format.refs import name_in_key
 from arraystore._format.repository_log import FIRST_BRANCH, RepositoryEntry, RepositoryOperation, RepositoryTable
-from arraystore._history.pinning import OutdatedAnnouncementError, activated
+from arraystore._history.pinning import OutdatedAnnouncementError, pin_and_activate
 from arraystore._log import branch_entries
 from arraystore._log.loading import Tip
 from arraystore._log.state import State
@@ -69,7 +69,7 @@ async def create_branch(context: Context, branch: str, snapshot_id: str) -> None
         table = await context.repository_log.append(decide)
         context.seen(await branch_entries.settle(context.log(branch), table))
 
-    await activated(context, tip, activate)
+    await pin_and_activate(context, tip, activate)
 
 
 async def reset_branch(context: Context, branch: str, snapshot_id: str, *, from_snapshot_id: str | None = None) -> None:
@@ -94,7 +94,7 @@ async def reset_branch(context: Context, branch: str, snapshot_id: str, *, from_
 
     _check_newest(start.state, expected)
     try:
-        await activated(context, target, activate)
+        await pin_and_activate(context, target, activate)
     except SnapshotExpiredError:  # perhaps because of another reset, which is what there is to say then
         _check_newest((await context.tip(branch)).state, expected)
         raise
@@ -182,7 +182,7 @@ async def create_tag(context: Context, tag: str, snapshot_id: str) -> None:
 
         await log.append(decide)
 
-    await activated(context, tip, activate)
+    await pin_and_activate(context, tip, activate)
 
 
 async def delete_tag(context: Context, tag: str) -> None:
