@@ -36,13 +36,35 @@ def pytest_configure(config: pytest.Config) -> None:
 
 THOROUGH = (
     "tests/benchmarks/",
+    "tests/commit/test_choices.py",
+    "tests/commit/test_hierarchies.py",
+    "tests/commit/test_histories.py",
+    "tests/commit/test_intent_queue_failures.py",
+    "tests/commit/test_matrix.py",
+    "tests/commit/test_memory.py",
+    "tests/commit/test_processes.py",
+    "tests/commit/test_requests_of_lost_races.py",
+    "tests/commit/test_sent_twice",
+    "tests/forks/test_random_sessions.py",
+    "tests/format/test_bound_objects.py",
+    "tests/format/test_hostile.py",
     "tests/fuzz/",
-    "tests/torture/test_torture.py",
+    "tests/history/test_requests.py",
+    "tests/maintenance/test_checkpoints_and_folding.py",
+    "tests/maintenance/test_compact_meanwhile.py",
+    "tests/maintenance/test_histories.py",
+    "tests/maintenance/verification/test_damage.py",
+    "tests/maintenance/verification/test_lifecycles.py",
+    "tests/maintenance/verification/test_rebuilding.py",
+    "tests/repository/test_healing.py",
+    "tests/session/test_hierarchies.py",
+    "tests/session/test_random_arrays.py",
+    "tests/session/test_zarr_state_machines.py",
     "tests/simulation/test_explore.py",
-    "tests/simulation/test_mutations.py",
     "tests/spark/clusters/",
+    "tests/torture/test_torture.py",
 )
-"""What searches, or takes processes of its own: not in the fast tier."""
+"""What tries all pairs, orders or damages, searches at random, or takes processes of its own: not in the fast tier."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -33,7 +33,7 @@ SEEDS = {"long": 2, "busy": 12, "crowd": 20, "mixed": 32}
 """Runs of a profile; 20 of any other."""
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("profile", PROFILES)
 def test_nothing_is_violated(profile: str, part: int) -> None:
     for seed in range(part, SEEDS.get(profile, 20), PARTS):
