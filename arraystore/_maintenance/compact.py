@@ -136,7 +136,7 @@ class _Run:
     packs_before: int | None = None
     refused: dict[bytes, str] = field(default_factory=dict[bytes, str])
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Load the newest record; ids made from then on are above the watermark of its fence."""
         self.tip = await refresh(self.log, self.tip)
         self.log.environment.after(self.tip.state.life.fence)
@@ -148,14 +148,14 @@ class _Run:
             await self.fold()
             await self.repack()
         except ObjectNotFoundError:  # replaced by others and deleted by a collection since
-            await self.look()
+            await self.refresh()
             if self.tip.sequence - self.summary.records == begin:
                 raise
             self.changed = True
 
     # -- budget ---------------------------------------------------------------------------------------------------
 
-    def goes_on(self) -> bool:
+    def has_budget(self) -> bool:
         """Tell whether time and bytes are left; once they are not, they never are."""
         if self.budget.deadline is not None and self.log.environment.now_us() >= self.budget.deadline:
             self.exhausted = True
@@ -181,7 +181,7 @@ class _Run:
         size = 0
         nodes = _with_layers(self.tip)
         for done, node in enumerate(nodes):
-            if not self.goes_on():
+            if not self.has_budget():
                 break
             self.progress("folding arrays", done, len(nodes))
             plan = await fold_fully(self.reader, self.log.environment, node, write=not self.summary.dry_run)
@@ -212,13 +212,13 @@ class _Run:
 
     async def repack(self) -> None:
         """Rewrite the packs that are worth it."""
-        if not self.goes_on():
+        if not self.has_budget():
             return
         candidates = await select(self.scope, self.tip.state, self.reader, self.settings, self.min_live, self.refused)
         if self.packs_before is None:
             self.packs_before = candidates.packs
         most = self.bytes_left()
-        chosen = candidates if most is None else candidates.within(most // 2)  # each byte is read, and written
+        chosen = candidates if most is None else candidates.within(most // 2)  # each byte is read and written
         if len(chosen):
             await self._take(chosen)
         self.exhausted = self.exhausted or len(chosen) < len(candidates)
@@ -233,7 +233,7 @@ class _Run:
             await self._repack(chosen)
 
     async def _repack(self, chosen: Selection) -> None:
-        repacker = Repacker(self.reader, self.log.environment, self.settings, self.goes_on)
+        repacker = Repacker(self.reader, self.log.environment, self.settings, self.has_budget)
         named: set[bytes] = set()
         unsettled: set[bytes] = set()
         incomplete = False
@@ -282,7 +282,7 @@ async def compact(
         await run.round()
         if run.exhausted or not run.changed:
             break
-        await run.look()
+        await run.refresh()
     return _end(run), run.tip
 
 
@@ -294,7 +294,7 @@ async def fold_all(scope: MaintenanceScope, tip: Tip, reader: ChunkReader) -> Ti
         await run.fold()
         if not run.changed:
             break
-        await run.look()
+        await run.refresh()
     return run.tip
 
 

@@ -185,7 +185,7 @@ class Repacker:
     reader: ChunkReader
     environment: Environment
     settings: PackSettings
-    goes_on: Callable[[], bool]
+    has_budget: Callable[[], bool]
     """Tells whether there is time to copy more."""
     bytes_read: int = 0
     chunks_copied: int = 0
@@ -213,7 +213,7 @@ class Repacker:
     async def run(self, state: State, wanted: PackIds) -> AsyncIterator[list[Exchange]]:
         """Copy the chunks that a snapshot references of packs with ascending ids; yields durable exchanges."""
         async for batch in self._batches(state, wanted):
-            if not self.goes_on():
+            if not self.has_budget():
                 self.interrupted = True
                 break
             await self._copy(batch)

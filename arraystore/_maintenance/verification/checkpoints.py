@@ -17,9 +17,9 @@ from arraystore.storage.protocol import Storage
 
 __all__ = ["Checkpoints", "Named", "difference"]
 
-_REPAIR = "run repair, which writes a checkpoint anew from the records"
+_REPAIR = "run repair, which writes a checkpoint again from the records"
 _REPAIR_PINNED = (
-    "run repair, which writes the checkpoint anew if the records that made its snapshot are still there; otherwise "
+    "run repair, which writes the checkpoint again if the records that made its snapshot are still there; otherwise "
     "restore the object from a backup or an older version in the bucket"
 )
 

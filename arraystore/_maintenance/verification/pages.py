@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 _PARALLEL = 16
-_REPAIR = "run repair, which writes the page anew from the records"
+_REPAIR = "run repair, which writes the page again from the records"
 
 
 @dataclass(frozen=True)
@@ -164,4 +164,4 @@ def check_directory(
     return True
 
 
-_CHECKPOINT_REPAIR = "run repair, which writes a checkpoint anew from the records, and points the hint to it"
+_CHECKPOINT_REPAIR = "run repair, which writes a checkpoint again from the records, and points the hint to it"

@@ -144,14 +144,14 @@ class LogWindows:
                     before = links[number - 1][1]
                     links[number] = before, chained(before, bodies[number])
             elif number - 1 in links and links[number][0] != links[number - 1][1]:
-                what = f"the record goes on from another record {number - 1} than the one that is there"
+                what = f"the record goes on from another record {number - 1} than the existing one"
                 self.collector.error(self.log.key(number), what, _CUT_OFF)
 
     async def _before_first(self, number: int) -> dict[int, tuple[bytes, bytes]]:
         """Load the digest of the log up to the newest expired record, where that still exists."""
         try:
             record = await self.log.read(number)
-        except (FormatError, ObjectNotFoundError):  # nothing is wrong with that: it has expired
+        except (FormatError, ObjectNotFoundError):  # no damage: it has expired
             return {}
         return {number: (record.before, record.digest)}
 

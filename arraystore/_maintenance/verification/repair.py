@@ -133,7 +133,7 @@ async def _round(
     work = _Repair(verification, dry_run)
     await work.records()
     if work.actions and not dry_run:
-        return verification, work  # the rest is looked at again, with them
+        return verification, work  # the next round verifies the rest with them
     await work.pages([finding.key for finding in findings if finding.key.startswith("history/")])
     await work.checkpoints()
     await work.hints({finding.key for finding in findings if finding.key.startswith("hints/")})
@@ -195,7 +195,7 @@ class _Repair:
     async def _page(self, key: str, root: LogRoot, level: int, index: int) -> None:
         log = root.log
         first, last = page_span(level, index)
-        if last > root.last and last > await log.tip(root.last):  # others may have written on meanwhile
+        if last > root.last and last > await log.tip(root.last):  # others may have committed meanwhile
             self.actions.append(RepairAction(key, "removed: it covers records that do not exist"))
             if not self._dry_run:
                 await self._storage.delete([key])
@@ -203,12 +203,12 @@ class _Repair:
         try:
             rows = await rows_of_records(log, first, last)
         except (FormatError, NotFoundError):
-            return  # the records are damaged, or gone: it stays among what is left
+            return  # the records are damaged or missing: the finding is left
         existing = self._verification.checkpoints.of_branch(log.branch)
         within = [each for each in existing if first <= each[0] <= last]
         before = [each for each in existing if each[0] < first][-1:]
         page = HistoryPage(log.branch, level, index, tuple(rows), (*before, *within))
-        await self._write(key, encode_history(page), "written anew from the records")
+        await self._write(key, encode_history(page), "written again from the records")
         self._verification.pages.setdefault(log.branch, {})[level, index] = digest_page(key, page)
 
     # -- checkpoints --------------------------------------------------------------------------------------------
@@ -236,13 +236,13 @@ class _Repair:
         try:
             state = (await load_tip(root.log, at=named.sequence, snapshot=named.snapshot)).state
         except (FormatError, NotFoundError):
-            return False  # the records are damaged, or gone: it stays among what is left
+            return False  # the records are damaged or missing: the finding is left
         if named.snapshot not in (None, state.snapshot):
             return False
         directory = cover(self._verification.pages.get(named.branch, {}), named.sequence)
         key = checkpoint_key(named.id)
         data = await encode_state(root.log, key, replace(state, pages=directory))
-        await self._write(key, data, "written anew from the records")
+        await self._write(key, data, "written again from the records")
         return True
 
     # -- hints --------------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ class _Repair:
             if root is None or not root.live or root.last < LONG_SKIP:
                 self.actions.append(RepairAction(key, "removed: the records lead to the tip as fast"))
             elif await self._hint(root):
-                self.actions.append(RepairAction(key, "written anew, with a checkpoint of the branch"))
+                self.actions.append(RepairAction(key, "written again, with a checkpoint of the branch"))
 
     async def _hint(self, root: LogRoot) -> bool:
         target = root.last // LONG_SKIP * LONG_SKIP

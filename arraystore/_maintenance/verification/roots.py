@@ -177,7 +177,7 @@ def _replayed(
             if table is not None and at == table.number + 1:
                 if at == number and record.before != table.digest:
                     collector.error(
-                        key, f"the record goes on from another record {at - 1} than the one that is there", _RESTORE
+                        key, f"the record goes on from another record {at - 1} than the existing one", _RESTORE
                     )
                 table = table.after(entry)
         if record.table is not None:
@@ -219,7 +219,7 @@ async def last_expiry(root: LogRoot) -> Expiry | None:
                 if isinstance(entry, Expiry):
                     return entry
             number = first_carried(number) - 1
-        except (FormatError, ObjectNotFoundError):  # told by the walk
+        except (FormatError, ObjectNotFoundError):  # reported by the walk
             number -= 1
     return None
 
@@ -233,7 +233,7 @@ async def kept_of(
         return None
     opened = {name: (root.log, root.state) for name, root in logs.items() if root.state is not None}
     roots: list[Origin] = [tag.origin for tag in table.tags.values()]
-    for name, row in table.branches.items():  # where there is no record of it yet: else its log says where it stands
+    for name, row in table.branches.items():  # of branches without a record yet; others have their state in their logs
         behind = name not in opened or opened[name][1].life.cause < row.number
         if row.origin is not None and not row.deleted and behind:
             roots.append(row.origin)

@@ -57,8 +57,8 @@ __all__ = ["Progress", "Verification", "verify"]
 Progress = Callable[[str, int, int | None], None]
 """Called with the current step, the count done, and the total (None if unknown)."""
 
-_HINT_REPAIR = "run repair, which writes the hint anew, or removes it"
-_PAGE_REPAIR = "run repair, which writes the page anew from the records"
+_HINT_REPAIR = "run repair, which writes the hint again, or removes it"
+_PAGE_REPAIR = "run repair, which writes the page again from the records"
 _RESTORE = "restore the object from a backup or an older version in the bucket"
 
 
@@ -255,7 +255,7 @@ class Verification:
                     self.checkpoints.name(Named(identifier, root.log.branch, number, page.key))
         life = None if root.state is None else root.state.life
         if life is not None and life.origin is not None and life.start <= life.expired and root.live:
-            # The record that names it has expired, and the history goes on behind it all the same.
+            # The record that names it has expired, and the history continues behind it.
             at, by = life.origin, root.log.key(life.start)
             self.checkpoints.name(Named(at.checkpoint, at.branch, at.sequence, by, needed=True, shown=False))
 
@@ -339,12 +339,12 @@ class Verification:
                 await self._pinned(named, named.snapshot)
             try:
                 tip = await load_tip(root.log, at=named.sequence, snapshot=named.snapshot)
-            except (FormatError, NotFoundError):  # the records are gone or damaged, which is told elsewhere
+            except (FormatError, NotFoundError):  # the records are gone or damaged, which the walk reports
                 await self.checkpoints.load(named, uses)
                 continue
             if named.snapshot in (None, tip.state.snapshot):
                 await self.checkpoints.compare(named, tip.state, uses)
-            else:  # it was on no branch before a tag or a branch was made of it
+            else:  # a detached snapshot that a tag or a branch was created at
                 await self.checkpoints.load(named, uses)
 
     # -- hints and leaks ----------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ __all__ = ["SourceReader", "report_bad_locations"]
 
 _MOST_PLACES = 1000
 _OTHERS = "other places"
-_CHANGED_REPAIR = "restore the source, or write the references to it anew with set_virtual_refs and commit"
+_CHANGED_REPAIR = "restore the source, or write the references to it again with set_virtual_refs and commit"
 _SOURCE_REPAIR = "restore the object that the chunk refers to, or write the chunk again"
 _BAD_REPAIR = "write these chunks again, or references to objects within a container; no reader follows this one"
 

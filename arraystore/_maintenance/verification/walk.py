@@ -290,7 +290,7 @@ class LogWalk:
                 continue
             here = self._builder.peek()
             if named.snapshot not in (None, here.snapshot):
-                continue  # of an earlier transaction of this record, or of none, which is told in the end
+                continue  # of an earlier transaction of this record, or of none, which is reported at the end
             self._compare_pages(number)
             state = await self._shared.checkpoints.compare(named, here, uses, digest)
             if state is not None:
