@@ -58,9 +58,9 @@ class CompactionSummary:
     branch
         Compacted branch.
     dry_run
-        Whether nothing was written.
+        True if nothing was written.
     complete
-        Whether nothing is left to do; False where the budget has ended the run, or other writers were faster.
+        True if nothing is left to do; False where the budget ended the run, or concurrent commits outdated it.
     arrays
         Number of arrays with chunks.
     arrays_folded

@@ -1,4 +1,4 @@
-"""A log whose snapshots are their own ancestors, which only wrong code writes, ends an expiry with an error."""
+"""Expiry of a log whose snapshots are their own ancestors, which only wrong or hostile code writes: an error."""
 
 from __future__ import annotations
 

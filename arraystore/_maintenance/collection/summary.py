@@ -36,13 +36,13 @@ class GCSummary:
     requests
         Requests sent to the storage; a deletion of up to 1,000 objects is one.
     full
-        Whether all objects were examined, and not only those created or released since the last collection.
+        True if all objects were examined, and not only those created or released since the last collection.
     watermark
         Id below which unreferenced objects were deleted.
     failures
         Objects whose deletion failed; the next full collection tries again.
     dry_run
-        Whether nothing was deleted.
+        True if nothing was deleted.
     """
 
     bytes_deleted: int = 0

@@ -63,7 +63,7 @@ class RepairReport:
     left
         Findings that it cannot repair, as a verification after it reports them.
     dry_run
-        Whether nothing was changed.
+        True if nothing was changed.
     """
 
     actions: tuple[RepairAction, ...]
