@@ -313,10 +313,10 @@ def test_the_endless_mode_stops_at_a_failure_or_when_its_time_is_over(
     from tests.simulation.runs import commands
 
     monkeypatch.setattr(commands, "_BATCH", 3)
-    assert main(["loop", "--profile", "calm", "--minutes", "0.00001"]) == 0
+    assert main(["loop", "--profile", "calm", "--minutes", "0.00001", "--start", "0"]) == 0
     assert "seeds up to 2" in capsys.readouterr().out
     monkeypatch.setattr(conflict_detection, "_chunks", _blind)
-    assert main(["loop", "--profile", "busy"]) == 1
+    assert main(["loop", "--profile", "busy", "--start", "0"]) == 1
 
 
 def test_a_replay_prints_what_happened(capsys: pytest.CaptureFixture[str]) -> None:
