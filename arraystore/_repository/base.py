@@ -1,4 +1,4 @@
-"""Identity of a repository: what it is and where, without what can be done with it."""
+"""Identity of a repository: its id, storage and configuration, without its operations."""
 
 from __future__ import annotations
 

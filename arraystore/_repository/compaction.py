@@ -1,4 +1,4 @@
-"""Compacting a branch: folding its manifests, and copying what is alive out of packs that are mostly dead."""
+"""Compaction of a branch: folds its manifests, and copies live data out of packs that are mostly dead."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ async def compact(
 
 def _check(min_live: float, **limits: float | None) -> None:
     if not isinstance(min_live, int | float) or not 0 <= min_live <= 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidInputError(f"min_live={min_live!r} is no part of a pack: it is from 0 to 1")
+        raise InvalidInputError(f"min_live={min_live!r} must be >= 0 and <= 1")
     for name, limit in limits.items():
         if limit is not None and not (isinstance(limit, int | float) and limit >= 0):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidInputError(f"{name}={limit!r} is no number from 0 on; None means without limit")
+            raise InvalidInputError(f"{name}={limit!r} must be >= 0, or None for no limit")
 
 
 async def rewrite_manifests(
@@ -67,7 +67,7 @@ async def rewrite_manifests(
 ) -> str:
     """Fold the manifests of a branch, and make an empty commit."""
     if commit_method not in ("new_commit", "amend"):
-        raise InvalidInputError(f"commit_method is 'new_commit' or 'amend', not {commit_method!r}")
+        raise InvalidInputError(f"commit_method must be 'new_commit' or 'amend', not {commit_method!r}")
     _note(context, await fold_all(scope_of(context), await context.tip(branch), context.reader))
     session = Session(context, await context.tip(branch), branch)
     session.default_metadata = dict(default_metadata)
@@ -77,6 +77,6 @@ async def rewrite_manifests(
 
 
 def _note(context: Context, tip: Tip) -> None:
-    """Remember a record that was written, and start what it leaves to do."""
+    """Remember a record that was written, and start the background work that it leaves."""
     context.seen(tip)
     context.after_commit(tip, large=False)

@@ -1,4 +1,4 @@
-"""Comparing snapshots, and drawing the graph of a history."""
+"""Comparison of snapshots, and the graph of a history."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def diff(
     to_tag: str | None,
     to_snapshot_id: str | None,
 ) -> Diff:
-    """Return what changes from one snapshot to another."""
+    """Return the differences of two snapshots."""
     _check_one("from", from_branch, from_tag, from_snapshot_id)
     _check_one("to", to_branch, to_tag, to_snapshot_id)
     before, after = await asyncio.gather(
@@ -43,7 +43,7 @@ async def diff(
 
 def _check_one(side: str, branch: str | None, tag: str | None, snapshot_id: str | None) -> None:
     if sum(value is not None for value in (branch, tag, snapshot_id)) != 1:
-        raise InvalidInputError(f"give exactly one of {side}_branch, {side}_tag and {side}_snapshot_id")
+        raise InvalidInputError(f"pass exactly one of {side}_branch, {side}_tag and {side}_snapshot_id")
 
 
 async def draw_graph(
@@ -51,7 +51,7 @@ async def draw_graph(
 ) -> AncestryGraph:
     """Draw the history of one snapshot, or of all branches and tags."""
     if limit < 1:
-        raise InvalidInputError(f"limit is {limit}, but a drawing has at least one snapshot")
+        raise InvalidInputError(f"limit={limit} must be >= 1")
     table = await context.repository_log.table()
     branches = await _newest(context, [name for name, row in table.branches.items() if not row.deleted])
     if (branch, tag, snapshot_id) == (None, None, None):
@@ -62,7 +62,7 @@ async def draw_graph(
 
 
 def _labels(branches: Mapping[str, bytes], tags: Mapping[str, Tag]) -> dict[bytes, list[str]]:
-    """Return the names of snapshots."""
+    """Return the branch and tag names of snapshots."""
     labels: dict[bytes, list[str]] = {}
     for name, snapshot in branches.items():
         labels.setdefault(snapshot, []).append(name)
@@ -72,17 +72,17 @@ def _labels(branches: Mapping[str, bytes], tags: Mapping[str, Tag]) -> dict[byte
 
 
 async def _newest(context: Context, branches: Iterable[str]) -> dict[str, bytes]:
-    """Return the newest snapshot of each branch, the first one's first."""
+    """Return the newest snapshot of each branch, starting with the first branch."""
 
     async def newest(branch: str) -> bytes | None:
         try:
             return (await context.tip(branch)).state.snapshot
-        except RefNotFoundError:  # deleted just now
+        except RefNotFoundError:  # deleted meanwhile
             return None
 
     ordered = sorted(branches, key=lambda name: (name != FIRST_BRANCH, name))
-    found = zip(ordered, await bounded(newest, ordered, _REQUESTS), strict=True)
-    return {name: snapshot for name, snapshot in found if snapshot is not None}
+    pairs = zip(ordered, await bounded(newest, ordered, _REQUESTS), strict=True)
+    return {name: snapshot for name, snapshot in pairs if snapshot is not None}
 
 
 def _all_histories(context: Context, branches: Mapping[str, bytes], tags: Mapping[str, Tag]) -> Iterable[History]:

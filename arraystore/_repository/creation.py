@@ -1,4 +1,4 @@
-"""Creating a repository, and finding one that is there."""
+"""Creation and look-up of a repository."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def create_repository(
     start = log_start(info.id, MAIN)
     record = Record(MAIN, 0, encode_body(0, birth, MAIN), repository=info.id, before=start)
     first = _first_record(info)
-    # The first record goes first: an object "repo" promises a branch.  Nobody else knows the id in its key.
+    # The first record is written first: an object "repo" promises a branch.  No other process has the id in its key.
     await put_surely(storage, environment, first, encode_record(record))
 
     async def is_own() -> bool:
@@ -77,7 +77,7 @@ def _first_record(info: RepositoryInfo) -> str:
 async def find_repository(
     storage: Storage, config: RepositoryConfig | None, containers: VirtualContainers
 ) -> tuple[Context, RepositoryInfo]:
-    """Read what leads to a repository: one round of requests; see `Repository.open`."""
+    """Read the identity of a repository and its hint: one round of requests; see `Repository.open`."""
     _check_types(storage, config)
     environment = current_environment()
     try:
@@ -110,25 +110,25 @@ async def repository_exists(storage: Storage) -> bool:
 
 
 def _check_types(storage: object, config: object) -> None:
-    """Check what users confuse most: a URL or a path is no storage yet."""
+    """Check the types that users confuse most: a URL or a path is not a storage."""
     if not isinstance(storage, Storage):
         raise InvalidInputError(
-            f"a repository is on a storage, not on a {type(storage).__name__}: "
+            f"storage must be a storage, not a {type(storage).__name__}: "
             "make one with storage_from_url(url), local_filesystem_storage(path) or s3_storage(bucket=...)"
         )
     if not isinstance(config, RepositoryConfig | None):
-        raise InvalidInputError(f"config is a RepositoryConfig, not a {type(config).__name__}")
+        raise InvalidInputError(f"config must be a RepositoryConfig, not a {type(config).__name__}")
 
 
 async def _check_clean(storage: Storage) -> None:
     async for page in storage.list(""):
-        for found in page:
-            if not _FIRST_RECORD.fullmatch(found.key):
+        for info in page:
+            if not _FIRST_RECORD.fullmatch(info.key):
                 # a repository's own objects are listed before its "repo"
                 if await repository_exists(storage):
                     raise _exists(storage)
                 raise InvalidInputError(
-                    f"{storage.location} is not empty: it holds {found.key!r}, for instance. A repository wants a "
+                    f"{storage.location} is not empty: it has {info.key!r}, for instance. A repository needs a "
                     "prefix of its own; choose another one, or pass check_clean_root=False"
                 )
 
@@ -138,7 +138,7 @@ def _exists(storage: Storage) -> AlreadyExistsError:
 
 
 async def _probe(storage: Storage, info: RepositoryInfo, first: bytes) -> None:
-    """Try to create the same object again, with other bytes: that must fail."""
+    """Try to create the same object again with other bytes, which must fail."""
     other = encode_repository(RepositoryInfo(info.id, info.time + 1, info.config))
     if await storage.put_if_absent(REPOSITORY_KEY, other):
         await _withdraw(storage, {REPOSITORY_KEY: other, _first_record(info): first})
@@ -150,7 +150,7 @@ async def _probe(storage: Storage, info: RepositoryInfo, first: bytes) -> None:
 
 
 async def _withdraw(storage: Storage, written: Mapping[str, bytes]) -> None:
-    """Delete what was written here and nobody has written since: whatever is somebody else's stays."""
+    """Delete objects that were written here, unless another process has written them since."""
     for key, data in written.items():
         with contextlib.suppress(ObjectNotFoundError):
             if await holds(storage, key, data):

@@ -1,4 +1,4 @@
-"""Expiring snapshots: which ones are old, and which names go with them."""
+"""Expiry of old snapshots, and the branches and tags deleted with them."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ async def expire_snapshots(
     delete_expired_tags: bool = False,
     dry_run: bool = False,
 ) -> set[str]:
-    """Expire old snapshots, and delete the branches and tags whose snapshots are old if told so."""
-    moment = microseconds_of(older_than, "older_than")
+    """Expire old snapshots, and on request delete the branches and tags whose snapshots are old."""
+    time = microseconds_of(older_than, "older_than")
     rules = policy if policy is None or isinstance(policy, RetentionPolicy) else parse_policy(policy)
     if keep_last is not None and (type(keep_last) is not int or keep_last < 1):
-        raise InvalidInputError(f"keep_last={keep_last!r}: at least the newest snapshot of a branch is kept")
+        raise InvalidInputError(f"keep_last={keep_last!r} must be an integer >= 1")
     check_allowed(await context.repository_log.table(), "expire_snapshots")
-    tags = await _old_tags(context, moment) if delete_expired_tags else {}
-    branches = await _old_branches(context, moment) if delete_expired_branches else {}
+    tags = await _old_tags(context, time) if delete_expired_tags else {}
+    branches = await _old_branches(context, time) if delete_expired_branches else {}
     if not dry_run:
         tags = {name: tag for name, tag in tags.items() if await _delete_tag(context, name)}
         branches = {name: tip for name, tip in branches.items() if await _delete_branch(context, name, tip)}
@@ -52,17 +52,17 @@ async def expire_snapshots(
     wants_history = rules is not None or keep_last is not None
     deleted_refs = DeletedRefs(frozenset(branches), tags)
     gone = await expire(
-        scope_of(context), moment, keeps if wants_history else None, dry_run=dry_run, deleted_refs=deleted_refs
+        scope_of(context), time, keeps if wants_history else None, dry_run=dry_run, deleted_refs=deleted_refs
     )
     return {id_to_text(each) for each in gone}
 
 
-async def _old_tags(context: Context, moment: int) -> dict[str, Tag]:
+async def _old_tags(context: Context, time: int) -> dict[str, Tag]:
     """Return the tags of snapshots that are older than a time."""
     old: dict[str, Tag] = {}
     for name, tag in (await context.repository_log.table()).tags.items():
         with suppress(RefNotFoundError):
-            if (await load_snapshot(context, tag=name)).state.time < moment:
+            if (await load_snapshot(context, tag=name)).state.time < time:
                 old[name] = tag
     return old
 
@@ -71,18 +71,18 @@ async def _delete_tag(context: Context, tag: str) -> bool:
     """Delete a tag, which never names another snapshot; tell whether that was done here."""
     try:
         await delete_tag(context, tag)
-    except RefNotFoundError:  # somebody else has deleted it
+    except RefNotFoundError:  # deleted by another process
         return False
     return True
 
 
-async def _old_branches(context: Context, moment: int) -> dict[str, bytes]:
-    """Return the branches, but for the first one, whose newest snapshot is older than a time, and that snapshot."""
+async def _old_branches(context: Context, time: int) -> dict[str, bytes]:
+    """Return the branches, except for the first one, whose newest snapshot is older than a time, and that snapshot."""
     old: dict[str, bytes] = {}
     for name in sorted(await list_branches(context) - {FIRST_BRANCH}):
         with suppress(RefNotFoundError):
             state = (await context.tip(name)).state
-            if state.time < moment:
+            if state.time < time:
                 old[name] = state.snapshot
     return old
 
@@ -91,6 +91,6 @@ async def _delete_branch(context: Context, branch: str, snapshot: bytes) -> bool
     """Delete a branch if it is still at the snapshot that is old; tell whether that was done here."""
     try:
         await delete_branch(context, branch, from_snapshot_id=id_to_text(snapshot))
-    except (RefNotFoundError, ConflictError):  # somebody has deleted it, or made it younger
+    except (RefNotFoundError, ConflictError):  # deleted by another process, or with a newer snapshot
         return False
     return True

@@ -1,4 +1,4 @@
-"""Collecting garbage: the objects that no snapshot needs."""
+"""Garbage collection: the deletion of unreferenced objects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from arraystore.errors import InvalidInputError
 __all__ = ["GRACE", "garbage_collect"]
 
 GRACE = timedelta(seconds=RECORD_GRACE)
-"""How long records whose snapshots have expired are left, by default."""
+"""Time after which records of expired snapshots are deleted, by default."""
 
 
 async def garbage_collect(
@@ -31,11 +31,11 @@ async def garbage_collect(
     nobody_writes: bool = False,
     progress: Progress | None = None,
 ) -> GCSummary:
-    """Delete objects that no snapshot needs."""
-    moment = microseconds_of(delete_object_older_than, "delete_object_older_than")
+    """Delete unreferenced objects."""
+    time = microseconds_of(delete_object_older_than, "delete_object_older_than")
     _check_grace(record_grace, nobody_writes=nobody_writes)
     scope, counting = counted_scope(context)
-    watermark = watermark_at(scope, moment)
+    watermark = watermark_at(scope, time)
     if not dry_run:
         check_allowed(await scope.repository_log.table(), "garbage_collect")
     grace = record_grace.total_seconds()
@@ -46,9 +46,9 @@ async def garbage_collect(
 
 def _check_grace(grace: timedelta, *, nobody_writes: bool) -> None:
     if not isinstance(grace, timedelta) or grace < timedelta(0):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidInputError(f"record_grace={grace!r} is no length of time, which a timedelta of 0 or more is")
+        raise InvalidInputError(f"record_grace={grace!r} must be a timedelta >= 0")
     if grace.total_seconds() < 2 * LONGEST_PAUSE and not nobody_writes:
         raise InvalidInputError(
-            f"record_grace={grace!r} is less than twenty minutes, which is safe only while nobody writes; "
-            "nobody_writes=True promises that"
+            f"record_grace={grace!r} must be >= 20 minutes, unless nothing writes to the repository, which "
+            "nobody_writes=True promises"
         )

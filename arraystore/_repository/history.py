@@ -29,7 +29,7 @@ async def read_ancestry(
 
 
 async def operations(context: Context) -> AsyncIterator[Update]:
-    """Yield what was done to a repository, newest first, as the logs of branches and of the repository say."""
+    """Yield the operations on a repository, newest first, from the logs of its branches and the repository log."""
     table = await context.repository_log.table()
     sources = [updates_of_repository(context.repository_log.entries())]
     for name in sorted(table.branches):
@@ -40,7 +40,7 @@ async def operations(context: Context) -> AsyncIterator[Update]:
 
 
 def iterate(items: AsyncIterator[T]) -> Iterator[T]:
-    """Iterate over something asynchronous from synchronous code, an item at a time; no item is None."""
+    """Iterate over an asynchronous iterator from synchronous code, an item at a time; no item is None."""
     while (item := run(_next(items))) is not None:
         yield item
 

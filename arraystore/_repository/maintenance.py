@@ -17,22 +17,20 @@ __all__ = ["MaintenanceReport", "UpkeepOptions", "maintain"]
 
 @dataclass(frozen=True)
 class UpkeepOptions:
-    """What to do, and how much of it.
+    """Steps of a round of maintenance, and their limits.
 
     Parameters
     ----------
     policy
-        Which snapshots stay; by default what the repository keeps as its retention policy, and all where it keeps
-        none.
+        Retention policy; by default that of the repository, and all snapshots stay where it has none.
     collect_after
-        Objects that nothing needs are deleted when they are older than this: sessions that are open for longer have
-        to start again.
+        Age from which unreferenced objects are deleted: sessions that are open for longer have to start again.
     compact_bytes, compact_seconds
         Most that compaction reads of each branch, and for how long; 0 bytes for no compaction.
     verify_sample
-        How many chunks are read and checked; 0 to verify nothing, not even metadata.
+        Count of chunks that are read and verified; 0 to verify nothing, not even metadata.
     lease
-        After how long another job may begin although this one has not said that it is done.
+        Time after which another job may start although this one has not reported its end.
     """
 
     policy: str | None = None
@@ -44,27 +42,27 @@ class UpkeepOptions:
 
     def __post_init__(self) -> None:
         if self.collect_after < timedelta(0) or self.lease <= timedelta(0):
-            raise InvalidInputError("collect_after is not negative, and a lease is longer than nothing")
+            raise InvalidInputError("collect_after must be >= 0 and lease must be > 0")
         if min(self.compact_bytes, self.compact_seconds, self.verify_sample) < 0:
-            raise InvalidInputError("compact_bytes, compact_seconds and verify_sample are not negative")
+            raise InvalidInputError("compact_bytes, compact_seconds and verify_sample must be >= 0")
 
 
 @dataclass
 class MaintenanceReport:
-    """What was done.
+    """Result of a round of maintenance.
 
     Parameters
     ----------
     status
-        ``"done"``; ``"skipped"`` if another job was at it; ``"failed"`` if a step failed; ``"damaged"`` if verification
+        ``"done"``; ``"skipped"`` if another job was running; ``"failed"`` if a step did; ``"damaged"`` if verification
         found errors, or compaction passed over damaged packs.  What verification warned of, and virtual chunks that it
         could not read, are among the steps.
     steps
-        What each step did, by its name, as JSON has it.
+        Result of each step, by its name, as JSON has it.
     errors
-        What failed, by the name of the step.
+        Errors, by the name of the step.
     seconds
-        How long it took.
+        Duration.
     """
 
     status: Literal["done", "skipped", "failed", "damaged"] = "done"
@@ -74,7 +72,7 @@ class MaintenanceReport:
 
     @property
     def exit_code(self) -> int:
-        """For a script: 0 if all is well, or somebody else is at it."""
+        """Exit code for a script: 0 if all is well, or another job was running."""
         return 0 if self.status in ("done", "skipped") else 1
 
     def to_dict(self) -> dict[str, Any]:
@@ -83,7 +81,7 @@ class MaintenanceReport:
 
 
 async def maintain(context: Context, options: UpkeepOptions) -> MaintenanceReport:
-    """Maintain a repository; a step that fails does not keep the others from being done."""
+    """Maintain a repository; the failure of a step does not prevent the others."""
     environment = context.environment
     began = environment.now_us()
     report = MaintenanceReport()
@@ -137,9 +135,9 @@ async def _compact(context: Context, options: UpkeepOptions) -> dict[str, Any] |
 async def _collect(context: Context, options: UpkeepOptions) -> dict[str, Any]:
     now = datetime.fromtimestamp(context.environment.now_us() / 1_000_000, UTC)
     summary = await garbage.garbage_collect(context, now - options.collect_after)
-    found = asdict(summary)
-    found["failures"] = len(summary.failures)
-    return found
+    counts = asdict(summary)
+    counts["failures"] = len(summary.failures)
+    return counts
 
 
 async def _verify(context: Context, options: UpkeepOptions) -> dict[str, Any] | None:

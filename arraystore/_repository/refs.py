@@ -1,4 +1,4 @@
-"""Branches and tags: creating, moving and deleting what names snapshots."""
+"""Branches and tags: creation, reset and deletion."""
 
 from __future__ import annotations
 
@@ -95,16 +95,16 @@ async def reset_branch(context: Context, branch: str, snapshot_id: str, *, from_
     _check_newest(start.state, expected)
     try:
         await pin_and_activate(context, target, activate)
-    except SnapshotExpiredError:  # perhaps because of another reset, which is what there is to say then
+    except SnapshotExpiredError:  # perhaps because of another reset, which is the better error then
         _check_newest((await context.tip(branch)).state, expected)
         raise
 
 
 async def delete_branch(context: Context, branch: str, *, from_snapshot_id: str | None = None) -> None:
-    """Delete a branch: an entry of its own log decides it, and the repository log is told afterwards."""
+    """Delete a branch: an entry of its own log decides it, and one of the repository log follows."""
     check_name(branch)
     if branch == FIRST_BRANCH:
-        raise InvalidInputError(f"branch {FIRST_BRANCH!r} cannot be deleted; reset_branch lets it stand elsewhere")
+        raise InvalidInputError(f"branch {FIRST_BRANCH!r} cannot be deleted; reset_branch moves it to another snapshot")
     expected = None if from_snapshot_id is None else id_from_text(from_snapshot_id)
     repository_log, log = context.repository_log, context.log(branch)
     check_allowed(await repository_log.table(), "delete_branch")
@@ -114,7 +114,7 @@ async def delete_branch(context: Context, branch: str, *, from_snapshot_id: str 
 
 
 async def _settled_tip(context: Context, branch: str) -> Tip:
-    """Return the newest record of a branch; of one that is deleted, see that the repository log says so, too."""
+    """Return the newest record of a branch; for a deleted one, append the entry that the repository log may lack."""
     try:
         return await context.tip(branch)
     except RefNotFoundError:
@@ -125,7 +125,7 @@ async def _settled_tip(context: Context, branch: str) -> Tip:
 
 
 async def _check_free_by_now(context: Context, branch: str) -> None:
-    """Check that a branch may be created; one whose own log ends it is no hindrance."""
+    """Check that a branch may be created; one that its own log has deleted does not prevent it."""
     table = await context.repository_log.table()
     check_allowed(table, "create_branch")
     if _exists(table, branch):
@@ -160,7 +160,7 @@ async def list_tags(context: Context) -> set[str]:
 
 
 async def lookup_tag(context: Context, tag: str) -> str:
-    """Return the id of the snapshot that a tag names."""
+    """Return the id of the snapshot of a tag."""
     return id_to_text((await read_tag(context, tag)).snapshot)
 
 
@@ -204,10 +204,10 @@ def _check_free_tag(table: RepositoryTable, tag: str) -> None:
     if tag in table.tags:
         raise AlreadyExistsError(f"there is a tag {tag!r} already; tags never change")
     if tag in table.burnt:
-        raise AlreadyExistsError(f"there was a tag {tag!r}, which was deleted; its name is never given again")
+        raise AlreadyExistsError(f"there was a tag {tag!r}, which was deleted; its name is never used again")
 
 
 def _check_new(origin: Origin, watermark: bytes) -> None:
-    """Check that no garbage collection has begun since a snapshot was announced."""
+    """Check that no garbage collection has started since a snapshot was announced."""
     if origin.checkpoint < watermark:
-        raise OutdatedAnnouncementError("a garbage collection has begun meanwhile")
+        raise OutdatedAnnouncementError("a garbage collection has started meanwhile")

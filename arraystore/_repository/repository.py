@@ -49,22 +49,22 @@ class Repository(RefMethods, SettingMethods, HistoryMethods, MaintenanceMethods)
         Parameters
         ----------
         storage
-            Where; it must be empty.
+            Storage, which must be empty.
         config
-            Kept in the repository.
+            Configuration, which is saved in the repository.
         authorize_virtual_chunk_access
             Storages that virtual chunks may be read from, by URL prefix.
         check_clean_root
-            Whether to refuse a place where other objects are.
+            Whether to refuse a storage with other objects.
 
         Raises
         ------
         AlreadyExistsError
             If there is one.
         InvalidInputError
-            If other objects are there.
+            If there are other objects.
         UnsupportedStorageError
-            If the storage does not honour put-if-absent; this is tried, not believed.
+            If the storage does not honour put-if-absent, which is tested.
         """
         return run(
             cls.create_async(
@@ -107,7 +107,7 @@ class Repository(RefMethods, SettingMethods, HistoryMethods, MaintenanceMethods)
         storage
             Where it is.
         config
-            Used instead of the one that the repository keeps.
+            Configuration to use instead of the one saved in the repository.
         authorize_virtual_chunk_access
             Storages that virtual chunks may be read from, by URL prefix.
 
@@ -160,7 +160,7 @@ class Repository(RefMethods, SettingMethods, HistoryMethods, MaintenanceMethods)
             pass
         try:
             return await cls.create_async(storage, config, authorize_virtual_chunk_access=access)
-        except AlreadyExistsError:  # somebody else was faster
+        except AlreadyExistsError:  # another process was faster
             return await cls.open_async(storage, config, authorize_virtual_chunk_access=access)
 
     @staticmethod
@@ -203,7 +203,7 @@ class Repository(RefMethods, SettingMethods, HistoryMethods, MaintenanceMethods)
         Raises
         ------
         InvalidInputError
-            If not exactly one of branch, tag and snapshot is given, or the time has no time zone.
+            If not exactly one of branch, tag and snapshot is passed, or the time has no time zone.
         RefNotFoundError, SnapshotNotFoundError
             If it does not exist.
         """

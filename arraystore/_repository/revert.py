@@ -1,4 +1,4 @@
-"""Commits made of other commits: one that undoes a snapshot, and one that repeats it elsewhere."""
+"""Commits derived from other commits: one that undoes a snapshot, and one that repeats it on another branch."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from arraystore.errors import (
 __all__ = ["cherry_pick", "revert"]
 
 _TRIES = 20
-"""Garbage collections that may begin while one commit is made."""
+"""Most garbage collections that may start during one commit."""
 
 
 @dataclass(frozen=True)
 class _Change:
-    """The way from one snapshot to another, and what the history says of making it on a branch."""
+    """Difference of two snapshots, and the branch, message and metadata of the commit that makes it."""
 
     base: State
     ours: State
@@ -43,7 +43,7 @@ class _Change:
 async def revert(
     context: Context, snapshot_id: str, branch: str, message: str | None, default_metadata: Mapping[str, Any]
 ) -> str:
-    """Commit what undoes a snapshot."""
+    """Undo a snapshot in a new commit."""
     snapshot, before = await _load_with_parent(context, snapshot_id, "reverted")
     if message is None:
         message = f"Revert {_message(snapshot)!r}"
@@ -54,7 +54,7 @@ async def revert(
 async def cherry_pick(
     context: Context, snapshot_id: str, branch: str, message: str | None, default_metadata: Mapping[str, Any]
 ) -> str:
-    """Commit what a snapshot has changed to another branch."""
+    """Repeat the changes of a snapshot in a new commit on another branch."""
     snapshot, before = await _load_with_parent(context, snapshot_id, "cherry-picked")
     if message is None:
         message = _message(snapshot)
@@ -63,7 +63,7 @@ async def cherry_pick(
 
 
 async def _load_with_parent(context: Context, snapshot_id: str, verb: str) -> tuple[State, State]:
-    """Return a snapshot and the one before it."""
+    """Return a snapshot and its parent."""
     state = (await load_snapshot(context, snapshot_id=snapshot_id)).state
     if state.parent is None:
         raise InvalidInputError(f"snapshot {snapshot_id} cannot be {verb}: it is the first one, and changes nothing")
@@ -71,19 +71,19 @@ async def _load_with_parent(context: Context, snapshot_id: str, verb: str) -> tu
         return state, (await load_snapshot(context, snapshot_id=id_to_text(state.parent))).state
     except SnapshotNotFoundError as error:
         raise SnapshotNotFoundError(
-            f"snapshot {snapshot_id} cannot be {verb}: the one before it, {id_to_text(state.parent)}, is not kept "
-            "any more, so that nobody can tell what it changed"
+            f"snapshot {snapshot_id} cannot be {verb}: its parent {id_to_text(state.parent)} has expired, so "
+            "that its changes are unknown"
         ) from error
 
 
 async def _commit(context: Context, change: _Change, default_metadata: Mapping[str, Any]) -> str:
-    """Commit a change on top of a branch, anew if a garbage collection begins meanwhile."""
+    """Commit a change to a branch, repeated if a garbage collection starts meanwhile."""
     for _ in range(_TRIES):
         try:
             return await _commit_once(context, change, default_metadata)
-        except SessionExpiredError:  # a collection has begun since the snapshot was announced
+        except SessionExpiredError:  # a collection has started since the snapshot was announced
             continue
-    raise StorageError(f"{context.storage.location}: {_TRIES} garbage collections began meanwhile; try again")
+    raise StorageError(f"{context.storage.location}: {_TRIES} garbage collections started meanwhile; try again")
 
 
 async def _commit_once(context: Context, change: _Change, default_metadata: Mapping[str, Any]) -> str:

@@ -11,14 +11,14 @@ __all__ = ["counted_scope", "scope_of"]
 
 
 def scope_of(context: Context) -> MaintenanceScope:
-    """Return what maintenance of a repository works on."""
+    """Return the scope of maintenance of a repository."""
     return MaintenanceScope(
         context.storage, context.environment, context.repository_log, context.log, context.known_tip
     )
 
 
 def counted_scope(context: Context) -> tuple[MaintenanceScope, CountingStorage]:
-    """Return the same with every request counted."""
+    """Return the scope of maintenance with every request counted."""
     storage = CountingStorage(context.storage)
     logs: dict[str, BranchLog] = {}
 

@@ -1,4 +1,4 @@
-"""Settings that are kept in a repository: configuration, metadata, retention, status and feature flags."""
+"""Settings in the repository log: configuration, metadata, retention, status and feature flags."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ __all__ = [
 
 
 async def _set(context: Context, name: str, value: Any, *, checked: bool = True) -> RepositoryTable:
-    """Keep a setting; unless told otherwise only where the repository may be changed."""
+    """Save a setting; with `checked` only where the repository may be changed."""
     entry = _entry(context.environment.now_us(), name, value)
 
     def decide(table: RepositoryTable) -> RepositoryEntry:
@@ -64,10 +64,10 @@ async def _set(context: Context, name: str, value: Any, *, checked: bool = True)
 
 
 def _entry(now: int, name: str, value: Any) -> RepositoryEntry:
-    """Return the entry for a setting; raises `InvalidInputError` if it is too large to be repeated by records."""
+    """Return the entry for a setting; raises `InvalidInputError` if it is too large for records to repeat."""
     size = len(pack_body(value))
     if size > MAX_SETTING:
-        raise InvalidInputError(f"the {name} of a repository takes at most {MAX_SETTING} bytes, not {size}")
+        raise InvalidInputError(f"the {name} of a repository must have at most {MAX_SETTING} bytes, not {size}")
     return RepositoryEntry(RepositoryOperation.SETTING, now, name, value=value)
 
 
@@ -75,7 +75,7 @@ def _entry(now: int, name: str, value: Any) -> RepositoryEntry:
 
 
 async def fetch_config(storage: Storage) -> RepositoryConfig | None:
-    """Return the configuration that a repository keeps; None if there is no repository."""
+    """Return the configuration saved in a repository; None if there is no repository."""
     try:
         context, info = await find_repository(storage, None, VirtualContainers(None))
     except RepositoryNotFoundError:
@@ -85,12 +85,12 @@ async def fetch_config(storage: Storage) -> RepositoryConfig | None:
 
 
 async def save_config(context: Context, config: RepositoryConfig) -> None:
-    """Keep a configuration in the repository."""
+    """Save a configuration in the repository."""
     table = await _set(context, "config", config.to_dict())
     log = context.log(FIRST_BRANCH)
     log.settings = max(log.settings, table.number)
     state = await context.newest_state(FIRST_BRANCH)
-    await put_hint_of(log, state)  # so that who opens the repository knows that there is something to look up
+    await put_hint_of(log, state)  # so that opening the repository reads the repository log
 
 
 # -- metadata -----------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ async def update_metadata(context: Context, metadata: dict[str, Any]) -> dict[st
 
 def _check_metadata(metadata: Any) -> None:
     if not isinstance(metadata, dict):
-        raise InvalidInputError(f"metadata is a dict, not a {type(metadata).__name__}")
+        raise InvalidInputError(f"metadata must be a dict, not a {type(metadata).__name__}")
     check_note("", metadata)
 
 
@@ -131,12 +131,12 @@ def _check_metadata(metadata: Any) -> None:
 
 async def get_retention(context: Context) -> str | None:
     """Return the retention policy of the repository; None if there is none."""
-    found = (await context.repository_log.table()).settings.get("retention")
-    return None if found is None else str(found)
+    policy = (await context.repository_log.table()).settings.get("retention")
+    return None if policy is None else str(policy)
 
 
 async def set_retention(context: Context, policy: str | None) -> None:
-    """Keep a retention policy in the repository."""
+    """Save a retention policy in the repository."""
     if policy is not None:
         parse_policy(policy)
     await _set(context, "retention", policy)
@@ -153,7 +153,7 @@ async def get_status(context: Context) -> RepoStatus:
 async def set_status(context: Context, status: RepoStatus) -> None:
     """Set the status in the repository log, then in the log of every branch."""
     if not isinstance(status, RepoStatus):  # pyright: ignore[reportUnnecessaryIsInstance] - of a caller without types
-        raise InvalidInputError(f"a status is a RepoStatus, not a {type(status).__name__}")
+        raise InvalidInputError(f"status must be a RepoStatus, not a {type(status).__name__}")
     reason = status.limited_availability_reason
     value = {
         "availability": str(status.availability.value),
@@ -161,7 +161,7 @@ async def set_status(context: Context, status: RepoStatus) -> None:
         "reason": reason,
     }
     table = await _set(context, "status", value, checked=False)
-    while True:  # whoever says so last sees to it that every branch knows
+    while True:  # the last writer appends it to every branch
         await _set_in_branches(context, table)
         newest = await context.repository_log.table()
         if newest.settings.get("status") == table.settings.get("status") and newest.branches == table.branches:
@@ -170,7 +170,7 @@ async def set_status(context: Context, status: RepoStatus) -> None:
 
 
 async def _set_in_branches(context: Context, table: RepositoryTable) -> None:
-    """Append to each branch whether it may be changed, unless its log says so already."""
+    """Append the availability to the log of each branch, unless it has it already."""
     read_only = status_of_table(table).availability == RepoAvailability.read_only
     now = context.environment.now_us()
 
@@ -180,18 +180,18 @@ async def _set_in_branches(context: Context, table: RepositoryTable) -> None:
             return None
         return Fence(life.fence, now, read_only)
 
-    async def tell(branch: str) -> None:
+    async def append(branch: str) -> None:
         log = context.log(branch)
         context.seen(await append_when(log, await settle(log, table), decide))
 
-    await asyncio.gather(*(tell(name) for name, row in table.branches.items() if not row.deleted))
+    await asyncio.gather(*(append(name) for name, row in table.branches.items() if not row.deleted))
 
 
 # -- feature flags ------------------------------------------------------------------------------------------
 
 
 async def feature_flags(context: Context) -> list[FeatureFlag]:
-    """Return the operations that can be switched off, and whether they are."""
+    """Return the operations that can be switched off, with their settings."""
     return flags_of(await context.repository_log.table())
 
 
@@ -200,7 +200,7 @@ async def set_feature_flag(context: Context, name: str, setting: bool | None) ->
     if name not in FLAGS:
         raise InvalidInputError(f"there is no flag {name!r}; there are {', '.join(FLAGS)}")
     if setting is not None and not isinstance(setting, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidInputError(f"flag {name!r} is True, False or None for its default, not {setting!r}")
+        raise InvalidInputError(f"flag {name!r} must be True, False, or None for its default, not {setting!r}")
     now = context.environment.now_us()
 
     def decide(table: RepositoryTable) -> RepositoryEntry:

@@ -1,4 +1,4 @@
-"""Finding snapshots: by branch, tag, id or time, in whichever log holds them."""
+"""Look-up of snapshots by branch, tag, id or time, in all logs."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class SnapshotInfo:
     Parameters
     ----------
     id, parent_id
-        Of the snapshot and of the one before it.
+        Ids of the snapshot and of its parent.
     written_at
-        When it was committed, by the writer's clock, in UTC.
+        Time of the commit by the writer's clock, in UTC.
     message, metadata
-        What the writer said of it.
+        Message and metadata of the commit.
     """
 
     id: str
@@ -59,7 +59,7 @@ class SnapshotInfo:
 
 
 def snapshot_info(row: SnapshotRow) -> SnapshotInfo:
-    """Return a row of the history as users see it."""
+    """Return a row of the history as a public value."""
     message, metadata = decode_note(f"note of snapshot {id_to_text(row.id)}", row.note)
     parent = None if row.parent is None else id_to_text(row.parent)
     written = datetime.fromtimestamp(row.time / 1_000_000, UTC)
@@ -69,15 +69,15 @@ def snapshot_info(row: SnapshotRow) -> SnapshotInfo:
 def check_name(name: str) -> None:
     """Check that the name of a branch or a tag is a string; raises `InvalidInputError`."""
     if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] - of a caller without types
-        raise InvalidInputError(f"a branch or a tag has a name, a text; {name!r} is none")
+        raise InvalidInputError(f"the name of a branch or a tag must be a string, not {name!r}")
 
 
 async def load_snapshot(
     context: Context, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None
 ) -> Tip:
-    """Load the snapshot of a branch, a tag or an id, of which exactly one is given."""
+    """Load the snapshot of a branch, a tag or an id; exactly one must not be None."""
     if sum(value is not None for value in (branch, tag, snapshot_id)) != 1:
-        raise InvalidInputError("give exactly one of branch, tag and snapshot_id")
+        raise InvalidInputError("pass exactly one of branch, tag and snapshot_id")
     if branch is not None:
         return await context.tip(branch)
     if tag is not None:
@@ -91,19 +91,19 @@ async def load_snapshot_as_of(
 ) -> Tip:
     """Load the newest snapshot of a branch that was written at a time or before."""
     if branch is None or tag is not None or snapshot_id is not None:
-        raise InvalidInputError("as_of goes with a branch, and with no tag or snapshot_id")
+        raise InvalidInputError("as_of needs a branch, and no tag or snapshot_id")
     until = microseconds_of(as_of, "as_of")
     log = context.log(branch)
     start = await nearer(log, await context.tip(branch), until)
-    found, last = await newest_until(ancestry(log, start, context.newest_state), until)
-    if found is None:
+    row, last = await newest_until(ancestry(log, start, context.newest_state), until)
+    if row is None:
         oldest = "" if last is None else f": its first one is of {datetime.fromtimestamp(last.time / 1e6, UTC)}"
         raise SnapshotNotFoundError(f"branch {branch!r} has no snapshot of {as_of} or before{oldest}")
-    return await load_snapshot(context, snapshot_id=id_to_text(found.id))
+    return await load_snapshot(context, snapshot_id=id_to_text(row.id))
 
 
 async def lookup_snapshot(context: Context, snapshot_id: str) -> SnapshotInfo:
-    """Return what the history says of a snapshot."""
+    """Return the row of a snapshot in the history."""
     identifier = id_from_text(snapshot_id)
     try:
         return snapshot_info((await _find(context, identifier)).row)
@@ -115,18 +115,18 @@ async def lookup_snapshot(context: Context, snapshot_id: str) -> SnapshotInfo:
 
 
 async def read_tag(context: Context, tag: str) -> Tag:
-    """Return what the repository log says of a tag; raises `RefNotFoundError`."""
+    """Return the entry of a tag in the repository log; raises `RefNotFoundError`."""
     check_name(tag)
-    found = (await context.repository_log.table()).tags.get(tag)
-    if found is None:
+    entry = (await context.repository_log.table()).tags.get(tag)
+    if entry is None:
         raise RefNotFoundError(f"there is no tag {tag!r}")
-    return found
+    return entry
 
 
 async def _load_tagged(context: Context, tag: str) -> Tip:
-    found = await read_tag(context, tag)
+    entry = await read_tag(context, tag)
     try:
-        return Tip(await load_checkpoint(context.storage, found.origin.checkpoint), {})
+        return Tip(await load_checkpoint(context.storage, entry.origin.checkpoint), {})
     except ObjectNotFoundError:
         await read_tag(context, tag)  # which may have been deleted, and collected
         raise
@@ -147,13 +147,13 @@ async def _load_at(context: Context, place: Place) -> Tip:
     log, row = context.log(place.branch), place.row
     try:
         return await load_tip(log, place.hint, at=row.sequence, snapshot=row.id)
-    except ObjectNotFoundError:  # what a branch gave up is in its log for as long as the records are
+    except ObjectNotFoundError:  # snapshots before a reset are in the log as long as their records
         await check_still_kept(context, place.branch, row.sequence, row.id)
         raise
 
 
 async def _find_outside_logs(context: Context, snapshot: bytes) -> State | None:
-    """Return a snapshot that no log holds: it is on no branch, or was named while it expired."""
+    """Return a snapshot that no log has: it is on no branch, or was tagged while it expired."""
     state = await read_detached(context, snapshot)
     if state is not None:
         return state
@@ -172,7 +172,7 @@ async def _find_outside_logs(context: Context, snapshot: bytes) -> State | None:
 
 
 async def _find(context: Context, snapshot: bytes) -> Place:
-    """Find a snapshot in any log; in that of main, which always exists, without asking for the others."""
+    """Find a snapshot in any log; if that of main has it, without requests for the others."""
     branches = [FIRST_BRANCH]
     for branch in branches:
         tip = await _newest_or_none(context, branch)
@@ -189,15 +189,15 @@ async def _find(context: Context, snapshot: bytes) -> Place:
 
 
 async def _check_not_expired(context: Context, snapshot: bytes, branches: Iterable[str]) -> None:
-    """Check that a snapshot has not expired, as far as records are left that tell."""
+    """Check that a snapshot has not expired, as far as the remaining records tell."""
     for branch in branches:
         tip = await _newest_or_none(context, branch)
         row = None if tip is None else await find_expired(context.log(branch), tip, snapshot)
         if row is not None and tip is not None:
             raise SnapshotExpiredError(
                 f"snapshot {id_to_text(snapshot)} has expired: it was committed to branch {branch!r} as record "
-                f"{row.sequence}, and expire_snapshots has let go of what there was up to record "
-                f"{tip.state.life.expired}; ancestry lists the snapshots that are left"
+                f"{row.sequence}, and expire_snapshots has removed the records up to "
+                f"{tip.state.life.expired} from history; ancestry lists the remaining snapshots"
             )
 
 

@@ -1,4 +1,4 @@
-"""Looking into a repository: verification, repair, statistics."""
+"""Verification, repair and statistics of a repository."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class ChunkStorageStats:
     Parameters
     ----------
     native_bytes
-        Packs that hold them, whole.
+        Size of the packs that contain them.
     virtual_bytes
-        In objects elsewhere, as often as commits have referred to them.
+        Bytes in source objects, as often as commits have referred to them.
     inlined_bytes
-        In manifests, as often as commits have written them.
+        Bytes in manifests, as often as commits have written them.
     """
 
     native_bytes: int
@@ -39,11 +39,11 @@ class ChunkStorageStats:
     inlined_bytes: int
 
     def non_virtual_bytes(self) -> int:
-        """Return what is in the repository."""
+        """Return the bytes in the repository."""
         return self.native_bytes + self.inlined_bytes
 
     def total_bytes(self) -> int:
-        """Return all."""
+        """Return all bytes."""
         return self.native_bytes + self.virtual_bytes + self.inlined_bytes
 
 
@@ -54,7 +54,7 @@ async def verify(
     sample: int | None = None,
     progress: Progress | None = None,
 ) -> VerifyReport:
-    """Check everything that branches and tags lead to, and report what is wrong."""
+    """Verify all objects reachable from branches and tags, and report problems."""
     return await verify_repository(
         context.storage,
         context.repository,
@@ -76,7 +76,7 @@ async def repair(context: Context, *, dry_run: bool = False, progress: Progress 
 async def statistics(context: Context, branch: str, limit: int) -> RepositoryStatistics:
     """Measure a repository, and the newest snapshots of a branch."""
     if type(limit) is not int or limit < 0:
-        raise InvalidInputError(f"limit={limit!r} is no number of snapshots")
+        raise InvalidInputError(f"limit={limit!r} must be an integer >= 0")
     tip = await context.tip(branch)
     others = await _other_snapshots(context, branch)
     return await gather_statistics(context.storage, context.reader, context.log(branch), tip, others, limit)
@@ -88,7 +88,7 @@ async def _other_snapshots(context: Context, branch: str) -> list[State]:
     others: list[State] = []
     for name, row in sorted(table.branches.items()):
         if name != branch and not row.deleted:
-            with suppress(RefNotFoundError):  # deleted just now
+            with suppress(RefNotFoundError):  # deleted meanwhile
                 others.append((await context.tip(name)).state)
     others += [await load_checkpoint(context.storage, tag.origin.checkpoint) for tag in table.tags.values()]
     return others

@@ -32,7 +32,7 @@ def test_a_tag_is_created_listed_and_deleted_and_its_name_is_burnt(cli: Cli, mad
     assert "already" in cli("tag", "create", made.url, "v1", code=1).err
     cli("tag", "delete", made.url, "v1", "--yes")
     assert cli("tag", "list", made.url, "--json").json == {}
-    assert "never given again" in cli("tag", "create", made.url, "v1", code=1).err
+    assert "never used again" in cli("tag", "create", made.url, "v1", code=1).err
 
 
 def test_a_branch_that_exists_and_names_that_cannot_be_are_errors(cli: Cli, made: Made) -> None:

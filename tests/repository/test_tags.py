@@ -30,7 +30,7 @@ def test_a_tag_that_is_deleted_is_gone_and_its_name_is_never_given_again(name: s
         with pytest.raises(RefNotFoundError, match="there is no tag"):
             opened.delete_tag(name)
         for snapshot in (first, second):
-            with pytest.raises(AlreadyExistsError, match="its name is never given again"):
+            with pytest.raises(AlreadyExistsError, match="its name is never used again"):
                 opened.create_tag(name, snapshot)
     assert keys(storage) == before
     repository.create_branch(name, first)  # branches have names of their own

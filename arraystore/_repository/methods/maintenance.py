@@ -34,7 +34,7 @@ class MaintenanceMethods(RepositoryBase):
         Parameters
         ----------
         options
-            What to do, and how much of it.
+            Its steps and their limits.
         """
         return run(self.maintain_async(options))
 
@@ -75,9 +75,9 @@ class MaintenanceMethods(RepositoryBase):
         older_than
             Snapshots expire that were committed before this time, which has a time zone.
         keep_last
-            How many of the newest snapshots of each branch stay, however old they are.
+            Count of the newest snapshots of each branch that stay, however old they are.
         policy
-            Which of the others stay: ``"daily for 30 days, weekly for a year"``, for instance.
+            Policy for the others: ``"daily for 30 days, weekly for a year"``, for instance.
         delete_expired_branches
             Whether to delete branches whose newest snapshot is older; never the first one, and none that is committed
             to, or reset, meanwhile.
@@ -162,16 +162,16 @@ class MaintenanceMethods(RepositoryBase):
             For how long records of branches' logs are left whose snapshots have expired; twenty minutes at least.
         nobody_writes
             Allows less: promises that no process is open that may still write.  Writers look at the log every ten
-            minutes, and whoever comes back later to where records are missing could be told that a commit succeeded
-            which nobody will ever see.
+            minutes, and one that continues later where records are missing could report the success of a commit
+            that is not in the history.
         progress
             Called with what is being done, how much of it is done, and how much there is or None.
 
         Raises
         ------
         InvalidInputError
-            If the time has no time zone, or is in the future; if `record_grace` is no length of time, or
-            too short while somebody may write.
+            If the time has no time zone, or is in the future; if `record_grace` is negative, or too
+            short without `nobody_writes`.
         ReadOnlyError
             If the repository is read-only.
         """
