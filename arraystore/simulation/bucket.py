@@ -1,6 +1,6 @@
-"""The objects that all simulated processes share.
+"""Objects that all simulated processes share.
 
-Every method is one atomic effect; when it happens is the network's business.
+Every method is one atomic effect, whose time the network decides.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Bucket:
     objects
         The bytes of each object.
     gone
-        Those of objects that were deleted, for whoever checks what has become of them.
+        The bytes of deleted objects, for checks.
     """
 
     def __init__(self, location: str = "simulated://", clock: Callable[[], float] = float) -> None:
@@ -55,13 +55,13 @@ class Bucket:
 
     def get(self, key: str) -> bytes:
         """Return an object."""
-        found = self.objects.get(key)
-        if found is None:
+        data = self.objects.get(key)
+        if data is None:
             raise ObjectNotFoundError(key, self.location)
-        return found
+        return data
 
     def get_stale(self, key: str, rng: random.Random) -> bytes:
-        """Return what an object was at some earlier time, if it is one that changes."""
+        """Return an earlier value of an object that changes."""
         old = self._old.get(key, [])
         choice = rng.randrange(len(old) + 1)
         if choice == len(old):
@@ -80,7 +80,7 @@ class Bucket:
         return [data[start:stop] for start, stop in ranges]
 
     def put(self, key: str, data: bytes) -> str:
-        """Write an object; tells whether it was there."""
+        """Write an object; returns ``written`` or ``overwritten``."""
         old = self.objects.get(key)
         if old is None:
             check_key(key)
@@ -109,9 +109,9 @@ class Bucket:
     def delete(self, keys: Sequence[str]) -> None:
         """Delete objects, if they are there."""
         for key in keys:
-            found = self.objects.pop(key, None)
-            if found is not None:
-                self.gone[key] = found
+            data = self.objects.pop(key, None)
+            if data is not None:
+                self.gone[key] = data
                 folder = self._folders[_folder(key)]
                 del folder[bisect_left(folder, key)]
 

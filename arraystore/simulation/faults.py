@@ -1,4 +1,4 @@
-"""What goes wrong in a simulation, and how often: with requests, and with processes."""
+"""Faults of requests and of processes in a simulation, and their rates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Faults"]
 
 @dataclass(frozen=True)
 class Faults:
-    """Which faults there are.  Of requests: the probability of each; of processes: the mean time between them.
+    """Rates of faults: probabilities of those of requests, and mean times between those of processes.
 
     Parameters
     ----------
@@ -28,8 +28,8 @@ class Faults:
     throttled
         It is refused with 503, without effect.
     refused
-        What is to be written only if absent is written, and answered as existing: something on the way has sent the
-        request twice, and gives the answer to the second.
+        A PUT-if-absent writes, and is answered as existing: an intermediary has repeated the request, and returns the
+        answer to the second.
     failed
         It takes effect, and is answered with 500, at once.
     repeated
@@ -47,13 +47,13 @@ class Faults:
     timeout
         Seconds after which a sender gives a request up.
     tries
-        How many times a sender tries each request before its caller gets a `StorageError`.
+        Attempts of a sender for each request before its caller gets a `StorageError`.
     lateness
         Most seconds by which something is late.
     pauses
         Mean seconds between two pauses of a process; 0 for none.
     pause
-        How long a pause takes.
+        Duration of a pause.
     crashes
         Mean seconds between two crashes of a process; 0 for none.
     downtime
@@ -61,7 +61,7 @@ class Faults:
     skew
         Most seconds by which a process's clock is off.
     until
-        Virtual time from which nothing goes wrong any more, so that everything can come to an end.
+        Virtual time from which there are no more faults, so that everything can end.
     """
 
     lost: float = 0.0
@@ -89,11 +89,11 @@ class Faults:
 
     @property
     def of_requests(self) -> bool:
-        """Whether any request may fare ill."""
+        """Whether there are faults of requests."""
         return any(getattr(self, name) for name in (*_OF_REQUESTS, *_SENT_TWICE, *_OF_STORAGE))
 
     def sent_twice(self, rng: random.Random) -> Faults:
-        """Return the same with a mixture of what something on the way may do to requests besides."""
+        """Return the same with a mixture of faults of intermediaries, which repeat requests."""
         heavy = Faults.heavy()
         chosen = {
             name: getattr(heavy, name) * rng.choice((0.2, 1.0, 4.0)) for name in _SENT_TWICE if rng.random() < 0.5
@@ -101,19 +101,19 @@ class Faults:
         return replace(self, **chosen)
 
     def of_storage(self, rng: random.Random) -> Faults:
-        """Return the same with a mixture of what a storage may do by itself: break, answer short, list late."""
+        """Return the same with a mixture of faults of a storage: errors, short answers, late listings."""
         broken, short = (rng.choice((0.01, 0.05)) if rng.random() < 0.4 else 0.0 for _ in range(2))
         lag = rng.choice((0.5, 2.0, 10.0)) if rng.random() < 0.4 else 0.0
         return replace(self, broken=broken, short=short, late_listings=lag)
 
     @classmethod
     def none(cls) -> Faults:
-        """Nothing goes wrong."""
+        """Return no faults."""
         return cls()
 
     @classmethod
     def light(cls) -> Faults:
-        """What a bad day brings."""
+        """Return the faults of a bad day."""
         return cls(
             0.005, 0.005, 0.002, 0.005, 0.01, 0.05, 0.05, 0.002, 0.002, 0.002, pauses=30.0, crashes=120.0, skew=5.0
         )

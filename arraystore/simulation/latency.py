@@ -1,4 +1,4 @@
-"""How long requests take: lognormal times with a floor, for several object stores.
+"""Latencies of requests: lognormal times with a floor, for several object stores.
 
 The figures for S3 are those of a published simulation of table formats: GET of 27 ms in the median with sigma 0.62,
 PUT of 60 ms and 20 ms per MiB with sigma 0.29, neither below 10 ms.
@@ -44,7 +44,7 @@ class Delay:
 
 @dataclass(frozen=True)
 class Latencies:
-    """What the requests of one kind of storage take.
+    """Latencies of the requests of one kind of storage.
 
     Parameters
     ----------

@@ -28,7 +28,7 @@ class SimulationError(RuntimeError):
 
 
 class DeadlockError(SimulationError):
-    """Nothing is ready, nothing is timed, and somebody still waits."""
+    """No callback is ready or timed, and a task still waits."""
 
 
 class HorizonError(SimulationError):
@@ -117,9 +117,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     Attributes
     ----------
     steps
-        How many callbacks have run.
+        Count of callbacks that have run.
     complaints
-        What asyncio told the exception handler: errors that nobody has looked at.
+        Calls of asyncio to the exception handler: errors that were never retrieved.
     """
 
     def __init__(self) -> None:
@@ -407,7 +407,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         """Return None: tasks are asyncio's own."""
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Keep a complaint for whoever wants to look."""
+        """Keep a complaint for checks."""
         if not self._closed:
             self.complaints.append(context)
 

@@ -24,15 +24,7 @@ CONDITIONAL = frozenset({"put_if_absent", "put_new"})
 
 
 class Sender(Owner):
-    """Who sends requests.
-
-    Parameters
-    ----------
-    name
-        Shown in the trace.
-    chance
-        Random numbers for what happens to its requests.
-    """
+    """Sender of requests."""
 
     __slots__ = ("chance",)
 
@@ -42,23 +34,7 @@ class Sender(Owner):
 
 
 class Request:
-    """A request on its way.
-
-    Parameters
-    ----------
-    sender
-        Whose it is.
-    operation, key
-        What is asked for.
-    size
-        Bytes that are sent.
-    act
-        Its effect on the bucket; returns the answer.
-    args
-        What `act` takes.
-    future
-        Where the answer goes.
-    """
+    """Request from a sender, with its effect on the bucket (`act`), which returns the answer."""
 
     __slots__ = ("act", "args", "error", "future", "key", "operation", "sender", "size", "value")
 
@@ -86,7 +62,7 @@ class Request:
         return f"<Request {self.sender.name}: {self.operation} {self.key}>"
 
     def take_effect(self) -> str:
-        """Do what is asked for, once; tells what came of it."""
+        """Take effect once; returns the outcome."""
         try:
             value = self.value = self.act(*self.args)
         except ObjectNotFoundError as error:
@@ -98,7 +74,7 @@ class Request:
         return value if isinstance(value, str) else "read"
 
     def answer(self) -> None:
-        """Give the answer to whoever waits for it."""
+        """Return the answer to the sender."""
         if not self.future.done():
             if self.error is not None:
                 self.future.set_exception(self.error)
@@ -120,21 +96,7 @@ class Network(Protocol):
 
 
 class TimedNetwork:
-    """Requests take times from a model, and faults befall them.
-
-    Parameters
-    ----------
-    loop
-        Where time passes.
-    bucket
-        Where they take effect.
-    latencies
-        How long they take.
-    faults
-        What befalls them.
-    trace
-        Where it is noted.
-    """
+    """Network with latencies from a model, and faults."""
 
     def __init__(self, loop: SimulatedLoop, bucket: Bucket, latencies: Latencies, faults: Faults, trace: Trace) -> None:
         self._loop = loop

@@ -34,7 +34,7 @@ class Tally:
 
     @property
     def counts(self) -> Counts:
-        """What was counted so far."""
+        """Counts so far."""
         return Counts(dict(self.requests), self.read, self.written)
 
 
@@ -50,13 +50,13 @@ class SimulatedStorage(Storage):
     loop
         Where it runs.
     network
-        What carries its requests.
+        Network that carries its requests.
     bucket
-        What they are for.
+        Bucket that they access.
     total
         Counts the requests of all processes.
     tries
-        How many times each request is tried.
+        Attempts for each request.
     parallel
         Most requests at a time; None for no limit.
     listing_lag
@@ -94,7 +94,7 @@ class SimulatedStorage(Storage):
 
     @property
     def counts(self) -> Counts:
-        """What this process has asked for so far."""
+        """Counts of the requests of this process so far."""
         return self._tally.counts
 
     def __repr__(self) -> str:
@@ -137,17 +137,17 @@ class SimulatedStorage(Storage):
 
     async def get(self, key: str) -> BytesLike:
         """Return a whole object."""
-        found: bytes = await self._ask("get", key, 0, self._bucket.get, key)
-        self._received(len(found))
-        return found
+        data: bytes = await self._ask("get", key, 0, self._bucket.get, key)
+        self._received(len(data))
+        return data
 
     async def get_ranges(self, key: str, ranges: Sequence[ByteRange]) -> list[BytesLike]:
         """Return several byte ranges of one object, in one request."""
         for start, stop in ranges:
             check_range(key, start, stop)
-        found: list[BytesLike] = await self._ask("get_ranges", key, 0, self._bucket.get_ranges, key, tuple(ranges))
-        self._received(sum(map(len, found)))
-        return found
+        parts: list[BytesLike] = await self._ask("get_ranges", key, 0, self._bucket.get_ranges, key, tuple(ranges))
+        self._received(sum(map(len, parts)))
+        return parts
 
     async def put(self, key: str, data: BytesLike) -> None:
         """Write an object."""

@@ -1,4 +1,4 @@
-"""What happened in a simulation, in order: the effects on the bucket, and what befell requests and processes."""
+"""Trace of a simulation: effects on the bucket, and faults of requests and processes, in order."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ __all__ = ["Event", "Trace"]
 
 
 class Event(NamedTuple):
-    """Something that happened.
+    """Event of a simulation.
 
     Parameters
     ----------
     time
         Virtual seconds.
     process
-        Whose request it was, or to whom it happened, with the number of its life: ``"a"``, after a crash ``"a.1"``.
+        Process of the request or the fault, with the number of its life: ``"a"``, after a crash ``"a.1"``.
     operation
         ``get``, ``get_ranges``, ``put``, ``put_if_absent``, ``head``, ``delete``, ``list``; or ``crash``, ``pause``,
         ``resume``, ``restart``.
     key
         Of the object; of a listing its prefix.
     effect
-        What came of it: ``read``, ``missing``, ``written``, ``exists``, ``lost``, ….
+        Outcome: ``read``, ``missing``, ``written``, ``exists``, ``lost``, ….
     """
 
     time: float
@@ -67,10 +67,10 @@ class Trace:
 
     def digest(self) -> str:
         """Return a hash of all events: two runs that have the same did the same."""
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for event in self.events:
-            found.update(repr(tuple(event)).encode())
-        return found.hexdigest()
+            digest.update(repr(tuple(event)).encode())
+        return digest.hexdigest()
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.events))

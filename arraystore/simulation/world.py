@@ -66,12 +66,12 @@ from arraystore.storage.counting import Counts
 __all__ = ["EPOCH", "Main", "Process", "World"]
 
 EPOCH = 1_700_000_000
-"""When virtual time starts, in seconds since 1970."""
+"""Start of virtual time, in seconds since 1970."""
 
 _OPENINGS = 50
 
 Main = Callable[["Process"], Coroutine[Any, Any, Any]]
-"""What a process does."""
+"""Main function of a process."""
 
 
 class Process(Sender):
@@ -82,7 +82,7 @@ class Process(Sender):
     base_name
         Its name in every life; `name` adds the number of the life from the second one on.
     life
-        How many times it has crashed before.
+        Count of its crashes before.
     storage
         Its way to the bucket.
     environment
@@ -90,7 +90,7 @@ class Process(Sender):
     rng
         Random numbers for what it decides.
     result
-        What its main returned, once it has.
+        Return value of its main, once it has ended.
     """
 
     def __init__(self, world: World, base_name: str, life: int = 0) -> None:
@@ -188,9 +188,9 @@ class Process(Sender):
             self.world.loop.resume(self)
 
     def crash(self, restart_after: float | None = None) -> None:
-        """Die: nothing of it runs any more.  Called by itself, it dies at its next `await`.
+        """Stop for good: nothing of it runs any more.  Called by itself, it stops at its next `await`.
 
-        What is on its way may take effect or not.
+        Requests that it has sent may take effect or not.
 
         Parameters
         ----------
@@ -205,16 +205,16 @@ class Process(Sender):
 
 
 class World:
-    """Everything that is simulated.
+    """Simulated processes, bucket and network.
 
     Parameters
     ----------
     seed
         Of all random numbers.
     faults
-        What goes wrong; nothing by default.
+        Faults; none by default.
     latencies
-        What requests take; those of S3 by default.
+        Latencies of requests; those of S3 by default.
     keep_trace
         Whether events are kept; runs of millions of requests had better not.
     network
@@ -327,14 +327,14 @@ class World:
         Returns
         -------
         list
-            What each of `mains` returned; None of one that crashed for good.
+            Return values of `mains`; None for one that crashed for good.
 
         Raises
         ------
         HorizonError, DeadlockError
             If something does not end.
         Exception
-            What one of them raised.
+            Error that one of them raised.
         """
         started = [self._start(main) for main in mains]
         if self._going and not self._failures:
