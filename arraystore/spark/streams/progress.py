@@ -2,7 +2,7 @@
 
 Each stream has a small file in the hierarchy, below ``.arraystore/streams/``, which is committed together with what its
 batches write.  So it is in every snapshot, follows branches, resets and copies, and two writers of one batch conflict
-on it. Listings do not show it.  See docs/decisions/streams-in-the-hierarchy.md.
+on it. Listings do not show it.  See docs/decisions/019-streams-in-the-hierarchy.md.
 """
 
 from __future__ import annotations
