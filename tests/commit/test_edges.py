@@ -184,7 +184,7 @@ def test_values_that_a_solver_merges_reach_to_the_end_that_the_array_will_have(g
     steps = [lambda session: grow(session, 107, 108), lambda session: write(session, 4, 44)]
     ours, theirs = steps if grower == "ours" else steps[::-1]
     short = By(lambda *_: Solution(chunks={(1,): np.array([44, 5, 6], dtype="i4")}))
-    with pytest.raises(InvalidInputError, match=r"shape \(3,\), not \(4,\)"):
+    with pytest.raises(InvalidInputError, match=r"shape \(4,\), not \(3,\)"):
         race(repo, ours, theirs).commit("ours", rebase_with=short)
     repo = repository()
     whole = By(lambda *_: Solution(chunks={(1,): np.array([44, 5, 6, 107], dtype="i4")}))

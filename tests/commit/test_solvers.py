@@ -323,7 +323,7 @@ def test_merging_writes_no_chunk_again_but_the_merged_ones() -> None:
 
 BAD = [
     pytest.param(Solution(OURS, {(9,): b"x"}), RebaseFailedError, r"chunk \(9,\)", id="chunk-not-in-conflict"),
-    pytest.param(Solution(OURS, {(1,): np.zeros(3)}), InvalidInputError, r"shape \(3,\), not \(4,\)", id="wrong-shape"),
+    pytest.param(Solution(OURS, {(1,): np.zeros(3)}), InvalidInputError, r"shape \(4,\), not \(3,\)", id="wrong-shape"),
     pytest.param(
         Solution(OURS, {(1,): np.zeros((4, 4))}),
         InvalidInputError,

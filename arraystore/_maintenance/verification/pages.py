@@ -121,21 +121,26 @@ def compare_page(
     return actual == expected or late
 
 
-def cover(pages: dict[tuple[int, int], PageDigest], sequence: int) -> tuple[PageRef, ...]:
-    """Return the consecutive pages from the first record to a record, as a checkpoint names them."""
-    pages_in_order: list[PageRef] = []
-    end = 0
-    while True:
-        here = [page for page in pages.values() if _starts_after(page, end) and _last(page) <= sequence]
-        if not here:
-            return tuple(pages_in_order)
-        page = max(here, key=_last)
-        pages_in_order.append(PageRef(page.level, page.index, page.lowest, page.highest))
-        end = _last(page)
+def cover(pages: dict[tuple[int, int], PageDigest], sequence: int, shown_from: int) -> tuple[PageRef, ...]:
+    """Return consecutive pages up to a record, as a checkpoint names them: from the first record that is shown on."""
+    there = [page for page in pages.values() if _last(page) <= sequence]
+    starts = {_first(page) for page in there if _first(page) <= shown_from}
+    runs = [_run(there, start) for start in sorted(starts)]
+    longest = max(runs, key=lambda run: _last(run[-1]), default=[])
+    return tuple([PageRef(page.level, page.index, page.lowest, page.highest) for page in longest])
 
 
-def _starts_after(page: PageDigest, end: int) -> bool:
-    return page_span(page.level, page.index)[0] == (end + 1 if end else 0)
+def _run(pages: list[PageDigest], start: int) -> list[PageDigest]:
+    """Return the pages that follow one another from a record on, the widest of each place."""
+    run: list[PageDigest] = []
+    while here := [page for page in pages if _first(page) == start]:
+        run.append(max(here, key=_last))
+        start = _last(run[-1]) + 1
+    return run
+
+
+def _first(page: PageDigest) -> int:
+    return page_span(page.level, page.index)[0]
 
 
 def _last(page: PageDigest) -> int:
@@ -146,17 +151,21 @@ def check_directory(
     key: str,
     directory: tuple[PageRef, ...],
     sequence: int,
+    shown_from: int,
     pages: dict[tuple[int, int], PageDigest],
     collector: Collector,
 ) -> bool:
-    """Check that the pages that a checkpoint names are consecutive and have the ids that it holds."""
-    end = 0
+    """Check that the pages that a checkpoint names are consecutive, up to it, and have the ids that it holds.
+
+    Where no snapshot before `shown_from` is shown, the first of them may begin there or earlier.
+    """
+    start: int | None = None
     for ref in directory:
         first, last = page_span(ref.level, ref.index)
-        if first != (end + 1 if end else 0) or last > sequence:
+        if first > (shown_from if start is None else start) or (start is not None and first < start) or last > sequence:
             collector.error(key, "the history pages that it names do not follow each other", _CHECKPOINT_REPAIR)
             return False
-        end = last
+        start = last + 1
         page = pages.get((ref.level, ref.index))
         if page is not None and (page.lowest, page.highest) != (ref.lowest, ref.highest):
             collector.error(key, f"history page {page.key} has other ids than the checkpoint says", _CHECKPOINT_REPAIR)

@@ -239,7 +239,7 @@ class _Repair:
             return False  # the records are damaged or missing: the finding is left
         if named.snapshot not in (None, state.snapshot):
             return False
-        directory = cover(self._verification.pages.get(named.branch, {}), named.sequence)
+        directory = cover(self._verification.pages.get(named.branch, {}), named.sequence, root.shown_from)
         key = checkpoint_key(named.id)
         data = await encode_state(root.log, key, replace(state, pages=directory))
         await self._write(key, data, "written again from the records")
@@ -268,6 +268,6 @@ class _Repair:
         except (FormatError, NotFoundError):
             return False
         if not self._dry_run:
-            pages = cover(self._verification.pages.get(root.log.branch, {}), target)
+            pages = cover(self._verification.pages.get(root.log.branch, {}), target, root.shown_from)
             await write_periodic(root.log, replace(tip, state=replace(tip.state, pages=pages)))
         return True

@@ -58,6 +58,11 @@ class LogRoot:
         """True unless the branch is known to be deleted."""
         return self.state is None or not self.state.life.deleted
 
+    @property
+    def shown_from(self) -> int:
+        """Number of the oldest record whose snapshots the branch may show; 0 if its state cannot be loaded."""
+        return 0 if self.state is None else max(self.state.life.start, self.state.life.expired + 1)
+
 
 @dataclass
 class Refs:

@@ -227,9 +227,7 @@ class Verification:
         self, root: LogRoot, pages: dict[tuple[int, int], PageDigest], keeps: list[tuple[int, int]] | None
     ) -> None:
         self.counts["branches"] += root.live
-        life = None if root.state is None else root.state.life
-        shown_from = 0 if life is None else max(life.start, life.expired + 1)
-        walk = LogWalk(self.shared, root.log, pages, keeps, shown_from, live=root.live)
+        walk = LogWalk(self.shared, root.log, pages, keeps, root.shown_from, live=root.live)
         start = await self._start(root)
         await walk.run(start, root.last)
         self.origins[root.log.branch] = walk.origins

@@ -295,7 +295,7 @@ class LogWalk:
             state = await self._shared.checkpoints.compare(named, here, uses, digest)
             if state is not None:
                 key = checkpoint_key(named.id)
-                if not check_directory(key, state.pages, number, self._pages, self._shared.collector):
+                if not check_directory(key, state.pages, number, self._shown_from, self._pages, self._shared.collector):
                     self._shared.checkpoints.reject(named)
 
     # -- what is wrong ------------------------------------------------------------------------------------------

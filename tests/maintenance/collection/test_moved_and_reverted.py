@@ -140,8 +140,8 @@ def test_a_snapshot_whose_predecessor_has_expired_cannot_be_reverted_or_picked(c
         repository.garbage_collect(now(), full=True)
     assert snapshot in [info.id for info in repository.ancestry(branch="main")]
     fresh = Repository.open(repository.storage)
-    with pytest.raises(SnapshotNotFoundError, match="cannot be reverted: the one before it"):
+    with pytest.raises(SnapshotNotFoundError, match="cannot be reverted: its parent"):
         fresh.revert(snapshot)
-    with pytest.raises(SnapshotNotFoundError, match="cannot be cherry-picked: the one before it"):
+    with pytest.raises(SnapshotNotFoundError, match="cannot be cherry-picked: its parent"):
         fresh.cherry_pick(snapshot)
     assert values(repository) == [10, 20, 30, 4, 5, 6]
