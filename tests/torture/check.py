@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from arraystore import ArrayStoreError, Repository
+from arraystore import ArrayStoreError, RefNotFoundError, Repository
 from arraystore._environment import ENVIRONMENT, current_environment
 from arraystore._format.ids import ID_BYTES, id_to_text
 from arraystore._format.snapshot import checkpoint_key
@@ -95,7 +95,7 @@ class _Check:
         branches = repository.list_branches()
         self._main(repository)
         for branch in sorted({note["branch"] for note in self.done} - {"main"}):
-            self._side(repository, branch, branch in branches)
+            self._side(repository, branch, branch in branches and _opens(repository, branch))
         for note in self.place.notes("tag"):
             self._readable(repository, f"tag {note['tag']}", tag=note["tag"])
         self.outcome.counts["branches left"] = len(branches)
@@ -237,6 +237,15 @@ class _Check:
         left = [info.key for info in verification.left_behind] + [info.key for info in verification.inventory.strays]
         if left:
             self.problem(f"after the last collection {left} are there, and nothing needs them")
+
+
+def _opens(repository: Repository, branch: str) -> bool:
+    """Tell whether a branch that is listed can be opened: its own log may have ended before the list knows of it."""
+    try:
+        repository.lookup_branch(branch)
+    except RefNotFoundError:
+        return False
+    return True
 
 
 async def _traced(repository: Repository) -> tuple[Verification, set[bytes]]:
