@@ -217,8 +217,10 @@ def open_in_memory(documents: Documents, kept: dict[str, Any]) -> Any:
 
     buffer = default_buffer_prototype().buffer
     kept |= {key: buffer.from_bytes(value) for key, value in (kept | documents).items()}
-    with zarr.config.set({"array.write_empty_chunks": True}):  # arrays look at it when they are opened
-        return zarr.open_array(MemoryStore(kept), mode="r+", zarr_format=3 if "zarr.json" in documents else 2)
+    array = zarr.open_array(MemoryStore(kept), mode="r+", zarr_format=3 if "zarr.json" in documents else 2)._async_array
+    # Not by zarr's configuration, which all threads share: who sets it back may set back what another one has set.
+    config = array.config if hasattr(array, "config") else array._config  # as older releases of zarr name it
+    return zarr.Array(type(array)(array.metadata, array.store_path, replace(config, write_empty_chunks=True)))
 
 
 def only_chunk(documents: Documents, kept: dict[str, Any]) -> bytes:

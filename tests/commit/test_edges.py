@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import random
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +26,7 @@ from arraystore import (
     VersionSelection,
     in_memory_storage,
 )
+from arraystore._commit.edge_chunks import only_chunk, open_in_memory
 from tests.commit.rivals import Outrun
 from tests.commit.sides import OURS, THEIRS, By
 
@@ -315,3 +317,17 @@ def check_random_race(seed: int) -> None:
 def test_random_races_leave_what_a_model_of_items_says(start: int) -> None:
     for seed in range(start, start + 10):
         check_random_race(seed)
+
+
+def test_arrays_in_memory_change_no_setting_that_threads_share() -> None:
+    """With zarr's configuration two threads left `write_empty_chunks` set for the whole process, now and then."""
+    store: dict[str, Any] = {}
+    zarr.create_array(zarr.storage.MemoryStore(store), shape=4, chunks=4, dtype="i4", compressors=None)
+    documents = {"zarr.json": store["zarr.json"].to_bytes()}
+    with ThreadPoolExecutor(8) as pool:
+        arrays = list(pool.map(lambda _: open_in_memory(documents, {}), range(400)))
+    assert zarr.config.get("array.write_empty_chunks") is False
+    kept: dict[str, Any] = {}
+    open_in_memory(documents, kept)[:] = 0
+    assert only_chunk(documents, kept) == bytes(16)
+    assert len(arrays) == 400
