@@ -162,7 +162,8 @@ def check_directory(
     start: int | None = None
     for ref in directory:
         first, last = page_span(ref.level, ref.index)
-        if first > (shown_from if start is None else start) or (start is not None and first < start) or last > sequence:
+        follows = first <= shown_from if start is None else first == start
+        if not follows or last > sequence:
             collector.error(key, "the history pages that it names do not follow each other", _CHECKPOINT_REPAIR)
             return False
         start = last + 1
