@@ -26,7 +26,7 @@ from arraystore._log.branch_entries import deleted_error, settle
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip, load_tip, refresh
 from arraystore._log.repository_log import RepositoryLog
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 from arraystore._maintenance.checkpoints import MOST_DETACHED, checkpoint_due, write_checkpoint, write_periodic
 from arraystore._maintenance.fold import fold
 from arraystore._runtime import submit
@@ -183,7 +183,7 @@ class Context:
         self.seen(tip)
         return tip
 
-    async def newest_state(self, branch: str) -> State:
+    async def newest_state(self, branch: str) -> SnapshotState:
         """Return the newest state of a branch's log, even one that deletes the branch."""
         return (await self.newest(branch)).state
 
@@ -203,7 +203,7 @@ class Context:
             elif entry.tip.sequence <= tip.sequence:
                 entry.tip = _with_checkpoint(tip, entry.tip.state)
 
-    def enrich(self, state: State) -> None:
+    def enrich(self, state: SnapshotState) -> None:
         """Remember the checkpoint and the history pages of a state of a branch."""
         with self._lock:
             entry = self._branches.get(state.branch)
@@ -261,7 +261,7 @@ class Context:
             return [future for future in self._work if not future.done()]
 
 
-def _with_checkpoint(tip: Tip, other: State) -> Tip:
+def _with_checkpoint(tip: Tip, other: SnapshotState) -> Tip:
     """Return a tip with the checkpoint and pages of another state if they are newer, and not newer than the tip."""
     mine, theirs = tip.state.checkpoint, other.checkpoint
     if theirs is None or theirs.sequence > tip.sequence or (mine is not None and mine.sequence >= theirs.sequence):

@@ -23,7 +23,7 @@ from arraystore._format.reserved_keys import has_visible_files, is_hidden
 from arraystore._format.transaction import NodeChange
 from arraystore._format.types import Int64s
 from arraystore._format.zarr_metadata import array_info
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 from arraystore.errors import SessionStateError
 from arraystore.storage.forking import renew_locks_after_fork
 
@@ -71,7 +71,7 @@ class ChangeSet:
         Where chunk bytes go.
     """
 
-    def __init__(self, base: State, packs: PackWriter) -> None:
+    def __init__(self, base: SnapshotState, packs: PackWriter) -> None:
         self.base = base
         self.packs = packs
         self.lock = threading.RLock()

@@ -18,7 +18,7 @@ from arraystore._format.box import MAX_VOLUME, Box
 from arraystore._format.node import Node, NodeKind, check_path
 from arraystore._format.zarr_changes import dimension_of
 from arraystore._format.zarr_metadata import array_info
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 from arraystore.errors import FormatError, InvalidInputError
 
 __all__ = ["declared_reads"]
@@ -27,7 +27,7 @@ _MOST_LISTED = 1 << 16
 """A selection with gaps counts as one without where it touches more chunks than this."""
 
 
-def declared_reads(state: State, reads: Mapping[str, Any]) -> ReadSet:
+def declared_reads(state: SnapshotState, reads: Mapping[str, Any]) -> ReadSet:
     """Return a read set for what a user declares.
 
     Parameters
@@ -64,7 +64,7 @@ def _checked_path(path: Any) -> str:
         raise InvalidInputError(f"path {path[:80]!r} in reads: {error.reason}") from None
 
 
-def _declare(read_set: ReadSet, state: State, path: str, region: Any) -> None:
+def _declare(read_set: ReadSet, state: SnapshotState, path: str, region: Any) -> None:
     node, file = state.nodes.get(path), state.nodes.get(file_key(path))
     read_set.node(path)
     if path and (node is None or file is not None):

@@ -11,7 +11,7 @@ from arraystore._format.node import Documents, Node, NodeKind
 from arraystore._format.transaction import Append, NodeChange, Operation
 from arraystore._format.zarr_changes import dimension_of, with_length
 from arraystore._format.zarr_metadata import array_info
-from arraystore._log.state import State, taken_along
+from arraystore._log.state import SnapshotState, taken_along
 from arraystore.errors import InvalidInputError
 
 __all__ = ["AppendMark", "append_mark", "append_of", "axis_of", "dimension_name", "node_changes"]
@@ -97,7 +97,9 @@ def append_of(mark: AppendMark, before: Documents, after: Documents) -> Append |
     return Append(mark.axis, mark.start, new.length - mark.start, mark.chunk) if old[mark.axis] == mark.start else None
 
 
-def node_changes(base: State, nodes: Mapping[str, Node | None], marks: Mapping[bytes, AppendMark]) -> list[NodeChange]:
+def node_changes(
+    base: SnapshotState, nodes: Mapping[str, Node | None], marks: Mapping[bytes, AppendMark]
+) -> list[NodeChange]:
     """Return what changed, in an order in which it can be applied: deletions, moves, creations, updates, appends.
 
     Parameters
@@ -131,7 +133,7 @@ def node_changes(base: State, nodes: Mapping[str, Node | None], marks: Mapping[b
     return [*reversed(deleted), *_moves(base, now), *created, *updated, *appended]
 
 
-def _moves(base: State, now: Mapping[bytes, Node]) -> list[NodeChange]:
+def _moves(base: SnapshotState, now: Mapping[bytes, Node]) -> list[NodeChange]:
     """Return the moves that bring nodes where they are now, without those that are brought along by another."""
     moves: list[NodeChange] = []
     groups: dict[str, str] = {}

@@ -20,7 +20,7 @@ from arraystore._format.ids import id_to_text
 from arraystore._format.layer import read_id
 from arraystore._format.node import MAX_PATH, NodeKind
 from arraystore._log.footprint import Footprint, NodeFootprint
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 from arraystore.errors import FormatError
 from arraystore.storage.forking import renew_locks_after_fork
 
@@ -207,7 +207,7 @@ class ReadSet:
 
     # -- what others changed of it --------------------------------------------------------------------------
 
-    def collisions(self, footprint: Footprint, before: State | None = None) -> list[Conflict]:
+    def collisions(self, footprint: Footprint, before: SnapshotState | None = None) -> list[Conflict]:
         """Return what of it others have changed.
 
         Parameters
@@ -235,7 +235,7 @@ class ReadSet:
         Parameters
         ----------
         keys
-            Keys of nodes by id, as in a `State`; an array that is not there is called by its id.
+            Keys of nodes by id, as in a `SnapshotState`; an array that is not there is called by its id.
 
         Returns
         -------
@@ -327,7 +327,7 @@ def _array_summary(array: ReadCells) -> Any:
 class _Comparison:
     """A read set held against a footprint; the lock of the read set is held."""
 
-    def __init__(self, reads: ReadSet, footprint: Footprint, before: State | None) -> None:
+    def __init__(self, reads: ReadSet, footprint: Footprint, before: SnapshotState | None) -> None:
         keys, places, listings, prefixes, trees = reads._kinds()  # pyright: ignore[reportPrivateUsage]
         self.keys, self.places, self.listings = keys, places, listings
         self.arrays = reads._arrays  # pyright: ignore[reportPrivateUsage]

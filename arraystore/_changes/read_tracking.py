@@ -9,7 +9,7 @@ from arraystore._changes.read_set import ReadSet
 from arraystore._chunks.reader import ChunkReader
 from arraystore._format.layer import Layer
 from arraystore._format.node import MAX_PATH, Node, NodeKind, ancestors
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 
 __all__ = ["moved_below", "note_document", "note_missing", "places_beneath", "speaks_of"]
 
@@ -24,7 +24,7 @@ def speaks_of(layers: Sequence[Layer], coords: tuple[int, ...], reader: ChunkRea
     return False
 
 
-def places_beneath(state: State, changes: ChangeSet | None, path: str) -> list[str]:
+def places_beneath(state: SnapshotState, changes: ChangeSet | None, path: str) -> list[str]:
     """Return a path, and where in the snapshot it was before this session moved a group above it, if it has.
 
     What others put there comes along with the group.
@@ -42,7 +42,7 @@ def places_beneath(state: State, changes: ChangeSet | None, path: str) -> list[s
     return [path]
 
 
-def moved_below(state: State, changes: ChangeSet | None, prefix: str) -> Iterator[Node]:
+def moved_below(state: SnapshotState, changes: ChangeSet | None, prefix: str) -> Iterator[Node]:
     """Yield, as they were, groups and arrays that are below a prefix only since this session moved them."""
     for node in () if changes is None else list(changes.all_nodes()):
         if node.path.startswith(prefix) and node.kind != NodeKind.FILE:
@@ -52,7 +52,7 @@ def moved_below(state: State, changes: ChangeSet | None, prefix: str) -> Iterato
 
 
 def note_document(
-    reads: ReadSet, state: State, changes: ChangeSet | None, key: str, name: str, node: Node | None
+    reads: ReadSet, state: SnapshotState, changes: ChangeSet | None, key: str, name: str, node: Node | None
 ) -> None:
     """Note that a metadata document was looked for.
 
@@ -85,7 +85,7 @@ def note_document(
         reads.node(committed.key)
 
 
-def note_missing(reads: ReadSet, state: State, changes: ChangeSet | None, key: str) -> None:
+def note_missing(reads: ReadSet, state: SnapshotState, changes: ChangeSet | None, key: str) -> None:
     """Note a look at a key that is neither that of a chunk nor that of a document: an array above would change that."""
     for place in places_beneath(state, changes, key):
         if len(place) <= MAX_PATH:
@@ -94,7 +94,7 @@ def note_missing(reads: ReadSet, state: State, changes: ChangeSet | None, key: s
                 reads.place(above)
 
 
-def _note_file(reads: ReadSet, state: State, key: str) -> None:
+def _note_file(reads: ReadSet, state: SnapshotState, key: str) -> None:
     file = file_key(key)
     if len(key) <= MAX_PATH and file not in state.nodes:  # one that is there was deleted by this session
         reads.node(file)

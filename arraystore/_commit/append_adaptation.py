@@ -10,12 +10,12 @@ from arraystore._format.node import NodeKind
 from arraystore._format.transaction import NodeChange, Operation
 from arraystore._format.zarr_changes import same_shape, with_length
 from arraystore._format.zarr_metadata import array_info
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 
 __all__ = ["adapt_node_change", "adapt_node_changes"]
 
 
-def adapt_node_changes(prepared: Prepared, before: State, after: State) -> list[NodeChange] | None:
+def adapt_node_changes(prepared: Prepared, before: SnapshotState, after: SnapshotState) -> list[NodeChange] | None:
     """Return changes of nodes that fit a snapshot in which arrays were appended to; None if they fit as they are.
 
     An update carries whole documents, the shape included, which theirs may have let grow.
@@ -25,7 +25,7 @@ def adapt_node_changes(prepared: Prepared, before: State, after: State) -> list[
     return nodes if any(a is not b for a, b in zip(nodes, prepared.log.nodes, strict=True)) else None
 
 
-def adapt_node_change(ours: Ours, change: NodeChange, before: State, after: State) -> NodeChange:
+def adapt_node_change(ours: Ours, change: NodeChange, before: SnapshotState, after: SnapshotState) -> NodeChange:
     """Return an update of attributes with the shape that theirs has let grow; any other change as it is."""
     if change.operation != Operation.UPDATED or change.kind != NodeKind.ARRAY:
         return change

@@ -23,7 +23,7 @@ from arraystore._format.transaction import NodeChange, Operation, TransactionLog
 from arraystore._format.zarr_changes import dimension_of, reads_alike, same_shape
 from arraystore._format.zarr_metadata import array_info
 from arraystore._log.footprint import Footprint, NodeFootprint
-from arraystore._log.state import State, taken_along
+from arraystore._log.state import SnapshotState, taken_along
 
 __all__ = ["Ours", "detect", "keeps_shape"]
 
@@ -82,7 +82,7 @@ class Ours:
         return by_array
 
 
-def detect(ours: Ours, theirs: Footprint, before: State, after: State) -> list[Conflict]:
+def detect(ours: Ours, theirs: Footprint, before: SnapshotState, after: SnapshotState) -> list[Conflict]:
     """Return every conflict between a transaction and what was committed since it was last checked.
 
     Parameters
@@ -113,8 +113,8 @@ def detect(ours: Ours, theirs: Footprint, before: State, after: State) -> list[C
 class _View:
     ours: Ours
     theirs: Footprint
-    before: State
-    after: State
+    before: SnapshotState
+    after: SnapshotState
 
     def conflict(
         self,
@@ -264,13 +264,13 @@ def _updates(view: _View) -> Iterator[Conflict]:
             )
 
 
-def _reshapes(before: State, change: NodeChange) -> bool:
+def _reshapes(before: SnapshotState, change: NodeChange) -> bool:
     """Tell whether an update of an array changes how its chunks are read."""
     node = before.by_id(change.id)
     return node is not None and not reads_alike(node.documents, change.applied_to(node.documents))
 
 
-def keeps_shape(ours: Ours, before: State, change: NodeChange) -> bool:
+def keeps_shape(ours: Ours, before: SnapshotState, change: NodeChange) -> bool:
     """Tell whether an update of an array changes plain attributes only, or nothing but these beside an append.
 
     Beside an append it is written for the length before that.

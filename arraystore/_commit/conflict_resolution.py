@@ -30,7 +30,7 @@ from arraystore._format.transaction import ChunkChange, NodeChange, Operation
 from arraystore._format.types import Int64s
 from arraystore._format.zarr_changes import reads_alike, same_shape
 from arraystore._format.zarr_metadata import node_type
-from arraystore._log.state import State, taken_along
+from arraystore._log.state import SnapshotState, taken_along
 
 __all__ = ["RewriteContext", "resolve", "saved_by_others"]
 
@@ -91,8 +91,8 @@ class _Plan:
 async def resolve(
     prepared: Prepared,
     solved: Sequence[tuple[Conflict, Solution]],
-    before: State,
-    after: State,
+    before: SnapshotState,
+    after: SnapshotState,
     rewriting: RewriteContext,
 ) -> Prepared:
     """Rewrite a transaction as the solutions of its conflicts ask for.
@@ -121,7 +121,7 @@ async def resolve(
     return replace(resolved, swept=prepared.swept | plan.deleted.keys())
 
 
-def saved_by_others(prepared: Prepared, after: State) -> set[bytes]:
+def saved_by_others(prepared: Prepared, after: SnapshotState) -> set[bytes]:
     """Return what was to be deleted only with the place where others had put it, and has left that place since."""
     if not prepared.swept:
         return set()
@@ -138,7 +138,7 @@ def saved_by_others(prepared: Prepared, after: State) -> set[bytes]:
 
 
 def _decide(
-    plan: _Plan, prepared: Prepared, conflict: Conflict, solution: Solution, before: State, after: State
+    plan: _Plan, prepared: Prepared, conflict: Conflict, solution: Solution, before: SnapshotState, after: SnapshotState
 ) -> None:
     kind, node = conflict.conflict_type, conflict.node
     ours = solution.selection is VersionSelection.UseOurs
@@ -189,7 +189,7 @@ def _decide_chunks(plan: _Plan, prepared: Prepared, conflict: Conflict, solution
 
 
 def _decide_metadata(
-    plan: _Plan, prepared: Prepared, conflict: Conflict, solution: Solution, before: State, after: State
+    plan: _Plan, prepared: Prepared, conflict: Conflict, solution: Solution, before: SnapshotState, after: SnapshotState
 ) -> None:
     now = after.by_id(conflict.node)
     change = next((c for c in prepared.log.nodes if c.id == conflict.node and c.operation == Operation.UPDATED), None)
@@ -223,7 +223,7 @@ def _fits(now: Documents, merged: Documents) -> bool:
     return same_shape(now, merged) and reads_alike(now, merged)
 
 
-def _decide_deletion(plan: _Plan, prepared: Prepared, conflict: Conflict, ours: bool, after: State) -> None:
+def _decide_deletion(plan: _Plan, prepared: Prepared, conflict: Conflict, ours: bool, after: SnapshotState) -> None:
     if not ours or conflict.conflict_type is T.DeleteOfDeletedNode:
         plan.without.add((Operation.DELETED, conflict.node))
         return
@@ -237,7 +237,7 @@ def _decide_deletion(plan: _Plan, prepared: Prepared, conflict: Conflict, ours: 
         _check_untouched(plan, prepared, conflict)
 
 
-def _staying_below(ours: Ours, after: State, path: str) -> list[Node]:
+def _staying_below(ours: Ours, after: SnapshotState, path: str) -> list[Node]:
     """Return what is below a path and neither leaves by itself nor along with a group that ours moves out of there."""
     prefix = path + "/" if path else ""
     below = [node for node in after.nodes.values() if node.path.startswith(prefix) and node.path != path]
@@ -246,7 +246,7 @@ def _staying_below(ours: Ours, after: State, path: str) -> list[Node]:
     return [n for n in below if n.id not in ours.leaving and taken_along(n.path, groups) is None]
 
 
-def _take_place(plan: _Plan, prepared: Prepared, conflict: Conflict, after: State) -> None:
+def _take_place(plan: _Plan, prepared: Prepared, conflict: Conflict, after: SnapshotState) -> None:
     change = next(c for c in prepared.log.nodes if c.id == conflict.node)
     occupant = after.nodes.get(node_key(change.path, change.kind))
     if occupant is not None:
@@ -267,7 +267,7 @@ def _check_untouched(plan: _Plan, prepared: Prepared, conflict: Conflict) -> Non
             )
 
 
-def _kept_nodes(plan: _Plan, prepared: Prepared, after: State) -> list[NodeChange]:
+def _kept_nodes(plan: _Plan, prepared: Prepared, after: SnapshotState) -> list[NodeChange]:
     """Return the changes of nodes that are left, with those that solutions add."""
     kept_paths = {
         after.nodes[after.keys[node]].path

@@ -25,7 +25,7 @@ from arraystore._format.transaction import Operation
 from arraystore._format.types import Int64s
 from arraystore._format.zarr_changes import dimension_of, with_length
 from arraystore._format.zarr_metadata import array_info
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 from arraystore.storage.protocol import BytesLike
 
 __all__ = ["RefusedError", "longer", "merge_edge_chunks", "only_chunk", "open_in_memory", "shape_of_ours"]
@@ -46,7 +46,7 @@ def longer(documents: Documents, shape: Shape) -> Documents:
     return documents
 
 
-def shape_of_ours(prepared: Prepared, node: bytes, base: State) -> Shape | None:
+def shape_of_ours(prepared: Prepared, node: bytes, base: SnapshotState) -> Shape | None:
     """Return the shape that an array has for a transaction: the one that it gives it, or that of its base."""
     known = base.by_id(node)
     if known is None or known.kind != NodeKind.ARRAY:
@@ -94,7 +94,11 @@ class _Edge:
 
 
 async def merge_edge_chunks(
-    prepared: Prepared, solved: Sequence[tuple[Conflict, Solution]], base: State, after: State, reader: ChunkReader
+    prepared: Prepared,
+    solved: Sequence[tuple[Conflict, Solution]],
+    base: SnapshotState,
+    after: SnapshotState,
+    reader: ChunkReader,
 ) -> list[tuple[Conflict, Solution]]:
     """Merge chunks that the chosen side knows only a part of; returns the solutions with these chunks.
 
@@ -120,7 +124,12 @@ async def merge_edge_chunks(
 
 
 async def _merge_edge(
-    prepared: Prepared, conflict: Conflict, answer: Solution, base: State, after: State, reader: ChunkReader
+    prepared: Prepared,
+    conflict: Conflict,
+    answer: Solution,
+    base: SnapshotState,
+    after: SnapshotState,
+    reader: ChunkReader,
 ) -> Solution:
     if conflict.conflict_type is not ConflictType.ChunkDoubleUpdate:
         return answer
@@ -134,7 +143,9 @@ async def _merge_edge(
     return replace(answer, chunks={**answer.chunks, **merged})
 
 
-def _edge(prepared: Prepared, conflict: Conflict, answer: Solution, base: State, after: State) -> _Edge | None:
+def _edge(
+    prepared: Prepared, conflict: Conflict, answer: Solution, base: SnapshotState, after: SnapshotState
+) -> _Edge | None:
     """Return what has to be merged; None where the side that was chosen knows all of the array."""
     now, mine = after.by_id(conflict.node), shape_of_ours(prepared, conflict.node, base)
     if now is None or now.kind != NodeKind.ARRAY or mine is None:
@@ -160,7 +171,7 @@ def _partly_known(cells: Int64s, edge: _Edge) -> Int64s:
 
 
 async def _merge_chunk(
-    prepared: Prepared, edge: _Edge, cell: tuple[int, ...], after: State, reader: ChunkReader
+    prepared: Prepared, edge: _Edge, cell: tuple[int, ...], after: SnapshotState, reader: ChunkReader
 ) -> bytes:
     node = after.by_id(edge.conflict.node)
     assert node is not None

@@ -18,13 +18,13 @@ from arraystore._format.references import INLINE, VIRTUAL, References
 from arraystore._format.reserved_keys import has_visible_files
 from arraystore._format.transaction import Append, NodeChange, Operation
 from arraystore._format.zarr_changes import dimension_of
-from arraystore._log.state import State, StateBuilder
+from arraystore._log.state import SnapshotState, StateBuilder
 
 __all__ = ["put_nodes", "put_references", "rebase_changes"]
 
 
 async def rebase_changes(
-    changes: ChangeSet, prepared: Prepared, base: State, reader: ChunkReader, packs: PackWriter
+    changes: ChangeSet, prepared: Prepared, base: SnapshotState, reader: ChunkReader, packs: PackWriter
 ) -> ChangeSet:
     """Rebase the changes of a session onto another snapshot.
 
@@ -65,7 +65,7 @@ async def rebase_changes(
     return moved
 
 
-def put_nodes(changes: ChangeSet, nodes: Sequence[NodeChange]) -> State:
+def put_nodes(changes: ChangeSet, nodes: Sequence[NodeChange]) -> SnapshotState:
     """Put changes of nodes into a change set that has none; returns the state that they lead to."""
     base = changes.base
     builder = StateBuilder(base)
@@ -99,7 +99,7 @@ async def _has_more(node: Node | None, cut: tuple[int, ...], array: ArrayChanges
     return any(tuple(row) not in gone for row in beyond.tolist())
 
 
-def _relocate(moved: ChangeSet, base: State, final: State) -> None:
+def _relocate(moved: ChangeSet, base: SnapshotState, final: SnapshotState) -> None:
     """Note nodes that went along with a group."""
     if not any(node is None for node in moved.nodes.values()):
         return

@@ -14,7 +14,7 @@ from arraystore._format.record import Birth, Commit, Reset
 from arraystore._format.transaction import NodeChange
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Passed, Tip, advance, passed_between
-from arraystore._log.state import State, follows
+from arraystore._log.state import SnapshotState, follows
 from arraystore.errors import SessionExpiredError, SessionStateError
 
 __all__ = ["Passages", "check_recorded", "find_own", "rebase_request", "rebase_uncommitted"]
@@ -122,7 +122,7 @@ async def rebase_uncommitted(log: BranchLog, request: Request, tip: Tip) -> Obst
     return answer
 
 
-def check_recorded(base: State) -> None:
+def check_recorded(base: SnapshotState) -> None:
     """Check that a snapshot is one that a record of its branch made.
 
     Raises
@@ -134,7 +134,7 @@ def check_recorded(base: State) -> None:
         raise _unrecorded_error(base)
 
 
-def _unrecorded_error(base: State) -> SessionStateError:
+def _unrecorded_error(base: SnapshotState) -> SessionStateError:
     return SessionStateError(
         f"nothing can be committed on snapshot {id_to_text(base.snapshot)} with changes that are in no record of "
         f"branch {base.branch!r}. Nothing was committed. Merge forks into their session, and commit that; make a "
@@ -142,7 +142,7 @@ def _unrecorded_error(base: State) -> SessionStateError:
     )
 
 
-def foreign_base_error(base: State, tip: State, passed: Iterable[Passed]) -> SessionStateError | None:
+def foreign_base_error(base: SnapshotState, tip: SnapshotState, passed: Iterable[Passed]) -> SessionStateError | None:
     """Return the error of a base that the log does not hold at its place; None where nothing speaks against it.
 
     Parameters
@@ -162,7 +162,7 @@ def foreign_base_error(base: State, tip: State, passed: Iterable[Passed]) -> Ses
     )
 
 
-def _leads_on(base: State, tip: State, passed: Iterable[Passed]) -> bool:
+def _leads_on(base: SnapshotState, tip: SnapshotState, passed: Iterable[Passed]) -> bool:
     """Tell whether a snapshot is the tip's, or the one that the first commit after it follows."""
     for each in passed:
         if isinstance(each.entry, Birth | Reset):

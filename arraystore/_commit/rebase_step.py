@@ -28,7 +28,7 @@ from arraystore._format.record import Birth, Body, Commit, Deleted, Reset
 from arraystore._format.transaction import NodeChange
 from arraystore._log.footprint import Footprint, footprint_of
 from arraystore._log.loading import Passed, Step
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 from arraystore._log.status import branch_deleted_error, check_open
 from arraystore.errors import ArrayStoreError, ConflictError, SessionExpiredError
 
@@ -74,9 +74,9 @@ class PendingTransaction:
 class Passage:
     """Neighbouring records, and the snapshots before and after them."""
 
-    before: State
+    before: SnapshotState
     records: Sequence[Passed]
-    after: State
+    after: SnapshotState
 
     @classmethod
     def of(cls, step: Step) -> Passage:
@@ -84,7 +84,7 @@ class Passage:
         return cls(step.before, (step.passed,), step.after)
 
     @classmethod
-    def at(cls, state: State) -> Passage:
+    def at(cls, state: SnapshotState) -> Passage:
         """Return the passage without any record."""
         return cls(state, (), state)
 
@@ -158,7 +158,7 @@ def replaces_history(entry: Body) -> bool:
     return isinstance(entry, Birth | Reset | Deleted)
 
 
-def replaced_history_error(base: State, tip: State) -> ArrayStoreError:
+def replaced_history_error(base: SnapshotState, tip: SnapshotState) -> ArrayStoreError:
     """Return the error of a transaction whose base is not in the history of its branch any more."""
     if tip.life.deleted:
         return branch_deleted_error(tip.branch)
@@ -172,7 +172,7 @@ def replaced_history_error(base: State, tip: State) -> ArrayStoreError:
     return error
 
 
-def admission_error(prepared: Prepared, state: State) -> ArrayStoreError | None:
+def admission_error(prepared: Prepared, state: SnapshotState) -> ArrayStoreError | None:
     """Return why a branch does not take a transaction, whatever it changes; None if it does.
 
     An id is compared with a watermark that was made of an id: no two clocks are compared.
@@ -189,7 +189,9 @@ def admission_error(prepared: Prepared, state: State) -> ArrayStoreError | None:
     return None
 
 
-def rebase_over(transaction: PendingTransaction, theirs: Footprint, before: State, after: State) -> OnTop | Conflicts:
+def rebase_over(
+    transaction: PendingTransaction, theirs: Footprint, before: SnapshotState, after: SnapshotState
+) -> OnTop | Conflicts:
     """Decide whether the data that others changed lets a transaction be committed on top."""
     conflicts = find_conflicts(transaction, theirs, before, after)
     if conflicts or is_guarded(transaction, theirs):
@@ -197,7 +199,9 @@ def rebase_over(transaction: PendingTransaction, theirs: Footprint, before: Stat
     return OnTop(adapt_node_changes(transaction.prepared, before, after))
 
 
-def find_conflicts(transaction: PendingTransaction, theirs: Footprint, before: State, after: State) -> list[Conflict]:
+def find_conflicts(
+    transaction: PendingTransaction, theirs: Footprint, before: SnapshotState, after: SnapshotState
+) -> list[Conflict]:
     """Return every conflict of a transaction, those of what it has read included."""
     conflicts = detect(transaction.ours, theirs, before, after)
     return conflicts if transaction.reads is None else [*conflicts, *transaction.reads.collisions(theirs, before)]

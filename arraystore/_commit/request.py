@@ -10,7 +10,7 @@ from arraystore._commit.rebase_step import PendingTransaction
 from arraystore._conflicts import Conflict
 from arraystore._log.footprint import Footprint
 from arraystore._log.loading import Tip
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 
 __all__ = ["Committed", "Obstacle", "Outstanding", "Request"]
 
@@ -52,7 +52,7 @@ class Obstacle:
 
     conflicts: tuple[Conflict, ...]
     theirs: Footprint
-    before: State
+    before: SnapshotState
     tip: Tip
     attempts: int
 

@@ -19,7 +19,7 @@ from arraystore._format.layer import Layer, read_id
 from arraystore._format.manifest import MAX_REFERENCES, Manifest, encode_manifest
 from arraystore._format.node import DOCUMENT_NAMES, Node, NodeKind, check_path
 from arraystore._format.references import DELETED, References, to_manifests
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 from arraystore.errors import FormatError, SessionStateError
 from arraystore.storage.protocol import BytesLike
 
@@ -34,13 +34,13 @@ _MOST_CUT = 1 << 22
 class UncommittedView:
     """A view of the uncommitted changes of a session at one time."""
 
-    state: State
+    state: SnapshotState
     """The base with the changes."""
     gone: tuple[str, ...]
     """Keys of the base whose nodes are deleted or moved."""
     changed: tuple[Node, ...]
     """Nodes that are new or different, with their layers."""
-    base: State
+    base: SnapshotState
     """The snapshot that the session is based on."""
     packs: PackWriter
     """The writer of packs not uploaded yet."""
@@ -130,7 +130,9 @@ async def build_uncommitted_view(changes: ChangeSet, reader: ChunkReader) -> Unc
     return UncommittedView(state, gone, tuple(touched.values()), base, changes.packs, unsent)
 
 
-def _find(identifier: bytes, touched: dict[str, Node], base: State, overlay: dict[str, Node | None]) -> Node | None:
+def _find(
+    identifier: bytes, touched: dict[str, Node], base: SnapshotState, overlay: dict[str, Node | None]
+) -> Node | None:
     """Return a node by its id; None if it was deleted."""
     key = base.keys.get(identifier)
     if key is not None and key not in overlay:
@@ -194,7 +196,7 @@ def _deleted(box: Box) -> Manifest:
     return Manifest(box, None, zeros + np.uint8(1), zeros, zeros)
 
 
-def with_uncommitted(base: State, data: bytes) -> State:
+def with_uncommitted(base: SnapshotState, data: bytes) -> SnapshotState:
     """Return a state with the changes that `UncommittedView.send` returned; raises `FormatError`."""
     gone, changed = read_tuple(_NAME, unpack_body(_NAME, data, stored=len(data)), tuple, tuple)
     if not all(type(key) is str for key in gone):
@@ -213,7 +215,7 @@ def with_uncommitted(base: State, data: bytes) -> State:
     return replace(base, nodes=nodes, keys=keys, recorded=False)
 
 
-def _read_node(base: State, value: Any) -> Node:
+def _read_node(base: SnapshotState, value: Any) -> Node:
     identifier, path, kind, documents, kept, layers = read_tuple(
         _NAME, value, bytes, str, int, (dict, type(None)), int, tuple
     )

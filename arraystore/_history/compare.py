@@ -22,7 +22,7 @@ from arraystore._format.node import Node, NodeKind
 from arraystore._format.references import DELETED, INLINE, VIRTUAL, References, overlay
 from arraystore._format.types import Bools, Int64s
 from arraystore._history.touched_chunks import LogOf, cells_touched
-from arraystore._log.state import State, taken_along
+from arraystore._log.state import SnapshotState, taken_along
 
 __all__ = ["Comparison", "compare"]
 
@@ -76,7 +76,7 @@ class _Changed:
         return changed
 
 
-async def compare(before: State, after: State, manifests: ManifestCache, log_of: LogOf) -> Comparison:
+async def compare(before: SnapshotState, after: SnapshotState, manifests: ManifestCache, log_of: LogOf) -> Comparison:
     """Compare two snapshots of any branches, in any order.
 
     Change logs are read only where references differ as they do after a compaction.

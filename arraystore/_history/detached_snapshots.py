@@ -14,7 +14,7 @@ from arraystore._format.ids import id_to_text
 from arraystore._format.snapshot import checkpoint_key
 from arraystore._format.transaction import ChunkChange, TransactionLog
 from arraystore._log.loading import Tip, load_checkpoint
-from arraystore._log.state import CheckpointRef, State
+from arraystore._log.state import CheckpointRef, SnapshotState
 from arraystore._log.status import check_allowed
 from arraystore._maintenance.checkpoints import encode_state
 from arraystore.errors import FormatError, ObjectNotFoundError, ReadOnlyError, SessionExpiredError
@@ -22,12 +22,12 @@ from arraystore.errors import FormatError, ObjectNotFoundError, ReadOnlyError, S
 __all__ = ["is_detached", "read_detached", "write_detached"]
 
 
-def is_detached(state: State) -> bool:
+def is_detached(state: SnapshotState) -> bool:
     """Tell whether a snapshot is on no branch."""
     return state.checkpoint is not None and state.checkpoint.id == state.snapshot
 
 
-async def read_detached(context: Context, snapshot: bytes) -> State | None:
+async def read_detached(context: Context, snapshot: bytes) -> SnapshotState | None:
     """Read a snapshot on no branch; None if there is no such one."""
     try:
         state = await load_checkpoint(context.storage, snapshot)

@@ -6,7 +6,7 @@ from arraystore._changes.change_set import ChangeSet
 from arraystore._context import Context
 from arraystore._format.ids import id_from_text, id_to_text
 from arraystore._history.pinning import check_kept
-from arraystore._log.state import State, empty_state
+from arraystore._log.state import SnapshotState, empty_state
 from arraystore.errors import InvalidInputError, ObjectNotFoundError, SessionExpiredError
 
 __all__ = ["check_not_expired", "check_still_kept"]
@@ -18,7 +18,7 @@ async def check_still_kept(context: Context, branch: str, sequence: int, snapsho
 
 
 async def check_not_expired(
-    context: Context, state: State, changes: ChangeSet | None, error: ObjectNotFoundError
+    context: Context, state: SnapshotState, changes: ChangeSet | None, error: ObjectNotFoundError
 ) -> None:
     """Raise the reason for a missing object of a session; returns where it is damage.
 

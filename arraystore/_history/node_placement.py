@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from arraystore._conflicts import Conflict, ConflictType
 from arraystore._format.node import Node, NodeKind, ancestors, node_key
 from arraystore._format.transaction import NodeChange, Operation
-from arraystore._log.state import State, StateBuilder
+from arraystore._log.state import SnapshotState, StateBuilder
 
 __all__ = ["misplaced"]
 
@@ -17,7 +17,7 @@ _COMES = {
 }
 
 
-def misplaced(nodes: Sequence[NodeChange], ours: State, tip: State) -> list[Conflict]:
+def misplaced(nodes: Sequence[NodeChange], ours: SnapshotState, tip: SnapshotState) -> list[Conflict]:
     """Return the conflicts of node changes with the hierarchy of the tip that they are to be made to."""
     if all(change.operation == Operation.UPDATED for change in nodes):
         return []
@@ -41,7 +41,7 @@ def _conflict(kind: ConflictType, change: NodeChange, path: str, detail: str) ->
     return Conflict(kind, "/" + path, None, "", detail, change.id)
 
 
-def _occupied(nodes: Sequence[NodeChange], tip: State) -> Iterator[Conflict]:
+def _occupied(nodes: Sequence[NodeChange], tip: SnapshotState) -> Iterator[Conflict]:
     """Yield conflicts of paths at which the tip has another node that stays there."""
     gone = (Operation.DELETED, Operation.MOVED)
     leaving = {change.id for change in nodes if change.operation in gone}
@@ -64,7 +64,7 @@ def _occupied(nodes: Sequence[NodeChange], tip: State) -> Iterator[Conflict]:
         yield _conflict(_COMES[change.operation], change, change.path, f"theirs has {_a(node)} at {'/' + node.path!r}")
 
 
-def _without_group(nodes: Sequence[NodeChange], ours: State, final: State) -> Iterator[Conflict]:
+def _without_group(nodes: Sequence[NodeChange], ours: SnapshotState, final: SnapshotState) -> Iterator[Conflict]:
     """Yield conflicts of paths in groups that do not exist, or that are arrays."""
     for change, place in _places(nodes):
         created = change.operation == Operation.CREATED
@@ -79,7 +79,7 @@ def _without_group(nodes: Sequence[NodeChange], ours: State, final: State) -> It
                 break
 
 
-def _above_others(nodes: Sequence[NodeChange], final: State) -> Iterator[Conflict]:
+def _above_others(nodes: Sequence[NodeChange], final: SnapshotState) -> Iterator[Conflict]:
     """Yield conflicts of arrays that would have nodes below them."""
     arrays = {place: change for change, place in _places(nodes) if change.kind == NodeKind.ARRAY}
     if not arrays:
@@ -91,7 +91,7 @@ def _above_others(nodes: Sequence[NodeChange], final: State) -> Iterator[Conflic
             yield _conflict(_COMES[change.operation], change, change.path, f"theirs has {_a(node)} below it")
 
 
-def _orphans(nodes: Sequence[NodeChange], ours: State, final: State) -> Iterator[Conflict]:
+def _orphans(nodes: Sequence[NodeChange], ours: SnapshotState, final: SnapshotState) -> Iterator[Conflict]:
     """Yield conflicts of nodes that theirs has put into deleted groups."""
     going = {c.path: c for c in nodes if c.operation == Operation.DELETED and c.kind == NodeKind.GROUP}
     if not going:

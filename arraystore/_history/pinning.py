@@ -20,7 +20,7 @@ from arraystore._history.detached_snapshots import is_detached
 from arraystore._log.branch_entries import settle
 from arraystore._log.loading import Tip
 from arraystore._log.retained_snapshots import kept_snapshots
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 from arraystore._maintenance.checkpoints import encode_state
 from arraystore.errors import ArrayStoreError, RefNotFoundError, SnapshotExpiredError, StorageError
 
@@ -33,7 +33,7 @@ class OutdatedAnnouncementError(ArrayStoreError):
     """A collection has started since the announcement, which has to be repeated."""
 
 
-async def announce(context: Context, state: State) -> bytes:
+async def announce(context: Context, state: SnapshotState) -> bytes:
     """Announce a snapshot and return the id of the checkpoint; raises `SnapshotExpiredError` if it is not retained."""
     table = await context.repository_log.table()
     context.environment.after(table.watermark)
@@ -44,7 +44,7 @@ async def announce(context: Context, state: State) -> bytes:
     return identifier
 
 
-async def check_kept(context: Context, state: State) -> None:
+async def check_kept(context: Context, state: SnapshotState) -> None:
     """Check that a snapshot is in the history of a branch or a tag; raises `SnapshotExpiredError`."""
     detached = is_detached(state)
     if not detached and await _is_shown(context, await context.newest_state(state.branch), state.sequence):
@@ -66,7 +66,7 @@ async def check_kept(context: Context, state: State) -> None:
         )
 
 
-async def _is_shown(context: Context, newest: State, sequence: int) -> bool:
+async def _is_shown(context: Context, newest: SnapshotState, sequence: int) -> bool:
     """Tell whether a record's snapshots are in the history of its own branch, or were until a collection saw a change.
 
     A collection that sees a reset or deletion of a branch does not retain the history before it: it appends a fence
@@ -87,7 +87,7 @@ async def _is_shown(context: Context, newest: State, sequence: int) -> bool:
         last, life = life.start - 1, entry.before
 
 
-async def _settled(context: Context, table: RepositoryTable, branch: str) -> State:
+async def _settled(context: Context, table: RepositoryTable, branch: str) -> SnapshotState:
     """Return the newest state of a log, which may lag behind the repository log."""
     try:
         state = await context.newest_state(branch)

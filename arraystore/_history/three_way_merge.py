@@ -29,7 +29,7 @@ from arraystore._format.zarr_changes import alike, reads_alike
 from arraystore._format.zarr_metadata import array_info
 from arraystore._history.compare import Comparison, compare
 from arraystore._history.node_placement import misplaced
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 
 __all__ = ["Transplant", "transplant"]
 
@@ -65,7 +65,7 @@ class Transplant:
             put_references(changes, final.nodes[final.keys[identifier]], references, known=True)
 
 
-async def transplant(base: State, ours: State, tip: State, context: Context) -> Transplant:
+async def transplant(base: SnapshotState, ours: SnapshotState, tip: SnapshotState, context: Context) -> Transplant:
     """Compute the changes that make the difference of `base` and `ours` to `tip`."""
     manifests = context.manifests
     wanted = _visible(await compare(base, ours, manifests, context.log))
@@ -99,7 +99,14 @@ def _visible(wanted: Comparison) -> Comparison:
 class _Merge:
     """Merge of three snapshots, with the comparison of the first two."""
 
-    def __init__(self, base: State, ours: State, tip: State, wanted: Comparison, new_id: Callable[[], bytes]) -> None:
+    def __init__(
+        self,
+        base: SnapshotState,
+        ours: SnapshotState,
+        tip: SnapshotState,
+        wanted: Comparison,
+        new_id: Callable[[], bytes],
+    ) -> None:
         self.base, self.ours, self.tip, self.wanted = base, ours, tip, wanted
         self._new_id = new_id
         self._cells = {node.id: coords for node, coords in wanted.chunks}
@@ -124,7 +131,7 @@ class _Merge:
             return None
         return candidate if _dimensions(candidate) == _dimensions(node) else None
 
-    def pair(self, state: State, identifiers: Iterable[bytes]) -> tuple[State, State]:
+    def pair(self, state: SnapshotState, identifiers: Iterable[bytes]) -> tuple[SnapshotState, SnapshotState]:
         """Return some nodes of a snapshot, and their twins under the same ids."""
         first: dict[str, Node] = {}
         second: dict[str, Node] = {}
@@ -262,7 +269,7 @@ class _Merge:
         return wanted
 
 
-def _only(state: State, nodes: dict[str, Node]) -> State:
+def _only(state: SnapshotState, nodes: dict[str, Node]) -> SnapshotState:
     return replace(state, nodes=nodes, keys={node.id: key for key, node in nodes.items()})
 
 

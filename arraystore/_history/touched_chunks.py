@@ -16,7 +16,7 @@ from arraystore._format.record import Commit, Rewrite
 from arraystore._log.branch_log import BranchLog, Resolved
 from arraystore._log.footprint import Footprint
 from arraystore._log.loading import Passed, load_checkpoint, passed_between
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 from arraystore.errors import ObjectNotFoundError, SessionExpiredError
 
 __all__ = ["LogOf", "cells_touched"]
@@ -30,11 +30,11 @@ class _Stretch:
     """Records of one log between two snapshots in it."""
 
     log: BranchLog
-    older: State
-    newer: State
+    older: SnapshotState
+    newer: SnapshotState
 
 
-async def cells_touched(log_of: LogOf, before: State, after: State) -> dict[bytes, list[Cells]]:
+async def cells_touched(log_of: LogOf, before: SnapshotState, after: SnapshotState) -> dict[bytes, list[Cells]]:
     """Return the cells written between two snapshots, by id of nodes with compacted chunks.
 
     There are none if the snapshots are unrelated or the records between them have expired: then every difference
@@ -55,7 +55,7 @@ async def cells_touched(log_of: LogOf, before: State, after: State) -> dict[byte
     return touched
 
 
-async def _way(log_of: LogOf, before: State, after: State) -> list[_Stretch]:
+async def _way(log_of: LogOf, before: SnapshotState, after: SnapshotState) -> list[_Stretch]:
     """Return the stretches from one snapshot back to a common ancestor, and from there to the other."""
     ours, theirs = [before], [after]
     while True:
@@ -72,7 +72,7 @@ async def _way(log_of: LogOf, before: State, after: State) -> list[_Stretch]:
         side.append(await load_checkpoint(log_of(origin.branch).storage, origin.checkpoint))
 
 
-def _met(ours: Sequence[State], theirs: Sequence[State]) -> tuple[int, int] | None:
+def _met(ours: Sequence[SnapshotState], theirs: Sequence[SnapshotState]) -> tuple[int, int] | None:
     """Return the positions at which two ways back first are in one stretch of one log."""
     places = {(state.branch, state.life.start): i for i, state in reversed(list(enumerate(ours)))}
     for j, state in enumerate(theirs):
@@ -82,7 +82,7 @@ def _met(ours: Sequence[State], theirs: Sequence[State]) -> tuple[int, int] | No
     return None
 
 
-def _stretches(log_of: LogOf, states: Sequence[State], count: int) -> list[_Stretch]:
+def _stretches(log_of: LogOf, states: Sequence[SnapshotState], count: int) -> list[_Stretch]:
     """Return `count` stretches: from a snapshot back to its origin, from this one to its own, and so on."""
     return [
         _Stretch(log_of(newer.branch), _at_start(origin, newer), newer)
@@ -90,9 +90,9 @@ def _stretches(log_of: LogOf, states: Sequence[State], count: int) -> list[_Stre
     ]
 
 
-def _at_start(origin: State, newer: State) -> State:
+def _at_start(origin: SnapshotState, newer: SnapshotState) -> SnapshotState:
     """Return the snapshot that a branch started from as that of its first record."""
-    return State(
+    return SnapshotState(
         newer.branch,
         newer.life.start,
         origin.snapshot,

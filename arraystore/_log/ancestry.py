@@ -22,7 +22,7 @@ from arraystore._format.refs import Hint, branches_prefix
 from arraystore._format.snapshot import PageRef
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import INITIAL_MESSAGE, Tip, load_checkpoint, load_tip
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 from arraystore.errors import ObjectNotFoundError
 from arraystore.storage.protocol import Storage
 
@@ -39,7 +39,7 @@ __all__ = [
     "rows_of_records",
 ]
 
-Newest = Callable[[str], Awaitable[State]]
+Newest = Callable[[str], Awaitable[SnapshotState]]
 """Returns the newest state of a branch's log, deleted or not: what has expired there is said in it."""
 
 
@@ -135,7 +135,7 @@ class _Part:
     """The part of a history that is in one log: up to a snapshot of it, from where its branch began."""
 
     log: BranchLog
-    state: State
+    state: SnapshotState
     life: BranchLife
     kept: Survivors | None
 
@@ -158,12 +158,12 @@ class _Part:
             yield rows
         yield self.left
 
-    async def before(self) -> State | None:
+    async def before(self) -> SnapshotState | None:
         """Read the snapshot of a log at which the branch began; None if it began with the repository."""
         origin = self.state.life.origin
         return None if origin is None else await load_checkpoint(self.log.storage, origin.checkpoint)
 
-    async def next(self, before: State, find: Newest) -> _Part:
+    async def next(self, before: SnapshotState, find: Newest) -> _Part:
         """Return the part up to the snapshot at which the branch began."""
         log = BranchLog(self.log.storage, self.log.repository, before.branch, self.log.environment)
         return await _part(log, before, (await find(before.branch)).life)
@@ -186,7 +186,7 @@ class _Part:
         return found
 
 
-async def _part(log: BranchLog, state: State, life: BranchLife) -> _Part:
+async def _part(log: BranchLog, state: SnapshotState, life: BranchLife) -> _Part:
     return _Part(log, state, life, await read_survivors(log, life))
 
 
@@ -199,7 +199,7 @@ class _Chain:
         self.reached = 0
         """Number of the record in the log at hand that it has come to."""
 
-    def leads_to(self, before: State | None) -> bool:
+    def leads_to(self, before: SnapshotState | None) -> bool:
         """Tell whether what is wanted next is nothing, or what a log goes on from: a snapshot, or what it replaced."""
         return self._wanted is None or (before is not None and self._wanted in (before.snapshot, before.parent))
 
@@ -235,14 +235,14 @@ class _Chain:
 
 
 def _newest_in(log: BranchLog) -> Newest:
-    async def newest(branch: str) -> State:
+    async def newest(branch: str) -> SnapshotState:
         other = BranchLog(log.storage, log.repository, branch, log.environment)
         return (await load_tip(other, await other.hint())).state
 
     return newest
 
 
-async def _of_log(log: BranchLog, state: State, life: BranchLife) -> AsyncIterator[list[SnapshotRow]]:
+async def _of_log(log: BranchLog, state: SnapshotState, life: BranchLife) -> AsyncIterator[list[SnapshotRow]]:
     """List the snapshots of one log, newest first, from a record back to where the branch began or the rest expired."""
     first, at = max(state.life.start, life.expired + 1), state.sequence
     if first > at:

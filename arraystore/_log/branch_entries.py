@@ -14,7 +14,7 @@ from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip, advance, load_tip, refresh
 from arraystore._log.repository_log import RepositoryLog
 from arraystore._log.spans import previous_bodies
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 from arraystore._log.status import check_open
 from arraystore.errors import RefNotFoundError, StorageError
 
@@ -100,7 +100,9 @@ async def _born(log: BranchLog, row: BranchRow) -> Tip:
     return await load_tip(log)
 
 
-async def delete_branch(log: BranchLog, repository_log: RepositoryLog, tip: Tip, check: Callable[[State], None]) -> Tip:
+async def delete_branch(
+    log: BranchLog, repository_log: RepositoryLog, tip: Tip, check: Callable[[SnapshotState], None]
+) -> Tip:
     """Delete a branch by one conditional write to its own log, unless `check` raises, and return the tip.
 
     The repository log gets its entry afterwards.

@@ -19,7 +19,7 @@ from arraystore._format.transaction import ChunkChange, NodeChange, Operation, T
 from arraystore._format.zarr_changes import dimension_of, reads_alike, with_length
 from arraystore._format.zarr_metadata import array_info
 from arraystore._log.branch_log import Resolved
-from arraystore._log.state import State, taken_along
+from arraystore._log.state import SnapshotState, taken_along
 
 __all__ = ["Footprint", "NodeFootprint", "Written", "footprint_of"]
 
@@ -93,7 +93,7 @@ class Footprint:
     """Lengths after appends, by array and axis, since encoding documents for each of a thousand appends takes too long.
     """
 
-    def add(self, before: State, snapshot: bytes, log: TransactionLog) -> None:
+    def add(self, before: SnapshotState, snapshot: bytes, log: TransactionLog) -> None:
         """Add one transaction; `before` is the state before the first one that was added."""
         shifts: dict[bytes, tuple[int, ...]] = {}
         moved: dict[str, str] = {}
@@ -121,14 +121,14 @@ class Footprint:
             node = self._of_id(before, chunk.node)
             node.chunks.append(Written(snapshot, chunk, shifts[chunk.node] if chunk.appended else None))
 
-    def _node(self, before: State, change: NodeChange) -> NodeFootprint:
+    def _node(self, before: SnapshotState, change: NodeChange) -> NodeFootprint:
         if change.operation == Operation.CREATED:
             node = NodeFootprint(change.id, change.kind, node_key(change.path, change.kind))
             self.nodes[change.id] = node
             return node
         return self._of_id(before, change.id)
 
-    def _of_id(self, before: State, identifier: bytes) -> NodeFootprint:
+    def _of_id(self, before: SnapshotState, identifier: bytes) -> NodeFootprint:
         footprint = self.nodes.get(identifier)
         if footprint is None:
             node = before.nodes[before.keys[identifier]]
@@ -157,7 +157,7 @@ class Footprint:
         lengths[append.axis] = length + append.items
         return append.shift(length, len(array_info(documents).shape))
 
-    def _move(self, before: State, moved: dict[str, str], snapshot: bytes) -> None:
+    def _move(self, before: SnapshotState, moved: dict[str, str], snapshot: bytes) -> None:
         """Note moves, including those of nodes below a moved group."""
         for key, node in before.nodes.items():
             footprint = self.nodes.get(node.id)
@@ -181,7 +181,7 @@ class Footprint:
         self.keys[node.key] = snapshot
 
 
-def footprint_of(before: State, transactions: Iterable[Resolved]) -> Footprint:
+def footprint_of(before: SnapshotState, transactions: Iterable[Resolved]) -> Footprint:
     """Return the footprint of transactions that follow a state, in their order."""
     footprint = Footprint()
     for transaction, log, _ in transactions:

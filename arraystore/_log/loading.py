@@ -23,7 +23,7 @@ from arraystore._format.snapshot import checkpoint_key, decode_checkpoint
 from arraystore._format.transaction import TransactionLog
 from arraystore._log.branch_log import BranchLog, Resolved
 from arraystore._log.spans import Span
-from arraystore._log.state import CheckpointRef, State, StateBuilder, empty_state, state_from_checkpoint
+from arraystore._log.state import CheckpointRef, SnapshotState, StateBuilder, empty_state, state_from_checkpoint
 from arraystore.errors import FormatError, ObjectNotFoundError, SessionExpiredError
 from arraystore.storage.protocol import Storage
 
@@ -49,7 +49,7 @@ INITIAL_MESSAGE = "Repository initialized"
 class Tip:
     """Snapshot of a record, and the bodies that its successor has to carry."""
 
-    state: State
+    state: SnapshotState
     bodies: dict[int, bytes]
     """Encoded bodies by number, at least those since the last multiple of 64, this record's included."""
 
@@ -58,7 +58,7 @@ class Tip:
         """Number of the record."""
         return self.state.sequence
 
-    def followed_by(self, state: State, body: bytes) -> Tip:
+    def followed_by(self, state: SnapshotState, body: bytes) -> Tip:
         """Return the tip after one more record."""
         return Tip(state, {**_kept(self.bodies, state.sequence), state.sequence: body})
 
@@ -86,7 +86,7 @@ def window_start(sequence: int) -> int:
     return max(0, sequence) // LONG_SKIP * LONG_SKIP + 1
 
 
-async def load_checkpoint(storage: Storage, identifier: bytes) -> State:
+async def load_checkpoint(storage: Storage, identifier: bytes) -> SnapshotState:
     """Read a checkpoint; raises `ObjectNotFoundError` if it is missing, `FormatError` if it is damaged."""
     key = checkpoint_key(identifier)
     return state_from_checkpoint(decode_checkpoint(key, await storage.get(key)), identifier)
@@ -155,7 +155,7 @@ def _link_again(log: BranchLog, records: dict[int, Record]) -> None:
         log.chain.link(records[number])
 
 
-def _anchor(log: BranchLog, state: State) -> None:
+def _anchor(log: BranchLog, state: SnapshotState) -> None:
     """Add the digest in the checkpoint of a state to the chain."""
     at = state.checkpoint
     if at is not None and at.digest is not None and (state.branch, state.sequence) == (log.branch, at.sequence):
@@ -221,7 +221,7 @@ async def _back_to_base(log: BranchLog, sequence: int) -> _End:
     return end
 
 
-async def _checkpoint_or_none(log: BranchLog, at: CheckpointRef) -> State | None:
+async def _checkpoint_or_none(log: BranchLog, at: CheckpointRef) -> SnapshotState | None:
     try:
         state = await load_checkpoint(log.storage, at.id)
         if state.sequence == at.sequence:
@@ -253,10 +253,10 @@ class Step:
     """One record, and the snapshots before and after it."""
 
     passed: Passed
-    before: State
-    after: State
+    before: SnapshotState
+    after: SnapshotState
 
-    def snapshot(self, identifier: bytes) -> State | None:
+    def snapshot(self, identifier: bytes) -> SnapshotState | None:
         """Return a snapshot that the record creates; None if it does not create it."""
         made = _up_to(list(self.passed.transactions), identifier)
         if not made or made[-1][0].id != identifier:
@@ -289,12 +289,12 @@ async def steps_to(log: BranchLog, tip: Tip, sequence: int) -> tuple[Tip, list[S
     return tip, steps
 
 
-def _after(log: BranchLog, state: State, body: bytes, passed: Passed) -> State:
+def _after(log: BranchLog, state: SnapshotState, body: bytes, passed: Passed) -> SnapshotState:
     """Return the state after one more record; computed once for all clients that share a memo."""
     number, entry, memo = passed.sequence, passed.entry, log.memo
     cached = None if memo is None else memo.states.get(number)
     if cached is not None and cached[:2] == (body, state.snapshot):
-        successor: State = cached[2]
+        successor: SnapshotState = cached[2]
         detached = state.detached + _detached(passed)
         return replace(successor, pages=state.pages, checkpoint=state.checkpoint, detached=detached)
     if isinstance(entry, Rewrite):
@@ -348,7 +348,7 @@ async def _load_whole(log: BranchLog, sequence: int, expired: int) -> Tip:
 
 
 async def _replay(
-    log: BranchLog, state: State | None, span: Span, snapshot: bytes | None = None
+    log: BranchLog, state: SnapshotState | None, span: Span, snapshot: bytes | None = None
 ) -> tuple[Tip, list[Passed]]:
     """Apply the records of a span after a state; of the last one, the transactions up to a snapshot."""
     after = -1 if state is None else state.sequence
@@ -390,7 +390,7 @@ def _up_to(transactions: list[Resolved], snapshot: bytes | None) -> list[Resolve
     return transactions[: ids.index(snapshot) + 1] if snapshot in ids else transactions
 
 
-async def _born(log: BranchLog, sequence: int, birth: Birth) -> State:
+async def _born(log: BranchLog, sequence: int, birth: Birth) -> SnapshotState:
     life = BranchLife().after_start(sequence, birth.origin, birth.fence, birth.cause)
     if birth.origin is None:
         note = encode_note(INITIAL_MESSAGE, {})
@@ -400,14 +400,14 @@ async def _born(log: BranchLog, sequence: int, birth: Birth) -> State:
     return replace(state, pages=(), life=life)
 
 
-async def _reset(log: BranchLog, sequence: int, reset: Reset, before: State) -> State:
+async def _reset(log: BranchLog, sequence: int, reset: Reset, before: SnapshotState) -> SnapshotState:
     """Return the state after a reset: the data of another snapshot, in the same log."""
     state = await _state_at(log, sequence, reset.origin, reset.snapshot)
     life = reset.before.after_start(sequence, reset.origin, reset.fence, reset.cause)
     return replace(state, pages=before.pages, checkpoint=before.checkpoint, detached=before.detached, life=life)
 
 
-async def _state_at(log: BranchLog, sequence: int, origin: Origin, snapshot: bytes) -> State:
+async def _state_at(log: BranchLog, sequence: int, origin: Origin, snapshot: bytes) -> SnapshotState:
     """Return another log's snapshot as the state of a record of this one."""
     state = await load_checkpoint(log.storage, origin.checkpoint)
     if state.snapshot != snapshot:

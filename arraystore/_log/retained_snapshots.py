@@ -15,7 +15,7 @@ from arraystore._format.lifecycle import Origin
 from arraystore._log.ancestry import read_survivors
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import load_checkpoint
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 from arraystore.errors import ObjectNotFoundError
 from arraystore.storage.protocol import Storage
 
@@ -36,13 +36,13 @@ class Stretch:
 class Kept:
     """Retained snapshots of one log."""
 
-    newest: State
+    newest: SnapshotState
     """Newest state of the log."""
     stretches: list[Stretch] = field(default_factory=list[Stretch])
     """Retained records; they may overlap."""
     survivors: dict[bytes, tuple[SnapshotRow, bytes]] = field(default_factory=dict[bytes, tuple[SnapshotRow, bytes]])
     """Survivors, with a checkpoint of each."""
-    ends: list[State] = field(default_factory=list[State])
+    ends: list[SnapshotState] = field(default_factory=list[SnapshotState])
     """Snapshots at which histories enter the log."""
     links: dict[bytes, bytes | None] = field(default_factory=dict[bytes, bytes | None])
     """Links of the list of survivors."""
@@ -57,7 +57,7 @@ class Kept:
 
 async def kept_snapshots(
     storage: Storage,
-    logs: Mapping[str, tuple[BranchLog, State]],
+    logs: Mapping[str, tuple[BranchLog, SnapshotState]],
     roots: Iterable[Origin],
     announced: Iterable[Origin] = (),
 ) -> dict[str, Kept]:
@@ -82,7 +82,9 @@ async def kept_snapshots(
     return retention.kept
 
 
-async def kept_by(storage: Storage, logs: Mapping[str, tuple[BranchLog, State]], announced: Origin) -> dict[str, Kept]:
+async def kept_by(
+    storage: Storage, logs: Mapping[str, tuple[BranchLog, SnapshotState]], announced: Origin
+) -> dict[str, Kept]:
     """Determine what is retained of each log for one snapshot that may be about to become reachable."""
     retention = _Finding(storage, logs)
     await retention.add_if_whole(announced)
@@ -90,7 +92,7 @@ async def kept_by(storage: Storage, logs: Mapping[str, tuple[BranchLog, State]],
 
 
 class _Finding:
-    def __init__(self, storage: Storage, logs: Mapping[str, tuple[BranchLog, State]]) -> None:
+    def __init__(self, storage: Storage, logs: Mapping[str, tuple[BranchLog, SnapshotState]]) -> None:
         self.named: set[bytes] = set()
         self.kept = {name: Kept(state, named=self.named) for name, (_, state) in logs.items()}
         self._storage = storage
@@ -101,12 +103,12 @@ class _Finding:
         """Tell whether a checkpoint has not been read yet."""
         return root.checkpoint not in self._seen
 
-    async def load(self, root: Origin) -> State:
+    async def load(self, root: Origin) -> SnapshotState:
         """Read the checkpoint of a retained snapshot."""
         self._seen.add(root.checkpoint)
         return await load_checkpoint(self._storage, root.checkpoint)
 
-    async def add(self, state: State) -> None:
+    async def add(self, state: SnapshotState) -> None:
         """Retain a state and its history."""
         while True:
             await self._of_log(state)
@@ -117,7 +119,7 @@ class _Finding:
 
     async def add_if_whole(self, root: Origin) -> None:
         """Retain the history of a snapshot, unless a part of it was deleted."""
-        states: list[State] = []
+        states: list[SnapshotState] = []
         loaded: set[bytes] = set()
         at: Origin | None = root
         try:
@@ -131,7 +133,7 @@ class _Finding:
         for state in states:
             await self._of_log(state)
 
-    async def _of_log(self, state: State) -> None:
+    async def _of_log(self, state: SnapshotState) -> None:
         log, newest = self._logs[state.branch]
         kept = self.kept[state.branch]
         kept.ends.append(state)

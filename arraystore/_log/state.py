@@ -17,7 +17,7 @@ from arraystore.errors import FormatError, InvalidInputError
 
 __all__ = [
     "CheckpointRef",
-    "State",
+    "SnapshotState",
     "StateBuilder",
     "empty_state",
     "follows",
@@ -41,7 +41,7 @@ class CheckpointRef:
 
 
 @dataclass(frozen=True)
-class State:
+class SnapshotState:
     """Snapshot of a branch at a record; immutable."""
 
     branch: str
@@ -70,19 +70,21 @@ class State:
         key = self.keys.get(identifier)
         return None if key is None else self.nodes[key]
 
-    def committed(self, sequence: int, transactions: Iterable[tuple[Transaction, TransactionLog, bytes]]) -> State:
+    def committed(
+        self, sequence: int, transactions: Iterable[tuple[Transaction, TransactionLog, bytes]]
+    ) -> SnapshotState:
         """Return the state after one commit; see `StateBuilder.commit`."""
         builder = StateBuilder(self)
         builder.commit(sequence, transactions)
         return builder.build()
 
-    def rewritten(self, sequence: int, replacements: Iterable[Replacement]) -> State:
+    def rewritten(self, sequence: int, replacements: Iterable[Replacement]) -> SnapshotState:
         """Return the state after one rewrite."""
         builder = StateBuilder(self)
         builder.rewrite(sequence, replacements)
         return builder.build()
 
-    def lived(self, sequence: int, entry: Deleted | Fence | Expiry) -> State:
+    def lived(self, sequence: int, entry: Deleted | Fence | Expiry) -> SnapshotState:
         """Return the state after an entry that changes no data; the state of a deleted branch has no nodes."""
         now = replace(self, sequence=sequence, life=self.life.after(sequence, entry))
         if isinstance(entry, Deleted):
@@ -107,7 +109,7 @@ class State:
 class StateBuilder:
     """Applies many entries of a log to a state with one copy of its tables; the state itself is not changed."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: SnapshotState) -> None:
         self._state = state
         self._nodes = state.nodes
         self._keys = state.keys
@@ -164,11 +166,11 @@ class StateBuilder:
         if isinstance(entry, Deleted):
             self._nodes, self._keys, self._own = {}, {}, True
 
-    def peek(self) -> State:
+    def peek(self) -> SnapshotState:
         """Return the resulting state as a view, which changes with the builder."""
         return replace(self._state, nodes=self._nodes, keys=self._keys)
 
-    def build(self) -> State:
+    def build(self) -> SnapshotState:
         """Return the resulting state; the builder may go on."""
         self._own = False
         return self.peek()
@@ -195,15 +197,17 @@ def replaced_layers(layers: tuple[Layer, ...], item: Replacement) -> tuple[Layer
     return layers[:at] + item.added + layers[end:]
 
 
-def empty_state(branch: str, sequence: int, snapshot: bytes, parent: bytes | None, time: int, note: bytes) -> State:
+def empty_state(
+    branch: str, sequence: int, snapshot: bytes, parent: bytes | None, time: int, note: bytes
+) -> SnapshotState:
     """Return a snapshot without nodes."""
-    return State(branch, sequence, snapshot, parent, time, note, {}, {})
+    return SnapshotState(branch, sequence, snapshot, parent, time, note, {}, {})
 
 
-def state_from_checkpoint(checkpoint: Checkpoint, identifier: bytes) -> State:
+def state_from_checkpoint(checkpoint: Checkpoint, identifier: bytes) -> SnapshotState:
     """Return the state that a checkpoint holds."""
     nodes = {node.key: node for node in checkpoint.nodes}
-    return State(
+    return SnapshotState(
         checkpoint.branch,
         checkpoint.sequence,
         checkpoint.snapshot,

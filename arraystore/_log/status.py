@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from arraystore._format.repository_log import RepositoryTable
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 from arraystore.errors import ArrayStoreError, FormatError, InvalidInputError, ReadOnlyError, RefNotFoundError
 
 __all__ = [
@@ -123,7 +123,7 @@ def branch_deleted_error(branch: str) -> RefNotFoundError:
     return RefNotFoundError(f"branch {branch!r} was deleted; nothing was committed")
 
 
-def check_open(state: State) -> ArrayStoreError | None:
+def check_open(state: SnapshotState) -> ArrayStoreError | None:
     """Return the error of a branch that takes no commits; None if it does."""
     if state.life.deleted:
         return branch_deleted_error(state.branch)

@@ -15,7 +15,7 @@ from arraystore._format.snapshot import PageRef, checkpoint_key, encode_checkpoi
 from arraystore._log.ancestry import covered, read_page, rows_of_records
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip, load_checkpoint, load_tip
-from arraystore._log.state import CheckpointRef, State
+from arraystore._log.state import CheckpointRef, SnapshotState
 from arraystore.errors import FormatError, ObjectNotFoundError
 
 __all__ = ["MOST_DETACHED", "checkpoint_due", "encode_state", "put_hint_of", "write_checkpoint", "write_periodic"]
@@ -50,7 +50,7 @@ def _last_multiple(tip: Tip) -> int:
     return tip.sequence // LONG_SKIP * LONG_SKIP
 
 
-async def write_checkpoint(log: BranchLog, state: State) -> CheckpointRef:
+async def write_checkpoint(log: BranchLog, state: SnapshotState) -> CheckpointRef:
     """Write a checkpoint of a state, and the hint to it."""
     reference = CheckpointRef(state.sequence, log.environment.new_id())
     key = checkpoint_key(reference.id)
@@ -59,12 +59,12 @@ async def write_checkpoint(log: BranchLog, state: State) -> CheckpointRef:
     return reference
 
 
-async def encode_state(log: BranchLog, key: str, state: State) -> bytes:
+async def encode_state(log: BranchLog, key: str, state: SnapshotState) -> bytes:
     """Encode a state as a checkpoint, with the digest of its record where it can be loaded."""
     return encode_checkpoint(key, replace(state.to_checkpoint(state.pages), digest=await _digest(log, state)))
 
 
-async def _digest(log: BranchLog, state: State) -> bytes | None:
+async def _digest(log: BranchLog, state: SnapshotState) -> bytes | None:
     """Load the digest of the log up to the record of a state; None where the record has expired or is damaged."""
     at = state.checkpoint
     if at is not None and at.digest is not None and at.sequence == state.sequence:
@@ -82,7 +82,7 @@ async def _put_hint(log: BranchLog, to: CheckpointRef) -> None:
     await log.storage.put(hint_key(log.branch), encode_hint(Hint(to.sequence, to.id, log.settings, log.repository)))
 
 
-async def put_hint_of(log: BranchLog, state: State) -> None:
+async def put_hint_of(log: BranchLog, state: SnapshotState) -> None:
     """Overwrite the hint with the newest checkpoint of a tip."""
     if state.checkpoint is None:
         await write_checkpoint(log, state)
@@ -90,7 +90,7 @@ async def put_hint_of(log: BranchLog, state: State) -> None:
         await _put_hint(log, state.checkpoint)
 
 
-async def write_periodic(log: BranchLog, tip: Tip) -> State | None:
+async def write_periodic(log: BranchLog, tip: Tip) -> SnapshotState | None:
     """Write the checkpoint, history pages and hint due at the last multiple of 64, unless another process has.
 
     Returns the state of that record with its checkpoint and pages, None if nothing was due.
@@ -122,7 +122,7 @@ async def write_periodic(log: BranchLog, tip: Tip) -> State | None:
     return state
 
 
-async def _written_by_others(log: BranchLog, target: int) -> State | None:
+async def _written_by_others(log: BranchLog, target: int) -> SnapshotState | None:
     """Load the state that the hint names, if it makes a new checkpoint redundant."""
     hint = await log.hint()
     if hint is None or hint.sequence < target:
@@ -135,7 +135,7 @@ async def _written_by_others(log: BranchLog, target: int) -> State | None:
     return state if fits else None
 
 
-async def _new_pages(log: BranchLog, state: State, identifier: bytes, shown: int) -> list[HistoryPage]:
+async def _new_pages(log: BranchLog, state: SnapshotState, identifier: bytes, shown: int) -> list[HistoryPage]:
     """Make the history pages up to a state that its directory lacks; records before `shown` may be missing."""
     pages: list[HistoryPage] = []
     before = state.checkpoint

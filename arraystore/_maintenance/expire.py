@@ -16,7 +16,7 @@ from arraystore._log.branch_entries import append_when
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip, load_tip
 from arraystore._log.retained_snapshots import Kept
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 from arraystore._maintenance.checkpoints import encode_state
 from arraystore._maintenance.scope import MaintenanceScope
 from arraystore.errors import ArrayStoreError, FormatError, ObjectNotFoundError, StorageError
@@ -156,7 +156,7 @@ class _Planning:
         return shown
 
     async def _history(self, log: BranchLog, tip: Tip) -> list[SnapshotRow]:
-        async def newest(branch: str) -> State:
+        async def newest(branch: str) -> SnapshotState:
             return self._tips[branch].state
 
         return [row async for rows in ancestry(log, tip, newest) for row in rows]
@@ -229,7 +229,7 @@ async def _carry_out(scope: MaintenanceScope, cut: _Cut, tip: Tip) -> None:
     life = tip.state.life
     written: list[bytes] = []
 
-    async def checkpoint(state: State) -> bytes:
+    async def checkpoint(state: SnapshotState) -> bytes:
         identifier = environment.new_id()
         written.append(identifier)
         key = checkpoint_key(identifier)

@@ -21,7 +21,7 @@ from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest
 from arraystore._format.pack import padded_size
 from arraystore._format.types import Int64s
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 from arraystore.errors import ObjectNotFoundError
 from arraystore.storage.protocol import Storage
 
@@ -105,7 +105,7 @@ async def _spoken_of(reader: ChunkReader, layer: Layer, coords: Int64s) -> npt.N
     return within
 
 
-async def pack_use(reader: ChunkReader, state: State, own_object: int) -> PackUse:
+async def pack_use(reader: ChunkReader, state: SnapshotState, own_object: int) -> PackUse:
     """Sum the bytes that a snapshot references of each pack.
 
     A pack of one chunk of at least `own_object` bytes is an object of its own.

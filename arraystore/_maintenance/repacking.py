@@ -23,7 +23,7 @@ from arraystore._format.node import Node
 from arraystore._format.pack import pack_seed, padded_size, trailer
 from arraystore._format.references import REFERENCES_PER_MANIFEST, References, to_manifests
 from arraystore._format.types import Int64s
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 from arraystore._maintenance.pack_usage import PackIds, ids_of, positions
 from arraystore._maintenance.rewrite import Exchange, placed
 from arraystore.errors import ChunkDamagedError, StorageError
@@ -210,7 +210,7 @@ class Repacker:
         """Bytes of packs and manifests written so far."""
         return self._packs.bytes_written + self.manifest_bytes
 
-    async def run(self, state: State, wanted: PackIds) -> AsyncIterator[list[Exchange]]:
+    async def run(self, state: SnapshotState, wanted: PackIds) -> AsyncIterator[list[Exchange]]:
         """Copy the chunks that a snapshot references of packs with ascending ids; yields durable exchanges."""
         async for batch in self._batches(state, wanted):
             if not self.has_budget():
@@ -228,7 +228,7 @@ class Repacker:
 
     # -- jobs -----------------------------------------------------------------------------------------------------
 
-    async def _batches(self, state: State, wanted: PackIds) -> AsyncIterator[list[_Slice]]:
+    async def _batches(self, state: SnapshotState, wanted: PackIds) -> AsyncIterator[list[_Slice]]:
         """Yield chunks in the order of arrays and of their grids, in batches that fit into memory."""
         batch: list[_Slice] = []
         size = 0
@@ -242,7 +242,7 @@ class Repacker:
         if batch:
             yield batch
 
-    async def _jobs(self, state: State, wanted: PackIds) -> AsyncIterator[_Job]:
+    async def _jobs(self, state: SnapshotState, wanted: PackIds) -> AsyncIterator[_Job]:
         layers = [
             (node.id, layer)
             for node in sorted(state.nodes.values(), key=lambda node: node.key)

@@ -19,7 +19,7 @@ from arraystore._format.types import Int64s
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import load_checkpoint
 from arraystore._log.retained_snapshots import Stretch
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 from arraystore._maintenance.pack_usage import PackIds, ids_of, manifests_of, positions, visible
 from arraystore._maintenance.scope import MaintenanceScope
 from arraystore.errors import ObjectNotFoundError
@@ -112,7 +112,7 @@ class _Retained:
             at, pack = self._met(manifest)
             self._add(manifest, at, pack)
 
-    async def add_state(self, state: State) -> None:
+    async def add_state(self, state: SnapshotState) -> None:
         """Add the visible chunks of a snapshot."""
         for node in state.nodes.values():
             for number, layer in enumerate(node.layers):

@@ -26,7 +26,7 @@ from arraystore._format.record import (
 from arraystore._log.branch_entries import append_entry
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip, refresh
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 from arraystore._log.status import check_open
 from arraystore.storage.protocol import Storage
 
@@ -85,7 +85,7 @@ class Exchange:
         wire = (item.node, item.first, item.last, item.count, tuple([layer.to_wire() for layer in item.added]))
         return len(pack_body(wire)) + len(self.packs) * 14
 
-    def fits(self, state: State) -> bool:
+    def fits(self, state: SnapshotState) -> bool:
         """Tell whether a snapshot has the layers to be replaced unchanged."""
         node = state.by_id(self.node)
         if node is None:

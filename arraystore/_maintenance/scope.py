@@ -14,7 +14,7 @@ from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip
 from arraystore._log.repository_log import RepositoryLog
 from arraystore._log.retained_snapshots import Kept, kept_by, kept_snapshots
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 from arraystore.storage.protocol import Storage
 
 __all__ = ["MaintenanceScope"]
@@ -56,5 +56,5 @@ class MaintenanceScope:
         """Load the snapshots that one announced snapshot retains: a writer may be about to make it reachable."""
         return await kept_by(self.storage, self._logs(tips), announced)
 
-    def _logs(self, tips: dict[str, Tip]) -> dict[str, tuple[BranchLog, State]]:
+    def _logs(self, tips: dict[str, Tip]) -> dict[str, tuple[BranchLog, SnapshotState]]:
         return {name: (self.log(name), tip.state) for name, tip in tips.items()}

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from arraystore._chunks.pack_writer import PackSettings
 from arraystore._chunks.reader import ChunkReader
 from arraystore._format.types import Int64s
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 from arraystore._maintenance.pack_usage import PackIds, id_at, pack_sizes, pack_use
 from arraystore._maintenance.retained import retained_bytes
 from arraystore._maintenance.scope import MaintenanceScope
@@ -58,7 +58,7 @@ class Selection:
 
 async def select(
     scope: MaintenanceScope,
-    state: State,
+    state: SnapshotState,
     reader: ChunkReader,
     settings: PackSettings,
     min_live: float,

@@ -13,7 +13,7 @@ from arraystore._format.repository_log import FIRST_BRANCH, RepositoryEntry, Rep
 from arraystore._history.pinning import OutdatedAnnouncementError, pin_and_activate
 from arraystore._log import branch_entries
 from arraystore._log.loading import Tip
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 from arraystore._log.status import check_allowed, check_open
 from arraystore._repository.snapshots import check_name, load_snapshot, read_tag
 from arraystore.errors import (
@@ -134,7 +134,7 @@ async def _check_free_by_now(context: Context, branch: str) -> None:
     _check_free(context.repository_log.cached_table, branch)
 
 
-def _check_newest(state: State, expected: bytes | None) -> None:
+def _check_newest(state: SnapshotState, expected: bytes | None) -> None:
     """Check that a branch is at the snapshot that the caller expects, if any; raises `ConflictError`."""
     if expected is not None and state.snapshot != expected:
         raise ConflictError(id_to_text(expected), id_to_text(state.snapshot), state.branch)

@@ -12,7 +12,7 @@ from arraystore._format.ids import id_to_text
 from arraystore._format.record import decode_note
 from arraystore._history.pinning import announce
 from arraystore._history.three_way_merge import Transplant, transplant
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 from arraystore._repository.snapshots import load_snapshot
 from arraystore._session.session import Session
 from arraystore.errors import (
@@ -33,8 +33,8 @@ _TRIES = 20
 class _Change:
     """Difference of two snapshots, and the branch, message and metadata of the commit that makes it."""
 
-    base: State
-    ours: State
+    base: SnapshotState
+    ours: SnapshotState
     branch: str
     message: str
     metadata: Mapping[str, str]
@@ -62,7 +62,7 @@ async def cherry_pick(
     return await _commit(context, change, default_metadata)
 
 
-async def _load_with_parent(context: Context, snapshot_id: str, verb: str) -> tuple[State, State]:
+async def _load_with_parent(context: Context, snapshot_id: str, verb: str) -> tuple[SnapshotState, SnapshotState]:
     """Return a snapshot and its parent."""
     state = (await load_snapshot(context, snapshot_id=snapshot_id)).state
     if state.parent is None:
@@ -99,7 +99,7 @@ async def _commit_once(context: Context, change: _Change, default_metadata: Mapp
     return await session.commit_async(change.message, dict(change.metadata), rebase_with=ConflictDetector())
 
 
-def _check(merged: Transplant, change: _Change, tip: State) -> None:
+def _check(merged: Transplant, change: _Change, tip: SnapshotState) -> None:
     """Check that there are changes left to commit, and none that conflict with those of the branch."""
     if merged.conflicts:
         raise RebaseFailedError(
@@ -111,6 +111,6 @@ def _check(merged: Transplant, change: _Change, tip: State) -> None:
         raise InvalidInputError(f"branch {change.branch!r} {left} {snapshot} changed; nothing was committed")
 
 
-def _message(state: State) -> str:
+def _message(state: SnapshotState) -> str:
     message, _ = decode_note(f"note of snapshot {id_to_text(state.snapshot)}", state.note)
     return message

@@ -17,7 +17,7 @@ from arraystore._history.missing_objects import check_still_kept
 from arraystore._history.time_travel import microseconds_of, nearer, newest_until
 from arraystore._log.ancestry import Place, ancestry, find_expired, find_snapshot
 from arraystore._log.loading import Tip, load_checkpoint, load_tip
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 from arraystore.errors import (
     InvalidInputError,
     ObjectNotFoundError,
@@ -152,7 +152,7 @@ async def _load_at(context: Context, place: Place) -> Tip:
         raise
 
 
-async def _find_outside_logs(context: Context, snapshot: bytes) -> State | None:
+async def _find_outside_logs(context: Context, snapshot: bytes) -> SnapshotState | None:
     """Return a snapshot that no log has: it is on no branch, or was tagged while it expired."""
     state = await read_detached(context, snapshot)
     if state is not None:

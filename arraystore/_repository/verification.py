@@ -8,7 +8,7 @@ from typing import Literal
 
 from arraystore._context import Context
 from arraystore._log.loading import load_checkpoint
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 from arraystore._maintenance.verification.findings import VerifyReport
 from arraystore._maintenance.verification.repair import RepairReport
 from arraystore._maintenance.verification.repair import repair as repair_repository
@@ -82,10 +82,10 @@ async def statistics(context: Context, branch: str, limit: int) -> RepositorySta
     return await gather_statistics(context.storage, context.reader, context.log(branch), tip, others, limit)
 
 
-async def _other_snapshots(context: Context, branch: str) -> list[State]:
+async def _other_snapshots(context: Context, branch: str) -> list[SnapshotState]:
     """Return the newest snapshots of all other branches, and those of tags."""
     table = await context.repository_log.table()
-    others: list[State] = []
+    others: list[SnapshotState] = []
     for name, row in sorted(table.branches.items()):
         if name != branch and not row.deleted:
             with suppress(RefNotFoundError):  # deleted meanwhile

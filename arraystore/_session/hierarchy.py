@@ -24,7 +24,7 @@ from arraystore._format.references import DELETED, INLINE, VIRTUAL
 from arraystore._format.reserved_keys import HIDDEN, has_visible_files, visible
 from arraystore._format.zarr_changes import without_consolidated
 from arraystore._format.zarr_metadata import DOCUMENT_NAMES, ArrayInfo, array_info, known_index, node_type
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 from arraystore.errors import ChunkDamagedError, InvalidInputError, InvalidKeyError, ReadOnlyError, SourceChangedError
 from arraystore.storage.protocol import BytesLike
 
@@ -118,7 +118,7 @@ _untracked: ContextVar[Any] = ContextVar("arraystore_untracked", default=None)
 class Hierarchy:
     """Keys and values of a snapshot with changes over it."""
 
-    def __init__(self, state: State, reader: ChunkReader, changes: ChangeSet | None) -> None:
+    def __init__(self, state: SnapshotState, reader: ChunkReader, changes: ChangeSet | None) -> None:
         self.state = state
         self.reader = reader
         self.changes = changes

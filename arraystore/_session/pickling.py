@@ -10,7 +10,7 @@ from arraystore._context import Context
 from arraystore._format.refs import Hint
 from arraystore._history.missing_objects import check_still_kept
 from arraystore._log.loading import Tip, load_tip
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 from arraystore._runtime import run
 from arraystore.errors import ObjectNotFoundError, SessionStateError
 
@@ -27,7 +27,7 @@ class LiveSession(Protocol):
 
 
 _live: weakref.WeakValueDictionary[bytes, LiveSession] = weakref.WeakValueDictionary()
-_states: dict[tuple[str, str, int, bytes], State] = {}
+_states: dict[tuple[str, str, int, bytes], SnapshotState] = {}
 _STATES_KEPT = 8
 
 
@@ -64,7 +64,7 @@ class SnapshotLocator:
     """True if sessions verify chunks that they read; None for the configured default."""
 
     @classmethod
-    def of(cls, context: Context, state: State, verify_chunks: bool | None = None) -> SnapshotLocator:
+    def of(cls, context: Context, state: SnapshotState, verify_chunks: bool | None = None) -> SnapshotLocator:
         """Return the locator of a state."""
         hint = None if state.checkpoint is None else (state.checkpoint.sequence, state.checkpoint.id)
         return cls(context, state.branch, state.sequence, hint, state.snapshot, verify_chunks)

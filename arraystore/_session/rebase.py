@@ -41,7 +41,7 @@ from arraystore._format.reserved_keys import is_hidden
 from arraystore._format.transaction import Operation
 from arraystore._format.zarr_metadata import array_info
 from arraystore._log.loading import Tip
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 from arraystore._session.base import SessionBase
 from arraystore._session.hierarchy import Hierarchy
 from arraystore.errors import InvalidInputError, RebaseFailedError
@@ -125,7 +125,7 @@ async def _adapt(session: SessionBase, prepared: Prepared, obstacle: Obstacle) -
     return await rewrite_transaction(prepared, nodes, prepared.log.chunks, (), context.storage, context.environment)
 
 
-def _failed(session: SessionBase, after: State, conflicts: Sequence[Conflict]) -> RebaseFailedError:
+def _failed(session: SessionBase, after: SnapshotState, conflicts: Sequence[Conflict]) -> RebaseFailedError:
     return RebaseFailedError(id_to_text(after.snapshot), conflicts, session.snapshot_id, session.branch or "")
 
 
@@ -143,7 +143,7 @@ def _find_raised(
     return [c for c in conflicts if (c.conflict_type, c.node) not in solved_keys and c.node not in decided]
 
 
-def _find_homeless(wanted: Ours, left: Ours, after: State) -> list[Conflict]:
+def _find_homeless(wanted: Ours, left: Ours, after: SnapshotState) -> list[Conflict]:
     """Find nodes whose group, created by the same transaction, was dropped by a solver."""
     lost = wanted.places.keys() - left.places.keys() - after.nodes.keys()
     kinds = {

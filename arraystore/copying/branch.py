@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 from arraystore._repository.creation import MAIN
 from arraystore._repository.repository import Repository
 from arraystore._repository.snapshots import SnapshotInfo
@@ -141,7 +141,7 @@ class _Copy:
         self._branch = branch
         self._metadata = metadata
         self._counter = counter
-        self._state: State | None = None
+        self._state: SnapshotState | None = None
         self._commits = 0
         self._is_copy = False
         self.tip = ""

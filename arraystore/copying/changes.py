@@ -10,7 +10,7 @@ from arraystore._changes.change_set import ChangeSet
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.zarr_metadata import array_info
 from arraystore._history.compare import Comparison, compare
-from arraystore._log.state import State, empty_state
+from arraystore._log.state import SnapshotState, empty_state
 from arraystore._session.session import Session
 from arraystore.copying.chunks import copy_chunks, references_at
 from arraystore.copying.report import CopyCounter
@@ -18,7 +18,7 @@ from arraystore.copying.report import CopyCounter
 __all__ = ["apply_changes"]
 
 
-async def apply_changes(session: Session, before: State | None, wanted: Session, counter: CopyCounter) -> None:
+async def apply_changes(session: Session, before: SnapshotState | None, wanted: Session, counter: CopyCounter) -> None:
     """Change a session's hierarchy into that of a snapshot of another repository."""
     changes = session.hierarchy.writable()
     after, reader = wanted.hierarchy.state, wanted.context.reader
@@ -37,7 +37,9 @@ async def apply_changes(session: Session, before: State | None, wanted: Session,
     session.hierarchy.forget()
 
 
-def _apply_nodes(changes: ChangeSet, before: State, after: State, comparison: Comparison) -> dict[bytes, Node]:
+def _apply_nodes(
+    changes: ChangeSet, before: SnapshotState, after: SnapshotState, comparison: Comparison
+) -> dict[bytes, Node]:
     """Change nodes, and return those of the session by their ids in the other repository."""
     new_id = changes.packs.environment.new_id
     twins: dict[bytes, Node] = {}

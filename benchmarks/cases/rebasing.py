@@ -19,7 +19,7 @@ from arraystore._format.refs import REPOSITORY_KEY, decode_repository
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.footprint import footprint_of
 from arraystore._log.loading import Passed, load_tip, passed_between
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 from benchmarks.bank import library, open_bank
 from benchmarks.places import Place, S3Server
 from benchmarks.results import Bar, CaseResult, Table, at_most, human
@@ -100,8 +100,8 @@ def _count_requests(setup: Setup, server: S3Server, result: CaseResult) -> None:
 class Logs:
     """What two sessions of one base have committed, each to a branch of its own."""
 
-    before: State
-    after: State
+    before: SnapshotState
+    after: SnapshotState
     ours: Passed
     theirs: Passed
 

@@ -25,7 +25,7 @@ from arraystore._format.layer import Layer
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.transaction import ChunkChange, Presence
 from arraystore._log.footprint import Footprint, NodeFootprint, Written
-from arraystore._log.state import State, empty_state
+from arraystore._log.state import SnapshotState, empty_state
 from arraystore.errors import FormatError
 
 A, B, LAYER = b"a" * 12, b"b" * 12, b"l" * 12
@@ -346,11 +346,11 @@ def test_a_directory_that_is_only_implied_appears_in_a_listing_of_names(key: str
     assert seen.collisions(theirs, state_with("g", "g/new")) == []
 
 
-def state_with(*paths: str) -> State:
+def state_with(*paths: str) -> SnapshotState:
     nodes = {path: Node(path.encode().rjust(12, b"."), path, NodeKind.GROUP, {}) for path in paths}
     keys = {node.id: key for key, node in nodes.items()}
     state = empty_state("main", 1, OLD, None, 0, b"")
-    return State(state.branch, 1, OLD, None, 0, b"", nodes, keys)
+    return SnapshotState(state.branch, 1, OLD, None, 0, b"", nodes, keys)
 
 
 def test_an_array_that_appears_above_what_was_listed_collides_and_a_group_does_not() -> None:

@@ -11,12 +11,12 @@ from arraystore._format.box import Box
 from arraystore._format.envelope import pack_body
 from arraystore._format.layer import Layer
 from arraystore._format.node import Node, NodeKind
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 from arraystore.errors import FormatError
 
 LAYER = Layer(b"l" * 12, Box((0,), (1,)), 1)
 ARRAY = Node(b"a" * 12, "a", NodeKind.ARRAY, {"zarr.json": b"{}"}, (LAYER,))
-BASE = State("main", 1, b"s" * 12, None, 0, b"", {"a": ARRAY}, {ARRAY.id: "a"})
+BASE = SnapshotState("main", 1, b"s" * 12, None, 0, b"", {"a": ARRAY}, {ARRAY.id: "a"})
 NEW = (b"n" * 12, "new", int(NodeKind.ARRAY), {"zarr.json": b"{}"}, 0, (LAYER.to_wire(),))
 
 

@@ -33,7 +33,7 @@ from arraystore._format.record import (
 from arraystore._format.repository_log import RepositoryRecord
 from arraystore._format.snapshot import Checkpoint
 from arraystore._format.transaction import ChunkChange, TransactionLog, read_log
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 from arraystore.errors import FormatError
 from tests.format.make_golden import BRANCH, a_log, samples, some_layers, the_bodies
 from tests.format.test_hostile import use
@@ -287,26 +287,26 @@ def _use_reads(reads: ReadSet) -> None:
 def _uncommitted() -> Target:
     base = a_state()
 
-    def decode(data: bytes) -> State:
+    def decode(data: bytes) -> SnapshotState:
         return with_uncommitted(base, data)
 
-    def encode(state: State) -> bytes:
+    def encode(state: SnapshotState) -> bytes:
         gone = tuple(key for key in base.nodes if key not in state.nodes)
         fresh = tuple(node for key, node in state.nodes.items() if base.nodes.get(key) is not node)
         wire = UncommittedView(state, gone, fresh, base, None, {})._wire  # type: ignore[arg-type]
         return pack_body((gone, tuple(wire(node) for node in fresh)))
 
-    def compare(state: State) -> Any:
+    def compare(state: SnapshotState) -> Any:
         return repr((sorted(state.nodes.items()), sorted(state.keys.items())))
 
-    def check(state: State) -> None:
+    def check(state: SnapshotState) -> None:
         assert {node.id for node in state.nodes.values()} == state.keys.keys()
         assert all(state.nodes[key].id == identifier for identifier, key in state.keys.items())
 
     return Target("part-uncommitted", list(_uncommitted_seeds(base)), decode, encode, compare, check, change_value)
 
 
-def _uncommitted_seeds(base: State) -> Iterator[bytes]:
+def _uncommitted_seeds(base: SnapshotState) -> Iterator[bytes]:
     yield pack_body(((), ()))
     node = next(node for node in base.nodes.values() if node.layers)
     layer = some_layers("other", 1)[2].to_wire()

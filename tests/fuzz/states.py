@@ -18,7 +18,7 @@ from zarr.core.buffer import cpu
 from arraystore import RepoAvailability, Repository, RepositoryConfig, RepoStatus
 from arraystore._environment import Environment
 from arraystore._format.ids import IdSource
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 from arraystore._session.virtual_references import VirtualChunkSpec
 from arraystore.storage import MemoryStorage
 
@@ -128,6 +128,6 @@ def repository_of(objects: dict[str, bytes]) -> Repository:
 
 
 @cache
-def a_state() -> State:
+def a_state() -> SnapshotState:
     """Return a snapshot."""
     return repository_of(a_repository()).readonly_session("main").hierarchy.state

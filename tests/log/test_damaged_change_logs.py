@@ -11,11 +11,11 @@ from arraystore._format.layer import Layer
 from arraystore._format.node import NodeKind
 from arraystore._format.record import Transaction
 from arraystore._format.transaction import Append, ChunkChange, NodeChange, Operation, TransactionLog
-from arraystore._log.state import State, StateBuilder
+from arraystore._log.state import SnapshotState, StateBuilder
 from tests.commit.operations import create_array, put
 
 
-def snapshot() -> State:
+def snapshot() -> SnapshotState:
     repo = Repository.create(in_memory_storage())
     session = repo.writable_session("main")
     zarr.create_group(session.store)
@@ -25,7 +25,7 @@ def snapshot() -> State:
     return repo.readonly_session("main").base_tip.state
 
 
-def apply(state: State, *nodes: NodeChange, chunks: tuple[ChunkChange, ...] = ()) -> None:
+def apply(state: SnapshotState, *nodes: NodeChange, chunks: tuple[ChunkChange, ...] = ()) -> None:
     log = TransactionLog(nodes, chunks)
     StateBuilder(state).commit(state.sequence + 1, [(Transaction(bytes(12), state.snapshot, 0, 0, b"", log), log, b"")])
 

@@ -22,7 +22,7 @@ from arraystore._log.ancestry import read_page
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import load_checkpoint, load_tip
 from arraystore._log.retained_snapshots import Kept, Stretch
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 from arraystore._maintenance.collection.live_packs import visible_packs
 from arraystore._maintenance.scope import MaintenanceScope
 from arraystore.errors import FormatError, ObjectNotFoundError
@@ -154,7 +154,7 @@ class Trace:
         self._manifests_of(await load_checkpoint(self._scope.storage, stretch.bottom))
         await self._state((await load_tip(log, hint, at=first)).state)
 
-    async def _newest_pages(self, log: BranchLog, state: State, hint: Hint | None) -> Sequence[PageRef]:
+    async def _newest_pages(self, log: BranchLog, state: SnapshotState, hint: Hint | None) -> Sequence[PageRef]:
         """Load the directory of history pages, which in a tip loaded long ago is as old as its checkpoint."""
         checkpoint = state.checkpoint
         if hint is None or (checkpoint is not None and hint.sequence <= checkpoint.sequence):
@@ -224,11 +224,11 @@ class Trace:
                 self._traced.add(identifier)
                 await self._state(await load_checkpoint(self._scope.storage, identifier))
 
-    async def _state(self, state: State) -> None:
+    async def _state(self, state: SnapshotState) -> None:
         self._manifests_of(state)
         await bounded(self._shown_by, [node for node in state.nodes.values() if node.layers])
 
-    def _manifests_of(self, state: State) -> None:
+    def _manifests_of(self, state: SnapshotState) -> None:
         layers = [layer for node in state.nodes.values() for layer in node.layers]
         self._report("manifests", b"".join(layer.id for layer in layers))
         for layer in layers:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from arraystore._format.ids import id_to_text
 from arraystore._format.snapshot import checkpoint_key
 from arraystore._log.loading import load_checkpoint
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 from arraystore._maintenance.verification.findings import Collector, Use
 from arraystore._maintenance.verification.inventory import Inventory
 from arraystore.errors import FormatError, ObjectNotFoundError
@@ -87,7 +87,7 @@ class Checkpoints:
         for here in self._named.values():
             yield from [named for named in here.values() if _place(named) not in self._met]
 
-    async def load(self, named: Named, uses: list[Use]) -> State | None:
+    async def load(self, named: Named, uses: list[Use]) -> SnapshotState | None:
         """Read a checkpoint; None, with a finding, if it cannot be read or is not the named one."""
         key = checkpoint_key(named.id)
         first = _place(named) not in self._met
@@ -114,8 +114,8 @@ class Checkpoints:
         return state
 
     async def compare(
-        self, named: Named, expected: State, uses: list[Use], digest: bytes | None = None
-    ) -> State | None:
+        self, named: Named, expected: SnapshotState, uses: list[Use], digest: bytes | None = None
+    ) -> SnapshotState | None:
         """Compare a checkpoint with the state of its record; returns it if it is right."""
         actual = await self.load(named, uses)
         if actual is None:
@@ -141,7 +141,7 @@ def _place(named: Named) -> tuple[bytes, str, int]:
     return named.id, named.branch, named.sequence
 
 
-def difference(expected: State, actual: State) -> str | None:
+def difference(expected: SnapshotState, actual: SnapshotState) -> str | None:
     """Describe the first difference between two states; None if they are equal."""
     for name in ("snapshot", "parent"):
         one, other = getattr(expected, name), getattr(actual, name)
@@ -167,7 +167,7 @@ def difference(expected: State, actual: State) -> str | None:
     return "its nodes are in other places"
 
 
-def _other_digest(expected: bytes | None, actual: State) -> str | None:
+def _other_digest(expected: bytes | None, actual: SnapshotState) -> str | None:
     """Describe a difference between the digest in a checkpoint and that of the log; None if there is none."""
     at = actual.checkpoint
     if expected is None or at is None or at.digest in (None, expected):

@@ -24,7 +24,7 @@ from arraystore._format.repository_log import (
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import load_tip
 from arraystore._log.retained_snapshots import Kept, kept_snapshots
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 from arraystore._maintenance.verification.findings import Collector, Severity
 from arraystore._maintenance.verification.repository_records import rebuild_records
 from arraystore.errors import ArrayStoreError, FormatError, NotFoundError, ObjectNotFoundError
@@ -50,7 +50,7 @@ class LogRoot:
     """Number of the newest existing record."""
     intents: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     """Record numbers and sizes in bytes of the intents."""
-    state: State | None = None
+    state: SnapshotState | None = None
     """Newest state, as a session would see it; None if it cannot be loaded."""
 
     @property

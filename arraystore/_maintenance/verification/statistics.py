@@ -22,7 +22,7 @@ from arraystore._format.types import Int64s
 from arraystore._log.ancestry import ancestry
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip, load_tip, passed_between
-from arraystore._log.state import State, StateBuilder
+from arraystore._log.state import SnapshotState, StateBuilder
 from arraystore._maintenance.verification.inventory import Inventory, Shelf, list_all, take_inventory
 from arraystore.storage.counting import CountingStorage
 from arraystore.storage.protocol import Storage
@@ -204,7 +204,7 @@ class RepositoryStatistics:
 
 
 async def gather_statistics(
-    storage: Storage, reader: ChunkReader, log: BranchLog, tip: Tip, others: Sequence[State], limit: int
+    storage: Storage, reader: ChunkReader, log: BranchLog, tip: Tip, others: Sequence[SnapshotState], limit: int
 ) -> RepositoryStatistics:
     """Gather statistics from one listing, the manifests of newest snapshots, and the newest records of one branch.
 
@@ -264,7 +264,7 @@ async def _array(node: Node, reader: ChunkReader) -> ArrayStatistics:
 # -- packs ----------------------------------------------------------------------------------------------------------
 
 
-async def _packs(inventory: Inventory, states: Sequence[State], reader: ChunkReader) -> PackStatistics:
+async def _packs(inventory: Inventory, states: Sequence[SnapshotState], reader: ChunkReader) -> PackStatistics:
     """Sum the live bytes of each pack, one array at a time, counting chunks shared by several states once."""
     shelf = inventory.packs
     live = np.zeros(len(shelf), dtype=np.int64)

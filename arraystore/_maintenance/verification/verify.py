@@ -32,7 +32,7 @@ from arraystore._format.snapshot import checkpoint_key
 from arraystore._log.ancestry import covered, read_survivors
 from arraystore._log.loading import load_checkpoint, load_tip
 from arraystore._log.retained_snapshots import Kept
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 from arraystore._maintenance.verification.checkpoints import Checkpoints, Named
 from arraystore._maintenance.verification.chunks import ChunkChecker
 from arraystore._maintenance.verification.findings import Collector, Leak, Use, VerifyReport
@@ -308,7 +308,7 @@ class Verification:
             await self._pinned(named, row.id)
             self.counts["snapshots"] += 1
 
-    async def _pinned(self, named: Named, snapshot: bytes) -> State | None:
+    async def _pinned(self, named: Named, snapshot: bytes) -> SnapshotState | None:
         """Check a snapshot that only its checkpoint holds."""
         state = await self.checkpoints.load(named, [Use(None, [snapshot], 0)])
         if state is not None:

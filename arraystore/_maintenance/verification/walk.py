@@ -15,7 +15,7 @@ from arraystore._format.snapshot import checkpoint_key
 from arraystore._format.transaction import NodeChange, Operation
 from arraystore._log.branch_log import BranchLog, Resolved
 from arraystore._log.loading import INITIAL_MESSAGE
-from arraystore._log.state import State, StateBuilder, empty_state
+from arraystore._log.state import SnapshotState, StateBuilder, empty_state
 from arraystore._maintenance.verification.checkpoints import Checkpoints, Named
 from arraystore._maintenance.verification.findings import Collector, Use
 from arraystore._maintenance.verification.inventory import Inventory
@@ -48,11 +48,11 @@ class Start:
 
     number: int
     """Number of the first record that is read."""
-    state: State | None = None
+    state: SnapshotState | None = None
     """State before it; None where the record is the birth of the log, or the state is lost."""
 
 
-def _base_of(state: State | None) -> tuple[int, bytes] | None:
+def _base_of(state: SnapshotState | None) -> tuple[int, bytes] | None:
     """Return the number of the record of a state's checkpoint, and the digest in the checkpoint."""
     at = None if state is None else state.checkpoint
     return None if at is None or at.digest is None else (at.sequence, at.digest)
@@ -198,7 +198,7 @@ class LogWalk:
         if self._keeps(number):
             self._kept.append(body.snapshot)
 
-    async def _origin(self, number: int, origin: Origin, snapshot: bytes) -> State | None:
+    async def _origin(self, number: int, origin: Origin, snapshot: bytes) -> SnapshotState | None:
         named = Named(origin.checkpoint, origin.branch, origin.sequence, self._log.key(number), snapshot, needed=True)
         self._shared.checkpoints.name(named)
         self.origins.add(origin.checkpoint)
@@ -223,7 +223,7 @@ class LogWalk:
             if last == 0 and self._builder is not None:
                 self._begin_with(self._builder.peek())
 
-    def _begin_with(self, state: State) -> None:
+    def _begin_with(self, state: SnapshotState) -> None:
         """Require of the origin only what the first retained snapshot still has, since the rest may be collected."""
         pending, self._pending = self._pending, []
         for item in pending:
@@ -313,7 +313,7 @@ class LogWalk:
             self._shared.collector.error(*self._failure, [Use(None, self._unreadable, 0)])
         self._failure, self._unreadable = None, []
 
-    def _inspect(self, number: int, state: State, changes: tuple[NodeChange, ...]) -> None:
+    def _inspect(self, number: int, state: SnapshotState, changes: tuple[NodeChange, ...]) -> None:
         """Check the nodes that a transaction has changed."""
         key, first = self._log.key(number), len(self._kept)
         for change in changes:
@@ -332,7 +332,7 @@ class LogWalk:
 
     # -- layers -------------------------------------------------------------------------------------------------
 
-    def _stand_at(self, state: State) -> None:
+    def _stand_at(self, state: SnapshotState) -> None:
         """Continue from a state that the records do not make."""
         self._builder = StateBuilder(state)
         self._life = state.life

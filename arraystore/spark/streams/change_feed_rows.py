@@ -15,7 +15,7 @@ from arraystore._format.reserved_keys import is_hidden
 from arraystore._format.types import Int64s
 from arraystore._format.zarr_metadata import array_info
 from arraystore._history.compare import Comparison, compare
-from arraystore._log.state import State, empty_state
+from arraystore._log.state import SnapshotState, empty_state
 from arraystore._repository.repository import Repository
 from arraystore._runtime import run
 from arraystore.spark.streams.change_feed_history import HistoryStep
@@ -84,7 +84,7 @@ class _Rows:
 def batches_of(repo: Repository, steps: Sequence[HistoryStep], paths: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
     """Compare neighbouring snapshots, each with the one before it, and yield the changes."""
     wanted = None if paths is None else [path.strip("/") for path in paths]
-    before: State | None = None
+    before: SnapshotState | None = None
     for step in steps:
         if before is None or step.parent is None:
             before = _state(repo, step.parent)
@@ -94,13 +94,13 @@ def batches_of(repo: Repository, steps: Sequence[HistoryStep], paths: Sequence[s
         before = after
 
 
-def _state(repo: Repository, snapshot: str | None) -> State:
+def _state(repo: Repository, snapshot: str | None) -> SnapshotState:
     if snapshot is None:
         return empty_state("", 0, b"", None, 0, b"")
     return repo.readonly_session(snapshot_id=snapshot).base_tip.state
 
 
-def _visible_rows(comparison: Comparison, before: State, wanted: Sequence[str] | None) -> Iterator[_Rows]:
+def _visible_rows(comparison: Comparison, before: SnapshotState, wanted: Sequence[str] | None) -> Iterator[_Rows]:
     """Yield the changes of visible nodes at the wanted paths."""
     created = {node.id for node in comparison.created}
     for rows in _all_rows(comparison, before, created):
@@ -113,7 +113,7 @@ def _below(path: str, above: str) -> bool:
     return not above or path == above or path.startswith(above + "/")
 
 
-def _all_rows(comparison: Comparison, before: State, created: set[bytes]) -> Iterator[_Rows]:
+def _all_rows(comparison: Comparison, before: SnapshotState, created: set[bytes]) -> Iterator[_Rows]:
     for node in comparison.deleted:
         yield _Rows("/" + node.path, f"deleted_{_NAMES[node.kind]}")
     for was, now, _ in comparison.moved:

@@ -21,7 +21,7 @@ from arraystore._log import ancestry, branch_entries, status
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip, load_tip, refresh
 from arraystore._log.retained_snapshots import Kept
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 from arraystore._maintenance import expire, rewrite
 from arraystore._maintenance.checkpoints import encode_state
 from arraystore._maintenance.collection import collect, fence
@@ -40,7 +40,7 @@ __all__ = ["MUTATIONS"]
 _WHERE = ("lifecycle",)
 
 
-def _if_open(prepared: Prepared, state: State) -> ArrayStoreError | None:
+def _if_open(prepared: Prepared, state: SnapshotState) -> ArrayStoreError | None:
     return status.check_open(state)
 
 
@@ -131,7 +131,7 @@ async def _all_of_it(self: Trace, origin: Origin, kept: dict[str, Kept]) -> None
         await self._of_log(self._scope.log(name), part)
 
 
-async def _look_first(context: Context, state: State) -> bytes:
+async def _look_first(context: Context, state: SnapshotState) -> bytes:
     await pinning.check_kept(context, state)
     await context.environment.sleep(5.0 * context.environment.random())  # as a slow process would
     context.environment.after((await context.repository_log.table()).watermark)
@@ -141,7 +141,7 @@ async def _look_first(context: Context, state: State) -> bytes:
     return identifier
 
 
-async def _slow(context: Context, state: State) -> bytes:
+async def _slow(context: Context, state: SnapshotState) -> bytes:
     identifier = await _announce(context, state)
     await context.environment.sleep(4.0 * context.environment.random())
     return identifier

@@ -22,7 +22,7 @@ from arraystore._log.branch_entries import append_entry
 from arraystore._log.branch_log import BranchLog, put_surely
 from arraystore._log.loading import Tip
 from arraystore._log.spans import previous_bodies
-from arraystore._log.state import State
+from arraystore._log.state import SnapshotState
 from arraystore.errors import ObjectNotFoundError, StorageError
 from arraystore.storage.protocol import Storage
 from tests.simulation.mutations.patching import Change, Mutation, all_outside, everywhere
@@ -141,12 +141,12 @@ def _wrongly_carried(sequence: int, bodies: dict[int, bytes]) -> tuple[bytes, ..
     return (*found[:-1], pack_body((number, *older)))
 
 
-def _stale(state: State, pages: tuple[PageRef, ...]) -> Checkpoint:
+def _stale(state: SnapshotState, pages: tuple[PageRef, ...]) -> Checkpoint:
     found = _to_checkpoint(state, pages)
     return replace(found, nodes=tuple(replace(n, layers=n.layers[:-1]) if n.layers[1:] else n for n in found.nodes))
 
 
-_to_checkpoint = State.to_checkpoint
+_to_checkpoint = SnapshotState.to_checkpoint
 
 
 async def _trusting(log: BranchLog, known: int | None) -> int:
@@ -274,7 +274,7 @@ MUTATIONS = (
     Mutation(
         "stale checkpoint",
         "a checkpoint leaves out the newest layer of each array",
-        lambda: [(State, "to_checkpoint", _stale)],
+        lambda: [(SnapshotState, "to_checkpoint", _stale)],
         ("calm",),
         settings=all_outside,
         explored=("disjoint",),
