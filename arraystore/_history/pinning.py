@@ -19,7 +19,7 @@ from arraystore._format.snapshot import checkpoint_key
 from arraystore._history.detached_snapshots import is_detached
 from arraystore._log.branch_entries import settle
 from arraystore._log.loading import Tip
-from arraystore._log.retained_snapshots import kept_snapshots
+from arraystore._log.retained_snapshots import load_retained
 from arraystore._log.state import SnapshotState
 from arraystore._maintenance.checkpoints import encode_state
 from arraystore.errors import ArrayStoreError, RefNotFoundError, SnapshotExpiredError, StorageError
@@ -53,13 +53,13 @@ async def check_kept(context: Context, state: SnapshotState) -> None:
     if detached and table.watermark <= state.snapshot:
         return  # no collection may have deleted it
     logs = {name: (context.log(name), await _settled(context, table, name)) for name in sorted(table.branches)}
-    kept = await kept_snapshots(context.storage, logs, [tag.origin for tag in table.tags.values()])
-    retained = kept.get(state.branch)
-    if detached and not (retained is not None and any(end.snapshot == state.snapshot for end in retained.ends)):
+    retained = await load_retained(context.storage, logs, [tag.origin for tag in table.tags.values()])
+    history = retained.get(state.branch)
+    if detached and not (history is not None and any(end.snapshot == state.snapshot for end in history.ends)):
         raise SnapshotExpiredError(
             f"snapshot {id_to_text(state.snapshot)} is on no branch, and garbage was collected since it was written"
         )
-    if not detached and not (retained is not None and retained.holds(state.sequence, state.snapshot)):
+    if not detached and not (history is not None and history.holds(state.sequence, state.snapshot)):
         raise SnapshotExpiredError(
             f"snapshot {id_to_text(state.snapshot)} is no longer in the history of any branch or tag: it has expired, "
             "or the branches and tags that led to it were deleted"

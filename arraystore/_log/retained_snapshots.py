@@ -19,11 +19,11 @@ from arraystore._log.state import SnapshotState
 from arraystore.errors import ObjectNotFoundError
 from arraystore.storage.protocol import Storage
 
-__all__ = ["Kept", "Stretch", "kept_by", "kept_snapshots"]
+__all__ = ["RetainedHistory", "RetainedRecords", "load_retained", "load_retained_by"]
 
 
 @dataclass(frozen=True, order=True)
-class Stretch:
+class RetainedRecords:
     """Consecutive records of a log whose snapshots are retained."""
 
     first: int
@@ -33,12 +33,12 @@ class Stretch:
 
 
 @dataclass(eq=False)
-class Kept:
+class RetainedHistory:
     """Retained snapshots of one log."""
 
     newest: SnapshotState
     """Newest state of the log."""
-    stretches: list[Stretch] = field(default_factory=list[Stretch])
+    stretches: list[RetainedRecords] = field(default_factory=list[RetainedRecords])
     """Retained records; they may overlap."""
     survivors: dict[bytes, tuple[SnapshotRow, bytes]] = field(default_factory=dict[bytes, tuple[SnapshotRow, bytes]])
     """Survivors, with a checkpoint of each."""
@@ -55,19 +55,19 @@ class Kept:
         return shown or snapshot in self.survivors or snapshot in self.named
 
 
-async def kept_snapshots(
+async def load_retained(
     storage: Storage,
     logs: Mapping[str, tuple[BranchLog, SnapshotState]],
     roots: Iterable[Origin],
     announced: Iterable[Origin] = (),
-) -> dict[str, Kept]:
+) -> dict[str, RetainedHistory]:
     """Determine the retained snapshots of every log, deleted branches included, from branches, roots and announcements.
 
     Roots, such as tags, are retained besides the tips of branches. Announced snapshots may be about to become
     reachable; of one whose history has been deleted only itself is retained, as of the checkpoint that an expiry leaves
     of a deleted branch.
     """
-    retention = _Finding(storage, logs)
+    retention = _RetainedLoader(storage, logs)
     for _, state in logs.values():
         if not state.life.deleted:
             await retention.add(state)
@@ -79,22 +79,22 @@ async def kept_snapshots(
         retention.named.add(state.snapshot)
     for root in announced:
         await retention.add_if_whole(root)
-    return retention.kept
+    return retention.retained
 
 
-async def kept_by(
+async def load_retained_by(
     storage: Storage, logs: Mapping[str, tuple[BranchLog, SnapshotState]], announced: Origin
-) -> dict[str, Kept]:
+) -> dict[str, RetainedHistory]:
     """Determine what is retained of each log for one snapshot that may be about to become reachable."""
-    retention = _Finding(storage, logs)
+    retention = _RetainedLoader(storage, logs)
     await retention.add_if_whole(announced)
-    return {name: kept for name, kept in retention.kept.items() if kept.ends}
+    return {name: retained for name, retained in retention.retained.items() if retained.ends}
 
 
-class _Finding:
+class _RetainedLoader:
     def __init__(self, storage: Storage, logs: Mapping[str, tuple[BranchLog, SnapshotState]]) -> None:
         self.named: set[bytes] = set()
-        self.kept = {name: Kept(state, named=self.named) for name, (_, state) in logs.items()}
+        self.retained = {name: RetainedHistory(state, named=self.named) for name, (_, state) in logs.items()}
         self._storage = storage
         self._logs = logs
         self._seen: set[bytes] = set()
@@ -135,19 +135,19 @@ class _Finding:
 
     async def _of_log(self, state: SnapshotState) -> None:
         log, newest = self._logs[state.branch]
-        kept = self.kept[state.branch]
-        kept.ends.append(state)
+        retained = self.retained[state.branch]
+        retained.ends.append(state)
         start, gone = state.life.start, newest.life.expired
         first = max(start, gone + 1)
         if first <= state.sequence:
             origin = state.life.origin
             below = None if origin is None else origin.checkpoint
             bottom = newest.life.base if gone >= start else below
-            kept.stretches.append(Stretch(first, state.sequence, bottom))
+            retained.stretches.append(RetainedRecords(first, state.sequence, bottom))
         if gone >= start:
             survivors = await read_survivors(log, newest.life)
             if survivors is not None:
-                kept.links = dict(survivors.links)
+                retained.links = dict(survivors.links)
                 for row, checkpoint in zip(survivors.rows, survivors.checkpoints, strict=True):
                     if start <= row.sequence <= state.sequence:
-                        kept.survivors[row.id] = row, checkpoint
+                        retained.survivors[row.id] = row, checkpoint

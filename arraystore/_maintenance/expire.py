@@ -15,7 +15,7 @@ from arraystore._log.ancestry import ancestry, find_snapshot, read_page, rows_of
 from arraystore._log.branch_entries import append_when
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip, load_tip
-from arraystore._log.retained_snapshots import Kept
+from arraystore._log.retained_snapshots import RetainedHistory
 from arraystore._log.state import SnapshotState
 from arraystore._maintenance.checkpoints import encode_state
 from arraystore._maintenance.scope import MaintenanceScope
@@ -135,13 +135,13 @@ class _Planning:
         """Plan the parts of all logs to expire."""
         roots = [tag.origin for tag in (*self._tags.values(), *self._deleted_refs.tags.values())]
         shown = {name: _alive(tip) if name in self._deleted_refs.branches else tip for name, tip in self._tips.items()}
-        kept = await self._scope.kept(shown, roots)
+        retained = await self._scope.load_retained(shown, roots)
         stay = {tag.snapshot for tag in self._tags.values()} | {tip.state.snapshot for tip in self._left.values()}
         if self._keeps is not None:
             for name, tip in self._left.items():
                 stay |= self._keeps(await self._history(self._scope.log(name), tip))
         still = await self._still_shown()
-        cuts = [await self._cut(name, part, stay, still) for name, part in kept.items()]
+        cuts = [await self._cut(name, part, stay, still) for name, part in retained.items()]
         return [cut for cut in cuts if cut is not None]
 
     async def _still_shown(self) -> set[bytes] | None:
@@ -149,9 +149,9 @@ class _Planning:
         if not self._deleted_refs:
             return None
         tips = {name: tip if name in self._left else _ended(tip) for name, tip in self._tips.items()}
-        kept = await self._scope.kept(tips, [tag.origin for tag in self._tags.values()])
+        retained = await self._scope.load_retained(tips, [tag.origin for tag in self._tags.values()])
         shown: set[bytes] = set()
-        for name, part in kept.items():
+        for name, part in retained.items():
             shown |= part.survivors.keys() | {row.id for row in await _rows(self._scope.log(name), part)}
         return shown
 
@@ -161,11 +161,13 @@ class _Planning:
 
         return [row async for rows in ancestry(log, tip, newest) for row in rows]
 
-    async def _cut(self, name: str, kept: Kept, stay: set[bytes], still: set[bytes] | None) -> _Cut | None:
+    async def _cut(
+        self, name: str, retained: RetainedHistory, stay: set[bytes], still: set[bytes] | None
+    ) -> _Cut | None:
         log = self._scope.log(name)
-        rows = await _rows(log, kept)
-        old = {row.id for row, _ in kept.survivors.values()}
-        survivors = sorted((row for row, _ in kept.survivors.values()), key=lambda row: row.sequence)
+        rows = await _rows(log, retained)
+        old = {row.id for row, _ in retained.survivors.values()}
+        survivors = sorted((row for row, _ in retained.survivors.values()), key=lambda row: row.sequence)
         every = survivors + rows
 
         def goes(row: SnapshotRow) -> bool:
@@ -175,15 +177,15 @@ class _Planning:
         gone = [row for row in every if goes(row)]
         if not gone:
             return None
-        last_gone = max((row.sequence for row in gone if row.id not in old), default=kept.newest.life.expired)
+        last_gone = max((row.sequence for row in gone if row.id not in old), default=retained.newest.life.expired)
         following = [row.sequence for row in rows if row.sequence > last_gone]
         # Rewrites behind the last expired snapshot expire with it, so that the base needs no layers that they replaced.
-        upto = max(min(following) - 1 if following else last_gone, kept.newest.life.expired)
+        upto = max(min(following) - 1 if following else last_gone, retained.newest.life.expired)
         lost = {row.id for row in gone}
         left = [row for row in every if row.sequence <= upto and row.id not in lost]
-        checkpoints = {row.id: checkpoint for row, checkpoint in kept.survivors.values()}
-        parents = kept.links | {row.id: row.parent for row in gone}
-        named = [each for end in kept.ends for each in (end.snapshot, end.parent) if each is not None]
+        checkpoints = {row.id: checkpoint for row, checkpoint in retained.survivors.values()}
+        parents = retained.links | {row.id: row.parent for row in gone}
+        named = [each for end in retained.ends for each in (end.snapshot, end.parent) if each is not None]
         return _Cut(log, upto, tuple(gone), tuple(left), checkpoints, parents, tuple(named))
 
 
@@ -203,11 +205,11 @@ def _is_first(row: SnapshotRow) -> bool:
     return row.parent is None and row.sequence == 0
 
 
-async def _rows(log: BranchLog, kept: Kept) -> list[SnapshotRow]:
+async def _rows(log: BranchLog, retained: RetainedHistory) -> list[SnapshotRow]:
     """Load the snapshots of the retained stretches of a log that have not expired yet, oldest first, each once."""
     by_id: dict[bytes, SnapshotRow] = {}
-    pages = kept.newest.pages
-    for stretch in kept.stretches:
+    pages = retained.newest.pages
+    for stretch in retained.stretches:
         at = stretch.first
         for ref in pages:
             first, last = page_span(ref.level, ref.index)
@@ -255,9 +257,9 @@ async def _carry_out(scope: MaintenanceScope, cut: _Cut, tip: Tip) -> None:
     if cut.stay or links:
         survivors = environment.new_id()
         written.append(survivors)
-        kept = Survivors(log.branch, cut.upto, _closed_up(cut), tuple(checkpoints), links)
+        listed = Survivors(log.branch, cut.upto, _closed_up(cut), tuple(checkpoints), links)
         key = survivors_key(log.history_prefix, survivors)
-        await scope.storage.put(key, encode_survivors(key, kept))
+        await scope.storage.put(key, encode_survivors(key, listed))
     await scope.storage.sync()
     oldest = min(written, default=None)
 

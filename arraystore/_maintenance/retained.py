@@ -18,7 +18,7 @@ from arraystore._format.record import Birth, Commit, Reset, Rewrite
 from arraystore._format.types import Int64s
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import load_checkpoint
-from arraystore._log.retained_snapshots import Stretch
+from arraystore._log.retained_snapshots import RetainedRecords
 from arraystore._log.state import SnapshotState
 from arraystore._maintenance.pack_usage import PackIds, ids_of, manifests_of, positions, visible
 from arraystore._maintenance.scope import MaintenanceScope
@@ -43,10 +43,10 @@ async def retained_bytes(scope: MaintenanceScope, reader: ChunkReader, wanted: P
 
 async def _retained_bytes(scope: MaintenanceScope, reader: ChunkReader, wanted: PackIds) -> Int64s:
     table = await scope.repository_log.table()
-    kept = await scope.kept(await scope.tips(table), [tag.origin for tag in table.tags.values()])
+    histories = await scope.load_retained(await scope.tips(table), [tag.origin for tag in table.tags.values()])
     retained = _Retained(reader, wanted)
     checkpoints = [tag.origin.checkpoint for tag in table.tags.values()]
-    for branch, part in kept.items():
+    for branch, part in histories.items():
         log = scope.log(branch)
         for first, last in _windows(part.stretches):
             checkpoints += await _add_records(retained, log, first, last)
@@ -57,7 +57,7 @@ async def _retained_bytes(scope: MaintenanceScope, reader: ChunkReader, wanted: 
     return retained.bytes()
 
 
-def _windows(stretches: Sequence[Stretch]) -> Iterator[tuple[int, int]]:
+def _windows(stretches: Sequence[RetainedRecords]) -> Iterator[tuple[int, int]]:
     """Yield the records of stretches, each once, some thousands at a time."""
     at = 0
     for stretch in sorted(stretches, key=lambda each: (each.first, each.last)):

@@ -13,7 +13,7 @@ from arraystore._log.branch_entries import settle, settle_deletion
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip
 from arraystore._log.repository_log import RepositoryLog
-from arraystore._log.retained_snapshots import Kept, kept_by, kept_snapshots
+from arraystore._log.retained_snapshots import RetainedHistory, load_retained, load_retained_by
 from arraystore._log.state import SnapshotState
 from arraystore.storage.protocol import Storage
 
@@ -46,15 +46,15 @@ class MaintenanceScope:
         self.environment.after(max([table.watermark, *(tip.state.life.fence for tip in tips)]))
         return dict(zip(names, tips, strict=True))
 
-    async def kept(
+    async def load_retained(
         self, tips: dict[str, Tip], roots: list[Origin], announced: Sequence[Origin] = ()
-    ) -> dict[str, Kept]:
+    ) -> dict[str, RetainedHistory]:
         """Load the retained snapshots of every log."""
-        return await kept_snapshots(self.storage, self._logs(tips), roots, announced)
+        return await load_retained(self.storage, self._logs(tips), roots, announced)
 
-    async def kept_by(self, tips: dict[str, Tip], announced: Origin) -> dict[str, Kept]:
+    async def load_retained_by(self, tips: dict[str, Tip], announced: Origin) -> dict[str, RetainedHistory]:
         """Load the snapshots that one announced snapshot retains: a writer may be about to make it reachable."""
-        return await kept_by(self.storage, self._logs(tips), announced)
+        return await load_retained_by(self.storage, self._logs(tips), announced)
 
     def _logs(self, tips: dict[str, Tip]) -> dict[str, tuple[BranchLog, SnapshotState]]:
         return {name: (self.log(name), tip.state) for name, tip in tips.items()}

@@ -29,7 +29,7 @@ from arraystore._format.repository_log import RepositoryEntry, RepositoryOperati
 from arraystore._format.snapshot import checkpoint_key
 from arraystore._log.branch_entries import append_when
 from arraystore._log.loading import Tip, load_checkpoint
-from arraystore._log.retained_snapshots import Kept
+from arraystore._log.retained_snapshots import RetainedHistory
 from arraystore._maintenance.checkpoints import encode_state
 from arraystore._maintenance.collection.candidates import Candidates
 from arraystore._maintenance.collection.fence import raise_fence
@@ -104,15 +104,17 @@ class _Run:
         if previous is not None and _is_released(previous, table, tips):
             previous = None
         tagged = [tag.origin for tag in table.tags.values()]
-        kept = await self.scope.kept(tips, tagged)
-        announced = await self._announced(table, tips, kept, previous)
+        retained = await self.scope.load_retained(tips, tagged)
+        announced = await self._announced(table, tips, retained, previous)
         self.summary = replace(
             self.summary, full=previous is None, watermark=id_to_text(self.watermark), dry_run=self.dry_run
         )
-        trace = await self._sweep(kept, tagged, previous, [await self._kept_by(tips, each) for each in announced])
+        trace = await self._sweep(
+            retained, tagged, previous, [await self._load_retained_by(tips, each) for each in announced]
+        )
         if announced:
-            kept = await self.scope.kept(tips, tagged, announced)
-        await self._trim(kept, tips, previous, trace)
+            retained = await self.scope.load_retained(tips, tagged, announced)
+        await self._trim(retained, tips, previous, trace)
         if not self.dry_run:
             await self._leave_behind(table, tips)
         return replace(self.summary, failures=tuple(self.failures))
@@ -145,7 +147,11 @@ class _Run:
         return tips | {name: newest[name] for name in new}
 
     async def _announced(
-        self, table: RepositoryTable, tips: dict[str, Tip], kept: dict[str, Kept], previous: Collection | None
+        self,
+        table: RepositoryTable,
+        tips: dict[str, Tip],
+        retained: dict[str, RetainedHistory],
+        previous: Collection | None,
     ) -> list[Origin]:
         """Load the origins of checkpoints above the watermark that a writer may be about to make reachable.
 
@@ -168,7 +174,7 @@ class _Run:
                 state = await load_checkpoint(self.scope.storage, identifier)
             except (ObjectNotFoundError, FormatError):
                 return None  # deleted by its writer or another collection, or not a checkpoint
-            part = kept.get(state.branch)
+            part = retained.get(state.branch)
             if part is None or (state.snapshot != identifier and part.holds(state.sequence, b"")):
                 return None
             return Origin(state.branch, state.sequence, identifier)
@@ -176,8 +182,10 @@ class _Run:
         origins = await bounded(origin, [each for each in identifiers if each not in named])
         return [each for each in origins if each is not None]
 
-    async def _kept_by(self, tips: dict[str, Tip], announced: Origin) -> tuple[Origin, dict[str, Kept]]:
-        return announced, await self.scope.kept_by(tips, announced)
+    async def _load_retained_by(
+        self, tips: dict[str, Tip], announced: Origin
+    ) -> tuple[Origin, dict[str, RetainedHistory]]:
+        return announced, await self.scope.load_retained_by(tips, announced)
 
     async def _previous(self, table: RepositoryTable) -> Collection | None:
         """Load the object that the last collection left; None if it is missing, damaged or of a higher watermark."""
@@ -194,10 +202,10 @@ class _Run:
 
     async def _sweep(
         self,
-        kept: dict[str, Kept],
+        retained: dict[str, RetainedHistory],
         roots: list[Origin],
         previous: Collection | None,
-        announced: Sequence[tuple[Origin, dict[str, Kept]]],
+        announced: Sequence[tuple[Origin, dict[str, RetainedHistory]]],
     ) -> Trace:
         """Delete unreferenced objects, in passes whose candidates fit into memory."""
         after = None if previous is None else previous.watermark
@@ -206,7 +214,7 @@ class _Run:
         while trace is None or not all(listing.exhausted for listing in listings.values()):
             candidates = {kind: await listing.take(_MOST_CANDIDATES) for kind, listing in listings.items()}
             marking = _Marking(candidates, None if trace is not None else self._note_early)
-            trace = Trace(self.scope, kept, roots, previous, marking)
+            trace = Trace(self.scope, retained, roots, previous, marking)
             await trace.run()
             for origin, part in announced:
                 await trace.announced(origin, part)
@@ -248,16 +256,16 @@ class _Run:
     # -- logs -----------------------------------------------------------------------------------------------------
 
     async def _trim(
-        self, kept: dict[str, Kept], tips: dict[str, Tip], previous: Collection | None, trace: Trace
+        self, retained: dict[str, RetainedHistory], tips: dict[str, Tip], previous: Collection | None, trace: Trace
     ) -> None:
         for name, tip in tips.items():
             if not self.dry_run:
-                tips[name] = await self._retired(kept[name], tip)
+                tips[name] = await self._retired(retained[name], tip)
         if trace.attached and not self.dry_run:
             await detach(self.scope, trace.attached.values())
         records, history = Trimmed(), Trimmed()
         for name, tip in tips.items():
-            if previous is None and not self.dry_run and tip.state.life.expired > kept[name].newest.life.expired:
+            if previous is None and not self.dry_run and tip.state.life.expired > retained[name].newest.life.expired:
                 continue  # records that expired since the trace may hold referenced attachments
             seen = 0 if previous is None or name not in previous.logs else previous.logs[name].sequence
             log = self.scope.log(name)
@@ -271,10 +279,10 @@ class _Run:
         await self._delete("refs", records.keys, records.size)
         await self._delete("history", history.keys, history.size)
 
-    async def _retired(self, kept: Kept, tip: Tip) -> Tip:
+    async def _retired(self, retained: RetainedHistory, tip: Tip) -> Tip:
         """Expire the whole log of a deleted branch that nothing references, so that its records can be deleted."""
         life = tip.state.life
-        idle = life.deleted and not kept.ends
+        idle = life.deleted and not retained.ends
         if not idle or tip.sequence - life.expired <= _FEW_RECORDS:
             return tip
         log, environment = self.scope.log(tip.state.branch), self.scope.environment
@@ -343,11 +351,11 @@ def _is_released(previous: Collection, table: RepositoryTable, tips: dict[str, T
         if name not in tips:
             return True
         now, then = tips[name].state.life, seen.life
-        if _kept_by(now) != _kept_by(then):
+        if _load_retained_by(now) != _load_retained_by(then):
             return True
     return False
 
 
-def _kept_by(life: BranchLife) -> tuple[object, ...]:
+def _load_retained_by(life: BranchLife) -> tuple[object, ...]:
     """Return the fields that determine the retained snapshots of a log."""
     return life.start, life.deleted, life.expired, life.survivors

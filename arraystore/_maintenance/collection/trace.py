@@ -21,7 +21,7 @@ from arraystore._format.transaction import TransactionLog
 from arraystore._log.ancestry import read_page
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import load_checkpoint, load_tip
-from arraystore._log.retained_snapshots import Kept, Stretch
+from arraystore._log.retained_snapshots import RetainedHistory, RetainedRecords
 from arraystore._log.state import SnapshotState
 from arraystore._maintenance.collection.live_packs import visible_packs
 from arraystore._maintenance.scope import MaintenanceScope
@@ -45,13 +45,13 @@ class Trace:
     def __init__(
         self,
         scope: MaintenanceScope,
-        kept: dict[str, Kept],
+        retained: dict[str, RetainedHistory],
         roots: Sequence[Origin],
         previous: Collection | None,
         report: Report,
     ) -> None:
         self._scope = scope
-        self._kept = kept
+        self._retained = retained
         self._roots = roots
         self._previous = previous
         self._report = report
@@ -65,8 +65,8 @@ class Trace:
 
     async def run(self) -> None:
         """Trace all logs and roots."""
-        for name, kept in self._kept.items():
-            await self._of_log(self._scope.log(name), kept)
+        for name, retained in self._retained.items():
+            await self._of_log(self._scope.log(name), retained)
         self._report("snapshots", b"".join(root.checkpoint for root in self._roots))
         if self._previous is not None:
             self._report_everywhere(self._previous.early)
@@ -74,7 +74,7 @@ class Trace:
         await self._states(root.checkpoint for root in self._roots if root.checkpoint not in seen)
         self._forget_manifests()
 
-    async def announced(self, origin: Origin, kept: dict[str, Kept]) -> None:
+    async def announced(self, origin: Origin, retained: dict[str, RetainedHistory]) -> None:
         """Trace an announced snapshot, which a writer may be about to make reachable, as far as its objects exist.
 
         Where one is missing, an earlier collection without knowledge of the announcement has deleted it; the
@@ -83,7 +83,7 @@ class Trace:
         self._report("snapshots", origin.checkpoint)
         with suppress(ObjectNotFoundError):
             await self._states([origin.checkpoint])
-        for name, part in kept.items():
+        for name, part in retained.items():
             with suppress(ObjectNotFoundError):
                 await self._of_log(self._scope.log(name), part)
         self._forget_manifests()
@@ -98,36 +98,38 @@ class Trace:
 
     # -- logs -----------------------------------------------------------------------------------------------------
 
-    async def _of_log(self, log: BranchLog, kept: Kept) -> None:
-        life = kept.newest.life
+    async def _of_log(self, log: BranchLog, retained: RetainedHistory) -> None:
+        life = retained.newest.life
         checkpoints = [life.base, None if life.origin is None else life.origin.checkpoint]
-        if kept.newest.checkpoint is not None:
-            checkpoints.append(kept.newest.checkpoint.id)
+        if retained.newest.checkpoint is not None:
+            checkpoints.append(retained.newest.checkpoint.id)
         hint = log.hinted or await log.hint()
         if hint is not None:
             checkpoints.append(hint.checkpoint)
-        checkpoints += [None if end.life.origin is None else end.life.origin.checkpoint for end in kept.ends]
-        checkpoints += [end.snapshot for end in kept.ends]  # which is its checkpoint if it is on no branch
+        checkpoints += [None if end.life.origin is None else end.life.origin.checkpoint for end in retained.ends]
+        checkpoints += [end.snapshot for end in retained.ends]  # which is its checkpoint if it is on no branch
         self._report("snapshots", b"".join(each for each in checkpoints if each is not None))
         seen = -1 if self._previous is None else _sequence_seen(self._previous, log.branch)
-        await self._pages(log, await self._newest_pages(log, kept.newest, hint), max(life.expired, seen))
-        for first, last in _merged((each.first, each.last) for each in kept.stretches):
+        await self._pages(log, await self._newest_pages(log, retained.newest, hint), max(life.expired, seen))
+        for first, last in _merged((each.first, each.last) for each in retained.stretches):
             await self._records(log, max(first, seen + 1), last)
-        self._report("snapshots", b"".join(each.bottom for each in kept.stretches if each.bottom is not None))
-        self._report("snapshots", b"".join(checkpoint for _, checkpoint in kept.survivors.values()))
-        await self._detached(kept)
-        begun = [each for each in kept.stretches if self._previous is None or each.first > seen]
+        self._report("snapshots", b"".join(each.bottom for each in retained.stretches if each.bottom is not None))
+        self._report("snapshots", b"".join(checkpoint for _, checkpoint in retained.survivors.values()))
+        await self._detached(retained)
+        begun = [each for each in retained.stretches if self._previous is None or each.first > seen]
         for each in begun:
             await self._bottom(log, each, life)
         left = [
-            checkpoint for row, checkpoint in kept.survivors.values() if self._previous is None or row.sequence > seen
+            checkpoint
+            for row, checkpoint in retained.survivors.values()
+            if self._previous is None or row.sequence > seen
         ]
         await self._states(left)
 
-    async def _detached(self, kept: Kept) -> None:
+    async def _detached(self, retained: RetainedHistory) -> None:
         """Trace snapshots that no record of a branch makes but that histories lead through."""
-        for end in kept.ends:
-            if end is kept.newest or end.snapshot in self._traced:
+        for end in retained.ends:
+            if end is retained.newest or end.snapshot in self._traced:
                 continue
             self._traced.add(end.snapshot)
             with suppress(ObjectNotFoundError, FormatError):
@@ -135,7 +137,7 @@ class Trace:
                 if state.snapshot == end.snapshot:
                     await self._state(state)
 
-    async def _bottom(self, log: BranchLog, stretch: Stretch, life: BranchLife) -> None:
+    async def _bottom(self, log: BranchLog, stretch: RetainedRecords, life: BranchLife) -> None:
         """Trace what the oldest retained snapshots of a log take from before.
 
         After an expiry no snapshot equals the base: chunks that the first retained commit deletes or hides are
@@ -233,8 +235,8 @@ class Trace:
         self._report("manifests", b"".join(layer.id for layer in layers))
         for layer in layers:
             at = layer.attachment
-            kept = None if at is None else self._kept.get(at.branch)
-            if at is not None and kept is not None and at.sequence <= kept.newest.life.expired:
+            retained = None if at is None else self._retained.get(at.branch)
+            if at is not None and retained is not None and at.sequence <= retained.newest.life.expired:
                 self.attached[layer.id] = layer
 
     async def _shown_by(self, node: Node) -> None:
@@ -271,7 +273,7 @@ def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return merged
 
 
-async def _first_commit(log: BranchLog, stretch: Stretch) -> int | None:
+async def _first_commit(log: BranchLog, stretch: RetainedRecords) -> int | None:
     """Find the number of the first commit of a stretch; None if it is far, or has several transactions.
 
     The earlier snapshots of a commit with several transactions are retained, too.

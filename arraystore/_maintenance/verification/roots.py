@@ -23,14 +23,14 @@ from arraystore._format.repository_log import (
 )
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import load_tip
-from arraystore._log.retained_snapshots import Kept, kept_snapshots
+from arraystore._log.retained_snapshots import RetainedHistory, load_retained
 from arraystore._log.state import SnapshotState
 from arraystore._maintenance.verification.findings import Collector, Severity
 from arraystore._maintenance.verification.repository_records import rebuild_records
 from arraystore.errors import ArrayStoreError, FormatError, NotFoundError, ObjectNotFoundError
 from arraystore.storage.protocol import ObjectInfo, Storage
 
-__all__ = ["LogRoot", "Refs", "kept_of", "last_expiry", "open_logs", "read_repository_log", "sort_refs"]
+__all__ = ["LogRoot", "Refs", "last_expiry", "load_retained_roots", "open_logs", "read_repository_log", "sort_refs"]
 
 _PARALLEL = 16
 _FOREIGN = re.compile("refs/([0-9A-Z]{20})/")
@@ -229,9 +229,9 @@ async def last_expiry(root: LogRoot) -> Expiry | None:
     return None
 
 
-async def kept_of(
+async def load_retained_roots(
     storage: Storage, refs: Refs, table: RepositoryTable | None, collector: Collector
-) -> dict[str, Kept] | None:
+) -> dict[str, RetainedHistory] | None:
     """Load the retained snapshots; None where damage hides them, so that all count as retained."""
     logs = refs.logs
     if table is None or any(root.state is None for root in logs.values()):
@@ -243,7 +243,7 @@ async def kept_of(
         if row.origin is not None and not row.deleted and behind:
             roots.append(row.origin)
     try:
-        return await kept_snapshots(storage, opened, roots)
+        return await load_retained(storage, opened, roots)
     except (FormatError, NotFoundError) as error:
         what = f"it cannot be worked out which snapshots are kept, so all are taken for kept: {error}"
         name = error.object_name if isinstance(error, FormatError) else getattr(error, "key", refs.repository_prefix)

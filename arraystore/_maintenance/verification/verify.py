@@ -31,7 +31,7 @@ from arraystore._format.repository_log import RepositoryTable
 from arraystore._format.snapshot import checkpoint_key
 from arraystore._log.ancestry import covered, read_survivors
 from arraystore._log.loading import load_checkpoint, load_tip
-from arraystore._log.retained_snapshots import Kept
+from arraystore._log.retained_snapshots import RetainedHistory
 from arraystore._log.state import SnapshotState
 from arraystore._maintenance.verification.checkpoints import Checkpoints, Named
 from arraystore._maintenance.verification.chunks import ChunkChecker
@@ -42,8 +42,8 @@ from arraystore._maintenance.verification.pages import PageDigest, pages_of, rea
 from arraystore._maintenance.verification.roots import (
     LogRoot,
     Refs,
-    kept_of,
     last_expiry,
+    load_retained_roots,
     open_logs,
     read_repository_log,
     sort_refs,
@@ -126,7 +126,7 @@ class Verification:
         self._strangers()
         table = await read_repository_log(self.storage, refs, self.collector, self.counts)
         await open_logs(refs.logs.values(), self.collector)
-        kept = await kept_of(self.storage, refs, table, self.collector)
+        retained = await load_retained_roots(self.storage, refs, table, self.collector)
         inventory, collector, counts = self.inventory, self.collector, self.counts
         self.checkpoints = Checkpoints(self.storage, inventory, collector, counts)
         consumer = None if self.chunks is None else self.chunks.take
@@ -135,7 +135,7 @@ class Verification:
         if table is not None:
             self._name_roots(table)
             await self._collection(table)
-        await self._walk_all(kept)
+        await self._walk_all(retained)
         await self._left()
         if self.chunks is not None:
             await self.chunks.finish()
@@ -203,7 +203,7 @@ class Verification:
 
     # -- logs ---------------------------------------------------------------------------------------------------
 
-    async def _walk_all(self, kept: dict[str, Kept] | None) -> None:
+    async def _walk_all(self, retained: dict[str, RetainedHistory] | None) -> None:
         # Branches mostly start from the first one, so it comes last, when all that they name of it has been read.
         names = sorted(self.refs.logs, key=lambda name: (name == "main", name))
         await self._hints()
@@ -217,7 +217,7 @@ class Verification:
             self.pages[name] = pages
             self._name_from(root, pages)
             await self._survivors(root)
-            keeps = None if kept is None else kept[name].stretches
+            keeps = None if retained is None else retained[name].stretches
             if keeps or keeps is None or root.live:
                 await self._walk(root, pages, None if keeps is None else [(s.first, s.last) for s in keeps])
             self._missing_pages(root, set(history))
@@ -277,8 +277,8 @@ class Verification:
 
     def _old_lists(self, root: LogRoot) -> None:
         """Mark lists of survivors that a later expiry has replaced."""
-        kept = None if root.state is None else root.state.life.survivors
-        current = None if kept is None else survivors_key(root.log.history_prefix, kept)
+        listed = None if root.state is None else root.state.life.survivors
+        current = None if listed is None else survivors_key(root.log.history_prefix, listed)
         for info in self.inventory.small["history/"]:
             if (
                 info.key.startswith(f"{root.log.history_prefix}kept/")

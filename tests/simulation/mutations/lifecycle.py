@@ -20,7 +20,7 @@ from arraystore._history import pinning
 from arraystore._log import ancestry, branch_entries, status
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip, load_tip, refresh
-from arraystore._log.retained_snapshots import Kept
+from arraystore._log.retained_snapshots import RetainedHistory
 from arraystore._log.state import SnapshotState
 from arraystore._maintenance import expire, rewrite
 from arraystore._maintenance.checkpoints import encode_state
@@ -124,10 +124,10 @@ async def _unpublished(scope: MaintenanceScope, watermark: bytes) -> tuple[Repos
     return replace(table, watermark=watermark), tips
 
 
-async def _all_of_it(self: Trace, origin: Origin, kept: dict[str, Kept]) -> None:
+async def _all_of_it(self: Trace, origin: Origin, retained: dict[str, RetainedHistory]) -> None:
     self._report("snapshots", origin.checkpoint)
     await self._states([origin.checkpoint])
-    for name, part in kept.items():
+    for name, part in retained.items():
         await self._of_log(self._scope.log(name), part)
 
 
@@ -172,9 +172,11 @@ async def _unfenced(log: BranchLog, row: BranchRow) -> Tip:
     return await load_tip(log)
 
 
-def _without_tags(self: Any, name: str, kept: Any, stay: set[bytes], still: Any) -> Awaitable[Any]:
+def _without_tags(self: Any, name: str, retained: Any, stay: set[bytes], still: Any) -> Awaitable[Any]:
     tips = {tip.state.snapshot for tip in self._left.values()}
-    found: Awaitable[Any] = _cut(self, name, kept, stay - ({tag.snapshot for tag in self._tags.values()} - tips), still)
+    found: Awaitable[Any] = _cut(
+        self, name, retained, stay - ({tag.snapshot for tag in self._tags.values()} - tips), still
+    )
     return found
 
 
