@@ -50,7 +50,8 @@ class LayerUse:
     rewritten: bool = False
     """True if a rewrite added it, which usually names the packs of older layers."""
     stack: tuple[Layer, ...] | None = None
-    """All layers of the node if a checkpoint and no record names them; packs with only hidden chunks may be deleted."""
+    """All layers of the node if no commit brought the layer in but a checkpoint or a rewrite: packs with only hidden
+    chunks may be deleted."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -352,8 +352,10 @@ class LogWalk:
         new = () if after is None else after.layers
         if old is new:
             return
+        # Packs of chunks that a commit hid before a rewrite repeated their references may be deleted.
+        stack = new if rewritten else None
         if after is not None and new[: len(old)] == old:
-            self._add(after, new[len(old) :], rewritten=rewritten)
+            self._add(after, new[len(old) :], rewritten=rewritten, stack=stack)
             return
         stay = set(new)
         for layer in old:
@@ -363,7 +365,7 @@ class LogWalk:
                     use.end = len(self._kept)
         if after is not None:
             had = set(old)
-            self._add(after, [layer for layer in new if layer not in had], rewritten=rewritten)
+            self._add(after, [layer for layer in new if layer not in had], rewritten=rewritten, stack=stack)
 
     def _add(
         self, node: Node, layers: Iterable[Layer], *, rewritten: bool, stack: tuple[Layer, ...] | None = None
