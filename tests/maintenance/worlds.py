@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from arraystore._format.snapshot import checkpoint_key, encode_checkpoint
 from arraystore._log.branch_entries import append_entry
 from arraystore._log.loading import Tip, load_tip
 from arraystore.storage import Storage
-from arraystore.storage.protocol import BytesLike
+from arraystore.storage.protocol import BytesLike, ObjectInfo
 from arraystore.storage.wrapper import WrapperStorage
 from tests.commit.support import entries, keys, objects, without_maintenance
 
@@ -267,7 +267,8 @@ class Meanwhile(WrapperStorage):
     inner
         The storage that does the work.
     operation, part
-        Which request: ``"get"``, ``"put"``, ``"put_if_absent"`` or ``"get_ranges"``, of a key that holds this.
+        Which request: ``"get"``, ``"put"``, ``"put_if_absent"``, ``"get_ranges"`` or ``"list"``, of a key or prefix
+        that holds this.
     happens
         What happens, in another thread.
     """
@@ -303,3 +304,8 @@ class Meanwhile(WrapperStorage):
     async def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[BytesLike]:
         await self._perhaps("get_ranges", key)
         return await super().get_ranges(key, ranges)
+
+    async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[list[ObjectInfo]]:
+        await self._perhaps("list", prefix)
+        async for page in super().list(prefix, start_after):
+            yield page

@@ -1,7 +1,7 @@
 """Verification of a repository: a walk over all objects that branches and tags lead to.
 
 Damage never raises: each damaged object becomes a finding, and the walk continues behind it. Commits made during the
-walk are left for the next one.
+walk are left for the next one; if snapshots expire meanwhile, errors are looked for again.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from arraystore._maintenance.verification.chunks import ChunkChecker
 from arraystore._maintenance.verification.findings import Collector, Leak, Use, VerifyReport
 from arraystore._maintenance.verification.inventory import Inventory, list_all, take_inventory
 from arraystore._maintenance.verification.layers import LayerChecker, LayerUse
+from arraystore._maintenance.verification.outdated import is_outdated
 from arraystore._maintenance.verification.pages import PageDigest, pages_of, read_pages
 from arraystore._maintenance.verification.roots import (
     LogRoot,
@@ -57,6 +58,9 @@ __all__ = ["Progress", "Verification", "verify"]
 Progress = Callable[[str, int, int | None], None]
 """Called with the current step, the count done, and the total (None if unknown)."""
 
+_TRIES = 4
+"""Verifications of a repository of which snapshots expire all the time."""
+
 _HINT_REPAIR = "run repair, which writes the hint again, or removes it"
 _PAGE_REPAIR = "run repair, which writes the page again from the records"
 _RESTORE = "restore the object from a backup or an older version in the bucket"
@@ -75,18 +79,38 @@ async def verify(
     """Verify all objects that branches and tags lead to.
 
     With the level "metadata", chunks are only checked to exist; with "chunks", all or a random sample of them are
-    compared with their checksums, and virtual ones are decoded.
+    compared with their checksums, and virtual ones are decoded. Errors count only if no expiry, deletion or collection
+    came in between, which may have deleted what they miss; otherwise the verification begins again.
     """
     if level not in ("metadata", "chunks"):
         raise InvalidInputError(f"level={level!r} must be 'metadata' or 'chunks'")
     if sample is not None and (type(sample) is not int or sample < 0):
         raise InvalidInputError(f"sample={sample!r} must be None or an integer >= 0")
+    for _ in range(_TRIES - 1):
+        verification = _prepare(storage, repository, environment, reader, level, sample, progress)
+        await verification.run()
+        report = verification.report(level)
+        if report.ok or not await is_outdated(storage, environment, verification.refs):
+            return report
+    verification = _prepare(storage, repository, environment, reader, level, sample, progress)
+    await verification.run()
+    return verification.report(level)
+
+
+def _prepare(
+    storage: Storage,
+    repository: bytes,
+    environment: Environment,
+    reader: ChunkReader,
+    level: Literal["metadata", "chunks"],
+    sample: int | None,
+    progress: Progress | None,
+) -> Verification:
     verification = Verification(storage, repository, environment, progress or _silent)
     if level == "chunks":
         counts, collector = verification.counts, verification.collector
         verification.chunks = ChunkChecker(reader, collector, counts, sample, environment.random)
-    await verification.run()
-    return verification.report(level)
+    return verification
 
 
 def _silent(stage: str, done: int, total: int | None) -> None:
