@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from arraystore._format.ids import IdSource
+from arraystore._format.ids import IdSource, SnapshotId
 
 __all__ = ["ENVIRONMENT", "Environment", "LogMemo", "Memo", "current_environment"]
 
@@ -25,7 +25,7 @@ class LogMemo:
     """Encoded and decoded bodies."""
     resolved: dict[int, list[Any]] = field(default_factory=dict[int, list[Any]])
     """Transactions of commits, with change logs and notes."""
-    states: dict[int, tuple[bytes, bytes, Any]] = field(default_factory=dict[int, tuple[bytes, bytes, Any]])
+    states: dict[int, tuple[bytes, SnapshotId, Any]] = field(default_factory=dict[int, tuple[bytes, SnapshotId, Any]])
     """Encoded bodies, the snapshots that they follow, and the states that they make."""
 
 

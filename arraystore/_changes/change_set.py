@@ -16,6 +16,7 @@ import numpy as np
 from arraystore._changes.node_changes import AppendMark, append_mark, node_changes
 from arraystore._chunks.chunk_table import ChunkTable, Entry
 from arraystore._chunks.pack_writer import PackWriter
+from arraystore._format.ids import CheckpointId, NodeId
 from arraystore._format.locations import Locations, concat_locations
 from arraystore._format.node import Node, NodeKind, ancestors, node_key
 from arraystore._format.references import DELETED, INLINE, VIRTUAL, References
@@ -78,16 +79,16 @@ class ChangeSet:
         self.sealed = False
         self.version = 0
         self.appending: str | None = None
-        self.appends: dict[bytes, AppendMark] = {}
+        self.appends: dict[NodeId, AppendMark] = {}
         self.epoch = 0
         self.nodes: dict[str, Node | None] = {}
-        self.arrays: dict[bytes, ArrayChanges] = {}
+        self.arrays: dict[NodeId, ArrayChanges] = {}
         self.inline = bytearray()
         self.node_epochs: dict[str, int] = {}
-        self.touched: dict[bytes, ChunkTable] = {}
+        self.touched: dict[NodeId, ChunkTable] = {}
         self._inline_copy = b""
         self._below: Counter[str] | None = None
-        self.borrowed: list[bytes] = []
+        self.borrowed: list[CheckpointId] = []
         """Checkpoints that keep what these changes refer to besides the base."""
         self.has_files = has_visible_files(base.nodes)
         self._locations: list[Locations] = []
@@ -211,7 +212,7 @@ class ChangeSet:
             changes.table.drop((coords < np.array(grid, dtype=np.int64)).all(axis=1))
 
     def _visible(
-        self, identifier: bytes, grid: tuple[int, ...], visible: tuple[int, ...] | None
+        self, identifier: NodeId, grid: tuple[int, ...], visible: tuple[int, ...] | None
     ) -> tuple[int, ...] | None:
         """Return what a shrink leaves of the base's grid; an end that this session has added is nobody else's."""
         before = self.base.by_id(identifier)
@@ -330,7 +331,7 @@ class ChangeSet:
                 self._locations = [concat_locations(self._locations)]
             return concat_locations(self._locations)
 
-    def references(self, node_id: bytes) -> References:
+    def references(self, node_id: NodeId) -> References:
         """Return the references written to one array."""
         with self.lock:
             coords, values = self.arrays[node_id].table.columns()
@@ -372,7 +373,7 @@ class ChangeSet:
             return not any(a.table or a.visible is not None for a in self.arrays.values())
 
 
-def file_node(path: str, identifier: bytes) -> Node:
+def file_node(path: str, identifier: NodeId) -> Node:
     """Return a new file."""
     return Node(identifier, path, NodeKind.FILE, {})
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from arraystore._format.ids import NodeId
 from arraystore._format.node import Documents, Node, NodeKind
 from arraystore._format.transaction import Append, NodeChange, Operation
 from arraystore._format.zarr_changes import dimension_of, with_length
@@ -98,7 +99,7 @@ def append_of(mark: AppendMark, before: Documents, after: Documents) -> Append |
 
 
 def node_changes(
-    base: SnapshotState, nodes: Mapping[str, Node | None], marks: Mapping[bytes, AppendMark]
+    base: SnapshotState, nodes: Mapping[str, Node | None], marks: Mapping[NodeId, AppendMark]
 ) -> list[NodeChange]:
     """Return what changed, in an order in which it can be applied: deletions, moves, creations, updates, appends.
 
@@ -133,7 +134,7 @@ def node_changes(
     return [*reversed(deleted), *_moves(base, now), *created, *updated, *appended]
 
 
-def _moves(base: SnapshotState, now: Mapping[bytes, Node]) -> list[NodeChange]:
+def _moves(base: SnapshotState, now: Mapping[NodeId, Node]) -> list[NodeChange]:
     """Return the moves that bring nodes where they are now, without those that are brought along by another."""
     moves: list[NodeChange] = []
     groups: dict[str, str] = {}

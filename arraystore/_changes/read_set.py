@@ -16,7 +16,7 @@ from arraystore._changes.read_cells import ReadCells
 from arraystore._chunks.cells import Cells
 from arraystore._conflicts import Conflict, ConflictType
 from arraystore._format.envelope import pack_body, read_tuple, unpack_body
-from arraystore._format.ids import id_to_text
+from arraystore._format.ids import NodeId, SnapshotId, id_to_text
 from arraystore._format.layer import read_id
 from arraystore._format.node import MAX_PATH, NodeKind
 from arraystore._log.footprint import Footprint, NodeFootprint
@@ -48,13 +48,13 @@ class ReadSet:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._recent: list[tuple[bytes, tuple[int, ...]]] = []
+        self._recent: list[tuple[NodeId, tuple[int, ...]]] = []
         self._keys: set[str] = set()
         self._places: set[str] = set()
         self._listings: set[str] = set()
         self._prefixes: set[str] = set()
         self._trees: set[str] = set()
-        self._arrays: dict[bytes, ReadCells] = {}
+        self._arrays: dict[NodeId, ReadCells] = {}
         self._weight = 0
         renew_locks_after_fork(self)
 
@@ -95,7 +95,7 @@ class ReadSet:
         if below not in self._trees:
             self._note(self._trees, below)
 
-    def chunk(self, node: bytes, coords: tuple[int, ...]) -> None:
+    def chunk(self, node: NodeId, coords: tuple[int, ...]) -> None:
         """Note that a chunk of an array (by id) was read, or looked for and not found."""
         recent = self._recent  # always the same list, which grows at one end and is cut at the other: no lock here
         recent.append((node, coords))
@@ -103,12 +103,12 @@ class ReadSet:
             with self._lock:
                 self._spill()
 
-    def cells(self, node: bytes, cells: Cells) -> None:
+    def cells(self, node: NodeId, cells: Cells) -> None:
         """Note that chunks of an array were read."""
         with self._lock:
             self._change(node, lambda array: array.add_cells(cells))
 
-    def array(self, node: bytes) -> None:
+    def array(self, node: NodeId) -> None:
         """Note that all of an array was read, or which chunks it has."""
         with self._lock:
             self._change(node, ReadCells.add_all)
@@ -137,8 +137,8 @@ class ReadSet:
             self._bound()
 
     @staticmethod
-    def _copied(arrays: Mapping[bytes, ReadCells]) -> dict[bytes, ReadCells]:
-        copies: dict[bytes, ReadCells] = {}
+    def _copied(arrays: Mapping[NodeId, ReadCells]) -> dict[NodeId, ReadCells]:
+        copies: dict[NodeId, ReadCells] = {}
         for node, cells in arrays.items():
             copies[node] = ReadCells()
             copies[node].update(cells)
@@ -171,7 +171,7 @@ class ReadSet:
             return
         taken = recent[: len(recent)]
         del recent[: len(taken)]
-        by_node: dict[bytes, list[tuple[int, ...]]] = {node: [] for node in set(map(itemgetter(0), taken))}
+        by_node: dict[NodeId, list[tuple[int, ...]]] = {node: [] for node in set(map(itemgetter(0), taken))}
         if len(by_node) == 1:
             by_node[taken[0][0]] = list(map(itemgetter(1), taken))
         else:
@@ -180,7 +180,7 @@ class ReadSet:
         for node, cells in by_node.items():
             self._change(node, lambda array, cells=cells: _add_all(array, cells))
 
-    def _change(self, node: bytes, change: Any) -> None:
+    def _change(self, node: NodeId, change: Any) -> None:
         """Change what is noted of an array; the lock is held."""
         if self.everything:
             return
@@ -229,7 +229,7 @@ class ReadSet:
 
     # -- looking, and travelling ----------------------------------------------------------------------------
 
-    def summary(self, keys: Mapping[bytes, str] | None = None) -> dict[str, Any]:
+    def summary(self, keys: Mapping[NodeId, str] | None = None) -> dict[str, Any]:
         """Return what was read, for people.
 
         Parameters
@@ -288,7 +288,7 @@ class ReadSet:
             kind.update([_read_text(name, text) for text in texts])
         for item in arrays:
             node, wire = read_tuple(name, item, bytes, tuple)
-            array = read_set._arrays[read_id(name, node)] = ReadCells.from_wire(name, wire)
+            array = read_set._arrays[NodeId(read_id(name, node))] = ReadCells.from_wire(name, wire)
             read_set._weight += array.weight
             if read_set._weight > MAX_TOTAL_CELLS:
                 raise FormatError(name, f"more than the {MAX_TOTAL_CELLS} blocks of chunks that a session keeps")
@@ -346,7 +346,7 @@ class _Comparison:
             why = self._place(key, arrived)
             if why:
                 reported.add(key)
-                conflicts.append(_conflict(_shown(key), snapshot, why, b"" if arrived is None else arrived.id))
+                conflicts.append(_conflict(_shown(key), snapshot, why, NodeId(b"") if arrived is None else arrived.id))
         for node in self.footprint.nodes.values():
             conflicts += self._node(node, node.key in reported)
         return sorted(conflicts, key=lambda conflict: conflict.path)
@@ -405,7 +405,8 @@ def _chunk_conflicts(node: NodeFootprint, array: ReadCells, reported: bool) -> l
         if reported:
             return []
         what = "deleted" if node.deleted is not None else "moved"
-        snapshot = node.deleted or node.moved or b""
+        snapshot = node.deleted or node.moved
+        assert snapshot is not None
         return [_conflict(node.path, snapshot, f"chunks of it were read; it was {what}", node.id)]
     conflicts: list[Conflict] = []
     if node.reshaped is not None and not reported:
@@ -425,7 +426,7 @@ _ALL.add_all()
 
 
 def _conflict(
-    path: str, snapshot: bytes, why: str, node: bytes, coords: npt.NDArray[np.int64] | None = None
+    path: str, snapshot: SnapshotId, why: str, node: NodeId, coords: npt.NDArray[np.int64] | None = None
 ) -> Conflict:
     return Conflict(ConflictType.ReadConflict, path, coords, id_to_text(snapshot), why, node)
 

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from arraystore._chunks.single_flight import AbandonedError, SharedLoad
+from arraystore._format.ids import LayerId
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest, decode_manifest
 from arraystore._format.record import decode_record, record_key
@@ -31,9 +32,9 @@ class ManifestCache:
         self.repository = repository
         self.room = room
         self._lock = threading.Lock()
-        self._kept: OrderedDict[bytes, Manifest] = OrderedDict()
+        self._kept: OrderedDict[LayerId, Manifest] = OrderedDict()
         self._bytes = 0
-        self._loading: dict[bytes, SharedLoad[Manifest]] = {}
+        self._loading: dict[LayerId, SharedLoad[Manifest]] = {}
 
     def get(self, layer: Layer) -> Manifest | None:
         """Return a manifest that needs no request; None for any other."""
@@ -139,7 +140,7 @@ class ManifestCache:
         at = layer.attachment
         if at is not None:
             record = decode_record(self._where(layer), data, at.branch, at.sequence, self.repository)
-            if not any(layer.id in part for part in (record.body, *record.attachments)):
+            if not any(bytes(layer.id) in part for part in (record.body, *record.attachments)):
                 # written late, after the record of the layer had expired: the manifest has an object of its own
                 raise ObjectNotFoundError(self._where(layer), self.storage.location)
             if at.index >= len(record.attachments):

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from arraystore._environment import Environment
-from arraystore._format.ids import id_to_text
+from arraystore._format.ids import PackId, id_to_text
 from arraystore._format.pack import pack_seed, padded_size, trailer
 from arraystore._runtime import submit
 from arraystore.storage.forking import renew_locks_after_fork
@@ -56,7 +56,7 @@ class PackSettings:
     """Most bytes that may wait for upload; beyond it, writers wait."""
 
 
-def pack_key(identifier: bytes) -> str:
+def pack_key(identifier: PackId) -> str:
     """Return the key of a pack."""
     return "chunks/" + id_to_text(identifier)
 
@@ -84,8 +84,8 @@ class PackWriter:
         self.storage = storage
         self.environment = environment
         self.settings = settings
-        self.packs: list[bytes] = []
-        self.committed: set[bytes] = set()
+        self.packs: list[PackId] = []
+        self.committed: set[PackId] = set()
         self._start = start
         self._lock = threading.RLock()  # an upload may complete, and call back, in the very call that starts it
         self._open = -1
@@ -159,7 +159,7 @@ class PackWriter:
         await self.storage.put_parts(pack_key(pack), (data, trailer(pack_seed(pack), 0, data)))
         return source, 0, len(data)
 
-    def adopt(self, packs: Sequence[bytes], *, committed: bool = False) -> int:
+    def adopt(self, packs: Sequence[PackId], *, committed: bool = False) -> int:
         """Number packs that others have written; returns the number of the first one."""
         with self._lock:  # other threads number packs of their own meanwhile
             if committed:
@@ -169,7 +169,7 @@ class PackWriter:
             return first
 
     def _new_pack(self) -> int:
-        self.packs.append(self.environment.new_id())
+        self.packs.append(PackId(self.environment.new_id()))
         return len(self.packs) - 1
 
     def _add_object(self, data: memoryview) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from arraystore._commit.prepared import Prepared
 from arraystore._commit.rebase_step import OnTop, PendingTransaction, rebase_over
+from arraystore._format.ids import SnapshotId
 from arraystore._format.record import MAX_ATTACHED, MAX_BODY, Commit, Transaction, encode_body
 from arraystore._format.transaction import TransactionLog
 from arraystore._log.branch_entries import append_entry
@@ -35,7 +36,7 @@ class Batch:
         self.tip = tip
         self.sequence = tip.sequence + 1
         self.theirs = Footprint()
-        self.refused: list[bytes] = []
+        self.refused: list[SnapshotId] = []
         self._builder = StateBuilder(tip.state)
         self._resolved: list[Resolved] = []
         self._attachments: list[bytes] = []
@@ -44,7 +45,7 @@ class Batch:
     def __len__(self) -> int:
         return len(self._resolved)
 
-    def holds(self, identifier: bytes) -> bool:
+    def holds(self, identifier: SnapshotId) -> bool:
         """Tell whether a transaction is in it already."""
         return any(item.id == identifier for item, _, _ in self._resolved)
 
@@ -93,7 +94,7 @@ class Batch:
         self._attachments += prepared.attachments
         return True
 
-    def refuse(self, identifier: bytes) -> bool:
+    def refuse(self, identifier: SnapshotId) -> bool:
         """Say in the record that a proposal is refused; False if there is no room, and a later one has to."""
         if self._body + len(identifier) > _ROOM // 2:  # a record has to commit something, too
             return False

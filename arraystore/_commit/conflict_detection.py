@@ -17,7 +17,7 @@ from arraystore._changes.node_changes import AppendMark, dimension_name
 from arraystore._chunks.cells import Cells, cells_of, shared
 from arraystore._commit.prepared import Prepared
 from arraystore._conflicts import Conflict, ConflictType
-from arraystore._format.ids import id_to_text
+from arraystore._format.ids import NodeId, SnapshotId, id_to_text
 from arraystore._format.node import Node, NodeKind, ancestors, node_key
 from arraystore._format.transaction import NodeChange, Operation, TransactionLog
 from arraystore._format.zarr_changes import dimension_of, reads_alike, same_shape
@@ -45,8 +45,8 @@ class Ours:
     """
 
     log: TransactionLog
-    marks: Mapping[bytes, AppendMark] = field(default_factory=dict)
-    cuts: Mapping[bytes, tuple[int, ...]] = field(default_factory=dict)
+    marks: Mapping[NodeId, AppendMark] = field(default_factory=dict)
+    cuts: Mapping[NodeId, tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, prepared: Prepared) -> Ours:
@@ -58,7 +58,7 @@ class Ours:
         return [change for change in self.log.nodes if change.operation == operation]
 
     @cached_property
-    def leaving(self) -> frozenset[bytes]:
+    def leaving(self) -> frozenset[NodeId]:
         """Nodes that it deletes or moves: they do not stand in the way of what it puts in their place."""
         gone = (Operation.DELETED, Operation.MOVED)
         return frozenset(change.id for change in self.log.nodes if change.operation in gone)
@@ -73,9 +73,9 @@ class Ours:
         return created | {path: kind for path, kind in moved.items() if kind != NodeKind.FILE}
 
     @cached_property
-    def cells(self) -> dict[bytes, list[Cells]]:
+    def cells(self) -> dict[NodeId, list[Cells]]:
         """Chunks that it writes or deletes in place, by array."""
-        by_array: dict[bytes, list[Cells]] = {}
+        by_array: dict[NodeId, list[Cells]] = {}
         for change in self.log.chunks:
             if not change.appended:
                 by_array.setdefault(change.node, []).append(cells_of("change log of this session", change))
@@ -120,7 +120,7 @@ class _View:
         self,
         kind: ConflictType,
         change: NodeChange | Node | NodeFootprint,
-        snapshot: bytes | None,
+        snapshot: SnapshotId | None,
         detail: str,
         cells: np.ndarray | None = None,
     ) -> Conflict:
@@ -133,7 +133,7 @@ class _View:
         came = [node for node in self.theirs.nodes.values() if node.created or node.moved]
         return [node for node in came if self.after.keys.get(node.id) == node.key]
 
-    def key_snapshot(self, key: str) -> bytes | None:
+    def key_snapshot(self, key: str) -> SnapshotId | None:
         return self.theirs.keys.get(key)
 
 
@@ -158,7 +158,7 @@ def _creations(view: _View) -> Iterator[Conflict]:
     yield from _buried(view, Operation.CREATED, ConflictType.NewNodeConflictsWithExistingNode)
 
 
-def _place_problem(view: _View, path: str, kind: NodeKind) -> tuple[bytes | None, str] | None:
+def _place_problem(view: _View, path: str, kind: NodeKind) -> tuple[SnapshotId | None, str] | None:
     """Tell why no node can be at a path by now: its parent is gone, or an array."""
     for above in ancestors(path):
         if above in view.ours.places:
@@ -294,7 +294,7 @@ def _double_update(view: _View, change: NodeChange, theirs: NodeFootprint) -> Co
     return view.conflict(ConflictType.ZarrMetadataDoubleUpdate, change, theirs.appended, detail)
 
 
-def _grew(view: _View, identifier: bytes, axis: int) -> bool:
+def _grew(view: _View, identifier: NodeId, axis: int) -> bool:
     """Tell whether theirs made an array longer along a dimension: an append, even one that could not be noted so."""
     was, now = view.before.by_id(identifier), view.after.by_id(identifier)
     if was is None or now is None or not reads_alike(was.documents, now.documents):
@@ -345,7 +345,7 @@ def _appends(view: _View) -> Iterator[Conflict]:
             yield view.conflict(ConflictType.UnalignedAppend, change, _newest(theirs), detail)
 
 
-def _newest(theirs: NodeFootprint | None) -> bytes | None:
+def _newest(theirs: NodeFootprint | None) -> SnapshotId | None:
     return None if theirs is None else theirs.appended or theirs.updated
 
 
@@ -391,7 +391,7 @@ def _chunks(view: _View) -> Iterator[Conflict]:
                 )
 
 
-def _both_wrote(view: _View, node: bytes, cells: Sequence[Cells], theirs: NodeFootprint) -> np.ndarray:
+def _both_wrote(view: _View, node: NodeId, cells: Sequence[Cells], theirs: NodeFootprint) -> np.ndarray:
     """Return the cells that both wrote; what ours cut off counts as written by it, whether a chunk was there or not."""
     cut = view.ours.cuts.get(node)
     if cut is None and not cells:

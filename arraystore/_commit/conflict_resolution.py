@@ -23,6 +23,7 @@ from arraystore._commit.rewrite import rewrite_transaction
 from arraystore._commit.solvers import Solution
 from arraystore._conflicts import Conflict, ConflictType, VersionSelection
 from arraystore._environment import Environment
+from arraystore._format.ids import NodeId
 from arraystore._format.manifest import Manifest, decode_manifest
 from arraystore._format.node import Documents, Node, NodeKind, ancestors, node_key
 from arraystore._format.references import DELETED, INLINE, References, to_manifests
@@ -79,13 +80,13 @@ class _Plan:
     """
 
     ours: Ours
-    without: set[tuple[Operation, bytes]] = field(default_factory=set)
-    without_chunks: set[bytes] = field(default_factory=set)
-    cells: dict[bytes, list[Int64s]] = field(default_factory=dict)
-    merged: dict[bytes, dict[tuple[int, ...], bytes]] = field(default_factory=dict)
-    cut: dict[bytes, Int64s] = field(default_factory=dict)
-    deleted: dict[bytes, Node] = field(default_factory=dict)
-    documents: dict[bytes, Documents] = field(default_factory=dict)
+    without: set[tuple[Operation, NodeId]] = field(default_factory=set)
+    without_chunks: set[NodeId] = field(default_factory=set)
+    cells: dict[NodeId, list[Int64s]] = field(default_factory=dict)
+    merged: dict[NodeId, dict[tuple[int, ...], bytes]] = field(default_factory=dict)
+    cut: dict[NodeId, Int64s] = field(default_factory=dict)
+    deleted: dict[NodeId, Node] = field(default_factory=dict)
+    documents: dict[NodeId, Documents] = field(default_factory=dict)
 
 
 async def resolve(
@@ -121,7 +122,7 @@ async def resolve(
     return replace(resolved, swept=prepared.swept | plan.deleted.keys())
 
 
-def saved_by_others(prepared: Prepared, after: SnapshotState) -> set[bytes]:
+def saved_by_others(prepared: Prepared, after: SnapshotState) -> set[NodeId]:
     """Return what was to be deleted only with the place where others had put it, and has left that place since."""
     if not prepared.swept:
         return set()
@@ -140,7 +141,7 @@ def saved_by_others(prepared: Prepared, after: SnapshotState) -> set[bytes]:
 def _decide(
     plan: _Plan, prepared: Prepared, conflict: Conflict, solution: Solution, before: SnapshotState, after: SnapshotState
 ) -> None:
-    kind, node = conflict.conflict_type, conflict.node
+    kind, node = conflict.conflict_type, NodeId(conflict.node)
     ours = solution.selection is VersionSelection.UseOurs
     if solution.chunks and kind is not T.ChunkDoubleUpdate:
         raise RefusedError(conflict, "merged chunks solve nothing but a ChunkDoubleUpdate")
@@ -171,28 +172,28 @@ def _decide(
 
 
 def _decide_chunks(plan: _Plan, prepared: Prepared, conflict: Conflict, solution: Solution) -> None:
+    node = NodeId(conflict.node)
     coords = conflict.conflicted_chunks
     assert coords is not None
     collided = set(map(tuple, coords.tolist())) if solution.chunks else set()
     if unknown := [c for c in solution.chunks if c not in collided]:
         raise RefusedError(conflict, f"the solver merged chunk {unknown[0]}, which is not among those that collide")
     merged = {c: bytes(value) for c, value in solution.chunks.items()}
-    plan.merged.setdefault(conflict.node, {}).update(merged)
+    plan.merged.setdefault(node, {}).update(merged)
     if solution.selection is VersionSelection.UseTheirs:
         rest = [c for c in collided if c not in merged] if merged else coords
-        plan.cells.setdefault(conflict.node, []).append(
-            np.array(rest, dtype=np.int64).reshape(len(rest), coords.shape[1])
-        )
-    elif conflict.node in prepared.cuts:
-        outside = coords[(coords >= np.array(prepared.cuts[conflict.node], dtype=np.int64)).any(axis=1)]
-        plan.cut[conflict.node] = np.array([row for row in outside.tolist() if tuple(row) not in merged], np.int64)
+        plan.cells.setdefault(node, []).append(np.array(rest, dtype=np.int64).reshape(len(rest), coords.shape[1]))
+    elif node in prepared.cuts:
+        outside = coords[(coords >= np.array(prepared.cuts[node], dtype=np.int64)).any(axis=1)]
+        plan.cut[node] = np.array([row for row in outside.tolist() if tuple(row) not in merged], np.int64)
 
 
 def _decide_metadata(
     plan: _Plan, prepared: Prepared, conflict: Conflict, solution: Solution, before: SnapshotState, after: SnapshotState
 ) -> None:
-    now = after.by_id(conflict.node)
-    change = next((c for c in prepared.log.nodes if c.id == conflict.node and c.operation == Operation.UPDATED), None)
+    node = NodeId(conflict.node)
+    now = after.by_id(node)
+    change = next((c for c in prepared.log.nodes if c.id == node and c.operation == Operation.UPDATED), None)
     if now is None or change is None:
         raise RefusedError(conflict, "it cannot be solved by choosing a side")
     of_array = now.kind == NodeKind.ARRAY
@@ -206,11 +207,11 @@ def _decide_metadata(
             raise RefusedError(
                 conflict, "the merged metadata has another shape or reads chunks differently than theirs"
             )
-        plan.documents[conflict.node] = documents
+        plan.documents[node] = documents
     elif solution.selection is VersionSelection.UseTheirs:
         if of_array and not keeps_shape(plan.ours, before, change):
             raise RefusedError(conflict, "ours changes shape or chunks, and may have written chunks that need it")
-        plan.without.add((Operation.UPDATED, conflict.node))
+        plan.without.add((Operation.UPDATED, node))
     elif of_array:
         merged = adapt_node_change(plan.ours, change, before, after).applied_to(now.documents)
         if not _fits(now.documents, merged) and conflict.conflict_type is T.ZarrMetadataDoubleUpdate:
@@ -224,12 +225,13 @@ def _fits(now: Documents, merged: Documents) -> bool:
 
 
 def _decide_deletion(plan: _Plan, prepared: Prepared, conflict: Conflict, ours: bool, after: SnapshotState) -> None:
+    node = NodeId(conflict.node)
     if not ours or conflict.conflict_type is T.DeleteOfDeletedNode:
-        plan.without.add((Operation.DELETED, conflict.node))
+        plan.without.add((Operation.DELETED, node))
         return
     if conflict.conflict_type is T.DeleteOfUpdatedGroup:
-        change = next(c for c in prepared.log.nodes if c.id == conflict.node)
-        now = after.by_id(conflict.node)
+        change = next(c for c in prepared.log.nodes if c.id == node)
+        now = after.by_id(node)
         there = after.nodes.get(change.path)
         paths = {change.path} if there is None or there.id == change.id else set[str]()
         for path in sorted(paths | ({now.path} if now is not None else set())):
@@ -295,8 +297,8 @@ def _kept_nodes(plan: _Plan, prepared: Prepared, after: SnapshotState) -> list[N
 async def _rewrite(plan: _Plan, prepared: Prepared, nodes: list[NodeChange], rewriting: RewriteContext) -> Prepared:
     appends = {change.id for change in nodes if change.append is not None}
     kept: list[ChunkChange] = []
-    added: list[tuple[bytes, Manifest]] = []
-    anew: set[bytes] = set()  # arrays with a layer that is written anew: those that were above it have to stay so
+    added: list[tuple[NodeId, Manifest]] = []
+    anew: set[NodeId] = set()  # arrays with a layer that is written anew: those that were above it have to stay so
     for change in prepared.log.chunks:
         if change.node in plan.without_chunks or (change.appended and change.node not in appends):
             continue

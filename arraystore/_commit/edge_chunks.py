@@ -18,6 +18,7 @@ from arraystore._chunks.reader import ChunkReader, whole_chunk
 from arraystore._commit.prepared import Prepared
 from arraystore._commit.solvers import Solution
 from arraystore._conflicts import Conflict, ConflictType, VersionSelection
+from arraystore._format.ids import NodeId
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import decode_manifest
 from arraystore._format.node import Documents, NodeKind
@@ -46,7 +47,7 @@ def longer(documents: Documents, shape: Shape) -> Documents:
     return documents
 
 
-def shape_of_ours(prepared: Prepared, node: bytes, base: SnapshotState) -> Shape | None:
+def shape_of_ours(prepared: Prepared, node: NodeId, base: SnapshotState) -> Shape | None:
     """Return the shape that an array has for a transaction: the one that it gives it, or that of its base."""
     known = base.by_id(node)
     if known is None or known.kind != NodeKind.ARRAY:
@@ -58,7 +59,7 @@ def shape_of_ours(prepared: Prepared, node: bytes, base: SnapshotState) -> Shape
     return was
 
 
-def _kept_by(prepared: Prepared) -> frozenset[bytes]:
+def _kept_by(prepared: Prepared) -> frozenset[NodeId]:
     """Return arrays whose documents are those of before an append, which is noted for itself."""
     return frozenset(change.id for change in prepared.log.nodes if change.append is not None)
 
@@ -147,7 +148,7 @@ def _edge(
     prepared: Prepared, conflict: Conflict, answer: Solution, base: SnapshotState, after: SnapshotState
 ) -> _Edge | None:
     """Return what has to be merged; None where the side that was chosen knows all of the array."""
-    now, mine = after.by_id(conflict.node), shape_of_ours(prepared, conflict.node, base)
+    now, mine = after.by_id(NodeId(conflict.node)), shape_of_ours(prepared, NodeId(conflict.node), base)
     if now is None or now.kind != NodeKind.ARRAY or mine is None:
         return None
     theirs = array_info(now.documents).shape
@@ -173,9 +174,10 @@ def _partly_known(cells: Int64s, edge: _Edge) -> Int64s:
 async def _merge_chunk(
     prepared: Prepared, edge: _Edge, cell: tuple[int, ...], after: SnapshotState, reader: ChunkReader
 ) -> bytes:
-    node = after.by_id(edge.conflict.node)
+    identifier = NodeId(edge.conflict.node)
+    node = after.by_id(identifier)
     assert node is not None
-    ours = await _read_ours(prepared, edge.conflict.node, cell, reader)
+    ours = await _read_ours(prepared, identifier, cell, reader)
     theirs = await _read_theirs(node.layers, cell, reader)
     chosen, other = (ours, theirs) if edge.ours else (theirs, ours)
     try:
@@ -185,7 +187,7 @@ async def _merge_chunk(
         raise RefusedError(edge.conflict, f"{reason}: {error}") from error
 
 
-async def _read_ours(prepared: Prepared, node: bytes, cell: tuple[int, ...], reader: ChunkReader) -> BytesLike | None:
+async def _read_ours(prepared: Prepared, node: NodeId, cell: tuple[int, ...], reader: ChunkReader) -> BytesLike | None:
     """Return a chunk as a transaction leaves it; None where it deletes or has cut it off."""
     for change in reversed(prepared.log.chunks):
         if change.node != node or change.appended or not change.layer.box.contains(cell):

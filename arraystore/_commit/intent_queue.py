@@ -32,6 +32,7 @@ from arraystore._commit.intent_tracking import (
 )
 from arraystore._commit.rebase_step import Invalid, Passage, step
 from arraystore._commit.request import Committed, Outstanding, Request
+from arraystore._format.ids import SnapshotId
 from arraystore._format.intent import (
     MAX_INTENT,
     PATIENCE,
@@ -99,7 +100,7 @@ class IntentQueue:
         self._tip: Tip | None = None
         self._passages: dict[int, Passage] = {}
         self._known: dict[str, TrackedIntent] = {}
-        self._recent: dict[bytes, int] = {}  # by which record: it says nothing about what is proposed after it
+        self._recent: dict[SnapshotId, int] = {}  # by which record: it says nothing about what is proposed after it
         self._limit = 0
         self._looked = False
         self._progress = 0.0
@@ -143,7 +144,7 @@ class IntentQueue:
         self._known = {key: known for key, known in self._known.items() if key in listed}
         for key in listing.keys:
             if key not in self._known:
-                sequence, identifier = read_intent_key(self.log.prefix, key) or (0, b"")
+                sequence, identifier = read_intent_key(self.log.prefix, key) or (0, SnapshotId(b""))
                 known = self._known[key] = TrackedIntent(key, identifier, sequence, sequence + PATIENCE)
                 known.decided = self._recent.get(identifier, -1) > sequence
 
@@ -221,9 +222,9 @@ class IntentQueue:
         for each in fresh.values():
             each.decided = self._recent.get(each.id, -1) > each.sequence
 
-    def _decided_lately(self, tip: Tip) -> dict[bytes, int]:
+    def _decided_lately(self, tip: Tip) -> dict[SnapshotId, int]:
         """Return what the records at hand decided: their intents may still be there, and nobody waits for these."""
-        decided: dict[bytes, int] = {}
+        decided: dict[SnapshotId, int] = {}
         for number, body in tip.bodies.items():
             if tip.sequence - PATIENCE < number <= tip.sequence:
                 entry = self.log.decode(number, body)
@@ -247,7 +248,7 @@ class IntentQueue:
             self.busy = False  # it has to be committed by itself
             return None
         again = requests[0].outstanding is not None  # there may be an intent of this name
-        identifier = environment.new_id() if again else entries[0].prepared.id
+        identifier = SnapshotId(environment.new_id()) if again else entries[0].prepared.id
         key = intent_key(log.prefix, sequence, identifier)
         mine = TrackedIntent(key, identifier, sequence, sequence + PATIENCE, entries, sequence)
         if not self._mark_taken(entries, mine.last):

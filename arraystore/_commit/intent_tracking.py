@@ -10,6 +10,7 @@ from arraystore._commit.rebase_step import OnTop, Passage, PendingTransaction, r
 from arraystore._commit.request import Outstanding, Request
 from arraystore._commit.rewrite import rewrite_in_memory
 from arraystore._environment import Environment
+from arraystore._format.ids import SnapshotId
 from arraystore._format.intent import read_intent_key
 from arraystore._format.record import read_record_key
 from arraystore._log.branch_log import BranchLog
@@ -55,7 +56,7 @@ class TrackedIntent:
     """An intent as far as it is known."""
 
     key: str
-    id: bytes
+    id: SnapshotId
     sequence: int
     last: int
     entries: list[TrackedProposal] | None = None

@@ -16,7 +16,7 @@ from arraystore._chunks.reader import ChunkReader
 from arraystore._commit.prepared import Prepared
 from arraystore._environment import Environment
 from arraystore._format.envelope import bind_object, pack_body
-from arraystore._format.ids import ID_BYTES
+from arraystore._format.ids import LayerId, NodeId, PackId, SnapshotId, split_ids
 from arraystore._format.layer import Attachment, EnclosingRecord, Layer
 from arraystore._format.manifest import Manifest, encode_manifest
 from arraystore._format.node import Node
@@ -110,7 +110,7 @@ def _split(references: References, append: Append | None) -> Iterator[tuple[Refe
 
 def join_packs(*packs: bytes) -> bytes | None:
     """Return ids of packs, one after the other; None if a body does not take as many."""
-    ids = {part[at : at + ID_BYTES] for part in packs for at in range(0, len(part), ID_BYTES)}
+    ids = set(split_ids(b"".join(packs), PackId))
     return b"".join(sorted(ids)) if len(ids) <= MOST_PACKS_IN_BODY else None
 
 
@@ -148,20 +148,19 @@ async def final_references(changes: ChangeSet, reader: ChunkReader, node: Node) 
 class Placing:
     """Finds a place for everything that a transaction consists of: body, attachment, or an object of its own."""
 
-    def __init__(self, note: bytes, environment: Environment, known: Collection[bytes] = ()) -> None:
+    def __init__(self, note: bytes, environment: Environment, known: Collection[PackId] = ()) -> None:
         self.note = note
         self.known = known
-        self.brought: set[bytes] = set()
+        self.brought: set[PackId] = set()
         self.environment = environment
         self.attachments = _Attachments(note)
         self.uploads: list[tuple[str, bytes]] = []
         self.chunks: list[ChunkChange] = []
 
-    def add_manifest(self, node: bytes, manifest: Manifest, *, appended: bool) -> None:
+    def add_manifest(self, node: NodeId, manifest: Manifest, *, appended: bool) -> None:
         """Add chunks that are new."""
-        packs = manifest.packs
-        self.brought.update(packs[at : at + ID_BYTES] for at in range(0, len(packs), ID_BYTES))
-        layer = Layer(self.environment.new_id(), manifest.box, manifest.count, manifest.has_deletions)
+        self.brought.update(split_ids(manifest.packs, PackId))
+        layer = Layer(LayerId(self.environment.new_id()), manifest.box, manifest.count, manifest.has_deletions)
         presence = None
         if not layer.dense:
             cells = Presence.of(manifest.box, manifest.index, manifest.count)
@@ -205,7 +204,7 @@ class Placing:
                 self.uploads.append((key, encode_transaction(key, log)))
             else:
                 place = number
-        identifier, now = self.environment.new_id(), self.environment.now_us()
+        identifier, now = SnapshotId(self.environment.new_id()), self.environment.now_us()
         brought = self.brought.difference(self.known)
         objects = [change.layer.id for change in log.chunks if change.layer.is_object]
         ids = [*brought, *objects, *([place] if isinstance(place, bytes) else [])]

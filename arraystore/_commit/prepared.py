@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from arraystore._changes.node_changes import AppendMark
+from arraystore._format.ids import NodeId, SnapshotId
 from arraystore._format.layer import Attachment, Layer
 from arraystore._format.record import MAX_NOTE_IN_BODY, Transaction
 from arraystore._format.transaction import ChunkChange, TransactionLog
@@ -48,21 +49,21 @@ class Prepared:
         Id of the snapshot whose place it takes.
     """
 
-    id: bytes
+    id: SnapshotId
     note: bytes
     log: TransactionLog
     log_place: TransactionLog | int | bytes
     attachments: tuple[bytes, ...]
     time: int
     isolation: int = 0
-    marks: dict[bytes, AppendMark] = field(default_factory=dict)
-    cuts: dict[bytes, tuple[int, ...]] = field(default_factory=dict)
-    swept: frozenset[bytes] = frozenset()
+    marks: dict[NodeId, AppendMark] = field(default_factory=dict)
+    cuts: dict[NodeId, tuple[int, ...]] = field(default_factory=dict)
+    swept: frozenset[NodeId] = frozenset()
     oldest: bytes | None = None
     packs: bytes | None = b""
-    amends: bytes | None = None
+    amends: SnapshotId | None = None
 
-    def transaction(self, parent: bytes, branch: str, sequence: int, first: int = 0) -> Transaction:
+    def transaction(self, parent: SnapshotId, branch: str, sequence: int, first: int = 0) -> Transaction:
         """Return the transaction as it stands in the record of a number, with its attachments from `first` on."""
         log = self.log_place
         if isinstance(log, TransactionLog):

@@ -9,7 +9,7 @@ from arraystore._commit.intent_tracking import still_proposed
 from arraystore._commit.rebase_step import Conflicts, Invalid, Passage, admission_error, step
 from arraystore._commit.request import Committed, Obstacle, Request
 from arraystore._commit.rewrite import rewrite_transaction
-from arraystore._format.ids import id_to_text
+from arraystore._format.ids import SnapshotId, id_to_text
 from arraystore._format.record import Birth, Commit, Reset
 from arraystore._format.transaction import NodeChange
 from arraystore._log.branch_log import BranchLog
@@ -34,7 +34,7 @@ class Passages:
     def __init__(self, log: BranchLog, tip: Tip) -> None:
         self.log = log
         self.tip = tip
-        self._known: dict[tuple[int, bytes], Passage] = {}
+        self._known: dict[tuple[int, SnapshotId], Passage] = {}
 
     async def since(self, base: Tip) -> Passage:
         """Return what was committed since a base.
@@ -172,7 +172,7 @@ def _leads_on(base: SnapshotState, tip: SnapshotState, passed: Iterable[Passed])
     return base.sequence <= tip.sequence and base.snapshot == tip.snapshot
 
 
-def find_own(records: Sequence[Passed], identifier: bytes) -> Passed | None:
+def find_own(records: Sequence[Passed], identifier: SnapshotId) -> Passed | None:
     """Return the record that commits a transaction; None if none does."""
     return next((each for each in records if any(item.id == identifier for item, _, _ in each.transactions)), None)
 

@@ -23,7 +23,7 @@ from arraystore._commit.append_adaptation import adapt_node_changes
 from arraystore._commit.conflict_detection import Ours, detect
 from arraystore._commit.prepared import Prepared
 from arraystore._conflicts import Conflict
-from arraystore._format.ids import id_to_text
+from arraystore._format.ids import NodeId, SnapshotId, id_to_text
 from arraystore._format.record import Birth, Body, Commit, Deleted, Reset
 from arraystore._format.transaction import NodeChange
 from arraystore._log.footprint import Footprint, footprint_of
@@ -62,7 +62,7 @@ class PendingTransaction:
 
     prepared: Prepared
     reads: ReadSet | None = None
-    guard: frozenset[bytes] = frozenset()
+    guard: frozenset[NodeId] = frozenset()
 
     @cached_property
     def ours(self) -> Ours:
@@ -99,12 +99,12 @@ class Passage:
         return footprint_of(self.before, [item for each in self.records for item in each.transactions])
 
     @cached_property
-    def ids(self) -> frozenset[bytes]:
+    def ids(self) -> frozenset[SnapshotId]:
         """Transactions that are committed."""
         return frozenset(item.id for each in self.records for item, _, _ in each.transactions)
 
     @cached_property
-    def refused(self) -> frozenset[bytes]:
+    def refused(self) -> frozenset[SnapshotId]:
         """Transactions that are refused."""
         entries = [each.entry for each in self.records]
         return frozenset(name for entry in entries if isinstance(entry, Commit) for name in entry.refused)

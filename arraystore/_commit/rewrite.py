@@ -8,6 +8,7 @@ from dataclasses import replace
 from arraystore._commit.prepare import Placing, join_packs
 from arraystore._commit.prepared import Prepared
 from arraystore._environment import Environment
+from arraystore._format.ids import NodeId
 from arraystore._format.manifest import Manifest
 from arraystore._format.transaction import ChunkChange, NodeChange
 from arraystore.storage.protocol import Storage
@@ -19,7 +20,7 @@ async def rewrite_transaction(
     prepared: Prepared,
     nodes: Sequence[NodeChange],
     chunks: Sequence[ChunkChange],
-    added: Sequence[tuple[bytes, Manifest]],
+    added: Sequence[tuple[NodeId, Manifest]],
     storage: Storage,
     environment: Environment,
 ) -> Prepared:

@@ -25,6 +25,7 @@ from arraystore._forks.payload_table import (
 )
 from arraystore._format.box import Box
 from arraystore._format.fork_payload import ChangePayload, ForkChanges, Part, decode_changes
+from arraystore._format.ids import ForkId, NodeId
 from arraystore._format.node import Node, NodeKind, node_key
 from arraystore._format.references import DELETED, INLINE, VIRTUAL, References
 from arraystore._format.transaction import Operation
@@ -64,7 +65,7 @@ class PayloadOrigin:
     """The origin of a payload; see `ForkChanges`."""
 
     session: bytes
-    fork: bytes
+    fork: ForkId
     epoch: int
     number: int
 
@@ -98,13 +99,13 @@ class CellLog(ChunkTable):
 class Merged:
     """The changes that a session has merged from forks."""
 
-    cells: dict[bytes, CellLog] = field(default_factory=dict)
+    cells: dict[NodeId, CellLog] = field(default_factory=dict)
     """Chunks changed since the first fork was issued, by id of the array."""
-    nodes: dict[str, bytes] = field(default_factory=dict)
+    nodes: dict[str, ForkId] = field(default_factory=dict)
     """Id of the fork that changed a node, by key of the node."""
-    numbers: dict[bytes, int] = field(default_factory=dict)
+    numbers: dict[ForkId, int] = field(default_factory=dict)
     """Number of the newest merged state of each fork."""
-    owners: dict[bytes, int] = field(default_factory=dict)
+    owners: dict[ForkId, int] = field(default_factory=dict)
     """Number of each fork in the logs."""
 
     def log(self, node: Node) -> CellLog:
@@ -128,7 +129,7 @@ async def collect(changes: ChangeSet, reader: ChunkReader, origin: PayloadOrigin
     """Make the packs of a fork durable and return what it changed."""
     await changes.packs.flush()
     await changes.packs.storage.sync()
-    arrays: list[tuple[bytes, str]] = []
+    arrays: list[tuple[NodeId, str]] = []
     parts: list[Part] = []
     references_of_arrays: list[References] = []
     for node in list(changes.all_nodes()):
@@ -216,10 +217,10 @@ def combine_payloads(payloads: Sequence[ChangePayload], on_overlap: OnOverlap) -
     return table.payload(session)
 
 
-def _check_not_resized(table: PayloadTable, writers: dict[bytes, set[bytes]], cells: Int64s) -> None:
+def _check_not_resized(table: PayloadTable, writers: dict[bytes, set[ForkId]], cells: Int64s) -> None:
     """Check that no array with chunks written twice was resized by only some of its writers."""
     # Where one of them let the array grow into a chunk, another has padding in the place of what was appended.
-    resized: dict[bytes, set[bytes]] = {}
+    resized: dict[bytes, set[ForkId]] = {}
     for fork in table.forks:
         for change in fork.nodes:
             resized.setdefault(change.id, set()).add(fork.fork)
@@ -241,7 +242,7 @@ def _refuse_edges(path: str, coords: Int64s) -> None:
     )
 
 
-def _changed_meanwhile(changes: ChangeSet, forks: Sequence[ForkChanges]) -> set[bytes]:
+def _changed_meanwhile(changes: ChangeSet, forks: Sequence[ForkChanges]) -> set[NodeId]:
     """Return arrays whose metadata forks changed, or the session since one of them was issued."""
     by_forks = {change.id for fork in forks for change in fork.nodes if change.kind == NodeKind.ARRAY}
     oldest = min((fork.epoch for fork in forks), default=None)
@@ -261,9 +262,9 @@ def _edges(changes: ChangeSet, node: Node, coords: Int64s) -> Int64s:
     return coords[(end > np.array(before, dtype=np.int64)).any(axis=1)]
 
 
-def _writers(table: PayloadTable) -> dict[bytes, set[bytes]]:
+def _writers(table: PayloadTable) -> dict[bytes, set[ForkId]]:
     """Return the forks that wrote chunks of each array."""
-    writers: dict[bytes, set[bytes]] = {}
+    writers: dict[bytes, set[ForkId]] = {}
     for part in table.parts:
         writers.setdefault(table.arrays[part.array][0], set()).add(table.forks[part.fork].fork)
     return writers
@@ -399,7 +400,7 @@ def _note_own(changes: ChangeSet, merged: Merged) -> None:
             log.note(log.numbers(coords), noted)
 
 
-def _final_nodes(changes: ChangeSet, table: PayloadTable, merged: Merged) -> dict[bytes, Node]:
+def _final_nodes(changes: ChangeSet, table: PayloadTable, merged: Merged) -> dict[NodeId, Node]:
     """Return the nodes as they will be after the merge, by id."""
     if any(fork.nodes for fork in table.forks):
         writers = _writers(table)
@@ -421,7 +422,7 @@ def _final_nodes(changes: ChangeSet, table: PayloadTable, merged: Merged) -> dic
     return nodes
 
 
-def _written(nodes: dict[bytes, Node], array: tuple[bytes, str]) -> Node:
+def _written(nodes: dict[NodeId, Node], array: tuple[NodeId, str]) -> Node:
     node = nodes.get(array[0])
     if node is None:
         raise MergeConflictError(f"a fork wrote chunks of {array[1]!r}, which is deleted by now", array[1])

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from arraystore._changes.change_set import ChangeSet
 from arraystore._format.fork_payload import ForkChanges
+from arraystore._format.ids import ForkId, NodeId
 from arraystore._format.node import Node, NodeKind, node_key
 from arraystore._format.transaction import NodeChange, Operation
 from arraystore.errors import FormatError, MergeConflictError
@@ -38,9 +39,9 @@ def _check_other(change: NodeChange, other: NodeChange | None) -> None:
 def check_nodes(
     changes: ChangeSet,
     forks: Sequence[ForkChanges],
-    merged: dict[str, bytes],
+    merged: dict[str, ForkId],
     others_wrote: Callable[[Node, ForkChanges], bool],
-) -> dict[bytes, Node]:
+) -> dict[NodeId, Node]:
     """Check that node changes of forks fit each other and the session, and return the nodes after them, by id."""
     check_siblings(forks)
     final = {node.key: node for node in changes.all_nodes()}

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from arraystore._format.box import MAX_VOLUME, Box, bounding_box
 from arraystore._format.fork_payload import ChangePayload, ForkChanges, Part
-from arraystore._format.ids import ID_BYTES
+from arraystore._format.ids import ForkId, NodeId, PackId, split_ids
 from arraystore._format.locations import concat_locations
 from arraystore._format.manifest import Manifest
 from arraystore._format.references import DELETED, INLINE, VIRTUAL, References, to_manifests
@@ -45,7 +45,7 @@ class PayloadTable:
 
     forks: tuple[ForkChanges, ...]
     """The forks, in the order of the payloads."""
-    arrays: tuple[tuple[bytes, str], ...]
+    arrays: tuple[tuple[NodeId, str], ...]
     """Id and path of the arrays with chunks."""
     parts: tuple[Part, ...]
     """The cells."""
@@ -136,14 +136,14 @@ def _block(shape: tuple[int, ...], strides: tuple[int, ...]) -> Int64s:
 
 def gather_payloads(payloads: Sequence[ChangePayload]) -> PayloadTable:
     """Return the changes of several payloads; of several states of one fork the newest counts, at its place."""
-    newest: dict[bytes, tuple[int, int]] = {}
+    newest: dict[ForkId, tuple[int, int]] = {}
     for at, payload in enumerate(payloads):
         for fork in payload.forks:
             if fork.fork not in newest or newest[fork.fork][0] < fork.number:
                 newest[fork.fork] = fork.number, at
     forks: list[ForkChanges] = []
-    arrays: dict[tuple[bytes, str], int] = {}
-    ids: dict[bytes, int] = {}
+    arrays: dict[tuple[NodeId, str], int] = {}
+    ids: dict[NodeId, int] = {}
     parts: list[Part] = []
     for at, payload in enumerate(payloads):
         places: list[int] = []
@@ -169,8 +169,8 @@ def _references(payloads: Sequence[ChangePayload]) -> References:
         return References(np.empty((0, 0), dtype=np.int64), empty, empty, empty)
     counts = np.array([manifest.count for manifest in manifests], dtype=np.int64)
     blob = b"".join([manifest.packs for manifest in manifests])
-    packs: dict[bytes, int] = {}
-    renumbered = [packs.setdefault(blob[i : i + ID_BYTES], len(packs)) for i in range(0, len(blob), ID_BYTES)]
+    packs: dict[PackId, int] = {}
+    renumbered = [packs.setdefault(pack, len(packs)) for pack in split_ids(blob, PackId)]
     source, offset = _sources(manifests, counts, np.array(renumbered, dtype=np.int64))
     length = _joined([manifest.length for manifest in manifests])
     cells = _cells(payloads)

@@ -15,6 +15,7 @@ from arraystore._chunks.reader import ChunkReader
 from arraystore._commit.prepare import final_references
 from arraystore._format.box import Box
 from arraystore._format.envelope import pack_body, read_tuple, unpack_body
+from arraystore._format.ids import LayerId, NodeId
 from arraystore._format.layer import Layer, read_id
 from arraystore._format.manifest import MAX_REFERENCES, Manifest, encode_manifest
 from arraystore._format.node import DOCUMENT_NAMES, Node, NodeKind, check_path
@@ -131,7 +132,7 @@ async def build_uncommitted_view(changes: ChangeSet, reader: ChunkReader) -> Unc
 
 
 def _find(
-    identifier: bytes, touched: dict[str, Node], base: SnapshotState, overlay: dict[str, Node | None]
+    identifier: NodeId, touched: dict[str, Node], base: SnapshotState, overlay: dict[str, Node | None]
 ) -> Node | None:
     """Return a node by its id; None if it was deleted."""
     key = base.keys.get(identifier)
@@ -152,7 +153,7 @@ async def _build_layers(changes: ChangeSet, reader: ChunkReader, node: Node) -> 
         if not node.layers:
             written = written.take(written.source != DELETED)
     manifests = [_deleted(box) for box in cuts] + _manifests(written)
-    return [Layer(new_id(), m.box, m.count, m.has_deletions, encode_manifest(m)) for m in manifests]
+    return [Layer(LayerId(new_id()), m.box, m.count, m.has_deletions, encode_manifest(m)) for m in manifests]
 
 
 def _manifests(written: References) -> list[Manifest]:

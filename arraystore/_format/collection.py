@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from arraystore._format.envelope import Kind, encode_object, pack_body, read_object, read_tuple
-from arraystore._format.ids import ID_BYTES, id_to_text
+from arraystore._format.ids import ID_BYTES, CheckpointId, id_to_text, split_ids
 from arraystore._format.layer import read_id
 from arraystore._format.lifecycle import BranchLife, life_to_wire, read_life
 from arraystore._format.refs import read_name
@@ -33,7 +33,7 @@ class Collection:
     """Number of the newest repository record that was taken into account."""
     logs: dict[str, LogSeen]
     """Scanned position of each branch log, by branch."""
-    tags: tuple[bytes, ...]
+    tags: tuple[CheckpointId, ...]
     """Ids of the checkpoints of all tags."""
     early: bytes
     """Concatenated ids of referenced objects above the watermark, ascending."""
@@ -58,7 +58,7 @@ def decode_collection(name: str, data: bytes | bytearray | memoryview) -> Collec
     )
     if table < 0 or len(tags) % ID_BYTES or len(early) % ID_BYTES:
         raise FormatError(name, "ids are truncated, or the number of a record is < 0")
-    ids = tuple([tags[at : at + ID_BYTES] for at in range(0, len(tags), ID_BYTES)])
+    ids = tuple(split_ids(tags, CheckpointId))
     return Collection(read_id(name, watermark), table, dict([_read_log(name, log) for log in logs]), ids, early)
 
 

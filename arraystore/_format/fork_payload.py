@@ -15,6 +15,7 @@ import numpy as np
 from arraystore._format.box import Box
 from arraystore._format.columns import decode_column, encode_column
 from arraystore._format.envelope import Kind, encode_object, pack_body, read_object, read_tuple
+from arraystore._format.ids import ForkId, NodeId
 from arraystore._format.layer import read_id
 from arraystore._format.manifest import (
     Manifest,
@@ -35,7 +36,7 @@ __all__ = ["ChangePayload", "ForkChanges", "Part", "decode_changes", "encode_cha
 class ForkChanges:
     """Changes of one fork, except chunks."""
 
-    fork: bytes
+    fork: ForkId
     """Id of the fork."""
     epoch: int
     """Number of the fork among those of its session."""
@@ -82,7 +83,7 @@ class ChangePayload:
     """Id of the session."""
     forks: tuple[ForkChanges, ...]
     """Forks; where overlap is allowed, the later one wins."""
-    arrays: tuple[tuple[bytes, str], ...] = ()
+    arrays: tuple[tuple[NodeId, str], ...] = ()
     """Id and path of each array or file written to."""
     parts: tuple[Part, ...] = ()
     """Cells written or deleted, numbered consecutively from 0."""
@@ -172,13 +173,13 @@ def _read_fork(name: str, value: Any) -> ForkChanges:
     if epoch < 0 or number < 0:
         raise FormatError(name, "the numbers of a fork must be >= 0")
     return ForkChanges(
-        read_id(name, fork), epoch, number, tuple([NodeChange.from_wire(name, node) for node in nodes]), reads
+        ForkId(read_id(name, fork)), epoch, number, tuple([NodeChange.from_wire(name, node) for node in nodes]), reads
     )
 
 
-def _read_array(name: str, value: Any) -> tuple[bytes, str]:
+def _read_array(name: str, value: Any) -> tuple[NodeId, str]:
     node, path = read_tuple(name, value, bytes, str)
-    return read_id(name, node), check_path(name, path, NodeKind.ARRAY)
+    return NodeId(read_id(name, node)), check_path(name, path, NodeKind.ARRAY)
 
 
 def _read_parts(name: str, values: tuple[Any, ...], count: int, forks: int, arrays: int) -> tuple[Part, ...]:

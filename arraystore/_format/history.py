@@ -9,7 +9,7 @@ import numpy as np
 
 from arraystore._format.columns import decode_column, encode_column
 from arraystore._format.envelope import LATEST_TIME, Kind, encode_object, pack_body, read_object, read_tuple
-from arraystore._format.ids import ID_BYTES, all_different, id_to_text
+from arraystore._format.ids import ID_BYTES, CheckpointId, SnapshotId, all_different, id_to_text, split_ids
 from arraystore._format.layer import read_id
 from arraystore._format.record import LONG_SKIP
 from arraystore.errors import FormatError
@@ -37,8 +37,8 @@ class SnapshotRow:
 
     sequence: int
     """Number of its record."""
-    id: bytes
-    parent: bytes | None
+    id: SnapshotId
+    parent: SnapshotId | None
     """Ids of the snapshot and of its parent."""
     time: int
     """Time of commit in microseconds since 1970, by the writer's clock."""
@@ -56,7 +56,7 @@ class HistoryPage:
     """Position, see `page_span`."""
     rows: tuple[SnapshotRow, ...]
     """Snapshots, oldest first."""
-    checkpoints: tuple[tuple[int, bytes], ...]
+    checkpoints: tuple[tuple[int, CheckpointId], ...]
     """Numbers of records with the ids of their checkpoints."""
 
 
@@ -139,9 +139,9 @@ class Survivors:
     """Log, and number of the newest record of that part."""
     rows: tuple[SnapshotRow, ...]
     """Snapshots, oldest first, with retained parents."""
-    checkpoints: tuple[bytes, ...]
+    checkpoints: tuple[CheckpointId, ...]
     """Ids of their checkpoints."""
-    links: tuple[tuple[bytes, bytes | None], ...] = ()
+    links: tuple[tuple[SnapshotId, SnapshotId | None], ...] = ()
     """Expired snapshots that are still named as a parent or as the start of a branch, each with its nearest retained
     ancestor, None if there is none."""
 
@@ -173,17 +173,13 @@ def decode_survivors(name: str, data: bytes | bytearray | memoryview, branch: st
         raise FormatError(name, "there must be one checkpoint for each snapshot")
     if len(links) % (2 * ID_BYTES):
         raise FormatError(name, "links are truncated")
-    ids = _ids(links)
+    ids = split_ids(links, SnapshotId)
     pairs = [(gone, None if left == _NO_ID else left) for gone, left in zip(ids[::2], ids[1::2], strict=True)]
-    return Survivors(branch, upto, rows, tuple(_ids(checkpoints)), tuple(pairs))
+    return Survivors(branch, upto, rows, tuple(split_ids(checkpoints, CheckpointId)), tuple(pairs))
 
 
-def _ids(joined: bytes) -> list[bytes]:
-    return [joined[at : at + ID_BYTES] for at in range(0, len(joined), ID_BYTES)]
-
-
-def _read_checkpoint(name: str, value: Any) -> tuple[int, bytes]:
+def _read_checkpoint(name: str, value: Any) -> tuple[int, CheckpointId]:
     sequence, identifier = read_tuple(name, value, int, bytes)
     if sequence < 0:
         raise FormatError(name, "the number of a record must be >= 0")
-    return sequence, read_id(name, identifier)
+    return sequence, CheckpointId(read_id(name, identifier))

@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import NewType, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,16 +20,32 @@ from arraystore.storage.forking import renew_locks_after_fork
 __all__ = [
     "ID_BYTES",
     "ID_CHARS",
+    "CheckpointId",
+    "ForkId",
     "IdSource",
+    "LayerId",
+    "NodeId",
+    "PackId",
+    "SnapshotId",
     "all_different",
     "id_from_text",
     "id_time",
     "id_to_text",
     "ids_from_texts",
+    "split_ids",
 ]
 
 ID_BYTES = 12
 ID_CHARS = 20
+
+SnapshotId = NewType("SnapshotId", bytes)
+CheckpointId = NewType("CheckpointId", bytes)
+NodeId = NewType("NodeId", bytes)
+LayerId = NewType("LayerId", bytes)
+PackId = NewType("PackId", bytes)
+ForkId = NewType("ForkId", bytes)
+
+_Id = TypeVar("_Id", bound=bytes)
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _VALUES = {character: value for value, character in enumerate(_ALPHABET)}
@@ -79,6 +96,11 @@ def ids_from_texts(texts: Sequence[str]) -> tuple[npt.NDArray[np.bytes_], npt.ND
     packed = np.packbits(bits[:, 4:], axis=1)
     ids: npt.NDArray[np.bytes_] = np.ascontiguousarray(packed).view(f"S{ID_BYTES}").reshape(-1)
     return ids, valid
+
+
+def split_ids(joined: bytes, kind: Callable[[bytes], _Id]) -> list[_Id]:
+    """Split concatenated identifiers."""
+    return [kind(joined[at : at + ID_BYTES]) for at in range(0, len(joined), ID_BYTES)]
 
 
 def all_different(identifiers: bytes) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 from arraystore._format.box import MAX_DIMENSIONS, MAX_VOLUME
 from arraystore._format.envelope import Kind, check_time, encode_object, pack_body, read_object, read_tuple, unpack_body
-from arraystore._format.ids import ID_BYTES, id_from_text, id_to_text
+from arraystore._format.ids import ID_BYTES, NodeId, SnapshotId, id_from_text, id_to_text, split_ids
 from arraystore._format.layer import EnclosingRecord, read_id
 from arraystore._format.manifest import decode_manifest
 from arraystore._format.record import (
@@ -55,7 +55,7 @@ Mark = tuple[int, int, int | None]
 class Proposal:
     """Transaction with everything needed to check it and to commit it in a record."""
 
-    id: bytes
+    id: SnapshotId
     """Id of its snapshot; a record that refuses the proposal names this id."""
     note: bytes
     """Encoded message and metadata; attachment 0 if it is long."""
@@ -69,13 +69,13 @@ class Proposal:
     """Time in microseconds since 1970."""
     isolation: int
     """Isolation level: 0 snapshot, 1 serializable."""
-    marks: Mapping[bytes, Mark] = field(default_factory=dict[bytes, Mark])
+    marks: Mapping[NodeId, Mark] = field(default_factory=dict[NodeId, Mark])
     """Ends of the arrays that it appends to, by id."""
-    cuts: Mapping[bytes, tuple[int, ...]] = field(default_factory=dict[bytes, tuple[int, ...]])
+    cuts: Mapping[NodeId, tuple[int, ...]] = field(default_factory=dict[NodeId, tuple[int, ...]])
     """Grids outside of which it deletes all chunks, by id of the array."""
     reads: bytes | None = None
     """Encoded read set; None if it depends only on what it overwrites."""
-    guard: tuple[bytes, ...] = ()
+    guard: tuple[NodeId, ...] = ()
     """Arrays that the proposer checks again if others have appended to them."""
     oldest: bytes | None = None
     """Smallest id of the objects that it adds; None if it adds none."""
@@ -97,19 +97,19 @@ class Intent:
     """Proposals, in the order in which to check them."""
 
 
-def intent_key(branch_prefix: str, sequence: int, identifier: bytes) -> str:
+def intent_key(branch_prefix: str, sequence: int, identifier: SnapshotId) -> str:
     """Return the key of an intent; its id is that of its first transaction, unless that was proposed before."""
     return f"{record_key(branch_prefix, sequence)}-{id_to_text(identifier)}"
 
 
-def read_intent_key(branch_prefix: str, key: str) -> tuple[int, bytes] | None:
+def read_intent_key(branch_prefix: str, key: str) -> tuple[int, SnapshotId] | None:
     """Parse the key of an intent into record number and id, None for any other key."""
     record, _, text = key.rpartition("-")
     number = read_record_key(branch_prefix, record)
     if number is None:
         return None
     try:
-        return number, id_from_text(text)
+        return number, SnapshotId(id_from_text(text))
     except InvalidInputError:
         return None
 
@@ -176,7 +176,7 @@ def _read_proposal(name: str, value: Any) -> Proposal:
     if len(guard) % ID_BYTES:
         raise FormatError(name, "ids of guarded arrays are truncated")
     return Proposal(
-        read_id(name, identifier),
+        SnapshotId(read_id(name, identifier)),
         note,
         log,
         place,
@@ -186,21 +186,21 @@ def _read_proposal(name: str, value: Any) -> Proposal:
         dict([_read_mark(name, item) for item in marks]),
         dict([_read_cut(name, item) for item in cuts]),
         reads,
-        tuple([guard[at : at + ID_BYTES] for at in range(0, len(guard), ID_BYTES)]),
+        tuple(split_ids(guard, NodeId)),
         oldest,
         check_packs(name, packs),
     )
 
 
-def _read_mark(name: str, value: Any) -> tuple[bytes, Mark]:
+def _read_mark(name: str, value: Any) -> tuple[NodeId, Mark]:
     node, axis, start, chunk = read_tuple(name, value, bytes, int, int, (int, type(None)))
     if not (0 <= axis < MAX_DIMENSIONS and 0 <= start < MAX_VOLUME and (chunk is None or 0 < chunk < MAX_VOLUME)):
         raise FormatError(name, "an append has a dimension or length out of range")
-    return read_id(name, node), (axis, start, chunk)
+    return NodeId(read_id(name, node)), (axis, start, chunk)
 
 
-def _read_cut(name: str, value: Any) -> tuple[bytes, tuple[int, ...]]:
+def _read_cut(name: str, value: Any) -> tuple[NodeId, tuple[int, ...]]:
     node, grid = read_tuple(name, value, bytes, tuple)
     if len(grid) > MAX_DIMENSIONS or not all(type(side) is int and 0 <= side < MAX_VOLUME for side in grid):
         raise FormatError(name, "a grid has an invalid side")
-    return read_id(name, node), grid
+    return NodeId(read_id(name, node)), grid

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from arraystore._format.box import Box
 from arraystore._format.envelope import read_tuple
-from arraystore._format.ids import ID_BYTES, id_to_text
+from arraystore._format.ids import ID_BYTES, LayerId, id_to_text
 from arraystore._format.manifest import MAX_REFERENCES
 from arraystore.errors import FormatError
 
@@ -49,7 +49,7 @@ class Attachment:
 class Layer:
     """Manifest of an array, as referenced by a snapshot."""
 
-    id: bytes
+    id: LayerId
     """Id of the manifest, unique for all placements."""
     box: Box
     """Covered box in chunk-grid coordinates, after the shift."""

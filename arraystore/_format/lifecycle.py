@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from arraystore._format.envelope import check_time, read_tuple
-from arraystore._format.ids import ID_BYTES
+from arraystore._format.ids import ID_BYTES, CheckpointId, SnapshotId
 from arraystore._format.layer import read_id
 from arraystore._format.refs import read_name
 from arraystore.errors import FormatError
@@ -44,7 +44,7 @@ class Origin:
 
     branch: str
     sequence: int
-    checkpoint: bytes
+    checkpoint: CheckpointId
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class Deleted:
     Later records can be read without earlier ones, which may be deleted as garbage.
     """
 
-    snapshot: bytes
-    parent: bytes | None
+    snapshot: SnapshotId
+    parent: SnapshotId | None
     """Ids of the tip of the branch and of its parent."""
     time: int
     """Time in microseconds since 1970."""
@@ -91,7 +91,7 @@ class Expiry:
     """Time in microseconds since 1970."""
     upto: int
     """Number of the newest record whose snapshots have expired."""
-    base: bytes
+    base: CheckpointId
     """Id of a checkpoint of that record, so that readers need no record up to it."""
     survivors: bytes | None
     """Id of the object that lists the retained snapshots; None if there are none."""
@@ -119,7 +119,7 @@ class BranchLife:
     """Number of the newest repository record reflected in the log."""
     expired: int = -1
     """Number of the newest record whose snapshots have expired, -1 for none."""
-    base: bytes | None = None
+    base: CheckpointId | None = None
     """Id of a checkpoint of that record."""
     survivors: bytes | None = None
     """Id of the object that lists the survivors."""
@@ -155,8 +155,8 @@ class Reset:
     A log can be read from its newest reset on, without earlier records.
     """
 
-    snapshot: bytes
-    parent: bytes | None
+    snapshot: SnapshotId
+    parent: SnapshotId | None
     """Ids of the snapshot and of its parent."""
     time: int
     """Time in microseconds since 1970, by the writer's clock."""
@@ -214,7 +214,7 @@ def read_life(name: str, value: Any) -> BranchLife:
         deleted,
         _number(name, cause),
         expired,
-        None if base is None else read_id(name, base),
+        None if base is None else CheckpointId(read_id(name, base)),
         None if survivors is None else read_id(name, survivors),
         fenced,
         ended,
@@ -229,7 +229,7 @@ def origin_to_wire(origin: Origin | None) -> tuple[Any, ...] | None:
 def read_origin(name: str, value: Any) -> Origin:
     """Decode the value of `origin_to_wire`; raises `FormatError`."""
     branch, sequence, checkpoint = read_tuple(name, value, str, int, bytes)
-    return Origin(read_name(name, branch), _number(name, sequence), read_id(name, checkpoint))
+    return Origin(read_name(name, branch), _number(name, sequence), CheckpointId(read_id(name, checkpoint)))
 
 
 def read_reset(name: str, value: Any) -> Reset:
@@ -238,8 +238,8 @@ def read_reset(name: str, value: Any) -> Reset:
         name, value, bytes, (bytes, type(None)), int, tuple, tuple, bytes, int
     )
     return Reset(
-        read_id(name, snapshot),
-        None if parent is None else read_id(name, parent),
+        SnapshotId(read_id(name, snapshot)),
+        None if parent is None else SnapshotId(read_id(name, parent)),
         check_time(name, time),
         read_origin(name, origin),
         read_life(name, before),
@@ -252,8 +252,8 @@ def read_deleted(name: str, value: Any) -> Deleted:
     """Decode a deletion; raises `FormatError`."""
     snapshot, parent, time, before = read_tuple(name, value, bytes, (bytes, type(None)), int, tuple)
     return Deleted(
-        read_id(name, snapshot),
-        None if parent is None else read_id(name, parent),
+        SnapshotId(read_id(name, snapshot)),
+        None if parent is None else SnapshotId(read_id(name, parent)),
         check_time(name, time),
         read_life(name, before),
     )
@@ -271,7 +271,7 @@ def read_expiry(name: str, value: Any, sequence: int) -> Expiry:
     if not 0 <= upto < sequence:
         raise FormatError(name, f"an expiry in record {sequence} must be of earlier records, not up to {upto}")
     survivors_id = None if survivors is None else read_id(name, survivors)
-    return Expiry(check_time(name, time), upto, read_id(name, base), survivors_id)
+    return Expiry(check_time(name, time), upto, CheckpointId(read_id(name, base)), survivors_id)
 
 
 def _number(name: str, value: int) -> int:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from arraystore._format.box import Box
 from arraystore._format.columns import decode_column, encode_column, narrow
 from arraystore._format.envelope import Kind, encode_object, pack_body, read_object, read_tuple
-from arraystore._format.ids import ID_BYTES, id_to_text
+from arraystore._format.ids import ID_BYTES, PackId, id_to_text
 from arraystore._format.locations import NO_LOCATIONS, Locations
 from arraystore._format.pack import pack_seed, padded_size
 from arraystore._format.types import Int64s
@@ -115,9 +115,9 @@ class Manifest:
         tables = len(self.packs) + len(self.locations.suffixes) + len(self.locations.etags) + 32 * len(self.locations)
         return index + self.source.nbytes + self.offset.nbytes + self.length.nbytes + len(self.inline) + tables
 
-    def pack_id(self, i: int) -> bytes:
+    def pack_id(self, i: int) -> PackId:
         """Return the id of pack `i`."""
-        return self.packs[i * ID_BYTES : (i + 1) * ID_BYTES]
+        return PackId(self.packs[i * ID_BYTES : (i + 1) * ID_BYTES])
 
     def find(self, coords: tuple[int, ...]) -> int:
         """Return the position of the reference of a cell, -1 if it has none."""

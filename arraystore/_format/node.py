@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from arraystore._format.ids import NodeId
 from arraystore._format.layer import Layer
 from arraystore.errors import FormatError
 
@@ -34,7 +35,7 @@ class NodeKind(enum.IntEnum):
 class Node:
     """Group, array or file of a snapshot."""
 
-    id: bytes
+    id: NodeId
     """Id, which survives a move and changes when the node is created again."""
     path: str
     """Path without leading and trailing slash; empty for the root group."""

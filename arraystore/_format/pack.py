@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 import google_crc32c
 import numpy as np
 
+from arraystore._format.ids import PackId
+
 if TYPE_CHECKING:
     from arraystore.storage.protocol import BytesLike
 
@@ -32,7 +34,7 @@ def padded_size(length: _Sizes) -> _Sizes:
     return (length + _ROUND_UP) & -_ALIGNMENT
 
 
-def pack_seed(pack: bytes) -> int:
+def pack_seed(pack: PackId) -> int:
     """Return the initial checksum of the chunks of a pack."""
     return int(google_crc32c.value(pack))
 

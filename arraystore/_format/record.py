@@ -23,7 +23,7 @@ from arraystore._format.envelope import (
     read_tuple,
     unpack_body,
 )
-from arraystore._format.ids import ID_BYTES
+from arraystore._format.ids import ID_BYTES, LayerId, NodeId, SnapshotId, split_ids
 from arraystore._format.layer import EnclosingRecord, Layer, check_owner, read_id
 from arraystore._format.lifecycle import (
     NO_FENCE,
@@ -127,8 +127,8 @@ class EntryKind(enum.IntEnum):
 class Birth:
     """First entry of a branch: an empty snapshot, or one of another branch."""
 
-    snapshot: bytes
-    parent: bytes | None
+    snapshot: SnapshotId
+    parent: SnapshotId | None
     """Ids of the snapshot and of its parent."""
     time: int
     """Time in microseconds since 1970, by the writer's clock."""
@@ -144,9 +144,9 @@ class Birth:
 class Transaction:
     """Commit of one session."""
 
-    id: bytes
+    id: SnapshotId
     """Id of its snapshot."""
-    parent: bytes
+    parent: SnapshotId
     """Id of the parent snapshot."""
     time: int
     """Time in microseconds since 1970, by the writer's clock; never compared for safety."""
@@ -158,7 +158,7 @@ class Transaction:
     """Change log, or the number of its attachment, or the id of its object in ``transactions/``."""
     first: int = 0
     """Number of its first attachment in the record; its own attachments are numbered from there."""
-    amends: bytes | None = None
+    amends: SnapshotId | None = None
     """Id of the snapshot that it replaces in history: the newest one, to which its changes apply."""
     packs: bytes | None = b""
     """Concatenated ids of the packs that it adds; None for more than `MOST_PACKS_IN_BODY`, listed only in its
@@ -171,7 +171,7 @@ class Commit:
 
     transactions: tuple[Transaction, ...]
     """Transactions, at least one."""
-    refused: tuple[bytes, ...] = ()
+    refused: tuple[SnapshotId, ...] = ()
     """Ids of proposals (see `arraystore._format.intent`) that conflict with earlier commits: no later record may commit
     them from intents that precede this record."""
 
@@ -180,10 +180,10 @@ class Commit:
 class Replacement:
     """Replacement of consecutive layers of one array by others with the same content."""
 
-    node: bytes
-    first: bytes
+    node: NodeId
+    first: LayerId
     """Id of the oldest replaced layer."""
-    last: bytes
+    last: LayerId
     """Id of the newest replaced layer."""
     count: int
     """Number of replaced layers."""
@@ -392,7 +392,9 @@ def _read_birth(name: str, value: Any) -> Birth:
         read_id(name, parent)
     if cause < 0:
         raise FormatError(name, "the number of a record must be >= 0")
-    return Birth(read_id(name, snapshot), parent, check_time(name, time), origin, read_id(name, fence), cause)
+    return Birth(
+        SnapshotId(read_id(name, snapshot)), parent, check_time(name, time), origin, read_id(name, fence), cause
+    )
 
 
 def _read_commit(name: str, value: Any, branch: str, sequence: int) -> Commit:
@@ -401,7 +403,7 @@ def _read_commit(name: str, value: Any, branch: str, sequence: int) -> Commit:
         raise FormatError(name, "a commit must have transactions")
     if len(refused) % ID_BYTES:
         raise FormatError(name, "the ids of refused transactions are truncated")
-    ids = [refused[at : at + ID_BYTES] for at in range(0, len(refused), ID_BYTES)]
+    ids = split_ids(refused, SnapshotId)
     return Commit(tuple([_read_transaction(name, t, branch, sequence) for t in transactions]), tuple(ids))
 
 
@@ -420,8 +422,8 @@ def _read_transaction(name: str, value: Any, branch: str, sequence: int) -> Tran
     if type(log) is tuple:
         log = read_log(name, log, EnclosingRecord(branch, sequence, first))
     return Transaction(
-        read_id(name, identifier),
-        read_id(name, parent),
+        SnapshotId(read_id(name, identifier)),
+        SnapshotId(read_id(name, parent)),
         check_time(name, time),
         isolation,
         note,
@@ -437,9 +439,9 @@ def _read_replacement(name: str, value: Any, record: EnclosingRecord) -> Replace
     if count < 1:
         raise FormatError(name, "a replacement must replace >= 1 layers")
     return Replacement(
-        read_id(name, node),
-        read_id(name, first),
-        read_id(name, last),
+        NodeId(read_id(name, node)),
+        LayerId(read_id(name, first)),
+        LayerId(read_id(name, last)),
         count,
         tuple([Layer.from_wire(name, item, record) for item in added]),
     )

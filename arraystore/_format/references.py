@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from arraystore._format.box import Box, bounding_box
 from arraystore._format.columns import narrow
-from arraystore._format.ids import ID_BYTES
+from arraystore._format.ids import ID_BYTES, PackId
 from arraystore._format.locations import NO_LOCATIONS, Locations, concat_locations
 from arraystore._format.manifest import Manifest
 from arraystore._format.types import Int64s
@@ -51,7 +51,7 @@ class References:
     offset: Int64s
     length: Int64s
     """Columns as in a manifest, with the numbering of this module."""
-    packs: tuple[bytes, ...] = ()
+    packs: tuple[PackId, ...] = ()
     """Ids of the packs."""
     locations: Locations = NO_LOCATIONS
     """Virtual locations."""
@@ -95,7 +95,7 @@ class References:
 
 def _concatenate(parts: Sequence[References]) -> References:
     """Concatenate sets, with a common numbering of sources."""
-    packs: dict[bytes, int] = {}
+    packs: dict[PackId, int] = {}
     sources: list[Int64s] = []
     offsets: list[Int64s] = []
     locations = 0

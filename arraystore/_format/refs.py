@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from arraystore._format.envelope import Kind, check_plain, check_time, encode_object, pack_body, read_object, read_tuple
-from arraystore._format.ids import ID_BYTES, id_to_text
+from arraystore._format.ids import ID_BYTES, CheckpointId, id_to_text
 from arraystore._format.layer import read_id
 from arraystore.errors import FormatError, InvalidInputError
 
@@ -121,7 +121,7 @@ class Hint:
 
     sequence: int
     """Number of an existing record."""
-    checkpoint: bytes
+    checkpoint: CheckpointId
     """Id of its checkpoint."""
     settings: int = 0
     """Number of the newest repository record known to the writer."""
@@ -141,4 +141,4 @@ def decode_hint(name: str, data: bytes | bytearray | memoryview) -> Hint:
     )
     if sequence < 0 or settings < 0:
         raise FormatError(name, "the number of a record must be >= 0")
-    return Hint(sequence, read_id(name, checkpoint), settings, read_id(name, repository))
+    return Hint(sequence, CheckpointId(read_id(name, checkpoint)), settings, read_id(name, repository))

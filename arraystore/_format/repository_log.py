@@ -13,7 +13,7 @@ from typing import Any
 
 from arraystore._format.digest import DIGEST_BYTES, chained, log_start
 from arraystore._format.envelope import Kind, check_plain, check_time, encode_object, pack_body, read_object, read_tuple
-from arraystore._format.ids import ID_BYTES
+from arraystore._format.ids import ID_BYTES, SnapshotId
 from arraystore._format.layer import check_owner, read_id
 from arraystore._format.lifecycle import NO_FENCE, Origin, origin_to_wire, read_origin
 from arraystore._format.refs import read_name, refs_prefix
@@ -59,7 +59,7 @@ class RepositoryOperation(enum.IntEnum):
 class Tag:
     """Immutable name of one snapshot."""
 
-    snapshot: bytes
+    snapshot: SnapshotId
     """Id of the snapshot."""
     origin: Origin
     """Record of the snapshot, and a checkpoint of exactly that record."""
@@ -73,8 +73,8 @@ class BranchRow:
     """Number of the repository record of its creation or deletion."""
     deleted: bool
     """True if it is deleted."""
-    snapshot: bytes | None = None
-    parent: bytes | None = None
+    snapshot: SnapshotId | None = None
+    parent: SnapshotId | None = None
     """Ids of its first snapshot and of its parent."""
     origin: Origin | None = None
     """Origin of that snapshot; None for the first branch."""
@@ -92,8 +92,8 @@ class RepositoryEntry:
     """Time in microseconds since 1970, by the writer's clock."""
     name: str = ""
     """Name of the branch, tag or setting; empty for none."""
-    snapshot: bytes | None = None
-    parent: bytes | None = None
+    snapshot: SnapshotId | None = None
+    parent: SnapshotId | None = None
     origin: Origin | None = None
     """Snapshot, its parent and its origin, of a created branch or tag."""
     value: Any = None
@@ -310,7 +310,7 @@ def _read_table(name: str, value: Any, number: int) -> RepositoryTable:
 
 def _read_tag(name: str, value: Any) -> tuple[str, Tag]:
     tag, snapshot, origin = read_tuple(name, value, str, bytes, tuple)
-    return read_name(name, tag), Tag(read_id(name, snapshot), read_origin(name, origin))
+    return read_name(name, tag), Tag(SnapshotId(read_id(name, snapshot)), read_origin(name, origin))
 
 
 def _read_branch(name: str, value: Any) -> tuple[str, BranchRow]:

@@ -11,7 +11,7 @@ import numpy as np
 from arraystore._format.columns import decode_column, encode_column
 from arraystore._format.digest import DIGEST_BYTES
 from arraystore._format.envelope import Kind, check_time, encode_object, pack_body, read_object, read_tuple
-from arraystore._format.ids import ID_BYTES, all_different, id_to_text
+from arraystore._format.ids import ID_BYTES, CheckpointId, SnapshotId, all_different, id_to_text
 from arraystore._format.layer import Layer, read_id
 from arraystore._format.layer_table import decode_layers, encode_layers
 from arraystore._format.lifecycle import NEW_LIFE, BranchLife, life_to_wire, read_life
@@ -30,8 +30,8 @@ class PageRef:
     level: int
     index: int
     """Position; page `index` of a level covers records ``64**level * index + 1`` to ``64**level * (index + 1)``."""
-    lowest: bytes
-    highest: bytes
+    lowest: SnapshotId
+    highest: SnapshotId
     """Smallest and largest id of its snapshots."""
 
 
@@ -42,8 +42,8 @@ class Checkpoint:
     branch: str
     sequence: int
     """Position of the record."""
-    snapshot: bytes
-    parent: bytes | None
+    snapshot: SnapshotId
+    parent: SnapshotId | None
     """Ids of the newest snapshot at that record and of its parent."""
     time: int
     """Time of commit in microseconds since 1970."""
@@ -59,7 +59,7 @@ class Checkpoint:
     """Digest of the log up to the record, needed to append without reading it; None if unknown to the writer."""
 
 
-def checkpoint_key(identifier: bytes) -> str:
+def checkpoint_key(identifier: CheckpointId) -> str:
     """Return the key of a checkpoint."""
     return "snapshots/" + id_to_text(identifier)
 
@@ -182,8 +182,8 @@ def decode_checkpoint(name: str, data: bytes | bytearray | memoryview) -> Checkp
     return Checkpoint(
         branch,
         sequence,
-        read_id(name, snapshot),
-        None if parent is None else read_id(name, parent),
+        SnapshotId(read_id(name, snapshot)),
+        None if parent is None else SnapshotId(read_id(name, parent)),
         check_time(name, time),
         note,
         _decode_nodes(name, nodes),
@@ -197,4 +197,4 @@ def _read_page_ref(name: str, value: Any) -> PageRef:
     level, index, lowest, highest = read_tuple(name, value, int, int, bytes, bytes)
     if not 0 < level < 11 or index < 0:
         raise FormatError(name, "a reference to a history page has an invalid level or index")
-    return PageRef(level, index, read_id(name, lowest), read_id(name, highest))
+    return PageRef(level, index, SnapshotId(read_id(name, lowest)), SnapshotId(read_id(name, highest)))

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from arraystore._format.box import MAX_DIMENSIONS, MAX_VOLUME, Box
 from arraystore._format.envelope import Kind, encode_object, pack_body, read_object, read_tuple
+from arraystore._format.ids import NodeId
 from arraystore._format.layer import EnclosingRecord, Layer, read_id
 from arraystore._format.manifest import decode_presence, encode_presence
 from arraystore._format.node import DOCUMENT_NAMES, Documents, NodeKind, check_path
@@ -80,7 +81,7 @@ class NodeChange:
 
     operation: Operation
     """Kind of the change."""
-    id: bytes
+    id: NodeId
     """Id of the node."""
     path: str
     """Path, before a move."""
@@ -130,7 +131,8 @@ class NodeChange:
             raise FormatError(name, "an append of an array, and nothing else, must have a length")
         if target is not None:
             check_path(name, target, kind)
-        return cls(operation, read_id(name, identifier), check_path(name, path, kind), kind, documents, target, append)
+        node = NodeId(read_id(name, identifier))
+        return cls(operation, node, check_path(name, path, kind), kind, documents, target, append)
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,7 @@ class Presence:
 class ChunkChange:
     """Layer of chunks of one array that a transaction wrote or deleted."""
 
-    node: bytes
+    node: NodeId
     """Id of the array."""
     layer: Layer
     """Layer."""
@@ -182,7 +184,7 @@ class ChunkChange:
             raise FormatError(name, "a sparse layer must list its cells")
         if appended and layer.shift is not None:
             raise FormatError(name, "an appended layer must not have a shift")
-        return cls(read_id(name, node), layer, presence, appended)
+        return cls(NodeId(read_id(name, node)), layer, presence, appended)
 
 
 @dataclass(frozen=True)

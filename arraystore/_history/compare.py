@@ -16,7 +16,7 @@ from arraystore._chunks.cells import Cells, shared
 from arraystore._chunks.manifest_cache import ManifestCache
 from arraystore._format.box import Box, bounding_box
 from arraystore._format.equality import equal_references
-from arraystore._format.ids import id_time
+from arraystore._format.ids import LayerId, id_time
 from arraystore._format.layer import Layer
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.references import DELETED, INLINE, VIRTUAL, References, overlay
@@ -127,7 +127,7 @@ class _Chunks:
 
     async def fetch(self, pairs: Iterable[tuple[Sequence[Layer], Sequence[Layer]]]) -> None:
         """Read records that several of the required manifests are attached to, each once."""
-        records: dict[tuple[str, int], dict[bytes, Layer]] = {}
+        records: dict[tuple[str, int], dict[LayerId, Layer]] = {}
         for before, after in pairs:
             common = _common(before, after)
             for layer in (*_visible(before[common:]), *_visible(after[common:])):

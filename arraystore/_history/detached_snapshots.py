@@ -10,7 +10,7 @@ from arraystore._commit.rebase_request import check_recorded
 from arraystore._commit.rebase_step import admission_error
 from arraystore._context import Context
 from arraystore._format.envelope import bind_object
-from arraystore._format.ids import id_to_text
+from arraystore._format.ids import CheckpointId, SnapshotId, id_to_text
 from arraystore._format.snapshot import checkpoint_key
 from arraystore._format.transaction import ChunkChange, TransactionLog
 from arraystore._log.loading import Tip, load_checkpoint
@@ -24,13 +24,13 @@ __all__ = ["is_detached", "read_detached", "write_detached"]
 
 def is_detached(state: SnapshotState) -> bool:
     """Tell whether a snapshot is on no branch."""
-    return state.checkpoint is not None and state.checkpoint.id == state.snapshot
+    return state.checkpoint is not None and state.checkpoint.id == CheckpointId(state.snapshot)
 
 
-async def read_detached(context: Context, snapshot: bytes) -> SnapshotState | None:
+async def read_detached(context: Context, snapshot: SnapshotId) -> SnapshotState | None:
     """Read a snapshot on no branch; None if there is no such one."""
     try:
-        state = await load_checkpoint(context.storage, snapshot)
+        state = await load_checkpoint(context.storage, CheckpointId(snapshot))
     except (ObjectNotFoundError, FormatError):
         return None
     return replace(state, recorded=False) if state.snapshot == snapshot else None
@@ -52,8 +52,9 @@ async def write_detached(context: Context, base: Tip, prepared: Prepared) -> Tip
     await upload(context.storage, objects)
     transaction = prepared.transaction(base.state.snapshot, base.state.branch, base.sequence)
     made = base.state.committed(base.sequence, [(transaction, log, prepared.note)])
-    state = replace(made, checkpoint=CheckpointRef(base.sequence, prepared.id), recorded=False)
-    key = checkpoint_key(prepared.id)
+    identifier = CheckpointId(prepared.id)
+    state = replace(made, checkpoint=CheckpointRef(base.sequence, identifier), recorded=False)
+    key = checkpoint_key(identifier)
     await upload(context.storage, [(key, await encode_state(context.log(state.branch), key, state))])
     oldest = prepared.id if prepared.oldest is None else min(prepared.id, prepared.oldest)
     # A collection with a higher watermark that starts after this retains the snapshot, or deletes both.

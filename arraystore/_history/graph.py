@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from arraystore._format.history import SnapshotRow
-from arraystore._format.ids import id_to_text
+from arraystore._format.ids import SnapshotId, id_to_text
 from arraystore._format.record import decode_note
 
 __all__ = ["AncestryGraph", "GraphRow", "History", "draw_history", "gather_rows"]
@@ -146,16 +146,16 @@ def _join_line(row: GraphRow, style: _Style) -> str:
 # -- gathering ----------------------------------------------------------------------------------------------
 
 
-History = tuple[bytes, AsyncIterator[Sequence[SnapshotRow]]]
+History = tuple[SnapshotId, AsyncIterator[Sequence[SnapshotRow]]]
 """A snapshot, and it and those before it, newest first."""
 
 
-async def gather_rows(histories: Iterable[History], limit: int) -> dict[bytes, SnapshotRow]:
+async def gather_rows(histories: Iterable[History], limit: int) -> dict[SnapshotId, SnapshotRow]:
     """Read histories, the longest first, each until it joins one that was read, or is longer than `limit`.
 
     Those that start with a snapshot that was read, or before all that will be drawn, are not read at all.
     """
-    read: dict[bytes, SnapshotRow] = {}
+    read: dict[SnapshotId, SnapshotRow] = {}
     for start, history in histories:
         if start in read or (len(read) > limit and start < heapq.nlargest(limit, read)[-1]):
             continue
@@ -171,10 +171,14 @@ async def gather_rows(histories: Iterable[History], limit: int) -> dict[bytes, S
 
 
 def draw_history(
-    snapshots: dict[bytes, SnapshotRow], labels: Mapping[bytes, Sequence[str]], limit: int, *, plain: bool = False
+    snapshots: dict[SnapshotId, SnapshotRow],
+    labels: Mapping[SnapshotId, Sequence[str]],
+    limit: int,
+    *,
+    plain: bool = False,
 ) -> AncestryGraph:
     """Arrange snapshots in columns, newest first, with their labels."""
-    lanes: list[bytes | None] = []
+    lanes: list[SnapshotId | None] = []
     ended: set[int] = set()  # columns where a history starts; a dot right beneath would look like its parent
     rows: list[GraphRow] = []
     for row in _ordered(snapshots)[:limit]:
@@ -194,11 +198,11 @@ def draw_history(
     return AncestryGraph(tuple(rows), tuple(i for i, wanted in enumerate(lanes) if wanted is not None), plain)
 
 
-def _ordered(snapshots: dict[bytes, SnapshotRow]) -> list[SnapshotRow]:
+def _ordered(snapshots: dict[SnapshotId, SnapshotRow]) -> list[SnapshotRow]:
     """Sort snapshots newest first, but none above its descendants, whatever the clocks of the writers."""
     children = dict.fromkeys(snapshots, 0)
     for row in snapshots.values():
-        if row.parent in children:
+        if row.parent is not None and row.parent in children:
             children[row.parent] += 1
     ready = [(-row.time, at, row) for at, row in enumerate(snapshots.values()) if not children[row.id]]
     heapq.heapify(ready)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from arraystore._changes.change_set import ChangeSet
 from arraystore._context import Context
-from arraystore._format.ids import id_from_text, id_to_text
+from arraystore._format.ids import SnapshotId, id_from_text, id_to_text
 from arraystore._history.pinning import check_kept
 from arraystore._log.state import SnapshotState, empty_state
 from arraystore.errors import InvalidInputError, ObjectNotFoundError, SessionExpiredError
@@ -12,7 +12,7 @@ from arraystore.errors import InvalidInputError, ObjectNotFoundError, SessionExp
 __all__ = ["check_not_expired", "check_still_kept"]
 
 
-async def check_still_kept(context: Context, branch: str, sequence: int, snapshot: bytes) -> None:
+async def check_still_kept(context: Context, branch: str, sequence: int, snapshot: SnapshotId) -> None:
     """Raise `SnapshotExpiredError` where the snapshot of a record is no longer retained."""
     await check_kept(context, empty_state(branch, sequence, snapshot, None, 0, b""))
 

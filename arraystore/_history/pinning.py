@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from arraystore._commit.prepare import upload
 from arraystore._context import Context
-from arraystore._format.ids import id_to_text
+from arraystore._format.ids import CheckpointId, id_to_text
 from arraystore._format.lifecycle import Origin, Reset
 from arraystore._format.repository_log import RepositoryTable
 from arraystore._format.snapshot import checkpoint_key
@@ -33,11 +33,11 @@ class OutdatedAnnouncementError(ArrayStoreError):
     """A collection has started since the announcement, which has to be repeated."""
 
 
-async def announce(context: Context, state: SnapshotState) -> bytes:
+async def announce(context: Context, state: SnapshotState) -> CheckpointId:
     """Announce a snapshot and return the id of the checkpoint; raises `SnapshotExpiredError` if it is not retained."""
     table = await context.repository_log.table()
     context.environment.after(table.watermark)
-    identifier = context.environment.new_id()
+    identifier = CheckpointId(context.environment.new_id())
     key = checkpoint_key(identifier)
     await upload(context.storage, [(key, await encode_state(context.log(state.branch), key, state))])
     await check_kept(context, state)

@@ -19,6 +19,7 @@ from arraystore._commit.rebase_changes import put_nodes, put_references
 from arraystore._conflicts import Conflict, ConflictType
 from arraystore._context import Context
 from arraystore._format.box import bounding_box
+from arraystore._format.ids import NodeId
 from arraystore._format.layer import Layer
 from arraystore._format.node import Documents, Node, NodeKind, node_key
 from arraystore._format.references import DELETED, VIRTUAL, References, overlay
@@ -43,7 +44,7 @@ class Transplant:
     """Changes to make to a snapshot."""
 
     nodes: list[NodeChange] = field(default_factory=list)
-    chunks: dict[bytes, References] = field(default_factory=dict)
+    chunks: dict[NodeId, References] = field(default_factory=dict)
     """References by node id, deletions included."""
     conflicts: list[Conflict] = field(default_factory=list)
     """Conflicts, with which no change is to be made."""
@@ -110,9 +111,9 @@ class _Merge:
         self.base, self.ours, self.tip, self.wanted = base, ours, tip, wanted
         self._new_id = new_id
         self._cells = {node.id: coords for node, coords in wanted.chunks}
-        self._theirs: dict[bytes, Int64s] = {}
-        self._other: dict[bytes, Int64s] = {}
-        self._made: dict[bytes, bytes] = {}
+        self._theirs: dict[NodeId, Int64s] = {}
+        self._other: dict[NodeId, Int64s] = {}
+        self._made: dict[NodeId, NodeId] = {}
 
     # -- which node of the tip is meant ---------------------------------------------------------------------
 
@@ -131,7 +132,7 @@ class _Merge:
             return None
         return candidate if _dimensions(candidate) == _dimensions(node) else None
 
-    def pair(self, state: SnapshotState, identifiers: Iterable[bytes]) -> tuple[SnapshotState, SnapshotState]:
+    def pair(self, state: SnapshotState, identifiers: Iterable[NodeId]) -> tuple[SnapshotState, SnapshotState]:
         """Return some nodes of a snapshot, and their twins under the same ids."""
         first: dict[str, Node] = {}
         second: dict[str, Node] = {}
@@ -143,12 +144,12 @@ class _Merge:
                 second[twin.key] = replace(twin, id=identifier)
         return _only(state, first), _only(self.tip, second)
 
-    def interesting(self) -> set[bytes]:
+    def interesting(self) -> set[NodeId]:
         """Return nodes of the base whose chunks in the tip matter."""
         nodes = (*self.wanted.deleted, *self.wanted.updated)
         return {node.id for node in nodes} | {i for i in self._cells if i in self.base.keys}
 
-    def doubtful(self, theirs: Comparison) -> set[bytes]:
+    def doubtful(self, theirs: Comparison) -> set[NodeId]:
         """Return nodes of ours of which the tip may have the same chunks already."""
         return {node.id for node, _ in theirs.chunks} | {node.id for node in self.wanted.created}
 
@@ -157,12 +158,12 @@ class _Merge:
         self._theirs = {node.id: coords for node, coords in theirs.chunks}
         self._other = {node.id: coords for node, coords in other.chunks}
 
-    def _collisions(self, identifier: bytes) -> Int64s:
+    def _collisions(self, identifier: NodeId) -> Int64s:
         """Return the chunks to change that in the tip are as in neither of the two."""
         coords = self._cells[identifier]
         return coords[self._taken(identifier, coords) & _among(coords, self._other.get(identifier))]
 
-    def _taken(self, identifier: bytes, coords: Int64s) -> Bools:
+    def _taken(self, identifier: NodeId, coords: Int64s) -> Bools:
         return _among(coords, self._theirs.get(identifier))
 
     # -- nodes ----------------------------------------------------------------------------------------------
@@ -201,7 +202,7 @@ class _Merge:
         for node in sorted(self.wanted.created, key=lambda node: node.path):
             twin = self.twin(node)
             if twin is None or twin.id in gone:
-                identifier = self._made[node.id] = self._new_id()
+                identifier = self._made[node.id] = NodeId(self._new_id())
                 documents: dict[str, bytes | None] = dict(node.documents)
                 merged.nodes.append(NodeChange(Operation.CREATED, identifier, node.path, node.kind, documents))
             elif not self._settled(node):
@@ -246,9 +247,9 @@ class _Merge:
 
     # -- chunks ---------------------------------------------------------------------------------------------
 
-    def cells(self, merged: Transplant) -> list[tuple[bytes, Node, Int64s]]:
+    def cells(self, merged: Transplant) -> list[tuple[NodeId, Node, Int64s]]:
         """Return nodes of the tip, the nodes of ours that they get chunks of, and the coordinates."""
-        wanted: list[tuple[bytes, Node, Int64s]] = []
+        wanted: list[tuple[NodeId, Node, Int64s]] = []
         for node, coords in self.wanted.chunks:
             if node.id in self._made:
                 wanted.append((self._made[node.id], node, coords))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from arraystore._chunks.cells import Cells
+from arraystore._format.ids import NodeId, SnapshotId
 from arraystore._format.record import Commit, Rewrite
 from arraystore._log.branch_log import BranchLog, Resolved
 from arraystore._log.footprint import Footprint
@@ -34,7 +35,7 @@ class _Stretch:
     newer: SnapshotState
 
 
-async def cells_touched(log_of: LogOf, before: SnapshotState, after: SnapshotState) -> dict[bytes, list[Cells]]:
+async def cells_touched(log_of: LogOf, before: SnapshotState, after: SnapshotState) -> dict[NodeId, list[Cells]]:
     """Return the cells written between two snapshots, by id of nodes with compacted chunks.
 
     There are none if the snapshots are unrelated or the records between them have expired: then every difference
@@ -42,13 +43,13 @@ async def cells_touched(log_of: LogOf, before: SnapshotState, after: SnapshotSta
     """
     try:
         stretches = await _way(log_of, before, after)
-        moved = set[bytes]().union(*await asyncio.gather(*map(_compacted, stretches)))
+        moved = set[NodeId]().union(*await asyncio.gather(*map(_compacted, stretches)))
         if not moved:
             return {}
         footprints = await asyncio.gather(*map(_footprint, stretches))
     except (ObjectNotFoundError, SessionExpiredError):  # expired: every difference of references counts
         return {}
-    touched: dict[bytes, list[Cells]] = {identifier: [] for identifier in sorted(moved)}
+    touched: dict[NodeId, list[Cells]] = {identifier: [] for identifier in sorted(moved)}
     for footprint in footprints:
         for identifier in moved & footprint.nodes.keys():
             touched[identifier] += footprint.nodes[identifier].cells()
@@ -104,7 +105,7 @@ def _at_start(origin: SnapshotState, newer: SnapshotState) -> SnapshotState:
     )
 
 
-async def _compacted(stretch: _Stretch) -> set[bytes]:
+async def _compacted(stretch: _Stretch) -> set[NodeId]:
     """Return the nodes whose chunks were copied into other packs."""
     first, last = stretch.older.sequence + 1, stretch.newer.sequence
     if last < first:
@@ -125,7 +126,7 @@ async def _footprint(stretch: _Stretch) -> Footprint:
     return footprint
 
 
-def _between(passed: Sequence[Passed], older: bytes, newer: bytes) -> list[Resolved]:
+def _between(passed: Sequence[Passed], older: SnapshotId, newer: SnapshotId) -> list[Resolved]:
     """Return the transactions after one snapshot, up to another; a record may hold several."""
     between: list[Resolved] = []
     for at, entry in enumerate(passed):

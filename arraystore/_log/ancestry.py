@@ -16,6 +16,7 @@ from arraystore._format.history import (
     page_span,
     survivors_key,
 )
+from arraystore._format.ids import SnapshotId
 from arraystore._format.lifecycle import BranchLife
 from arraystore._format.record import Birth, Commit, encode_note
 from arraystore._format.refs import Hint, branches_prefix
@@ -140,7 +141,7 @@ class _Part:
     kept: Survivors | None
 
     @cached_property
-    def links(self) -> Mapping[bytes, bytes | None]:
+    def links(self) -> Mapping[SnapshotId, SnapshotId | None]:
         """Snapshots that are gone, each with the next one that is left."""
         return {} if self.kept is None else dict(self.kept.links)
 
@@ -168,7 +169,7 @@ class _Part:
         log = BranchLog(self.log.storage, self.log.repository, before.branch, self.log.environment)
         return await _part(log, before, (await find(before.branch)).life)
 
-    async def left_before(self, sequence: int) -> bytes | None:
+    async def left_before(self, sequence: int) -> SnapshotId | None:
         """Return the next snapshot before a record that is left, where nothing leads on to it; None if that is unknown.
 
         Expiries make links from what they see: not from the parent of a branch that is created meanwhile, nor of what
@@ -179,7 +180,7 @@ class _Part:
         base = await load_checkpoint(self.log.storage, self.life.base)
         if base.life.start != self.state.life.start:
             return None  # the history of another life of the log
-        found: bytes | None = self.links.get(base.snapshot, base.snapshot)
+        found: SnapshotId | None = self.links.get(base.snapshot, base.snapshot)
         for row in self.left:
             if row.id == found and row.sequence >= sequence:
                 found = None if row.parent is None else self.links.get(row.parent, row.parent)
@@ -193,8 +194,8 @@ async def _part(log: BranchLog, state: SnapshotState, life: BranchLife) -> _Part
 class _Chain:
     """Follows parents through rows that may hold more than one history."""
 
-    def __init__(self, snapshot: bytes) -> None:
-        self._wanted: bytes | None = snapshot
+    def __init__(self, snapshot: SnapshotId) -> None:
+        self._wanted: SnapshotId | None = snapshot
         self._held: SnapshotRow | None = None
         self.reached = 0
         """Number of the record in the log at hand that it has come to."""
@@ -203,11 +204,11 @@ class _Chain:
         """Tell whether what is wanted next is nothing, or what a log goes on from: a snapshot, or what it replaced."""
         return self._wanted is None or (before is not None and self._wanted in (before.snapshot, before.parent))
 
-    def go_on_at(self, snapshot: bytes | None) -> None:
+    def go_on_at(self, snapshot: SnapshotId | None) -> None:
         """Want another snapshot next, if there is one."""
         self._wanted = snapshot or self._wanted
 
-    def follow(self, rows: Sequence[SnapshotRow], links: Mapping[bytes, bytes | None]) -> list[SnapshotRow]:
+    def follow(self, rows: Sequence[SnapshotRow], links: Mapping[SnapshotId, SnapshotId | None]) -> list[SnapshotRow]:
         """Take those rows, newest first, that are parents of one another; the oldest waits for its parent.
 
         Links lead from snapshots that are gone to the next one that is left.
@@ -225,7 +226,7 @@ class _Chain:
             self.reached = row.sequence
         return ready
 
-    def _link(self, links: Mapping[bytes, bytes | None]) -> None:
+    def _link(self, links: Mapping[SnapshotId, SnapshotId | None]) -> None:
         if self._wanted is not None:
             self._wanted = links.get(self._wanted, self._wanted)
 
@@ -257,7 +258,7 @@ async def _of_log(log: BranchLog, state: SnapshotState, life: BranchLife) -> Asy
         yield [row for row in reversed(page.rows) if row.sequence >= first]
 
 
-async def find_snapshot(log: BranchLog, tip: Tip, snapshot: bytes) -> Place | None:
+async def find_snapshot(log: BranchLog, tip: Tip, snapshot: SnapshotId) -> Place | None:
     """Find a snapshot in the log of a branch (not of its origins); None if it is not there, or has expired.
 
     The directory of pages in the checkpoint tells which page can hold the id, so this takes a request or two.
@@ -286,7 +287,7 @@ async def find_snapshot(log: BranchLog, tip: Tip, snapshot: bytes) -> Place | No
     return None
 
 
-async def find_expired(log: BranchLog, tip: Tip, snapshot: bytes) -> SnapshotRow | None:
+async def find_expired(log: BranchLog, tip: Tip, snapshot: SnapshotId) -> SnapshotRow | None:
     """Find a snapshot in what has expired of a log; None if it is not there, or nothing tells any more."""
     state = tip.state
     if state.life.expired < 0:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arraystore._chunks.cells import Cells, any_shared, cells_of
-from arraystore._format.ids import id_to_text
+from arraystore._format.ids import NodeId, SnapshotId, id_to_text
 from arraystore._format.node import Documents, NodeKind, node_key
 from arraystore._format.transaction import ChunkChange, NodeChange, Operation, TransactionLog
 from arraystore._format.zarr_changes import dimension_of, reads_alike, with_length
@@ -28,7 +28,7 @@ __all__ = ["Footprint", "NodeFootprint", "Written", "footprint_of"]
 class Written:
     """Chunks that one transaction wrote or deleted."""
 
-    snapshot: bytes
+    snapshot: SnapshotId
     """Snapshot of the transaction."""
     change: ChunkChange
     shift: tuple[int, ...] | None = None
@@ -44,18 +44,18 @@ class Written:
 class NodeFootprint:
     """Changes of one node; each field has the newest snapshot that made such a change, None for none."""
 
-    id: bytes
+    id: NodeId
     kind: NodeKind
     key: str
     """Key that it ended up with (see `arraystore._format.node.node_key`), or was deleted at."""
-    created: bytes | None = None
-    deleted: bytes | None = None
-    moved: bytes | None = None
-    updated: bytes | None = None
+    created: SnapshotId | None = None
+    deleted: SnapshotId | None = None
+    moved: SnapshotId | None = None
+    updated: SnapshotId | None = None
     """Newest snapshot that changed a metadata document."""
-    reshaped: bytes | None = None
+    reshaped: SnapshotId | None = None
     """Newest snapshot that changed how chunks are read (see `arraystore._format.zarr_changes.reads_alike`)."""
-    appended: bytes | None = None
+    appended: SnapshotId | None = None
     """Newest snapshot that appended to it."""
     axes: set[int] = field(default_factory=set)
     """Dimensions that were appended to."""
@@ -70,7 +70,7 @@ class NodeFootprint:
         """Return the cells that were written or deleted."""
         return [written.cells() for written in self.chunks]
 
-    def snapshot_of(self, coords: npt.NDArray[np.int64]) -> bytes:
+    def snapshot_of(self, coords: npt.NDArray[np.int64]) -> SnapshotId:
         """Return the newest snapshot that wrote any of these cells."""
         wanted = [Cells.of(coords)]
         for written in reversed(self.chunks):
@@ -83,19 +83,19 @@ class NodeFootprint:
 class Footprint:
     """Changes of some transactions."""
 
-    nodes: dict[bytes, NodeFootprint] = field(default_factory=dict)
+    nodes: dict[NodeId, NodeFootprint] = field(default_factory=dict)
     """Footprints by node id."""
-    keys: dict[str, bytes] = field(default_factory=dict)
+    keys: dict[str, SnapshotId] = field(default_factory=dict)
     """Keys at which a node appeared or vanished, with the newest snapshot that did it."""
-    documents: dict[bytes, Documents] = field(default_factory=dict)
+    documents: dict[NodeId, Documents] = field(default_factory=dict)
     """Metadata documents of the changed nodes after the transactions, except for `lengths`."""
-    lengths: dict[bytes, dict[int, int]] = field(default_factory=dict)
+    lengths: dict[NodeId, dict[int, int]] = field(default_factory=dict)
     """Lengths after appends, by array and axis, since encoding documents for each of a thousand appends takes too long.
     """
 
-    def add(self, before: SnapshotState, snapshot: bytes, log: TransactionLog) -> None:
+    def add(self, before: SnapshotState, snapshot: SnapshotId, log: TransactionLog) -> None:
         """Add one transaction; `before` is the state before the first one that was added."""
-        shifts: dict[bytes, tuple[int, ...]] = {}
+        shifts: dict[NodeId, tuple[int, ...]] = {}
         moved: dict[str, str] = {}
         for change in log.nodes:
             node = self._node(before, change)
@@ -128,7 +128,7 @@ class Footprint:
             return node
         return self._of_id(before, change.id)
 
-    def _of_id(self, before: SnapshotState, identifier: bytes) -> NodeFootprint:
+    def _of_id(self, before: SnapshotState, identifier: NodeId) -> NodeFootprint:
         footprint = self.nodes.get(identifier)
         if footprint is None:
             node = before.nodes[before.keys[identifier]]
@@ -136,7 +136,7 @@ class Footprint:
             self.documents[identifier] = node.documents
         return footprint
 
-    def _update(self, node: NodeFootprint, change: NodeChange, snapshot: bytes) -> None:
+    def _update(self, node: NodeFootprint, change: NodeChange, snapshot: SnapshotId) -> None:
         old = self.documents[node.id]
         for axis, length in self.lengths.pop(node.id, {}).items():
             old = with_length(old, axis, length)
@@ -157,7 +157,7 @@ class Footprint:
         lengths[append.axis] = length + append.items
         return append.shift(length, len(array_info(documents).shape))
 
-    def _move(self, before: SnapshotState, moved: dict[str, str], snapshot: bytes) -> None:
+    def _move(self, before: SnapshotState, moved: dict[str, str], snapshot: SnapshotId) -> None:
         """Note moves, including those of nodes below a moved group."""
         for key, node in before.nodes.items():
             footprint = self.nodes.get(node.id)
@@ -174,7 +174,7 @@ class Footprint:
                 if target is not None:
                     self._relocate(footprint, target, snapshot)
 
-    def _relocate(self, node: NodeFootprint, target: str, snapshot: bytes) -> None:
+    def _relocate(self, node: NodeFootprint, target: str, snapshot: SnapshotId) -> None:
         node.moved = snapshot
         self.keys[node.key] = snapshot
         node.key = node_key(target, node.kind)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, replace
 
+from arraystore._format.ids import CheckpointId, SnapshotId
 from arraystore._format.lifecycle import BranchLife, Deleted, Expiry, Origin
 from arraystore._format.record import (
     LONG_SKIP,
@@ -86,14 +87,14 @@ def window_start(sequence: int) -> int:
     return max(0, sequence) // LONG_SKIP * LONG_SKIP + 1
 
 
-async def load_checkpoint(storage: Storage, identifier: bytes) -> SnapshotState:
+async def load_checkpoint(storage: Storage, identifier: CheckpointId) -> SnapshotState:
     """Read a checkpoint; raises `ObjectNotFoundError` if it is missing, `FormatError` if it is damaged."""
     key = checkpoint_key(identifier)
     return state_from_checkpoint(decode_checkpoint(key, await storage.get(key)), identifier)
 
 
 async def load_tip(
-    log: BranchLog, hint: Hint | None = None, *, at: int | None = None, snapshot: bytes | None = None
+    log: BranchLog, hint: Hint | None = None, *, at: int | None = None, snapshot: SnapshotId | None = None
 ) -> Tip:
     """Load the newest record of a branch, or the one `at` a number: two rounds of requests after the hint.
 
@@ -124,7 +125,7 @@ async def _check_hinted(log: BranchLog, hint: Hint, newest: int) -> None:
         raise log.lost(newest + 1, f"there is a checkpoint of record {hint.sequence}, to which the hint leads")
 
 
-async def _load(log: BranchLog, start: CheckpointRef | None, sequence: int, snapshot: bytes | None) -> Tip:
+async def _load(log: BranchLog, start: CheckpointRef | None, sequence: int, snapshot: SnapshotId | None) -> Tip:
     try:
         if start is not None:
             tip = await _load_after(log, start, sequence, snapshot)
@@ -135,7 +136,7 @@ async def _load(log: BranchLog, start: CheckpointRef | None, sequence: int, snap
         return await _load_from_base(log, sequence, snapshot, error)
 
 
-async def _load_after(log: BranchLog, start: CheckpointRef, sequence: int, snapshot: bytes | None) -> Tip | None:
+async def _load_after(log: BranchLog, start: CheckpointRef, sequence: int, snapshot: SnapshotId | None) -> Tip | None:
     """Load a record from a checkpoint at or before it; None if there is no such checkpoint."""
     first = min(window_start(sequence), start.sequence + 1)
     span, state = await asyncio.gather(_span_or_none(log, first, sequence), _checkpoint_or_none(log, start))
@@ -169,7 +170,9 @@ async def _span_or_none(log: BranchLog, first: int, last: int) -> Span | None:
         return None
 
 
-async def _load_from_base(log: BranchLog, sequence: int, snapshot: bytes | None, error: ObjectNotFoundError) -> Tip:
+async def _load_from_base(
+    log: BranchLog, sequence: int, snapshot: SnapshotId | None, error: ObjectNotFoundError
+) -> Tip:
     """Load a record from where a log can be read from: its newest reset or deletion, or the base of an expiry."""
     span = await _back_to_base(log, sequence)
     number, entry = next((begin for begin in span.begins if begin[0] <= sequence), (0, None))
@@ -256,7 +259,7 @@ class Step:
     before: SnapshotState
     after: SnapshotState
 
-    def snapshot(self, identifier: bytes) -> SnapshotState | None:
+    def snapshot(self, identifier: SnapshotId) -> SnapshotState | None:
         """Return a snapshot that the record creates; None if it does not create it."""
         made = _up_to(list(self.passed.transactions), identifier)
         if not made or made[-1][0].id != identifier:
@@ -314,7 +317,9 @@ def _detached(passed: Passed) -> int:
     return sum(not isinstance(item.log, TransactionLog) for item, _, _ in passed.transactions)
 
 
-async def advance(log: BranchLog, tip: Tip, sequence: int, snapshot: bytes | None = None) -> tuple[Tip, list[Passed]]:
+async def advance(
+    log: BranchLog, tip: Tip, sequence: int, snapshot: SnapshotId | None = None
+) -> tuple[Tip, list[Passed]]:
     """Follow a log from one record to a newer one, or to one of its snapshots; returns tip and entries between."""
     if sequence <= tip.sequence:
         return tip, []
@@ -348,7 +353,7 @@ async def _load_whole(log: BranchLog, sequence: int, expired: int) -> Tip:
 
 
 async def _replay(
-    log: BranchLog, state: SnapshotState | None, span: Span, snapshot: bytes | None = None
+    log: BranchLog, state: SnapshotState | None, span: Span, snapshot: SnapshotId | None = None
 ) -> tuple[Tip, list[Passed]]:
     """Apply the records of a span after a state; of the last one, the transactions up to a snapshot."""
     after = -1 if state is None else state.sequence
@@ -385,9 +390,9 @@ async def _replay(
     return Tip(builder.build(), span.bodies), passed
 
 
-def _up_to(transactions: list[Resolved], snapshot: bytes | None) -> list[Resolved]:
+def _up_to(transactions: list[Resolved], snapshot: SnapshotId | None) -> list[Resolved]:
     ids = [item.id for item, _, _ in transactions]
-    return transactions[: ids.index(snapshot) + 1] if snapshot in ids else transactions
+    return transactions[: ids.index(snapshot) + 1] if snapshot is not None and snapshot in ids else transactions
 
 
 async def _born(log: BranchLog, sequence: int, birth: Birth) -> SnapshotState:
@@ -407,7 +412,7 @@ async def _reset(log: BranchLog, sequence: int, reset: Reset, before: SnapshotSt
     return replace(state, pages=before.pages, checkpoint=before.checkpoint, detached=before.detached, life=life)
 
 
-async def _state_at(log: BranchLog, sequence: int, origin: Origin, snapshot: bytes) -> SnapshotState:
+async def _state_at(log: BranchLog, sequence: int, origin: Origin, snapshot: SnapshotId) -> SnapshotState:
     """Return another log's snapshot as the state of a record of this one."""
     state = await load_checkpoint(log.storage, origin.checkpoint)
     if state.snapshot != snapshot:

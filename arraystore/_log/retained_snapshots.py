@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from arraystore._format.history import SnapshotRow
+from arraystore._format.ids import CheckpointId, SnapshotId
 from arraystore._format.lifecycle import Origin
 from arraystore._log.ancestry import read_survivors
 from arraystore._log.branch_log import BranchLog
@@ -28,7 +29,7 @@ class RetainedRecords:
 
     first: int
     last: int
-    bottom: bytes | None
+    bottom: CheckpointId | None
     """Checkpoint of the state before `first`, or at it for a birth or a reset; None for the empty state."""
 
 
@@ -40,16 +41,18 @@ class RetainedHistory:
     """Newest state of the log."""
     stretches: list[RetainedRecords] = field(default_factory=list[RetainedRecords])
     """Retained records; they may overlap."""
-    survivors: dict[bytes, tuple[SnapshotRow, bytes]] = field(default_factory=dict[bytes, tuple[SnapshotRow, bytes]])
+    survivors: dict[SnapshotId, tuple[SnapshotRow, CheckpointId]] = field(
+        default_factory=dict[SnapshotId, tuple[SnapshotRow, CheckpointId]]
+    )
     """Survivors, with a checkpoint of each."""
     ends: list[SnapshotState] = field(default_factory=list[SnapshotState])
     """Snapshots at which histories enter the log."""
-    links: dict[bytes, bytes | None] = field(default_factory=dict[bytes, bytes | None])
+    links: dict[SnapshotId, SnapshotId | None] = field(default_factory=dict[SnapshotId, SnapshotId | None])
     """Links of the list of survivors."""
-    named: set[bytes] = field(default_factory=set[bytes])
+    named: set[SnapshotId] = field(default_factory=set[SnapshotId])
     """Snapshots of tags, and of branches created there, even if their log has expired."""
 
-    def holds(self, sequence: int, snapshot: bytes) -> bool:
+    def holds(self, sequence: int, snapshot: SnapshotId) -> bool:
         """Tell whether a snapshot of the log is retained."""
         shown = any(each.first <= sequence <= each.last for each in self.stretches)
         return shown or snapshot in self.survivors or snapshot in self.named
@@ -93,11 +96,11 @@ async def load_retained_by(
 
 class _RetainedLoader:
     def __init__(self, storage: Storage, logs: Mapping[str, tuple[BranchLog, SnapshotState]]) -> None:
-        self.named: set[bytes] = set()
+        self.named: set[SnapshotId] = set()
         self.retained = {name: RetainedHistory(state, named=self.named) for name, (_, state) in logs.items()}
         self._storage = storage
         self._logs = logs
-        self._seen: set[bytes] = set()
+        self._seen: set[CheckpointId] = set()
 
     def wants(self, root: Origin) -> bool:
         """Tell whether a checkpoint has not been read yet."""
@@ -120,7 +123,7 @@ class _RetainedLoader:
     async def add_if_whole(self, root: Origin) -> None:
         """Retain the history of a snapshot, unless a part of it was deleted."""
         states: list[SnapshotState] = []
-        loaded: set[bytes] = set()
+        loaded: set[CheckpointId] = set()
         at: Origin | None = root
         try:
             while at is not None and self.wants(at):

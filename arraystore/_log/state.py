@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from arraystore._format.ids import CheckpointId, NodeId, SnapshotId
 from arraystore._format.layer import Layer
 from arraystore._format.lifecycle import NEW_LIFE, BranchLife, Deleted, Expiry, Fence
 from arraystore._format.node import Node, NodeKind, ancestors
@@ -36,7 +37,7 @@ class CheckpointRef:
     """Checkpoint: number of its record, its id, and the digest of the log that it contains, if known."""
 
     sequence: int
-    id: bytes
+    id: CheckpointId
     digest: bytes | None = field(default=None, compare=False)
 
 
@@ -46,13 +47,13 @@ class SnapshotState:
 
     branch: str
     sequence: int
-    snapshot: bytes
-    parent: bytes | None
+    snapshot: SnapshotId
+    parent: SnapshotId | None
     time: int
     note: bytes
     nodes: dict[str, Node]
     """Nodes by key."""
-    keys: dict[bytes, str]
+    keys: dict[NodeId, str]
     """Key of each node by id."""
     pages: tuple[PageRef, ...] = ()
     """Directory of history pages, as of the checkpoint."""
@@ -65,7 +66,7 @@ class SnapshotState:
     recorded: bool = True
     """Whether a record of the log creates it; without (uncommitted changes, or no branch) it is no base of commits."""
 
-    def by_id(self, identifier: bytes) -> Node | None:
+    def by_id(self, identifier: NodeId) -> Node | None:
         """Return a node by its id; None if there is none."""
         key = self.keys.get(identifier)
         return None if key is None else self.nodes[key]
@@ -179,7 +180,7 @@ class StateBuilder:
         return f"record {sequence} of branch {self._state.branch!r}"
 
 
-def follows(transaction: Transaction, snapshot: bytes, parent: bytes | None) -> bool:
+def follows(transaction: Transaction, snapshot: SnapshotId, parent: SnapshotId | None) -> bool:
     """Tell whether a transaction is based on a snapshot, or amends it."""
     if transaction.amends is None:
         return transaction.parent == snapshot
@@ -198,13 +199,13 @@ def replaced_layers(layers: tuple[Layer, ...], item: Replacement) -> tuple[Layer
 
 
 def empty_state(
-    branch: str, sequence: int, snapshot: bytes, parent: bytes | None, time: int, note: bytes
+    branch: str, sequence: int, snapshot: SnapshotId, parent: SnapshotId | None, time: int, note: bytes
 ) -> SnapshotState:
     """Return a snapshot without nodes."""
     return SnapshotState(branch, sequence, snapshot, parent, time, note, {}, {})
 
 
-def state_from_checkpoint(checkpoint: Checkpoint, identifier: bytes) -> SnapshotState:
+def state_from_checkpoint(checkpoint: Checkpoint, identifier: CheckpointId) -> SnapshotState:
     """Return the state that a checkpoint holds."""
     nodes = {node.key: node for node in checkpoint.nodes}
     return SnapshotState(
@@ -245,10 +246,10 @@ def _shifted(layer: Layer, shift: tuple[int, ...]) -> Layer:
 
 
 def _apply_nodes(
-    nodes: dict[str, Node], keys: dict[bytes, str], changes: tuple[NodeChange, ...], name: str
-) -> dict[bytes, tuple[int, ...]]:
+    nodes: dict[str, Node], keys: dict[NodeId, str], changes: tuple[NodeChange, ...], name: str
+) -> dict[NodeId, tuple[int, ...]]:
     """Apply changes of nodes; returns how far the new chunks move, in chunks, per array that was appended to."""
-    shifts: dict[bytes, tuple[int, ...]] = {}
+    shifts: dict[NodeId, tuple[int, ...]] = {}
     moves = tuple(change for change in changes if change.operation == Operation.MOVED)
     for change in changes:
         if change.operation == Operation.MOVED:
@@ -262,7 +263,7 @@ def _apply_nodes(
 
 
 def _append(
-    nodes: dict[str, Node], keys: dict[bytes, str], change: NodeChange, append: Append, name: str
+    nodes: dict[str, Node], keys: dict[NodeId, str], change: NodeChange, append: Append, name: str
 ) -> tuple[int, ...]:
     """Append to an array at its present end; returns how far that is from the end at which the append was prepared."""
     node = nodes.get(keys.get(change.id, ""))
@@ -282,7 +283,7 @@ def _append(
     return append.shift(dimension.length, dimensions)
 
 
-def _apply_node(nodes: dict[str, Node], keys: dict[bytes, str], change: NodeChange, name: str) -> None:
+def _apply_node(nodes: dict[str, Node], keys: dict[NodeId, str], change: NodeChange, name: str) -> None:
     if change.operation == Operation.CREATED:
         node = Node(change.id, change.path, change.kind, change.applied_to({}))
         if node.key in nodes or node.id in keys:
@@ -302,7 +303,7 @@ def _apply_node(nodes: dict[str, Node], keys: dict[bytes, str], change: NodeChan
         nodes[key] = replace(node, documents=change.applied_to(node.documents))
 
 
-def _move(nodes: dict[str, Node], keys: dict[bytes, str], moves: tuple[NodeChange, ...], name: str) -> None:
+def _move(nodes: dict[str, Node], keys: dict[NodeId, str], moves: tuple[NodeChange, ...], name: str) -> None:
     """Apply all moves of a transaction at once: each node moves with those below it that have no move of their own."""
     targets: dict[str, str] = {}
     for change in moves:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from arraystore._commit.prepare import upload
 from arraystore._format.history import HistoryPage, SnapshotRow, encode_history, history_key, page_span
+from arraystore._format.ids import ID_BYTES, CheckpointId, SnapshotId
 from arraystore._format.record import LONG_SKIP
 from arraystore._format.refs import Hint, encode_hint, hint_key
 from arraystore._format.snapshot import PageRef, checkpoint_key, encode_checkpoint
@@ -52,7 +53,7 @@ def _last_multiple(tip: Tip) -> int:
 
 async def write_checkpoint(log: BranchLog, state: SnapshotState) -> CheckpointRef:
     """Write a checkpoint of a state, and the hint to it."""
-    reference = CheckpointRef(state.sequence, log.environment.new_id())
+    reference = CheckpointRef(state.sequence, CheckpointId(log.environment.new_id()))
     key = checkpoint_key(reference.id)
     await upload(log.storage, [(key, await encode_state(log, key, state))])
     await _put_hint(log, reference)
@@ -109,7 +110,7 @@ async def write_periodic(log: BranchLog, tip: Tip) -> SnapshotState | None:
     else:
         hint = None if checkpoint is None else Hint(checkpoint.sequence, checkpoint.id)
         state = (await load_tip(log, hint, at=target)).state
-    identifier = log.environment.new_id()
+    identifier = CheckpointId(log.environment.new_id())
     pages = await _new_pages(log, state, identifier, tip.state.life.expired + 1)
     directory = _directory(state.pages, [_ref(page) for page in pages])
     state = replace(state, pages=directory, checkpoint=CheckpointRef(target, identifier))
@@ -135,14 +136,14 @@ async def _written_by_others(log: BranchLog, target: int) -> SnapshotState | Non
     return state if fits else None
 
 
-async def _new_pages(log: BranchLog, state: SnapshotState, identifier: bytes, shown: int) -> list[HistoryPage]:
+async def _new_pages(log: BranchLog, state: SnapshotState, identifier: CheckpointId, shown: int) -> list[HistoryPage]:
     """Make the history pages up to a state that its directory lacks; records before `shown` may be missing."""
     pages: list[HistoryPage] = []
     before = state.checkpoint
     for index in range(max(covered(state.pages), shown - 1, 0) // LONG_SKIP, state.sequence // LONG_SKIP):
         first, last = page_span(1, index)
         rows = await _rows_of_page(log, first, last, shown)
-        checkpoints: list[tuple[int, bytes]] = []
+        checkpoints: list[tuple[int, CheckpointId]] = []
         if before is not None and before.sequence <= last:
             checkpoints.append((before.sequence, before.id))
         if last == state.sequence:
@@ -174,7 +175,7 @@ async def _rows_of_page(log: BranchLog, first: int, last: int, shown: int) -> li
 
 async def _merge(log: BranchLog, refs: list[PageRef], at_hand: dict[PageRef, HistoryPage]) -> HistoryPage:
     rows: list[SnapshotRow] = []
-    checkpoints: dict[int, bytes] = {}
+    checkpoints: dict[int, CheckpointId] = {}
     for ref in refs:
         page = at_hand.get(ref) or await read_page(log, ref)
         rows += page.rows
@@ -187,7 +188,7 @@ async def _merge(log: BranchLog, refs: list[PageRef], at_hand: dict[PageRef, His
 
 def _ref(page: HistoryPage) -> PageRef:
     ids = [row.id for row in page.rows]
-    nothing = bytes(12)
+    nothing = SnapshotId(bytes(ID_BYTES))
     return PageRef(page.level, page.index, min(ids, default=nothing), max(ids, default=nothing))
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from arraystore._chunks.pack_writer import PackSettings, pack_key
 from arraystore._chunks.reader import ChunkReader
+from arraystore._format.ids import NodeId, PackId
 from arraystore._format.node import Node
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip, refresh
@@ -131,10 +132,10 @@ class _Run:
     progress: Progress
     changed: bool = False
     exhausted: bool = False
-    folded: set[bytes] = field(default_factory=set[bytes])
+    folded: set[NodeId] = field(default_factory=set[NodeId])
     left: set[str] = field(default_factory=set[str])
     packs_before: int | None = None
-    refused: dict[bytes, str] = field(default_factory=dict[bytes, str])
+    refused: dict[PackId, str] = field(default_factory=dict[PackId, str])
 
     async def refresh(self) -> None:
         """Load the newest record; ids made from then on are above the watermark of its fence."""
@@ -234,8 +235,8 @@ class _Run:
 
     async def _repack(self, chosen: Selection) -> None:
         repacker = Repacker(self.reader, self.log.environment, self.settings, self.has_budget)
-        named: set[bytes] = set()
-        unsettled: set[bytes] = set()
+        named: set[PackId] = set()
+        unsettled: set[PackId] = set()
         incomplete = False
         missing: ObjectNotFoundError | None = None
         try:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from arraystore._concurrency import bounded
 from arraystore._format.history import SnapshotRow, Survivors, encode_survivors, page_span, survivors_key
+from arraystore._format.ids import CheckpointId, SnapshotId
 from arraystore._format.record import Body, Expiry
 from arraystore._format.refs import Hint
 from arraystore._format.repository_log import RepositoryEntry, RepositoryOperation, RepositoryTable, Tag
@@ -25,7 +26,7 @@ __all__ = ["DeletedRefs", "Keeps", "expire"]
 
 _TRIES = 10
 
-Keeps = Callable[[Sequence[SnapshotRow]], set[bytes]]
+Keeps = Callable[[Sequence[SnapshotRow]], set[SnapshotId]]
 """Called with the history of a branch, newest first; returns the ids of the snapshots to retain."""
 
 
@@ -58,7 +59,7 @@ async def expire(
     *,
     dry_run: bool = False,
     deleted_refs: DeletedRefs | None = None,
-) -> set[bytes]:
+) -> set[SnapshotId]:
     """Expire snapshots committed before `older_than`, in microseconds since 1970; returns their ids.
 
     The newest snapshot of each branch, tagged snapshots and the empty one of the repository are retained at any age.
@@ -91,7 +92,7 @@ async def expire(
     raise StorageError(f"{scope.storage.location}: {_TRIES} attempts of an expiry were outdated by others; try again")
 
 
-def _all_gone(plan: Iterable[_Cut]) -> set[bytes]:
+def _all_gone(plan: Iterable[_Cut]) -> set[SnapshotId]:
     return {row.id for cut in plan for row in cut.gone}
 
 
@@ -103,11 +104,11 @@ class _Cut:
     upto: int
     gone: tuple[SnapshotRow, ...]
     stay: tuple[SnapshotRow, ...]
-    checkpoints: dict[bytes, bytes] = field(default_factory=dict[bytes, bytes])
+    checkpoints: dict[SnapshotId, CheckpointId] = field(default_factory=dict[SnapshotId, CheckpointId])
     """Checkpoints of earlier survivors, by snapshot."""
-    parents: dict[bytes, bytes | None] = field(default_factory=dict[bytes, bytes | None])
+    parents: dict[SnapshotId, SnapshotId | None] = field(default_factory=dict[SnapshotId, SnapshotId | None])
     """Parents of expired snapshots, and those that earlier expiries have put in their place."""
-    named: tuple[bytes, ...] = ()
+    named: tuple[SnapshotId, ...] = ()
     """Snapshots that a branch begins at, or that are parents of others."""
 
 
@@ -144,13 +145,13 @@ class _Planning:
         cuts = [await self._cut(name, part, stay, still) for name, part in retained.items()]
         return [cut for cut in cuts if cut is not None]
 
-    async def _still_shown(self) -> set[bytes] | None:
+    async def _still_shown(self) -> set[SnapshotId] | None:
         """Load the snapshots that the remaining branches and tags retain; None where no refs are deleted."""
         if not self._deleted_refs:
             return None
         tips = {name: tip if name in self._left else _ended(tip) for name, tip in self._tips.items()}
         retained = await self._scope.load_retained(tips, [tag.origin for tag in self._tags.values()])
-        shown: set[bytes] = set()
+        shown: set[SnapshotId] = set()
         for name, part in retained.items():
             shown |= part.survivors.keys() | {row.id for row in await _rows(self._scope.log(name), part)}
         return shown
@@ -162,7 +163,7 @@ class _Planning:
         return [row async for rows in ancestry(log, tip, newest) for row in rows]
 
     async def _cut(
-        self, name: str, retained: RetainedHistory, stay: set[bytes], still: set[bytes] | None
+        self, name: str, retained: RetainedHistory, stay: set[SnapshotId], still: set[SnapshotId] | None
     ) -> _Cut | None:
         log = self._scope.log(name)
         rows = await _rows(log, retained)
@@ -207,7 +208,7 @@ def _is_first(row: SnapshotRow) -> bool:
 
 async def _rows(log: BranchLog, retained: RetainedHistory) -> list[SnapshotRow]:
     """Load the snapshots of the retained stretches of a log that have not expired yet, oldest first, each once."""
-    by_id: dict[bytes, SnapshotRow] = {}
+    by_id: dict[SnapshotId, SnapshotRow] = {}
     pages = retained.newest.pages
     for stretch in retained.stretches:
         at = stretch.first
@@ -231,14 +232,14 @@ async def _carry_out(scope: MaintenanceScope, cut: _Cut, tip: Tip) -> None:
     life = tip.state.life
     written: list[bytes] = []
 
-    async def checkpoint(state: SnapshotState) -> bytes:
-        identifier = environment.new_id()
+    async def checkpoint(state: SnapshotState) -> CheckpointId:
+        identifier = CheckpointId(environment.new_id())
         written.append(identifier)
         key = checkpoint_key(identifier)
         await scope.storage.put(key, await encode_state(log, key, state))
         return identifier
 
-    async def survivor(row: SnapshotRow) -> bytes:
+    async def survivor(row: SnapshotRow) -> CheckpointId:
         existing = cut.checkpoints.get(row.id)
         if existing is not None:
             return existing
@@ -288,7 +289,7 @@ def _closed_up(cut: _Cut) -> tuple[SnapshotRow, ...]:
     return tuple([replace(row, parent=_left(row.parent, cut)) for row in cut.stay])
 
 
-def _left(snapshot: bytes | None, cut: _Cut) -> bytes | None:
+def _left(snapshot: SnapshotId | None, cut: _Cut) -> SnapshotId | None:
     """Return a snapshot, or its nearest retained ancestor."""
     for _ in range(len(cut.parents) + 1):
         if snapshot is None or snapshot not in cut.parents:
@@ -297,7 +298,7 @@ def _left(snapshot: bytes | None, cut: _Cut) -> bytes | None:
     raise FormatError(f"history of branch {cut.log.branch!r}", "snapshots must not be their own ancestors")
 
 
-def _links(cut: _Cut, others: Sequence[bytes | None]) -> tuple[tuple[bytes, bytes | None], ...]:
+def _links(cut: _Cut, others: Sequence[SnapshotId | None]) -> tuple[tuple[SnapshotId, SnapshotId | None], ...]:
     """Return replacements of expired snapshots that are parents or origins elsewhere.
 
     `others` are possible parents of commits behind the newest expired snapshot.

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from arraystore._chunks.pack_writer import pack_key
 from arraystore._chunks.reader import ChunkReader
 from arraystore._concurrency import bounded
-from arraystore._format.ids import ID_BYTES
+from arraystore._format.ids import ID_BYTES, PackId
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest
 from arraystore._format.pack import padded_size
@@ -44,9 +44,9 @@ def ids_of(packs: bytes) -> PackIds:
     return np.frombuffer(packs, dtype=_ID)
 
 
-def id_at(ids: PackIds, position: int) -> bytes:
+def id_at(ids: PackIds, position: int) -> PackId:
     """Return one id of a column, with its trailing zeros."""
-    return bytes(ids[position]).ljust(ID_BYTES, b"\0")
+    return PackId(bytes(ids[position]).ljust(ID_BYTES, b"\0"))
 
 
 def positions(ids: PackIds, wanted: PackIds) -> Int64s:

@@ -17,6 +17,7 @@ from arraystore._chunks.pack_writer import PackSettings, pack_key
 from arraystore._chunks.reader import ChunkReader
 from arraystore._commit.prepare import upload
 from arraystore._environment import Environment
+from arraystore._format.ids import NodeId, PackId
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest
 from arraystore._format.node import Node
@@ -46,7 +47,7 @@ _LARGEST_BATCH = 32 * MiB
 class _Job:
     """Layer of which some chunks are copied."""
 
-    node: bytes
+    node: NodeId
     layer: Layer
     references: References
     """References of the layer, in grid order."""
@@ -59,7 +60,7 @@ class _Job:
     copied: int = 0
 
     @classmethod
-    def of(cls, node: bytes, layer: Layer, manifest: Manifest, wanted: PackIds) -> _Job | None:
+    def of(cls, node: NodeId, layer: Layer, manifest: Manifest, wanted: PackIds) -> _Job | None:
         """Return the job for a layer; None if it references none of the packs."""
         named = positions(wanted, ids_of(manifest.packs)) >= 0
         if not bool(named.any()):
@@ -78,7 +79,7 @@ class _Job:
         """True if any chunk was copied: not where all are in damaged packs."""
         return bool((self.pack >= 0).any())
 
-    def pointed(self, ids: Sequence[bytes]) -> tuple[References, tuple[bytes, ...]]:
+    def pointed(self, ids: Sequence[PackId]) -> tuple[References, tuple[PackId, ...]]:
         """Return the references to the copies, and the packs that they name in addition."""
         moved = self.pack >= 0
         numbers, which = np.unique(self.pack[moved], return_inverse=True)
@@ -103,7 +104,7 @@ class _Slice:
     def at(self) -> Int64s:
         return self.job.at[self.rows]
 
-    def without(self, packs: Collection[bytes]) -> _Slice:
+    def without(self, packs: Collection[PackId]) -> _Slice:
         """Return the slice without the chunks of some packs."""
         references = self.job.references
         named = np.array([pack in packs for pack in references.packs], dtype=np.bool_)
@@ -115,7 +116,7 @@ class _Packs:
 
     def __init__(self, storage: Storage, environment: Environment, target: int) -> None:
         self.storage = storage
-        self.ids: list[bytes] = []
+        self.ids: list[PackId] = []
         self.sealed = 0
         self.bytes_written = 0
         self._environment = environment
@@ -135,7 +136,7 @@ class _Packs:
         first = 0
         while first < len(lengths):
             if not self._open:
-                self.ids.append(self._environment.new_id())
+                self.ids.append(PackId(self._environment.new_id()))
             begin = int(offset[first])
             room = max(self._target - self._used, 0 if self._open else int(padded[first]))
             stop = int(np.searchsorted(ends, begin + room, side="right"))
@@ -191,7 +192,7 @@ class Repacker:
     chunks_copied: int = 0
     manifest_bytes: int = 0
     interrupted: bool = False
-    refused: dict[bytes, str] = field(default_factory=dict[bytes, str])
+    refused: dict[PackId, str] = field(default_factory=dict[PackId, str])
     """Reasons by damaged pack, whose chunks are not copied, since the copies would get valid checksums."""
     _done: list[_Job] = field(default_factory=list[_Job])
 
@@ -201,7 +202,7 @@ class Repacker:
         self._batch_bytes = min(max(self.settings.in_flight // 2, self.settings.target), _LARGEST_BATCH)
 
     @property
-    def packs(self) -> list[bytes]:
+    def packs(self) -> list[PackId]:
         """Ids of the packs written so far."""
         return self._packs.ids
 
@@ -284,7 +285,7 @@ class Repacker:
 
     async def _read(self, batch: Sequence[_Slice], lengths: Int64s, data: memoryview) -> None:
         """Read chunks into one buffer, in their order, each followed by room for its checksum."""
-        numbers: dict[bytes, int] = {}
+        numbers: dict[PackId, int] = {}
         sources: list[Int64s] = []
         for piece in batch:
             references = piece.job.references
@@ -304,7 +305,7 @@ class Repacker:
             )
         )
 
-    async def _read_pack(self, pack: bytes, offset: Int64s, length: Int64s, place: Int64s, data: memoryview) -> None:
+    async def _read_pack(self, pack: PackId, offset: Int64s, length: Int64s, place: Int64s, data: memoryview) -> None:
         """Read chunks of one pack by offset, check each and copy it to its place."""
         starts, stops = offset.tolist(), (offset + length + CHECKSUM_BYTES).tolist()
         ranges = merge_ranges(list(zip(starts, stops, strict=True)), _GAP)
@@ -326,7 +327,7 @@ class Repacker:
                 return
             data[at : at + len(chunk)] = chunk
 
-    async def _ranges_of(self, pack: bytes, ranges: Sequence[ByteRange]) -> list[BytesLike] | None:
+    async def _ranges_of(self, pack: PackId, ranges: Sequence[ByteRange]) -> list[BytesLike] | None:
         """Read ranges of a pack; None if it is too short for them."""
         key, storage = pack_key(pack), self.reader.storage
         try:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from arraystore._chunks.reader import ChunkReader
+from arraystore._format.ids import CheckpointId, LayerId
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest
 from arraystore._format.pack import padded_size
@@ -68,14 +69,14 @@ def _windows(stretches: Sequence[RetainedRecords]) -> Iterator[tuple[int, int]]:
             at = last + 1
 
 
-async def _add_records(retained: _Retained, log: BranchLog, first: int, last: int) -> list[bytes]:
+async def _add_records(retained: _Retained, log: BranchLog, first: int, last: int) -> list[CheckpointId]:
     """Add the layers of records that name one of the packs, or do not say which they name.
 
     Returns the checkpoints of the origins of the branch.
     """
     span = await log.span(first, last)
     layers: list[Layer] = []
-    checkpoints: list[bytes] = []
+    checkpoints: list[CheckpointId] = []
     for number, body in span.bodies.items():
         entry = log.decode(number, body)
         if isinstance(entry, Rewrite) and retained.names(entry.packs):
@@ -95,8 +96,8 @@ class _Retained:
 
     reader: ChunkReader
     wanted: PackIds
-    _whole: set[bytes] = field(default_factory=set[bytes])
-    _parts: set[tuple[bytes, ...]] = field(default_factory=set[tuple[bytes, ...]])
+    _whole: set[LayerId] = field(default_factory=set[LayerId])
+    _parts: set[tuple[LayerId, ...]] = field(default_factory=set[tuple[LayerId, ...]])
     _rows: list[Int64s] = field(default_factory=list[Int64s])
     _waiting: int = 0
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from arraystore._format.history import SnapshotRow
+from arraystore._format.ids import SnapshotId
 from arraystore.errors import InvalidInputError
 
 __all__ = ["KeepRule", "RetentionPolicy", "parse_policy", "parse_span"]
@@ -93,7 +94,7 @@ class RetentionPolicy:
     rules: tuple[KeepRule, ...] = ()
     keep_last: int = 1
 
-    def keeps(self, rows: Sequence[SnapshotRow], now: datetime) -> set[bytes]:
+    def keeps(self, rows: Sequence[SnapshotRow], now: datetime) -> set[SnapshotId]:
         """Return the ids of the snapshots of a branch, listed newest first, that the policy retains."""
         kept = {row.id for row in rows[: self.keep_last]}
         for rule in self.rules:
@@ -114,7 +115,7 @@ def _span_text(span: timedelta) -> str:
     return f"{seconds}s"
 
 
-def _newest_of_each(rule: KeepRule, rows: Iterable[SnapshotRow], now: datetime) -> Iterable[bytes]:
+def _newest_of_each(rule: KeepRule, rows: Iterable[SnapshotRow], now: datetime) -> Iterable[SnapshotId]:
     edge = now - rule.span if rule.span < now - _EARLIEST else _EARLIEST
     seen: set[tuple[int, ...]] = set()
     for position, row in enumerate(rows):

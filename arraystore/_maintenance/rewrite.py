@@ -14,6 +14,7 @@ from functools import cached_property
 
 from arraystore._environment import Environment
 from arraystore._format.envelope import bind_object, pack_body
+from arraystore._format.ids import LayerId, NodeId, PackId
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest, encode_manifest
 from arraystore._format.record import (
@@ -48,13 +49,13 @@ _TRIES = 200
 class Exchange:
     """Replacement of neighbouring layers of an array by others with the same content."""
 
-    node: bytes
+    node: NodeId
     """Id of the array."""
     replaced: tuple[Layer, ...]
     """Layers to replace, oldest first; at least one."""
     added: tuple[Layer, ...]
     """Layers to add, which may include some of the replaced ones."""
-    packs: tuple[bytes, ...] = ()
+    packs: tuple[PackId, ...] = ()
     """Ids of the packs written for it."""
 
     @property
@@ -116,7 +117,7 @@ def placed(environment: Environment, manifest: Manifest, encoded: bytes | None =
     """
     if encoded is None:
         encoded = encode_manifest(manifest)
-    layer = Layer(environment.new_id(), manifest.box, manifest.count, manifest.has_deletions)
+    layer = Layer(LayerId(environment.new_id()), manifest.box, manifest.count, manifest.has_deletions)
     if len(encoded) <= MAX_MANIFEST_IN_BODY:
         return replace(layer, inline=encoded), None
     return layer, bind_object(layer.key, encoded)

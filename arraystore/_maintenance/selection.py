@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from arraystore._chunks.pack_writer import PackSettings
 from arraystore._chunks.reader import ChunkReader
+from arraystore._format.ids import PackId
 from arraystore._format.types import Int64s
 from arraystore._log.state import SnapshotState
 from arraystore._maintenance.pack_usage import PackIds, id_at, pack_sizes, pack_use
@@ -47,7 +48,7 @@ class Selection:
             kept &= ~self.small
         return Selection(self.ids[kept], self.used[kept], self.sizes[kept], self.small[kept], self.packs)
 
-    def without(self, packs: Collection[bytes]) -> Selection:
+    def without(self, packs: Collection[PackId]) -> Selection:
         """Return the selection without some packs."""
         kept = np.array([id_at(self.ids, at) not in packs for at in range(len(self.ids))], dtype=np.bool_)
         return Selection(self.ids[kept], self.used[kept], self.sizes[kept], self.small[kept], self.packs)
@@ -62,7 +63,7 @@ async def select(
     reader: ChunkReader,
     settings: PackSettings,
     min_live: float,
-    refused: Collection[bytes] = (),
+    refused: Collection[PackId] = (),
 ) -> Selection:
     """Select packs to rewrite, without those known to be damaged.
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from arraystore._concurrency import bounded
 from arraystore._context import Context
+from arraystore._format.ids import SnapshotId
 from arraystore._format.repository_log import FIRST_BRANCH, Tag
 from arraystore._history.compare import compare
 from arraystore._history.diff import Diff, diff_of
@@ -57,13 +58,13 @@ async def draw_graph(
     if (branch, tag, snapshot_id) == (None, None, None):
         histories = _all_histories(context, branches, table.tags)
     else:
-        histories = [(b"", read_ancestry(context, branch=branch, tag=tag, snapshot_id=snapshot_id))]
+        histories = [(SnapshotId(b""), read_ancestry(context, branch=branch, tag=tag, snapshot_id=snapshot_id))]
     return draw_history(await gather_rows(histories, limit), _labels(branches, table.tags), limit, plain=plain)
 
 
-def _labels(branches: Mapping[str, bytes], tags: Mapping[str, Tag]) -> dict[bytes, list[str]]:
+def _labels(branches: Mapping[str, SnapshotId], tags: Mapping[str, Tag]) -> dict[SnapshotId, list[str]]:
     """Return the branch and tag names of snapshots."""
-    labels: dict[bytes, list[str]] = {}
+    labels: dict[SnapshotId, list[str]] = {}
     for name, snapshot in branches.items():
         labels.setdefault(snapshot, []).append(name)
     for name, row in sorted(tags.items()):
@@ -71,10 +72,10 @@ def _labels(branches: Mapping[str, bytes], tags: Mapping[str, Tag]) -> dict[byte
     return labels
 
 
-async def _newest(context: Context, branches: Iterable[str]) -> dict[str, bytes]:
+async def _newest(context: Context, branches: Iterable[str]) -> dict[str, SnapshotId]:
     """Return the newest snapshot of each branch, starting with the first branch."""
 
-    async def newest(branch: str) -> bytes | None:
+    async def newest(branch: str) -> SnapshotId | None:
         try:
             return (await context.tip(branch)).state.snapshot
         except RefNotFoundError:  # deleted meanwhile
@@ -85,7 +86,7 @@ async def _newest(context: Context, branches: Iterable[str]) -> dict[str, bytes]
     return {name: snapshot for name, snapshot in pairs if snapshot is not None}
 
 
-def _all_histories(context: Context, branches: Mapping[str, bytes], tags: Mapping[str, Tag]) -> Iterable[History]:
+def _all_histories(context: Context, branches: Mapping[str, SnapshotId], tags: Mapping[str, Tag]) -> Iterable[History]:
     """Yield the histories of all branches, then of all tags."""
     for name, snapshot in branches.items():
         yield snapshot, read_ancestry(context, branch=name)

@@ -13,6 +13,7 @@ from arraystore._config import RepositoryConfig
 from arraystore._context import Context
 from arraystore._environment import current_environment
 from arraystore._format.digest import log_start
+from arraystore._format.ids import SnapshotId
 from arraystore._format.record import Birth, Record, encode_body, encode_record, record_key
 from arraystore._format.refs import (
     REPOSITORY_KEY,
@@ -53,7 +54,7 @@ async def create_repository(
     elif await repository_exists(storage):
         raise _exists(storage)
     info = RepositoryInfo(environment.new_id(), environment.now_us(), config.to_dict())
-    birth = Birth(environment.new_id(), None, environment.now_us())
+    birth = Birth(SnapshotId(environment.new_id()), None, environment.now_us())
     start = log_start(info.id, MAIN)
     record = Record(MAIN, 0, encode_body(0, birth, MAIN), repository=info.id, before=start)
     first = _first_record(info)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from arraystore._context import Context
 from arraystore._format.history import SnapshotRow
-from arraystore._format.ids import id_to_text
+from arraystore._format.ids import SnapshotId, id_to_text
 from arraystore._format.repository_log import FIRST_BRANCH, Tag
 from arraystore._history.time_travel import microseconds_of
 from arraystore._log.status import check_allowed
@@ -45,7 +45,7 @@ async def expire_snapshots(
         branches = {name: tip for name, tip in branches.items() if await _delete_branch(context, name, tip)}
     now = datetime.fromtimestamp(context.environment.now_us() / 1_000_000, UTC)
 
-    def keeps(rows: Sequence[SnapshotRow]) -> set[bytes]:
+    def keeps(rows: Sequence[SnapshotRow]) -> set[SnapshotId]:
         kept = set() if rules is None else rules.keeps(rows, now)
         return kept | {row.id for row in rows[: keep_last or 1]}
 
@@ -76,9 +76,9 @@ async def _delete_tag(context: Context, tag: str) -> bool:
     return True
 
 
-async def _old_branches(context: Context, time: int) -> dict[str, bytes]:
+async def _old_branches(context: Context, time: int) -> dict[str, SnapshotId]:
     """Return the branches, except for the first one, whose newest snapshot is older than a time, and that snapshot."""
-    old: dict[str, bytes] = {}
+    old: dict[str, SnapshotId] = {}
     for name in sorted(await list_branches(context) - {FIRST_BRANCH}):
         with suppress(RefNotFoundError):
             state = (await context.tip(name)).state
@@ -87,7 +87,7 @@ async def _old_branches(context: Context, time: int) -> dict[str, bytes]:
     return old
 
 
-async def _delete_branch(context: Context, branch: str, snapshot: bytes) -> bool:
+async def _delete_branch(context: Context, branch: str, snapshot: SnapshotId) -> bool:
     """Delete a branch if it is still at the snapshot that is old; tell whether that was done here."""
     try:
         await delete_branch(context, branch, from_snapshot_id=id_to_text(snapshot))

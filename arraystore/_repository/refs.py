@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from arraystore._context import Context
-from arraystore._format.ids import id_from_text, id_to_text
+from arraystore._format.ids import SnapshotId, id_from_text, id_to_text
 from arraystore._format.lifecycle import Origin
 from arraystore._format.record import Body, Reset
 from arraystore._format.refs import name_in_key
@@ -74,7 +74,7 @@ async def create_branch(context: Context, branch: str, snapshot_id: str) -> None
 
 async def reset_branch(context: Context, branch: str, snapshot_id: str, *, from_snapshot_id: str | None = None) -> None:
     """Reset a branch to another snapshot: an entry of its own log decides it."""
-    expected = None if from_snapshot_id is None else id_from_text(from_snapshot_id)
+    expected = None if from_snapshot_id is None else SnapshotId(id_from_text(from_snapshot_id))
     start = await context.tip(branch)
     target = await load_snapshot(context, snapshot_id=snapshot_id)
 
@@ -105,7 +105,7 @@ async def delete_branch(context: Context, branch: str, *, from_snapshot_id: str 
     check_name(branch)
     if branch == FIRST_BRANCH:
         raise InvalidInputError(f"branch {FIRST_BRANCH!r} cannot be deleted; reset_branch moves it to another snapshot")
-    expected = None if from_snapshot_id is None else id_from_text(from_snapshot_id)
+    expected = None if from_snapshot_id is None else SnapshotId(id_from_text(from_snapshot_id))
     repository_log, log = context.repository_log, context.log(branch)
     check_allowed(await repository_log.table(), "delete_branch")
     tip = await _settled_tip(context, branch)
@@ -134,7 +134,7 @@ async def _check_free_by_now(context: Context, branch: str) -> None:
     _check_free(context.repository_log.cached_table, branch)
 
 
-def _check_newest(state: SnapshotState, expected: bytes | None) -> None:
+def _check_newest(state: SnapshotState, expected: SnapshotId | None) -> None:
     """Check that a branch is at the snapshot that the caller expects, if any; raises `ConflictError`."""
     if expected is not None and state.snapshot != expected:
         raise ConflictError(id_to_text(expected), id_to_text(state.snapshot), state.branch)

@@ -9,7 +9,7 @@ from typing import Any
 
 from arraystore._context import Context
 from arraystore._format.history import SnapshotRow
-from arraystore._format.ids import id_from_text, id_to_text
+from arraystore._format.ids import SnapshotId, id_from_text, id_to_text
 from arraystore._format.record import decode_note
 from arraystore._format.repository_log import FIRST_BRANCH, Tag
 from arraystore._history.detached_snapshots import read_detached
@@ -83,7 +83,7 @@ async def load_snapshot(
     if tag is not None:
         return await _load_tagged(context, tag)
     assert snapshot_id is not None
-    return await _load_by_id(context, id_from_text(snapshot_id))
+    return await _load_by_id(context, SnapshotId(id_from_text(snapshot_id)))
 
 
 async def load_snapshot_as_of(
@@ -104,7 +104,7 @@ async def load_snapshot_as_of(
 
 async def lookup_snapshot(context: Context, snapshot_id: str) -> SnapshotInfo:
     """Return the row of a snapshot in the history."""
-    identifier = id_from_text(snapshot_id)
+    identifier = SnapshotId(id_from_text(snapshot_id))
     try:
         return snapshot_info((await _find(context, identifier)).row)
     except SnapshotNotFoundError:
@@ -132,7 +132,7 @@ async def _load_tagged(context: Context, tag: str) -> Tip:
         raise
 
 
-async def _load_by_id(context: Context, snapshot: bytes) -> Tip:
+async def _load_by_id(context: Context, snapshot: SnapshotId) -> Tip:
     try:
         return await _load_at(context, await _find(context, snapshot))
     except SnapshotNotFoundError:
@@ -152,7 +152,7 @@ async def _load_at(context: Context, place: Place) -> Tip:
         raise
 
 
-async def _find_outside_logs(context: Context, snapshot: bytes) -> SnapshotState | None:
+async def _find_outside_logs(context: Context, snapshot: SnapshotId) -> SnapshotState | None:
     """Return a snapshot that no log has: it is on no branch, or was tagged while it expired."""
     state = await read_detached(context, snapshot)
     if state is not None:
@@ -171,7 +171,7 @@ async def _find_outside_logs(context: Context, snapshot: bytes) -> SnapshotState
     return None
 
 
-async def _find(context: Context, snapshot: bytes) -> Place:
+async def _find(context: Context, snapshot: SnapshotId) -> Place:
     """Find a snapshot in any log; if that of main has it, without requests for the others."""
     branches = [FIRST_BRANCH]
     for branch in branches:
@@ -188,7 +188,7 @@ async def _find(context: Context, snapshot: bytes) -> Place:
     )
 
 
-async def _check_not_expired(context: Context, snapshot: bytes, branches: Iterable[str]) -> None:
+async def _check_not_expired(context: Context, snapshot: SnapshotId, branches: Iterable[str]) -> None:
     """Check that a snapshot has not expired, as far as the remaining records tell."""
     for branch in branches:
         tip = await _newest_or_none(context, branch)

@@ -16,7 +16,7 @@ from arraystore._changes.read_set import ReadSet
 from arraystore._chunks.pack_writer import PackWriter
 from arraystore._config import RepositoryConfig
 from arraystore._context import Context
-from arraystore._format.ids import id_to_text
+from arraystore._format.ids import CheckpointId, SnapshotId, id_to_text
 from arraystore._format.node import Node, NodeKind
 from arraystore._history.diff import Diff, status_of
 from arraystore._history.missing_objects import check_not_expired
@@ -110,7 +110,7 @@ class SessionBase:
         self._lock = threading.Lock()
         self._state = SessionState.COMMITTED
         self._copied: tuple[bytes, bytes] | None = None
-        self._announced: dict[bytes, bytes] = {}
+        self._announced: dict[SnapshotId, CheckpointId] = {}
         self._show(None, ReadSet() if self._isolation else None)
 
     def _show(self, changes: ChangeSet | None, reads: ReadSet | None) -> None:

@@ -16,6 +16,7 @@ from arraystore._forks.merge import OnOverlap, PayloadOrigin, apply_payloads, ch
 from arraystore._forks.payload_table import PAYLOAD
 from arraystore._forks.uncommitted import UncommittedView, build_uncommitted_view, with_uncommitted
 from arraystore._format.fork_payload import encode_changes
+from arraystore._format.ids import ForkId
 from arraystore._format.node import Node
 from arraystore._log.loading import Tip
 from arraystore._runtime import run
@@ -133,7 +134,7 @@ class ForkSession(SessionBase):
         self.check_writable()
         self._issued.sent = True
         self._sent += 1
-        origin = PayloadOrigin(self._session, self._id, self._epoch, self._sent)
+        origin = PayloadOrigin(self._session, ForkId(self._id), self._epoch, self._sent)
         return encode_changes(await collect(self.hierarchy.writable(), self._reader, origin, self._noted()))
 
     def _noted(self) -> bytes:

@@ -18,6 +18,7 @@ from arraystore._changes.read_set import ReadSet
 from arraystore._changes.read_tracking import moved_below, note_document, note_missing, places_beneath, speaks_of
 from arraystore._chunks.chunk_table import Entry
 from arraystore._chunks.reader import ChunkReader, ReferencePosition, Window, sole_reference, whole_chunk
+from arraystore._format.ids import NodeId
 from arraystore._format.manifest import Manifest
 from arraystore._format.node import MAX_PATH, Node, NodeKind, ancestors
 from arraystore._format.references import DELETED, INLINE, VIRTUAL
@@ -386,7 +387,7 @@ class Hierarchy:
                 check_key(key)
                 file = changes.node(file_key(key))
                 if file is None:
-                    file = file_node(key, changes.packs.environment.new_id())
+                    file = file_node(key, NodeId(changes.packs.environment.new_id()))
                     changes.put_node(file)
                     self._files = changes.has_files
                 return self.handle(file), ()
@@ -492,7 +493,7 @@ class Hierarchy:
         if self._files and changes.node(file_key(early)) is not None:
             documents[".zattrs"] = bytes(self.get_sync(early) or b"{}")
             self._drop_file(changes, early)
-        changes.put_node(Node(changes.packs.environment.new_id(), path, kind, documents))
+        changes.put_node(Node(NodeId(changes.packs.environment.new_id()), path, kind, documents))
 
     def _check_place(self, changes: ChangeSet, path: str, kind: NodeKind, node: Node | None) -> None:
         if node is not None and node.kind == kind:

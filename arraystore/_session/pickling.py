@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from arraystore._context import Context
+from arraystore._format.ids import CheckpointId, SnapshotId
 from arraystore._format.refs import Hint
 from arraystore._history.missing_objects import check_still_kept
 from arraystore._log.loading import Tip, load_tip
@@ -27,7 +28,7 @@ class LiveSession(Protocol):
 
 
 _live: weakref.WeakValueDictionary[bytes, LiveSession] = weakref.WeakValueDictionary()
-_states: dict[tuple[str, str, int, bytes], SnapshotState] = {}
+_states: dict[tuple[str, str, int, SnapshotId], SnapshotState] = {}
 _STATES_KEPT = 8
 
 
@@ -56,9 +57,9 @@ class SnapshotLocator:
     branch: str
     sequence: int
     """Number of the record that made it."""
-    hint: tuple[int, bytes] | None
+    hint: tuple[int, CheckpointId] | None
     """A checkpoint at or before that record; None if there is none."""
-    snapshot: bytes
+    snapshot: SnapshotId
     """Id of the snapshot."""
     verify_chunks: bool | None = None
     """True if sessions verify chunks that they read; None for the configured default."""

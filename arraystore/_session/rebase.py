@@ -35,7 +35,7 @@ from arraystore._commit.solvers import (
     answer_of,
 )
 from arraystore._conflicts import Conflict, ConflictType
-from arraystore._format.ids import id_to_text
+from arraystore._format.ids import NodeId, id_to_text
 from arraystore._format.node import Documents, NodeKind
 from arraystore._format.reserved_keys import is_hidden
 from arraystore._format.transaction import Operation
@@ -59,7 +59,7 @@ _REQUESTS = 32
 class Unique:
     """A coordinate whose values must not repeat, and the values that the session has appended to it."""
 
-    node: bytes
+    node: NodeId
     """Id of the array."""
     path: str
     """Path of the array when it was appended to."""
@@ -160,7 +160,7 @@ def _find_homeless(wanted: Ours, left: Ours, after: SnapshotState) -> list[Confl
     ]
 
 
-def _deleted(prepared: Prepared) -> set[bytes]:
+def _deleted(prepared: Prepared) -> set[NodeId]:
     return {change.id for change in prepared.log.nodes if change.operation == Operation.DELETED}
 
 
@@ -206,7 +206,7 @@ def _encoded(answer: Solution, conflict: Conflict, prepared: Prepared, versions:
     node = versions.theirs.hierarchy.node(conflict.path.lstrip("/"))
     if node is None:
         raise InvalidInputError(f"a solver merged chunks of {conflict.path!r}, which does not exist in theirs")
-    mine = shape_of_ours(prepared, conflict.node, versions.base.hierarchy.state)
+    mine = shape_of_ours(prepared, NodeId(conflict.node), versions.base.hierarchy.state)
     documents = node.documents if mine is None else longer(node.documents, mine)
     chunks = {c: v if isinstance(v, bytes) else _encode(documents, c, v) for c, v in answer.chunks.items()}
     return replace(answer, chunks=chunks)

@@ -24,6 +24,7 @@ from arraystore._context import Context
 from arraystore._forks.ledger import ForkLedger, warn_of_unmerged
 from arraystore._forks.merge import OnOverlap
 from arraystore._forks.uncommitted import build_uncommitted_view, with_uncommitted
+from arraystore._format.ids import SnapshotId
 from arraystore._history.detached_snapshots import write_detached
 from arraystore._log.branch_log import AppendUncertainError
 from arraystore._log.loading import Tip
@@ -215,7 +216,7 @@ class Session(SessionBase):
         metadata: dict[str, Any] | None,
         rebase_with: ConflictSolver | None,
         tries: int,
-        amends: bytes | None,
+        amends: SnapshotId | None,
         *,
         allow_empty: bool,
         reads: Mapping[str, Any] | None = None,

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from arraystore._changes.change_set import ChangeSet
+from arraystore._format.ids import NodeId
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.zarr_metadata import array_info
 from arraystore._history.compare import Comparison, compare
@@ -39,10 +40,10 @@ async def apply_changes(session: Session, before: SnapshotState | None, wanted: 
 
 def _apply_nodes(
     changes: ChangeSet, before: SnapshotState, after: SnapshotState, comparison: Comparison
-) -> dict[bytes, Node]:
+) -> dict[NodeId, Node]:
     """Change nodes, and return those of the session by their ids in the other repository."""
     new_id = changes.packs.environment.new_id
-    twins: dict[bytes, Node] = {}
+    twins: dict[NodeId, Node] = {}
     moved: list[Node] = []
     for identifier, key in after.keys.items():
         if identifier in before.keys:
@@ -62,7 +63,7 @@ def _apply_nodes(
         twins[node.id] = replace(twins[node.id], documents=node.documents)
         changes.put_node(twins[node.id])
     for node in comparison.created:
-        twins[node.id] = Node(new_id(), node.path, node.kind, node.documents)
+        twins[node.id] = Node(NodeId(new_id()), node.path, node.kind, node.documents)
         changes.put_node(twins[node.id])
     return twins
 

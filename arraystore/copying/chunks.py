@@ -13,6 +13,7 @@ from arraystore._chunks.checksums import CHECKSUM_BYTES, checked
 from arraystore._chunks.pack_writer import pack_key
 from arraystore._chunks.reader import ChunkReader
 from arraystore._concurrency import MiB
+from arraystore._format.ids import PackId
 from arraystore._format.layer import Layer
 from arraystore._format.node import Node
 from arraystore._format.pack import pack_seed
@@ -67,7 +68,7 @@ def _inside(layer: Layer, coords: Int64s) -> Bools:
 class Stretch:
     """Chunks of one pack that are read together."""
 
-    pack: bytes
+    pack: PackId
     """Id of the pack."""
     rows: list[int]
     """Positions of their references."""

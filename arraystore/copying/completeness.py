@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arraystore._concurrency import for_each
-from arraystore._format.ids import ID_BYTES, id_from_text, id_to_text
+from arraystore._format.ids import ID_BYTES, LayerId, PackId, id_from_text, id_to_text
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest
 from arraystore._maintenance.collection.live_packs import visible_packs
@@ -84,10 +84,10 @@ class _CompletenessCheck:
     def __init__(self, repo: Repository) -> None:
         self._repo = repo
         self._packs = _NeededPacks()
-        self._layers: dict[bytes, bool] = {}
-        self._stacks: set[tuple[bytes, ...]] = set()
+        self._layers: dict[LayerId, bool] = {}
+        self._stacks: set[tuple[LayerId, ...]] = set()
         self._lacking = np.empty(0, dtype="S12")
-        self._shown: dict[bytes, str] = {}
+        self._shown: dict[PackId, str] = {}
         self.snapshots: list[str] = []
         self.found = Completeness()
 
@@ -176,9 +176,9 @@ class _CompletenessCheck:
         return missing
 
 
-def _id_in(key: str) -> bytes:
+def _id_in(key: str) -> PackId:
     """Return the id of the pack that a key names, or an id of no pack if it names none."""
     try:
-        return id_from_text(key[len(_CHUNKS) :])
+        return PackId(id_from_text(key[len(_CHUNKS) :]))
     except InvalidInputError:
-        return bytes(ID_BYTES)
+        return PackId(bytes(ID_BYTES))

@@ -22,7 +22,7 @@ from arraystore._format.collection import (
     decode_collection,
     encode_collection,
 )
-from arraystore._format.ids import ID_BYTES, id_to_text, ids_from_texts
+from arraystore._format.ids import ID_BYTES, CheckpointId, SnapshotId, id_to_text, ids_from_texts, split_ids
 from arraystore._format.lifecycle import BranchLife, Origin
 from arraystore._format.record import Body, Expiry
 from arraystore._format.repository_log import RepositoryEntry, RepositoryOperation, RepositoryTable
@@ -160,22 +160,22 @@ class _Run:
         named = {tag.origin.checkpoint for tag in table.tags.values()}
         named |= {tip.state.checkpoint.id for tip in tips.values() if tip.state.checkpoint is not None}
         if previous is not None:  # which it has traced as announced
-            early = previous.early
-            named |= {early[at : at + ID_BYTES] for at in range(0, len(early), ID_BYTES)}
-        identifiers: list[bytes] = []
+            named.update(split_ids(previous.early, CheckpointId))
+        identifiers: list[CheckpointId] = []
         prefix = "snapshots/"
         async for page in self.scope.storage.list(prefix, prefix + id_to_text(self.watermark)):
             ids, fits = ids_from_texts([info.key[len(prefix) :] for info in page])
-            blob = np.ascontiguousarray(ids[fits]).tobytes()
-            identifiers += [blob[at : at + ID_BYTES] for at in range(0, len(blob), ID_BYTES)]
+            identifiers += split_ids(np.ascontiguousarray(ids[fits]).tobytes(), CheckpointId)
 
-        async def origin(identifier: bytes) -> Origin | None:
+        async def origin(identifier: CheckpointId) -> Origin | None:
             try:
                 state = await load_checkpoint(self.scope.storage, identifier)
             except (ObjectNotFoundError, FormatError):
                 return None  # deleted by its writer or another collection, or not a checkpoint
             part = retained.get(state.branch)
-            if part is None or (state.snapshot != identifier and part.holds(state.sequence, b"")):
+            if part is None or (
+                CheckpointId(state.snapshot) != identifier and part.holds(state.sequence, SnapshotId(b""))
+            ):
                 return None
             return Origin(state.branch, state.sequence, identifier)
 
@@ -227,7 +227,7 @@ class _Run:
         step = _KEYS_AT_A_TIME * ID_BYTES
         for first in range(0, max(len(ids), 1), step):
             part = ids[first : first + step]
-            keys = [f"{kind}/{id_to_text(part[at : at + ID_BYTES])}" for at in range(0, len(part), ID_BYTES)]
+            keys = [f"{kind}/{id_to_text(identifier)}" for identifier in split_ids(part, bytes)]
             await self._delete(kind, keys, 0 if first else size)
 
     def _note_early(self, ids: bytes) -> None:
@@ -286,7 +286,7 @@ class _Run:
         if not idle or tip.sequence - life.expired <= _FEW_RECORDS:
             return tip
         log, environment = self.scope.log(tip.state.branch), self.scope.environment
-        base = environment.new_id()
+        base = CheckpointId(environment.new_id())
         key = checkpoint_key(base)
         await self.scope.storage.put(key, await encode_state(log, key, tip.state))
         await self.scope.storage.sync()

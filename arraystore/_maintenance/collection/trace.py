@@ -11,6 +11,7 @@ from arraystore._chunks.manifest_cache import ManifestCache
 from arraystore._concurrency import bounded
 from arraystore._format.collection import Collection
 from arraystore._format.history import page_span
+from arraystore._format.ids import CheckpointId, LayerId
 from arraystore._format.layer import Layer
 from arraystore._format.lifecycle import BranchLife, Origin
 from arraystore._format.node import Node
@@ -58,9 +59,9 @@ class Trace:
         self._manifests = _cache_of(scope)
         self._loads = asyncio.Semaphore(_AT_ONCE)
         self._large_loads = asyncio.Semaphore(1)
-        self._traced: set[bytes] = set()
-        self._stacks: set[tuple[bytes, ...]] = set()
-        self.attached: dict[bytes, Layer] = {}
+        self._traced: set[CheckpointId] = set()
+        self._stacks: set[tuple[LayerId, ...]] = set()
+        self.attached: dict[LayerId, Layer] = {}
         """Referenced layers whose manifests are attached to expired records."""
 
     async def run(self) -> None:
@@ -107,7 +108,7 @@ class Trace:
         if hint is not None:
             checkpoints.append(hint.checkpoint)
         checkpoints += [None if end.life.origin is None else end.life.origin.checkpoint for end in retained.ends]
-        checkpoints += [end.snapshot for end in retained.ends]  # which is its checkpoint if it is on no branch
+        checkpoints += [CheckpointId(end.snapshot) for end in retained.ends]  # which is that of one on no branch
         self._report("snapshots", b"".join(each for each in checkpoints if each is not None))
         seen = -1 if self._previous is None else _sequence_seen(self._previous, log.branch)
         await self._pages(log, await self._newest_pages(log, retained.newest, hint), max(life.expired, seen))
@@ -129,11 +130,12 @@ class Trace:
     async def _detached(self, retained: RetainedHistory) -> None:
         """Trace snapshots that no record of a branch makes but that histories lead through."""
         for end in retained.ends:
-            if end is retained.newest or end.snapshot in self._traced:
+            checkpoint = CheckpointId(end.snapshot)
+            if end is retained.newest or checkpoint in self._traced:
                 continue
-            self._traced.add(end.snapshot)
+            self._traced.add(checkpoint)
             with suppress(ObjectNotFoundError, FormatError):
-                state = await load_checkpoint(self._scope.storage, end.snapshot)
+                state = await load_checkpoint(self._scope.storage, checkpoint)
                 if state.snapshot == end.snapshot:
                     await self._state(state)
 
@@ -180,7 +182,7 @@ class Trace:
             span = await log.span(first, end)
             unresolved: list[tuple[int, Commit]] = []
             unread: list[Layer] = []
-            layers: list[bytes] = []
+            layers: list[LayerId] = []
             packs: list[bytes] = []
             for number, body in span.bodies.items():
                 entry = log.decode(number, body)
@@ -220,7 +222,7 @@ class Trace:
 
     # -- states ---------------------------------------------------------------------------------------------------
 
-    async def _states(self, checkpoints: Iterable[bytes]) -> None:
+    async def _states(self, checkpoints: Iterable[CheckpointId]) -> None:
         for identifier in checkpoints:
             if identifier not in self._traced:
                 self._traced.add(identifier)

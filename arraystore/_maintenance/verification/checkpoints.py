@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from arraystore._format.ids import id_to_text
+from arraystore._format.ids import CheckpointId, SnapshotId, id_to_text
 from arraystore._format.snapshot import checkpoint_key
 from arraystore._log.loading import load_checkpoint
 from arraystore._log.state import SnapshotState
@@ -28,7 +28,7 @@ _REPAIR_PINNED = (
 class Named:
     """Checkpoint that another object names."""
 
-    id: bytes
+    id: CheckpointId
     """Id of the checkpoint."""
     branch: str
     """Branch of the record whose state it should be."""
@@ -36,7 +36,7 @@ class Named:
     """Number of that record."""
     by: str
     """Key of the object that names it."""
-    snapshot: bytes | None = None
+    snapshot: SnapshotId | None = None
     """Snapshot that it should be; None if the object does not name one."""
     needed: bool = False
     """True if an object cannot be read without it, so that it is not only a short cut."""
@@ -52,10 +52,10 @@ class Checkpoints:
         self._inventory = inventory
         self._collector = collector
         self._counts = counts
-        self._named: dict[tuple[str, int], dict[bytes, Named]] = {}
-        self.wrong: dict[tuple[bytes, str, int], Named] = {}
+        self._named: dict[tuple[str, int], dict[CheckpointId, Named]] = {}
+        self.wrong: dict[tuple[CheckpointId, str, int], Named] = {}
         """Missing, damaged or wrong checkpoints."""
-        self._met: set[tuple[bytes, str, int]] = set()
+        self._met: set[tuple[CheckpointId, str, int]] = set()
 
     def name(self, named: Named) -> None:
         """Add a named checkpoint."""
@@ -75,7 +75,7 @@ class Checkpoints:
         """Add a wrong checkpoint."""
         self.wrong[_place(named)] = named
 
-    def of_branch(self, branch: str) -> list[tuple[int, bytes]]:
+    def of_branch(self, branch: str) -> list[tuple[int, CheckpointId]]:
         """Return the checkpoints of whole records of a branch, as numbers and ids in order."""
         places = [(place, here) for place, here in self._named.items() if place[0] == branch]
         return sorted(
@@ -137,7 +137,7 @@ class Checkpoints:
             self._collector.warning(key, problem, _REPAIR)
 
 
-def _place(named: Named) -> tuple[bytes, str, int]:
+def _place(named: Named) -> tuple[CheckpointId, str, int]:
     return named.id, named.branch, named.sequence
 
 
@@ -175,5 +175,5 @@ def _other_digest(expected: bytes | None, actual: SnapshotState) -> str | None:
     return "it holds the digest of another log"
 
 
-def _shown(identifier: bytes | None) -> str:
+def _shown(identifier: SnapshotId | None) -> str:
     return "none" if identifier is None else id_to_text(identifier)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from arraystore._format.ids import id_to_text
+from arraystore._format.ids import SnapshotId, id_to_text
 
 __all__ = [
     "EXIT_ERRORS",
@@ -217,7 +217,7 @@ class Use:
 
     __slots__ = ("also", "end", "first", "kept", "path")
 
-    def __init__(self, path: str | None, kept: list[bytes], first: int, end: int | None = None) -> None:
+    def __init__(self, path: str | None, kept: list[SnapshotId], first: int, end: int | None = None) -> None:
         self.path = path
         self.kept = kept
         self.first = first
@@ -236,7 +236,7 @@ class Use:
         """True if a retained snapshot has the object, as far as the log was read."""
         return self.first < (len(self.kept) if self.end is None else self.end)
 
-    def snapshots(self) -> Iterator[bytes]:
+    def snapshots(self) -> Iterator[SnapshotId]:
         """Yield the ids of the snapshots."""
         for at in range(self.first, len(self.kept) if self.end is None else self.end):
             yield self.kept[at]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from arraystore._chunks.manifest_cache import ManifestCache
-from arraystore._format.ids import ID_BYTES, id_to_text
+from arraystore._format.ids import ID_BYTES, LayerId, PackId, id_to_text, split_ids
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest, decode_manifest
 from arraystore._format.node import Node
@@ -66,7 +66,7 @@ class Loaded:
     """Per pack, whether it exists and is large enough."""
 
 
-_Shape = tuple[bytes, tuple[int, ...] | None, bool]
+_Shape = tuple[LayerId, tuple[int, ...] | None, bool]
 """Id of a layer, its shift, and whether all of its packs must exist."""
 
 Consumer = Callable[[Loaded], Awaitable[None]]
@@ -92,7 +92,7 @@ class LayerChecker:
         self._done: dict[_Shape, Use] = {}
         self._room = asyncio.Semaphore(_PARALLEL)
         self._manifests = ManifestCache(storage, repository, _FEW_BYTES)
-        self._shown: dict[tuple[bytes, ...], frozenset[bytes] | None] = {}
+        self._shown: dict[tuple[LayerId, ...], frozenset[PackId] | None] = {}
 
     async def check(self, items: Iterable[LayerUse], records: dict[tuple[str, int], Record]) -> None:
         """Check layers of retained snapshots, with `records` that are in memory together with their attachments."""
@@ -197,14 +197,14 @@ class LayerChecker:
             self._error(item, key, problem, _LOST_PACK)
         return fresh.tolist(), sound.tolist()
 
-    async def _shown_by(self, stack: tuple[Layer, ...]) -> frozenset[bytes] | None:
+    async def _shown_by(self, stack: tuple[Layer, ...]) -> frozenset[PackId] | None:
         """Load the packs of an array's visible chunks; None if damage hides them."""
         key = tuple([layer.id for layer in stack])
         if key not in self._shown:
-            visible: set[bytes] = set()
+            visible: set[PackId] = set()
             try:
                 async for packs in visible_packs(self._manifests, stack):
-                    visible.update(packs[at : at + ID_BYTES] for at in range(0, len(packs), ID_BYTES))
+                    visible.update(split_ids(packs, PackId))
                 self._shown[key] = frozenset(visible)
             except (FormatError, NotFoundError):  # a damaged manifest, which is reported where it is checked
                 self._shown[key] = None

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from arraystore._concurrency import bounded
 from arraystore._format.history import HistoryPage, SnapshotRow, decode_history, page_span
+from arraystore._format.ids import ID_BYTES, CheckpointId, SnapshotId
 from arraystore._format.snapshot import PageRef
 from arraystore._maintenance.verification.findings import Collector
 from arraystore.errors import FormatError, ObjectNotFoundError
@@ -37,9 +38,9 @@ class PageDigest:
     index: int
     rows: tuple[tuple[int, int], ...]
     """Number and hash of each row."""
-    lowest: bytes
-    highest: bytes
-    checkpoints: tuple[tuple[int, bytes], ...]
+    lowest: SnapshotId
+    highest: SnapshotId
+    checkpoints: tuple[tuple[int, CheckpointId], ...]
 
 
 class RowDigest:
@@ -94,7 +95,7 @@ def digest_page(key: str, page: HistoryPage) -> PageDigest:
     """Return the digest of a page."""
     ids = [row.id for row in page.rows]
     rows = tuple([(row.sequence, hash(row)) for row in page.rows])
-    nothing = bytes(12)
+    nothing = SnapshotId(bytes(ID_BYTES))
     low, high = min(ids, default=nothing), max(ids, default=nothing)
     return PageDigest(key, page.level, page.index, rows, low, high, page.checkpoints)
 

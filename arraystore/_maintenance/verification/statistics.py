@@ -11,7 +11,7 @@ import numpy as np
 
 from arraystore._chunks.reader import ChunkReader
 from arraystore._format.history import SnapshotRow
-from arraystore._format.ids import id_to_text
+from arraystore._format.ids import LayerId, NodeId, id_to_text
 from arraystore._format.layer import Layer
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.pack import padded_size
@@ -268,7 +268,7 @@ async def _packs(inventory: Inventory, states: Sequence[SnapshotState], reader: 
     """Sum the live bytes of each pack, one array at a time, counting chunks shared by several states once."""
     shelf = inventory.packs
     live = np.zeros(len(shelf), dtype=np.int64)
-    versions: dict[bytes, dict[tuple[bytes, ...], Node]] = {}
+    versions: dict[bytes, dict[tuple[LayerId, ...], Node]] = {}
     for state in states:
         for node in state.nodes.values():
             if node.layers:
@@ -329,7 +329,7 @@ class _Snapshots:
         self._log = log
         self._reader = reader
         self._inventory = inventory
-        self._bytes: dict[bytes, int] = {}
+        self._bytes: dict[LayerId, int] = {}
 
     async def of(self, tip: Tip, rows: Sequence[SnapshotRow]) -> list[SnapshotStatistics]:
         """Return statistics of snapshots, newest first, without those of other logs and expired ones."""
@@ -366,7 +366,7 @@ class _Snapshots:
                         snapshots.append(SnapshotStatistics(id_to_text(item.id), item.time, unique, shared))
         return snapshots[::-1]
 
-    async def _of_nodes(self, builder: StateBuilder, identifiers: Iterable[bytes]) -> int:
+    async def _of_nodes(self, builder: StateBuilder, identifiers: Iterable[NodeId]) -> int:
         """Return the bytes of chunks that the layers of some nodes reference."""
         state = builder.peek()
         nodes = [state.by_id(identifier) for identifier in dict.fromkeys(identifiers)]

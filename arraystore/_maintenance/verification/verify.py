@@ -15,7 +15,7 @@ from arraystore._chunks.reader import ChunkReader
 from arraystore._environment import Environment
 from arraystore._format.collection import collection_key, decode_collection
 from arraystore._format.history import history_key, page_span, survivors_key
-from arraystore._format.ids import id_to_text
+from arraystore._format.ids import CheckpointId, SnapshotId, id_to_text
 from arraystore._format.intent import PATIENCE
 from arraystore._format.record import Record
 from arraystore._format.refs import (
@@ -135,7 +135,7 @@ class Verification:
         self.leaks: dict[str, Leak] = {}
         self.left_behind: list[ObjectInfo] = []
         self.pages: dict[str, dict[tuple[int, int], PageDigest]] = {}
-        self.origins: dict[str, set[bytes]] = {}
+        self.origins: dict[str, set[CheckpointId]] = {}
         self.rebuilt: dict[str, list[Record]] = {}
 
     async def run(self) -> None:
@@ -332,7 +332,7 @@ class Verification:
             await self._pinned(named, row.id)
             self.counts["snapshots"] += 1
 
-    async def _pinned(self, named: Named, snapshot: bytes) -> SnapshotState | None:
+    async def _pinned(self, named: Named, snapshot: SnapshotId) -> SnapshotState | None:
         """Check a snapshot that only its checkpoint holds."""
         state = await self.checkpoints.load(named, [Use(None, [snapshot], 0)])
         if state is not None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from arraystore._format.history import SnapshotRow, page_span
+from arraystore._format.ids import CheckpointId, NodeId, SnapshotId
 from arraystore._format.layer import Layer
 from arraystore._format.lifecycle import BranchLife, Deleted, Expiry, Fence, Origin
 from arraystore._format.node import Node
@@ -84,14 +85,14 @@ class LogWalk:
         self._live = live
         self._builder: StateBuilder | None = None
         self._life: BranchLife | None = BranchLife()
-        self._kept: list[bytes] = []
-        self._open: dict[tuple[bytes, Layer], Use] = {}
+        self._kept: list[SnapshotId] = []
+        self._open: dict[tuple[NodeId, Layer], Use] = {}
         self._pending: list[LayerUse] = []
-        self._suspects: dict[bytes, list[Use]] = {}
+        self._suspects: dict[NodeId, list[Use]] = {}
         self._suspicions: list[tuple[Use, str, str, str]] = []
         self._failure: tuple[str, str, str] | None = None
-        self._unreadable: list[bytes] = []
-        self.origins: set[bytes] = set()
+        self._unreadable: list[SnapshotId] = []
+        self.origins: set[CheckpointId] = set()
         """Ids of the checkpoints at which the log begins or to which it is reset."""
         self.rebuilt: list[Record] = []
         """Missing records, as a repair can write them."""
@@ -198,7 +199,7 @@ class LogWalk:
         if self._keeps(number):
             self._kept.append(body.snapshot)
 
-    async def _origin(self, number: int, origin: Origin, snapshot: bytes) -> SnapshotState | None:
+    async def _origin(self, number: int, origin: Origin, snapshot: SnapshotId) -> SnapshotState | None:
         named = Named(origin.checkpoint, origin.branch, origin.sequence, self._log.key(number), snapshot, needed=True)
         self._shared.checkpoints.name(named)
         self.origins.add(origin.checkpoint)
@@ -346,7 +347,7 @@ class LogWalk:
             use.end = len(self._kept)
         self._open.clear()
 
-    def _relayer(self, identifier: bytes, before: Node | None, after: Node | None, *, rewritten: bool) -> None:
+    def _relayer(self, identifier: NodeId, before: Node | None, after: Node | None, *, rewritten: bool) -> None:
         """Update the layers of a node."""
         old = () if before is None else before.layers
         new = () if after is None else after.layers

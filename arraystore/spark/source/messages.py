@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 from pyspark.sql.datasource import WriterCommitMessage
 
+from arraystore._format.ids import SnapshotId
 from arraystore._session.handoff import SessionHandoff
 from arraystore._session.pickling import SnapshotLocator
 from arraystore.errors import FormatError
@@ -61,7 +62,9 @@ def handoff_in(messages: Sequence[object], context: Context, branch: str) -> Ses
         case (str() as of, str() as pinned, int() as sequence, hint, bytes() as snapshot, bytes() as identifier) if (
             of == branch and _is_hint(hint)
         ):
-            return SessionHandoff(SnapshotLocator(context, pinned, sequence, hint, snapshot), branch, identifier)
+            return SessionHandoff(
+                SnapshotLocator(context, pinned, sequence, hint, SnapshotId(snapshot)), branch, identifier
+            )
         case _:
             raise FormatError(_NAME, f"it names no session of branch {branch!r}")
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from arraystore._format.ids import NodeId, SnapshotId
 from arraystore._format.node import Documents, Node, NodeKind
 from arraystore._format.reserved_keys import is_hidden
 from arraystore._format.types import Int64s
@@ -96,7 +97,7 @@ def batches_of(repo: Repository, steps: Sequence[HistoryStep], paths: Sequence[s
 
 def _state(repo: Repository, snapshot: str | None) -> SnapshotState:
     if snapshot is None:
-        return empty_state("", 0, b"", None, 0, b"")
+        return empty_state("", 0, SnapshotId(b""), None, 0, b"")
     return repo.readonly_session(snapshot_id=snapshot).base_tip.state
 
 
@@ -113,7 +114,7 @@ def _below(path: str, above: str) -> bool:
     return not above or path == above or path.startswith(above + "/")
 
 
-def _all_rows(comparison: Comparison, before: SnapshotState, created: set[bytes]) -> Iterator[_Rows]:
+def _all_rows(comparison: Comparison, before: SnapshotState, created: set[NodeId]) -> Iterator[_Rows]:
     for node in comparison.deleted:
         yield _Rows("/" + node.path, f"deleted_{_NAMES[node.kind]}")
     for was, now, _ in comparison.moved:

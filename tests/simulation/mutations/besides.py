@@ -9,6 +9,7 @@ import numpy as np
 
 from arraystore._commit.prepared import Prepared
 from arraystore._context import Context
+from arraystore._format.ids import NodeId
 from arraystore._format.transaction import TransactionLog
 from arraystore._format.types import Bools, Int64s
 from arraystore._history import three_way_merge
@@ -70,7 +71,7 @@ async def _no_conflicts(*_: Any) -> list[Any]:
     return []
 
 
-def _none_of_them(self: three_way_merge._Merge, identifier: bytes) -> Int64s:
+def _none_of_them(self: three_way_merge._Merge, identifier: NodeId) -> Int64s:
     return self._cells[identifier][:0]
 
 

@@ -13,6 +13,7 @@ from arraystore._forks import merge
 from arraystore._forks.payload_table import gather_payloads
 from arraystore._format import pack
 from arraystore._format.fork_payload import ChangePayload
+from arraystore._format.ids import PackId
 from arraystore._format.layer import Layer
 from arraystore._format.pack import CHECKSUM_BYTES, is_sound, pack_seed, trailer
 from arraystore._format.record import Replacement
@@ -100,12 +101,12 @@ def _believed(seed: int, offset: int, framed: BytesLike) -> bool:
 
 
 def _placed_nowhere(seed: int, offset: int) -> int:
-    return pack_seed(b"")
+    return pack_seed(PackId(b""))
 
 
 def _sound_anywhere(seed: int, offset: int, framed: BytesLike) -> bool:
     found = bytes(framed)
-    return trailer(pack_seed(b""), 0, found[:-CHECKSUM_BYTES])[:CHECKSUM_BYTES] == found[-CHECKSUM_BYTES:]
+    return trailer(pack_seed(PackId(b"")), 0, found[:-CHECKSUM_BYTES])[:CHECKSUM_BYTES] == found[-CHECKSUM_BYTES:]
 
 
 MUTATIONS = (

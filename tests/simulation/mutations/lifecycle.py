@@ -12,6 +12,7 @@ from arraystore._commit.prepared import Prepared
 from arraystore._commit.rebase_step import step
 from arraystore._context import Context
 from arraystore._environment import Environment
+from arraystore._format.ids import CheckpointId, SnapshotId
 from arraystore._format.lifecycle import NO_FENCE, Origin
 from arraystore._format.record import Birth, Record, encode_body
 from arraystore._format.repository_log import BranchRow, RepositoryTable
@@ -135,7 +136,7 @@ async def _look_first(context: Context, state: SnapshotState) -> bytes:
     await pinning.check_kept(context, state)
     await context.environment.sleep(5.0 * context.environment.random())  # as a slow process would
     context.environment.after((await context.repository_log.table()).watermark)
-    identifier = context.environment.new_id()
+    identifier = CheckpointId(context.environment.new_id())
     key = checkpoint_key(identifier)
     await upload(context.storage, [(key, await encode_state(context.log(state.branch), key, state))])
     return identifier
@@ -172,7 +173,7 @@ async def _unfenced(log: BranchLog, row: BranchRow) -> Tip:
     return await load_tip(log)
 
 
-def _without_tags(self: Any, name: str, retained: Any, stay: set[bytes], still: Any) -> Awaitable[Any]:
+def _without_tags(self: Any, name: str, retained: Any, stay: set[SnapshotId], still: Any) -> Awaitable[Any]:
     tips = {tip.state.snapshot for tip in self._left.values()}
     found: Awaitable[Any] = _cut(
         self, name, retained, stay - ({tag.snapshot for tag in self._tags.values()} - tips), still

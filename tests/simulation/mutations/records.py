@@ -16,6 +16,7 @@ from arraystore._commit.rebase_request import rebase_request as rebase
 from arraystore._environment import Environment
 from arraystore._format.digest import chained
 from arraystore._format.envelope import pack_body, unpack_body
+from arraystore._format.ids import SnapshotId
 from arraystore._format.record import Body, Record, Transaction, encode_body, encode_record
 from arraystore._format.snapshot import Checkpoint, PageRef
 from arraystore._log.branch_entries import append_entry
@@ -46,7 +47,7 @@ def _in_background(work: Any) -> None:
 _transaction = Prepared.transaction
 
 
-def _behind(self: Prepared, parent: bytes, branch: str, sequence: int, first: int) -> Transaction:
+def _behind(self: Prepared, parent: SnapshotId, branch: str, sequence: int, first: int) -> Transaction:
     if self.amends is None:
         return _transaction(self, parent, branch, sequence, first)
     return replace(_transaction(self, parent, branch, sequence, first), amends=None, parent=self.amends)
