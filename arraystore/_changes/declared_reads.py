@@ -9,13 +9,13 @@ from types import EllipsisType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from arraystore._changes.change_set import file_key
 from arraystore._changes.read_set import ReadSet
 from arraystore._chunks.cells import Cells
 from arraystore._format.box import MAX_VOLUME, Box
 from arraystore._format.node import Node, NodeKind, check_path
+from arraystore._format.types import Int64s
 from arraystore._format.zarr_changes import dimension_of
 from arraystore._format.zarr_metadata import array_info
 from arraystore._log.state import SnapshotState
@@ -93,7 +93,7 @@ def _touched(node: Node, region: Any) -> list[Cells]:
     """Return the chunks that a selection touches: none, or one set."""
     info = array_info(node.documents)
     items = _expanded(node.path, region, len(info.shape))
-    axes: list[npt.NDArray[np.int64] | range] = []
+    axes: list[Int64s | range] = []
     for axis, (item, length, count) in enumerate(zip(items, info.shape, info.grid, strict=True)):
         selected = _selected(node.path, item, axis, length)
         if not selected:
@@ -112,7 +112,7 @@ def _touched(node: Node, region: Any) -> list[Cells]:
     return [Cells(box, None)]
 
 
-def _product(axes: list[npt.NDArray[np.int64] | range]) -> int:
+def _product(axes: list[Int64s | range]) -> int:
     total = 1
     for axis in axes:
         total *= len(axis)
@@ -154,7 +154,7 @@ def _selected(path: str, item: Any, axis: int, length: int) -> range:
     return range(number % length, number % length + 1)
 
 
-def _chunks(selected: range, side: int) -> npt.NDArray[np.int64] | range:
+def _chunks(selected: range, side: int) -> Int64s | range:
     """Return the chunks along one axis that hold selected items; a range where they follow each other."""
     first, last = selected[0] // side, selected[-1] // side
     if selected.step <= side or len(selected) > _MOST_LISTED or len(selected) == 1:

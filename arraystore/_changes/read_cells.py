@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from arraystore._chunks.cells import Cells, shared
 from arraystore._format.box import MAX_VOLUME, Box, bounding_box
 from arraystore._format.envelope import read_tuple
 from arraystore._format.manifest import decode_presence, encode_presence
-from arraystore._format.types import Int64s
+from arraystore._format.types import Bools, Int64s
 from arraystore.errors import FormatError
 
 __all__ = ["MAX_BOXES", "MAX_CELLS", "ReadCells"]
@@ -243,7 +242,7 @@ def _cells(box: Box, numbers: Int64s) -> Cells:
     return Cells(box, None if len(numbers) == box.volume else numbers)
 
 
-def _among(blocks: Cells, coords: Int64s) -> npt.NDArray[np.bool_]:
+def _among(blocks: Cells, coords: Int64s) -> Bools:
     """Tell which of these, all in the box of the blocks, are blocks."""
     if blocks.numbers is None:
         return np.ones(len(coords), dtype=bool)
@@ -253,11 +252,11 @@ def _among(blocks: Cells, coords: Int64s) -> npt.NDArray[np.bool_]:
         mask[blocks.numbers] = True
         return mask[wanted]
     at = np.minimum(blocks.numbers.searchsorted(wanted), len(blocks.numbers) - 1)
-    present: npt.NDArray[np.bool_] = blocks.numbers[at] == wanted
+    present: Bools = blocks.numbers[at] == wanted
     return present
 
 
-def _inside(box: Box, coords: Int64s) -> npt.NDArray[np.bool_]:
+def _inside(box: Box, coords: Int64s) -> Bools:
     inside = np.ones(len(coords), dtype=bool)
     for axis, (low, high) in enumerate(zip(box.low, box.high, strict=True)):
         inside &= (coords[:, axis] >= low) & (coords[:, axis] < high)

@@ -10,7 +10,6 @@ from operator import itemgetter
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from arraystore._changes.read_cells import ReadCells
 from arraystore._chunks.cells import Cells
@@ -19,6 +18,7 @@ from arraystore._format.envelope import pack_body, read_tuple, unpack_body
 from arraystore._format.ids import NodeId, SnapshotId, id_to_text
 from arraystore._format.layer import read_id
 from arraystore._format.node import MAX_PATH, NodeKind
+from arraystore._format.types import Int64s
 from arraystore._log.footprint import Footprint, NodeFootprint
 from arraystore._log.state import SnapshotState
 from arraystore.errors import FormatError
@@ -425,9 +425,7 @@ _ALL = ReadCells()
 _ALL.add_all()
 
 
-def _conflict(
-    path: str, snapshot: SnapshotId, why: str, node: NodeId, coords: npt.NDArray[np.int64] | None = None
-) -> Conflict:
+def _conflict(path: str, snapshot: SnapshotId, why: str, node: NodeId, coords: Int64s | None = None) -> Conflict:
     return Conflict(ConflictType.ReadConflict, path, coords, id_to_text(snapshot), why, node)
 
 

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
 from arraystore._format.box import MAX_VOLUME, Box, bounding_box
 from arraystore._format.manifest import decode_manifest, decode_presence
 from arraystore._format.transaction import ChunkChange
-from arraystore._format.types import Int64s
+from arraystore._format.types import Bools, Int64s
 from arraystore.errors import FormatError
 
 __all__ = ["Cells", "any_shared", "cells_of", "shared"]
@@ -166,7 +165,7 @@ def _distinct(parts: Sequence[Cells]) -> list[Cells]:
     return [*filled.values(), *[cells for cells in parts if cells.numbers is not None and cells.count]]
 
 
-def _filled(parts: list[Cells]) -> npt.NDArray[np.bool_]:
+def _filled(parts: list[Cells]) -> Bools:
     return np.array([cells.numbers is None for cells in parts])
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arraystore._format.box import MAX_VOLUME, Box
-from arraystore._format.types import Int64s
+from arraystore._format.types import Bools, Int64s
 from arraystore.errors import InvalidInputError
 
 __all__ = ["ChunkTable", "Entry"]
@@ -151,7 +151,7 @@ class ChunkTable:
         numbers, values = self._runs[0]
         return self._box.coords(numbers), values
 
-    def drop(self, keep: npt.NDArray[np.bool_]) -> None:
+    def drop(self, keep: Bools) -> None:
         """Remove cells; `keep` is in the order of `columns`, which must have been called last."""
         if self._runs:
             numbers, values = self._runs[0]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from arraystore._changes.change_set import ArrayChanges, ChangeSet
 from arraystore._changes.node_changes import AppendMark
@@ -17,6 +16,7 @@ from arraystore._format.node import Node
 from arraystore._format.references import INLINE, VIRTUAL, References
 from arraystore._format.reserved_keys import has_visible_files
 from arraystore._format.transaction import Append, NodeChange, Operation
+from arraystore._format.types import Int64s
 from arraystore._format.zarr_changes import dimension_of
 from arraystore._log.state import SnapshotState, StateBuilder
 
@@ -120,7 +120,7 @@ def _shift(node: Node, append: Append, low: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(steps if axis == append.axis else 0 for axis in range(len(low)))
 
 
-def put_references(changes: ChangeSet, node: Node, part: References, *, known: bool = False) -> npt.NDArray[np.int64]:
+def put_references(changes: ChangeSet, node: Node, part: References, *, known: bool = False) -> Int64s:
     """Write references into a change set; packs, locations and inlined bytes come along.
 
     Parameters

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from arraystore._changes.change_set import ChangeSet
 from arraystore._chunks.chunk_table import ChunkTable
@@ -434,7 +433,7 @@ def _written(nodes: dict[NodeId, Node], array: tuple[NodeId, str]) -> Node:
 def _within(table: PayloadTable, nodes: Sequence[Node]) -> PayloadTable:
     """Check that chunks are within the grids of their arrays; drop deletions outside of them."""
     sides = [_grid(node) for node in nodes]
-    keep: npt.NDArray[np.bool_] | None = None
+    keep: Bools | None = None
     end = 0
     for part in table.parts:
         start, end = end, end + part.count
@@ -456,14 +455,12 @@ def _within(table: PayloadTable, nodes: Sequence[Node]) -> PayloadTable:
     return table if keep is None else table.take(keep)
 
 
-def _late(
-    forks: Sequence[ForkChanges], of_cells: Int64s, numbers: Int64s, log: CellLog, merged: Merged
-) -> npt.NDArray[np.bool_]:
+def _late(forks: Sequence[ForkChanges], of_cells: Int64s, numbers: Int64s, log: CellLog, merged: Merged) -> Bools:
     """Tell which cells changed in the session, by another owner, after the fork that wrote them was issued."""
     epochs, owners = log.find_many(numbers)
     issued_at = np.array([fork.epoch for fork in forks], dtype=np.int64)
     mine = np.array([merged.owners.get(fork.fork, -2) for fork in forks], dtype=np.int64)
-    late: npt.NDArray[np.bool_] = (epochs >= issued_at[of_cells]) & (owners != mine[of_cells])
+    late: Bools = (epochs >= issued_at[of_cells]) & (owners != mine[of_cells])
     return late
 
 

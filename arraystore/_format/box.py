@@ -9,8 +9,8 @@ from operator import add, le, lt
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from arraystore._format.types import Int64s
 from arraystore.errors import FormatError
 
 __all__ = ["MAX_DIMENSIONS", "MAX_VOLUME", "Box", "bounding_box"]
@@ -60,13 +60,13 @@ class Box:
             total += (c - low) * stride
         return total
 
-    def numbers(self, coords: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def numbers(self, coords: Int64s) -> Int64s:
         """Return the numbers of cells, shape (n, d) to (n,)."""
         if not self.low:
             return np.zeros(len(coords), dtype=np.int64)
         return (coords - np.array(self.low, dtype=np.int64)) @ np.array(self.strides, dtype=np.int64)
 
-    def coords(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def coords(self, numbers: Int64s) -> Int64s:
         """Return the coordinates of cells, shape (n,) to (n, d)."""
         out = np.empty((len(numbers), len(self.low)), dtype=np.int64)
         rest = numbers
@@ -107,7 +107,7 @@ class Box:
         return box
 
 
-def bounding_box(coords: npt.NDArray[np.int64]) -> Box:
+def bounding_box(coords: Int64s) -> Box:
     """Return the bounding box of cells, shape (n, d) with n > 0."""
     low = coords.min(axis=0)
     high = coords.max(axis=0) + 1

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import NewType, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from arraystore._format.types import Bools, IdColumn
 from arraystore.errors import InvalidInputError
 from arraystore.storage.forking import renew_locks_after_fork
 
@@ -86,7 +86,7 @@ _VALUE_OF = np.full(256, 255, dtype=np.uint8)
 _VALUE_OF[np.frombuffer(_ALPHABET.encode(), dtype=np.uint8)] = np.arange(32, dtype=np.uint8)
 
 
-def ids_from_texts(texts: Sequence[str]) -> tuple[npt.NDArray[np.bytes_], npt.NDArray[np.bool_]]:
+def ids_from_texts(texts: Sequence[str]) -> tuple[IdColumn, Bools]:
     """Decode many ids in string form, with a mask of the valid ones; the value of an invalid one is arbitrary."""
     valid = np.array([len(text) == ID_CHARS and text.isascii() for text in texts], dtype=bool)
     blob = "".join(text if ok else "0" * ID_CHARS for text, ok in zip(texts, valid.tolist(), strict=True))
@@ -94,7 +94,7 @@ def ids_from_texts(texts: Sequence[str]) -> tuple[npt.NDArray[np.bytes_], npt.ND
     valid &= (values < 32).all(axis=1) & (values[:, 0] < 2)
     bits = ((values[:, :, None] >> np.arange(4, -1, -1, dtype=np.uint8)) & 1).reshape(len(values), 5 * ID_CHARS)
     packed = np.packbits(bits[:, 4:], axis=1)
-    ids: npt.NDArray[np.bytes_] = np.ascontiguousarray(packed).view(f"S{ID_BYTES}").reshape(-1)
+    ids: IdColumn = np.ascontiguousarray(packed).view(f"S{ID_BYTES}").reshape(-1)
     return ids, valid
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from arraystore._format.box import MAX_DIMENSIONS, MAX_VOLUME, Box
 from arraystore._format.columns import decode_column, encode_column
@@ -14,6 +13,7 @@ from arraystore._format.envelope import read_tuple
 from arraystore._format.ids import ID_BYTES
 from arraystore._format.layer import LARGEST_SHIFT, Attachment, Layer, Placement
 from arraystore._format.manifest import MAX_REFERENCES
+from arraystore._format.types import Int64s
 from arraystore.errors import FormatError
 
 __all__ = ["decode_layers", "encode_layers"]
@@ -135,6 +135,6 @@ def _attachments(
 
 
 def _shifts(name: str, column: Any, count: int) -> list[int]:
-    zigzag: npt.NDArray[np.int64] = decode_column(f"{name}: shifts", column, count, 2 * LARGEST_SHIFT)
+    zigzag: Int64s = decode_column(f"{name}: shifts", column, count, 2 * LARGEST_SHIFT)
     shifts: list[int] = ((zigzag >> 1) ^ -(zigzag & 1)).tolist()
     return shifts

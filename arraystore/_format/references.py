@@ -10,14 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from arraystore._format.box import Box, bounding_box
 from arraystore._format.columns import narrow
 from arraystore._format.ids import ID_BYTES, PackId
 from arraystore._format.locations import NO_LOCATIONS, Locations, concat_locations
 from arraystore._format.manifest import Manifest
-from arraystore._format.types import Int64s
+from arraystore._format.types import Bools, Int64s
 
 __all__ = [
     "DELETED",
@@ -61,7 +60,7 @@ class References:
     def __len__(self) -> int:
         return len(self.source)
 
-    def take(self, keep: npt.NDArray[np.bool_] | Int64s | slice) -> References:
+    def take(self, keep: Bools | Int64s | slice) -> References:
         """Select references by mask, position or slice, with unchanged tables."""
         return replace(
             self, coords=self.coords[keep], source=self.source[keep], offset=self.offset[keep], length=self.length[keep]
@@ -236,7 +235,7 @@ def _used_locations(table: Locations, used: Int64s) -> tuple[Int64s, Int64s]:
     return needed[kept], of_needed.reshape(-1)[inverse.reshape(-1)]
 
 
-def _gather_inline(references: References, inlined: npt.NDArray[np.bool_]) -> tuple[Int64s, bytes]:
+def _gather_inline(references: References, inlined: Bools) -> tuple[Int64s, bytes]:
     """Gather the inlined bytes in use, in the order of the cells."""
     offset = references.offset.copy()
     offset[references.source == DELETED] = 0

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from arraystore._format.box import MAX_DIMENSIONS, MAX_VOLUME, Box
 from arraystore._format.envelope import Kind, encode_object, pack_body, read_object, read_tuple
@@ -15,6 +14,7 @@ from arraystore._format.ids import NodeId
 from arraystore._format.layer import EnclosingRecord, Layer, read_id
 from arraystore._format.manifest import decode_presence, encode_presence
 from arraystore._format.node import DOCUMENT_NAMES, Documents, NodeKind, check_path
+from arraystore._format.types import Int64s
 from arraystore.errors import FormatError
 
 __all__ = [
@@ -145,11 +145,11 @@ class Presence:
     data: bytes
 
     @classmethod
-    def of(cls, box: Box, index: npt.NDArray[np.int64] | None, count: int) -> Presence:
+    def of(cls, box: Box, index: Int64s | None, count: int) -> Presence:
         """Encode the numbers of cells, None for all cells."""
         return cls(box, count, *encode_presence(box, index, count))
 
-    def numbers(self, name: str) -> npt.NDArray[np.int64]:
+    def numbers(self, name: str) -> Int64s:
         """Return the numbers of the cells, ascending; raises `FormatError`."""
         index = decode_presence(name, self.box, self.count, self.kind, self.data)
         return np.arange(self.box.volume, dtype=np.int64) if index is None else index

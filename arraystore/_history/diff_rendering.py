@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
+from arraystore._format.types import Int64s
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -34,9 +33,7 @@ Sections = Mapping[str, list[Line]]
 """What changed, by kind of change; kinds of which nothing changed are left out."""
 
 
-def sections_of(
-    paths: Mapping[str, set[str]], moved: Mapping[str, str], chunks: Mapping[str, npt.NDArray[np.int64]]
-) -> Sections:
+def sections_of(paths: Mapping[str, set[str]], moved: Mapping[str, str], chunks: Mapping[str, Int64s]) -> Sections:
     """Return the changes as lines: paths by kind of change, paths before and after a move, chunks by path."""
     sections = {name.replace("_", " "): [Line((path,)) for path in sorted(changed)] for name, changed in paths.items()}
     sections["moved nodes"] = [Line((old, new)) for old, new in sorted(moved.items())]
@@ -44,7 +41,7 @@ def sections_of(
     return {name: lines for name, lines in sections.items() if lines}
 
 
-def _chunks(coords: npt.NDArray[np.int64]) -> str:
+def _chunks(coords: Int64s) -> str:
     """Return the count of chunks, and their coordinates where they are few."""
     count = f"{len(coords):,} chunk{'s' if len(coords) != 1 else ''}"
     if not len(coords) or not coords.shape[1]:

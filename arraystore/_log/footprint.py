@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
-
 from arraystore._chunks.cells import Cells, any_shared, cells_of
 from arraystore._format.ids import NodeId, SnapshotId, id_to_text
 from arraystore._format.node import Documents, NodeKind, node_key
 from arraystore._format.transaction import ChunkChange, NodeChange, Operation, TransactionLog
+from arraystore._format.types import Int64s
 from arraystore._format.zarr_changes import dimension_of, reads_alike, with_length
 from arraystore._format.zarr_metadata import array_info
 from arraystore._log.branch_log import Resolved
@@ -70,7 +68,7 @@ class NodeFootprint:
         """Return the cells that were written or deleted."""
         return [written.cells() for written in self.chunks]
 
-    def snapshot_of(self, coords: npt.NDArray[np.int64]) -> SnapshotId:
+    def snapshot_of(self, coords: Int64s) -> SnapshotId:
         """Return the newest snapshot that wrote any of these cells."""
         wanted = [Cells.of(coords)]
         for written in reversed(self.chunks):

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from arraystore._chunks.reader import ChunkReader
 from arraystore._commit.prepare import upload
@@ -21,7 +20,7 @@ from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest
 from arraystore._format.node import Node
 from arraystore._format.references import References, overlay, tile_shape, to_manifests
-from arraystore._format.types import Int64s
+from arraystore._format.types import IdColumn, Int64s
 from arraystore._maintenance.rewrite import LARGEST_EXCHANGE, Exchange, delete_leftovers, placed
 
 __all__ = ["FullFold", "fold_fully"]
@@ -183,7 +182,7 @@ def _alike(one: Manifest, other: Manifest) -> bool:
     return np.array_equal(_origins(one), _origins(other))
 
 
-def _origins(manifest: Manifest) -> npt.NDArray[np.bytes_]:
+def _origins(manifest: Manifest) -> IdColumn:
     """Return the pack id, or other kind of source, of each reference."""
     others = [b"virtual %d" % i for i in range(len(manifest.locations))] + [b"inline", b"deleted"]
     table = np.array([*(manifest.pack_id(i) for i in range(manifest.pack_count)), *others], dtype="S20")

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from arraystore._chunks.pack_writer import pack_key
 from arraystore._chunks.reader import ChunkReader
@@ -20,15 +19,12 @@ from arraystore._format.ids import ID_BYTES, PackId
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest
 from arraystore._format.pack import padded_size
-from arraystore._format.types import Int64s
+from arraystore._format.types import Bools, IdColumn, Int64s
 from arraystore._log.state import SnapshotState
 from arraystore.errors import ObjectNotFoundError
 from arraystore.storage.protocol import Storage
 
-__all__ = ["PackIds", "PackUse", "id_at", "ids_of", "manifests_of", "pack_sizes", "pack_use", "positions", "visible"]
-
-PackIds = npt.NDArray[np.bytes_]
-"""Ids of twelve bytes each; numpy strips trailing zeros of single items, see `id_at`."""
+__all__ = ["PackUse", "id_at", "ids_of", "manifests_of", "pack_sizes", "pack_use", "positions", "visible"]
 
 
 _ID = np.dtype(f"S{ID_BYTES}")
@@ -39,17 +35,17 @@ _FEW = 32
 _MANIFESTS_AT_ONCE = 64
 
 
-def ids_of(packs: bytes) -> PackIds:
+def ids_of(packs: bytes) -> IdColumn:
     """Return concatenated ids as a column."""
     return np.frombuffer(packs, dtype=_ID)
 
 
-def id_at(ids: PackIds, position: int) -> PackId:
+def id_at(ids: IdColumn, position: int) -> PackId:
     """Return one id of a column, with its trailing zeros."""
     return PackId(bytes(ids[position]).ljust(ID_BYTES, b"\0"))
 
 
-def positions(ids: PackIds, wanted: PackIds) -> Int64s:
+def positions(ids: IdColumn, wanted: IdColumn) -> Int64s:
     """Return the positions of ids in a sorted column, -1 for missing ones."""
     if not len(ids):
         return np.full(len(wanted), -1, dtype=np.int64)
@@ -61,7 +57,7 @@ def positions(ids: PackIds, wanted: PackIds) -> Int64s:
 class PackUse:
     """Packs that a snapshot references, with the referenced bytes of each."""
 
-    ids: PackIds
+    ids: IdColumn
     """Ids of the packs, ascending, without chunks that are objects of their own."""
     used: Int64s
     """Referenced bytes per pack, checksums included."""
@@ -77,9 +73,7 @@ async def manifests_of(reader: ChunkReader, layers: Sequence[Layer]) -> AsyncIte
             yield manifest
 
 
-async def visible(
-    reader: ChunkReader, layer: Layer, manifest: Manifest, above: Sequence[Layer], at: Int64s
-) -> npt.NDArray[np.bool_]:
+async def visible(reader: ChunkReader, layer: Layer, manifest: Manifest, above: Sequence[Layer], at: Int64s) -> Bools:
     """Load the mask of those references of a layer, by position, that no newer layer `above` hides."""
     shown = np.ones(len(at), dtype=np.bool_)
     hiding = [other for other in above if other.box.intersects(layer.box)]
@@ -92,7 +86,7 @@ async def visible(
     return shown
 
 
-async def _spoken_of(reader: ChunkReader, layer: Layer, coords: Int64s) -> npt.NDArray[np.bool_]:
+async def _spoken_of(reader: ChunkReader, layer: Layer, coords: Int64s) -> Bools:
     """Return the cells that a layer has references for."""
     box = layer.box
     within = ((coords >= np.array(box.low)) & (coords < np.array(box.high))).all(axis=1)
@@ -110,7 +104,7 @@ async def pack_use(reader: ChunkReader, state: SnapshotState, own_object: int) -
 
     A pack of one chunk of at least `own_object` bytes is an object of its own.
     """
-    tables: list[tuple[PackIds, Int64s]] = []
+    tables: list[tuple[IdColumn, Int64s]] = []
     single = 0
     placed = [(node.layers, number) for node in state.nodes.values() for number in range(len(node.layers))]
     manifests = manifests_of(reader, [layers[number] for layers, number in placed])
@@ -127,7 +121,7 @@ async def pack_use(reader: ChunkReader, state: SnapshotState, own_object: int) -
     return PackUse(ids, used, single)
 
 
-def _use_of(manifest: Manifest, at: Int64s, own_object: int) -> tuple[PackIds, Int64s, int]:
+def _use_of(manifest: Manifest, at: Int64s, own_object: int) -> tuple[IdColumn, Int64s, int]:
     count = manifest.pack_count
     source = manifest.source[at].astype(np.int64)
     length = manifest.length[at].astype(np.int64)
@@ -138,7 +132,7 @@ def _use_of(manifest: Manifest, at: Int64s, own_object: int) -> tuple[PackIds, I
     return ids_of(manifest.packs)[rest], used[rest], int(single.sum())
 
 
-def _summed(tables: Sequence[tuple[PackIds, Int64s]]) -> tuple[PackIds, Int64s]:
+def _summed(tables: Sequence[tuple[IdColumn, Int64s]]) -> tuple[IdColumn, Int64s]:
     """Merge tables, summing the bytes of each id."""
     if not tables:
         return np.empty(0, dtype=_ID), np.empty(0, dtype=np.int64)
@@ -147,7 +141,7 @@ def _summed(tables: Sequence[tuple[PackIds, Int64s]]) -> tuple[PackIds, Int64s]:
     return ids, np.bincount(which, used, minlength=len(ids)).astype(np.int64)
 
 
-async def pack_sizes(storage: Storage, ids: PackIds) -> Int64s:
+async def pack_sizes(storage: Storage, ids: IdColumn) -> Int64s:
     """Load the sizes of packs with ascending ids; 0 for a missing one."""
     if len(ids) <= _FEW:
         return await _asked(storage, ids)
@@ -162,7 +156,7 @@ async def pack_sizes(storage: Storage, ids: PackIds) -> Int64s:
     return sizes
 
 
-async def _asked(storage: Storage, ids: PackIds) -> Int64s:
+async def _asked(storage: Storage, ids: IdColumn) -> Int64s:
     async def size(position: int) -> int:
         try:
             return (await storage.head(pack_key(id_at(ids, position)))).size

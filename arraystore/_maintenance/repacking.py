@@ -23,9 +23,9 @@ from arraystore._format.manifest import Manifest
 from arraystore._format.node import Node
 from arraystore._format.pack import pack_seed, padded_size, trailer
 from arraystore._format.references import REFERENCES_PER_MANIFEST, References, to_manifests
-from arraystore._format.types import Int64s
+from arraystore._format.types import IdColumn, Int64s
 from arraystore._log.state import SnapshotState
-from arraystore._maintenance.pack_usage import PackIds, ids_of, positions
+from arraystore._maintenance.pack_usage import ids_of, positions
 from arraystore._maintenance.rewrite import Exchange, placed
 from arraystore.errors import ChunkDamagedError, StorageError
 from arraystore.storage.coalescing import merge_ranges
@@ -60,7 +60,7 @@ class _Job:
     copied: int = 0
 
     @classmethod
-    def of(cls, node: NodeId, layer: Layer, manifest: Manifest, wanted: PackIds) -> _Job | None:
+    def of(cls, node: NodeId, layer: Layer, manifest: Manifest, wanted: IdColumn) -> _Job | None:
         """Return the job for a layer; None if it references none of the packs."""
         named = positions(wanted, ids_of(manifest.packs)) >= 0
         if not bool(named.any()):
@@ -211,7 +211,7 @@ class Repacker:
         """Bytes of packs and manifests written so far."""
         return self._packs.bytes_written + self.manifest_bytes
 
-    async def run(self, state: SnapshotState, wanted: PackIds) -> AsyncIterator[list[Exchange]]:
+    async def run(self, state: SnapshotState, wanted: IdColumn) -> AsyncIterator[list[Exchange]]:
         """Copy the chunks that a snapshot references of packs with ascending ids; yields durable exchanges."""
         async for batch in self._batches(state, wanted):
             if not self.has_budget():
@@ -229,7 +229,7 @@ class Repacker:
 
     # -- jobs -----------------------------------------------------------------------------------------------------
 
-    async def _batches(self, state: SnapshotState, wanted: PackIds) -> AsyncIterator[list[_Slice]]:
+    async def _batches(self, state: SnapshotState, wanted: IdColumn) -> AsyncIterator[list[_Slice]]:
         """Yield chunks in the order of arrays and of their grids, in batches that fit into memory."""
         batch: list[_Slice] = []
         size = 0
@@ -243,7 +243,7 @@ class Repacker:
         if batch:
             yield batch
 
-    async def _jobs(self, state: SnapshotState, wanted: PackIds) -> AsyncIterator[_Job]:
+    async def _jobs(self, state: SnapshotState, wanted: IdColumn) -> AsyncIterator[_Job]:
         layers = [
             (node.id, layer)
             for node in sorted(state.nodes.values(), key=lambda node: node.key)

@@ -16,12 +16,12 @@ from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest
 from arraystore._format.pack import padded_size
 from arraystore._format.record import Birth, Commit, Reset, Rewrite
-from arraystore._format.types import Int64s
+from arraystore._format.types import IdColumn, Int64s
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import load_checkpoint
 from arraystore._log.retained_snapshots import RetainedRecords
 from arraystore._log.state import SnapshotState
-from arraystore._maintenance.pack_usage import PackIds, ids_of, manifests_of, positions, visible
+from arraystore._maintenance.pack_usage import ids_of, manifests_of, positions, visible
 from arraystore._maintenance.scope import MaintenanceScope
 from arraystore.errors import ObjectNotFoundError
 
@@ -32,7 +32,7 @@ _ROWS_AT_ONCE = 1 << 20
 _TRIES = 3
 
 
-async def retained_bytes(scope: MaintenanceScope, reader: ChunkReader, wanted: PackIds) -> Int64s:
+async def retained_bytes(scope: MaintenanceScope, reader: ChunkReader, wanted: IdColumn) -> Int64s:
     """Load the bytes of some packs, by ascending ids, that retained snapshots of all branches and tags reference."""
     for _ in range(_TRIES - 1):
         try:
@@ -42,7 +42,7 @@ async def retained_bytes(scope: MaintenanceScope, reader: ChunkReader, wanted: P
     return await _retained_bytes(scope, reader, wanted)
 
 
-async def _retained_bytes(scope: MaintenanceScope, reader: ChunkReader, wanted: PackIds) -> Int64s:
+async def _retained_bytes(scope: MaintenanceScope, reader: ChunkReader, wanted: IdColumn) -> Int64s:
     table = await scope.repository_log.table()
     histories = await scope.load_retained(await scope.tips(table), [tag.origin for tag in table.tags.values()])
     retained = _Retained(reader, wanted)
@@ -95,7 +95,7 @@ class _Retained:
     """Distinct retained chunks of some packs."""
 
     reader: ChunkReader
-    wanted: PackIds
+    wanted: IdColumn
     _whole: set[LayerId] = field(default_factory=set[LayerId])
     _parts: set[tuple[LayerId, ...]] = field(default_factory=set[tuple[LayerId, ...]])
     _rows: list[Int64s] = field(default_factory=list[Int64s])

@@ -6,14 +6,13 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from arraystore._chunks.pack_writer import PackSettings
 from arraystore._chunks.reader import ChunkReader
 from arraystore._format.ids import PackId
-from arraystore._format.types import Int64s
+from arraystore._format.types import Bools, IdColumn, Int64s
 from arraystore._log.state import SnapshotState
-from arraystore._maintenance.pack_usage import PackIds, id_at, pack_sizes, pack_use
+from arraystore._maintenance.pack_usage import id_at, pack_sizes, pack_use
 from arraystore._maintenance.retained import retained_bytes
 from arraystore._maintenance.scope import MaintenanceScope
 
@@ -30,13 +29,13 @@ _FEWEST = 4
 class Selection:
     """Packs from which all chunks that the tip references are to be copied."""
 
-    ids: PackIds
+    ids: IdColumn
     """Ids of the packs, ascending."""
     used: Int64s
     """Bytes of each pack that the tip references."""
     sizes: Int64s
     """Bytes of each pack."""
-    small: npt.NDArray[np.bool_]
+    small: Bools
     """True for packs that are selected because they are small."""
     packs: int
     """Number of all packs that the tip references."""

@@ -8,9 +8,6 @@ import threading
 from collections.abc import Iterable
 from typing import Any, Literal
 
-import numpy as np
-import numpy.typing as npt
-
 from arraystore._changes.change_set import ChangeSet
 from arraystore._changes.read_set import ReadSet
 from arraystore._chunks.pack_writer import PackWriter
@@ -18,6 +15,7 @@ from arraystore._config import RepositoryConfig
 from arraystore._context import Context
 from arraystore._format.ids import CheckpointId, SnapshotId, id_to_text
 from arraystore._format.node import Node, NodeKind
+from arraystore._format.types import Int64s
 from arraystore._history.diff import Diff, status_of
 from arraystore._history.missing_objects import check_not_expired
 from arraystore._history.pinning import announce
@@ -200,7 +198,7 @@ class SessionBase:
 
     # -- look-ups -------------------------------------------------------------------------------------------
 
-    def chunk_coordinates(self, path: str) -> npt.NDArray[np.int64]:
+    def chunk_coordinates(self, path: str) -> Int64s:
         """Return the grid coordinates of all chunks of an array, shape (n, d), in row-major order.
 
         Raises
@@ -226,7 +224,7 @@ class SessionBase:
             raise NodeNotFoundError(f"there is no node {path!r} in snapshot {self.snapshot_id}")
         return id_to_text(node.id)
 
-    async def _load_chunks(self, node: Node) -> npt.NDArray[np.int64]:
+    async def _load_chunks(self, node: Node) -> Int64s:
         try:
             return (await present_chunks(self.hierarchy, node)).coords
         except ObjectNotFoundError as error:

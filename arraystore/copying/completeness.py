@@ -6,12 +6,12 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from arraystore._concurrency import for_each
 from arraystore._format.ids import ID_BYTES, LayerId, PackId, id_from_text, id_to_text
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest
+from arraystore._format.types import IdColumn, Int64s
 from arraystore._maintenance.collection.live_packs import visible_packs
 from arraystore._repository.repository import Repository
 from arraystore.copying.report import LeftOut
@@ -38,8 +38,8 @@ class _NeededPacks:
     """Table of the packs that are needed and their sizes, twenty bytes each."""
 
     def __init__(self) -> None:
-        self._ids: list[npt.NDArray[np.bytes_]] = []
-        self._extents: list[npt.NDArray[np.int64]] = []
+        self._ids: list[IdColumn] = []
+        self._extents: list[Int64s] = []
         self._rows = 0
 
     def need(self, manifest: Manifest) -> None:
@@ -52,7 +52,7 @@ class _NeededPacks:
                 ids, extents = self.columns()
                 self._ids, self._extents, self._rows = [ids], [extents], 0
 
-    def columns(self) -> tuple[npt.NDArray[np.bytes_], npt.NDArray[np.int64]]:
+    def columns(self) -> tuple[IdColumn, Int64s]:
         """Return distinct ids in ascending order, and the expected size of each pack."""
         if not self._ids:
             return np.empty(0, dtype="S12"), np.empty(0, dtype=np.int64)
@@ -170,9 +170,9 @@ class _CompletenessCheck:
                 for pack in self._among_lacking(packs).tolist():
                     self._shown.setdefault(pack, snapshot)
 
-    def _among_lacking(self, packs: bytes) -> npt.NDArray[np.bytes_]:
+    def _among_lacking(self, packs: bytes) -> IdColumn:
         ids = np.frombuffer(packs, dtype="S12")
-        missing: npt.NDArray[np.bytes_] = ids[np.isin(ids, self._lacking)]
+        missing: IdColumn = ids[np.isin(ids, self._lacking)]
         return missing
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-import numpy.typing as npt
 
 from arraystore._format.ids import ID_BYTES
+from arraystore._format.types import IdColumn, Int64s
 
 __all__ = ["Candidates"]
 
@@ -21,7 +21,7 @@ _ID: np.dtype[np.bytes_] = np.dtype(f"S{ID_BYTES}")
 class Candidates:
     """Objects of one kind, by ascending ids, with their sizes in bytes and whether each is referenced."""
 
-    def __init__(self, ids: npt.NDArray[np.bytes_], sizes: npt.NDArray[np.int64]) -> None:
+    def __init__(self, ids: IdColumn, sizes: Int64s) -> None:
         self.ids = ids
         self.sizes = sizes
         self.referenced = np.zeros(len(ids), dtype=bool)
@@ -30,7 +30,7 @@ class Candidates:
         return len(self.ids)
 
     @classmethod
-    def of(cls, ids: Iterable[npt.NDArray[np.bytes_]], sizes: Iterable[npt.NDArray[np.int64]]) -> Candidates:
+    def of(cls, ids: Iterable[IdColumn], sizes: Iterable[Int64s]) -> Candidates:
         """Concatenate pages of a listing."""
         return cls(np.concatenate([np.empty(0, _ID), *ids]), np.concatenate([np.empty(0, np.int64), *sizes]))
 

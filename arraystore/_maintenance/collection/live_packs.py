@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from arraystore._chunks.manifest_cache import ManifestCache
 from arraystore._format.box import Box
 from arraystore._format.ids import ID_BYTES
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest
+from arraystore._format.types import Bools
 
 __all__ = ["visible_packs"]
 
@@ -44,7 +44,7 @@ def _within(inner: Box, outer: Box) -> bool:
     return all(c <= a and b <= d for a, b, c, d in zip(inner.low, inner.high, outer.low, outer.high, strict=True))
 
 
-def _cover(shown: npt.NDArray[np.bool_], layer: Layer, manifest: Manifest, other: Layer, above: Manifest) -> None:
+def _cover(shown: Bools, layer: Layer, manifest: Manifest, other: Layer, above: Manifest) -> None:
     """Mark the references of a manifest that another manifest hides."""
     coords = above.box.coords(above.numbers())
     coords = coords + np.array(other.shift or (0,) * coords.shape[1], dtype=np.int64)
@@ -62,7 +62,7 @@ def _cover(shown: npt.NDArray[np.bool_], layer: Layer, manifest: Manifest, other
     shown[at[manifest.index[at] == numbers]] = False
 
 
-def _packs_of(manifest: Manifest, shown: npt.NDArray[np.bool_]) -> bytes:
+def _packs_of(manifest: Manifest, shown: Bools) -> bytes:
     used = np.unique(manifest.source[shown])
     used = used[used < manifest.pack_count]
     packs = np.frombuffer(manifest.packs, dtype=f"S{ID_BYTES}")

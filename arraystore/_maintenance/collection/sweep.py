@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from arraystore._concurrency import bounded
 from arraystore._format.ids import id_to_text, ids_from_texts
+from arraystore._format.types import IdColumn, Int64s
 from arraystore._maintenance.collection.candidates import Candidates
 from arraystore.storage.protocol import DeleteFailure, ObjectInfo, Storage
 
@@ -35,8 +36,8 @@ class Listing:
 
     async def take(self, most: int) -> Candidates:
         """List the next objects, about as many as requested; fewer only at the end."""
-        ids: list[npt.NDArray[np.bytes_]] = []
-        sizes: list[npt.NDArray[np.int64]] = []
+        ids: list[IdColumn] = []
+        sizes: list[Int64s] = []
         count = 0
         async for page in self._pages():
             below, size, is_last = self._read(page)
@@ -56,7 +57,7 @@ class Listing:
             if page:
                 yield page
 
-    def _read(self, page: Sequence[ObjectInfo]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64], bool]:
+    def _read(self, page: Sequence[ObjectInfo]) -> tuple[npt.NDArray[Any], Int64s, bool]:
         cut = len(self._prefix)
         ids, fits = ids_from_texts([info.key[cut:] for info in page])
         below = fits & (ids < self._before)

@@ -7,15 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from arraystore._format.ids import ID_BYTES, ids_from_texts
-from arraystore._format.types import Int64s
+from arraystore._format.types import Bools, IdColumn, Int64s
 from arraystore.storage.protocol import ObjectInfo, Storage
 
 __all__ = ["Inventory", "Shelf", "list_all", "take_inventory"]
 
-Ids = npt.NDArray[np.bytes_]
 
 _NAMED = frozenset({"repo"})
 _AT_A_TIME = 1 << 14
@@ -30,11 +28,11 @@ class Shelf:
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
-        self._ids: list[Ids] = []
+        self._ids: list[IdColumn] = []
         self._sizes: list[Int64s] = []
-        self.ids: Ids = np.empty(0, dtype=f"S{ID_BYTES}")
+        self.ids: IdColumn = np.empty(0, dtype=f"S{ID_BYTES}")
         self.sizes: Int64s = np.empty(0, dtype=np.int64)
-        self.reached: npt.NDArray[np.bool_] = np.empty(0, dtype=bool)
+        self.reached: Bools = np.empty(0, dtype=bool)
         self.strays: list[ObjectInfo] = []
 
     def __len__(self) -> int:

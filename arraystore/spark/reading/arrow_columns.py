@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from arraystore._format.types import Bools
 from arraystore.errors import InvalidInputError
 from arraystore.spark.reading.decoding import Values
 
@@ -67,7 +67,7 @@ def spark_type(what: str, dtype: np.dtype[Any]) -> DataType:
     return made[arrow]
 
 
-def arrow_array(values: Values, missing: npt.NDArray[np.bool_] | None, kind: pa.DataType) -> pa.Array:
+def arrow_array(values: Values, missing: Bools | None, kind: pa.DataType) -> pa.Array:
     """Return decoded values as an Arrow array, without a copy where the types allow."""
     if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
         return pa.array(values.view(np.int64), mask=missing).view(kind)

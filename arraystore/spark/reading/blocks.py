@@ -8,9 +8,9 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import zarr
 
+from arraystore._format.types import Bools, Int64s
 from arraystore.spark.codec_pipeline import fused_codec_pipeline
 from arraystore.spark.reading.decoding import Values
 from arraystore.spark.reading.frame_plan import FramePlan, FrameVariable
@@ -18,7 +18,7 @@ from arraystore.spark.reading.selection import Boxes, boxes_of
 
 __all__ = ["Block", "Column", "blocks_of_task"]
 
-Column = tuple[Values, npt.NDArray[np.bool_] | None]
+Column = tuple[Values, Bools | None]
 """Values, and the mask of missing ones (None: no value is missing)."""
 
 _BLOCK_BYTES = 8 << 20
@@ -32,7 +32,7 @@ _NUMBERS_AT_ONCE = 1 << 16
 class Block:
     """Values of all variables in some chunks that are next to each other."""
 
-    box: npt.NDArray[np.int64]
+    box: Int64s
     """The chunks, shape (dimensions, 2): see `arraystore.spark.reading.selection.Boxes`."""
     bounds: tuple[tuple[int, int], ...]
     """For each dimension the ordinals of the first selected position, and of the one past the last."""
@@ -86,7 +86,7 @@ class _Reader:
             self._arrays = [zarr.open_array(store, path=variable.path, mode="r") for variable in plan.variables]
         self._last: dict[str, tuple[Any, Column]] = {}
 
-    def read(self, box: npt.NDArray[np.int64]) -> Block:
+    def read(self, box: Int64s) -> Block:
         axes = self._plan.axes
         bounds = tuple(axis.within(int(first), int(stop)) for axis, (first, stop) in zip(axes, box, strict=True))
         shape = tuple(stop - start for start, stop in bounds)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
+from arraystore._format.types import Bools
 from arraystore._session.base import SessionBase
 from arraystore.errors import InvalidInputError
 from arraystore.spark.reading.decoding import Decoder, Values, decoder_of
@@ -54,7 +54,7 @@ class SelectedLabels:
     """Labels of all selected positions along an axis; `missing` is the mask of missing ones."""
 
     values: Values
-    missing: npt.NDArray[np.bool_] | None
+    missing: Bools | None
 
 
 @dataclass(frozen=True)

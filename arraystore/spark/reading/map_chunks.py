@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from arraystore._format.types import Int64s
 from arraystore._repository.repository import Repository
 from arraystore._session.base import SessionBase
 from arraystore.errors import ArrayStoreError, InvalidInputError
@@ -55,7 +56,7 @@ class Chunk:
     index: tuple[int, ...]
     shape: tuple[int, ...]
     arrays: dict[str, npt.NDArray[Any]]
-    _positions: tuple[range | npt.NDArray[np.int64], ...]
+    _positions: tuple[range | Int64s, ...]
     _labels: tuple[npt.NDArray[Any] | None, ...]
 
     @property
@@ -74,7 +75,7 @@ class Chunk:
                 )
         return tuple(slice(int(along[0]), int(along[-1]) + 1) for along in self._positions)
 
-    def positions(self, dim: str) -> npt.NDArray[np.int64]:
+    def positions(self, dim: str) -> Int64s:
         """Return the positions along a dimension.
 
         Raises

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 
+from arraystore._format.types import Bools
 from arraystore._session.append import unique_of, with_unique
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
@@ -186,7 +187,7 @@ def _new_labels(axis: Axis, candidates: pa.Array, values: Array, attrs: Any) -> 
     return labels
 
 
-def _mask(values: npt.NDArray[np.bool_]) -> Any:
+def _mask(values: Bools) -> Any:
     import pyarrow as pa
 
     return pa.array(values)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from arraystore._format.types import Bools
+from arraystore._format.types import Bools, Int64s
 from arraystore.errors import InvalidInputError
 from arraystore.spark.cf_time import CFTimeCodec, cf_time_codec
 
@@ -96,7 +96,7 @@ class ValueColumn:
             unfit &= ~absent
         return ColumnValues(converted, absent, unfit if unfit is not None and unfit.any() else None)
 
-    def _times(self, instants: npt.NDArray[np.int64]) -> tuple[Array, Bools | None]:
+    def _times(self, instants: Int64s) -> tuple[Array, Bools | None]:
         if self.time_codec is not None:
             converted, exact = self.time_codec.from_microseconds(instants, self.dtype)
             return converted, ~exact
@@ -144,7 +144,7 @@ def raw(array: pa.Array, kind: str) -> tuple[Array, Bools | None]:
     return array.to_numpy(zero_copy_only=False), absent
 
 
-def microseconds(values: Array, kind: str) -> npt.NDArray[np.int64]:
+def microseconds(values: Array, kind: str) -> Int64s:
     """Return instants since 1970 in microseconds: of days for dates, which begin at midnight UTC."""
     return values.astype(np.int64) * _DAY if kind == "date" else values.astype(np.int64, copy=False)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._format.types import Bools
 from arraystore._session.fork import ForkSession
 from arraystore.errors import InvalidInputError
 from arraystore.spark.writing.axes import Axis
@@ -166,7 +167,7 @@ class _Task:
     def _put(self, positions: Int64s, columns: Sequence[pa.Array]) -> None:
         plan = self._plan
         values: list[npt.NDArray[Any]] = []
-        absent: list[npt.NDArray[np.bool_] | None] = []
+        absent: list[Bools | None] = []
         for column, value, fill in zip(columns, plan.values, plan.fills, strict=True):
             read = value.read(column)
             column_values = read.values
