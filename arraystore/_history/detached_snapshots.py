@@ -13,18 +13,20 @@ from arraystore._format.envelope import bind_object
 from arraystore._format.ids import CheckpointId, SnapshotId, id_to_text
 from arraystore._format.snapshot import checkpoint_key
 from arraystore._format.transaction import ChunkChange, TransactionLog
+from arraystore._history.pinning import check_kept
 from arraystore._log.loading import Tip, load_checkpoint
 from arraystore._log.state import CheckpointRef, SnapshotState
 from arraystore._log.status import check_allowed
 from arraystore._maintenance.checkpoints import encode_state
-from arraystore.errors import FormatError, ObjectNotFoundError, ReadOnlyError, SessionExpiredError
+from arraystore.errors import (
+    FormatError,
+    ObjectNotFoundError,
+    ReadOnlyError,
+    SessionExpiredError,
+    SnapshotExpiredError,
+)
 
-__all__ = ["is_detached", "read_detached", "write_detached"]
-
-
-def is_detached(state: SnapshotState) -> bool:
-    """Tell whether a snapshot is on no branch."""
-    return state.checkpoint is not None and state.checkpoint.id == CheckpointId(state.snapshot)
+__all__ = ["read_detached", "write_detached"]
 
 
 async def read_detached(context: Context, snapshot: SnapshotId) -> SnapshotState | None:
@@ -56,21 +58,34 @@ async def write_detached(context: Context, base: Tip, prepared: Prepared) -> Tip
     state = replace(made, checkpoint=CheckpointRef(base.sequence, identifier), recorded=False)
     key = checkpoint_key(identifier)
     await upload(context.storage, [(key, await encode_state(context.log(state.branch), key, state))])
-    oldest = prepared.id if prepared.oldest is None else min(prepared.id, prepared.oldest)
-    # A collection with a higher watermark that starts after this retains the snapshot, or deletes both.
-    table = await context.repository_log.table()
     try:
-        check_allowed(table, "flush")
-    except ReadOnlyError:
+        await _check_admitted(context, base.state, prepared)
+    except (ReadOnlyError, SessionExpiredError):
         await context.storage.delete([key])
         raise
+    return Tip(state, base.bodies)
+
+
+async def _check_admitted(context: Context, base: SnapshotState, prepared: Prepared) -> None:
+    """Check that a snapshot on no branch may stay: what it references is not deleted, nor the repository read-only.
+
+    A collection with a higher watermark that starts after this retains the snapshot, or deletes both.
+    """
+    oldest = prepared.id if prepared.oldest is None else min(prepared.id, prepared.oldest)
+    table = await context.repository_log.table()
+    check_allowed(table, "flush")
     if table.watermark > oldest:
-        await context.storage.delete([key])
         raise SessionExpiredError(
             f"garbage was collected after this session wrote {id_to_text(oldest)}: it may be deleted already. Nothing "
             "was written. Open a new session and write the changes again."
         )
-    return Tip(state, base.bodies)
+    try:
+        await check_kept(context, base)
+    except SnapshotExpiredError as error:
+        raise SessionExpiredError(
+            f"{error}. This session is based on it, so what it takes from there may be deleted already. Nothing was "
+            "written. Open a new session and write the changes again."
+        ) from error
 
 
 def _with_object(prepared: Prepared, change: ChunkChange, objects: list[tuple[str, bytes]]) -> ChunkChange:

@@ -16,11 +16,10 @@ from arraystore._format.ids import CheckpointId, id_to_text
 from arraystore._format.lifecycle import Origin, Reset
 from arraystore._format.repository_log import RepositoryTable
 from arraystore._format.snapshot import checkpoint_key
-from arraystore._history.detached_snapshots import is_detached
 from arraystore._log.branch_entries import settle
 from arraystore._log.loading import Tip
 from arraystore._log.retained_snapshots import load_retained
-from arraystore._log.state import SnapshotState
+from arraystore._log.state import SnapshotState, is_detached
 from arraystore._maintenance.checkpoints import encode_state
 from arraystore.errors import ArrayStoreError, RefNotFoundError, SnapshotExpiredError, StorageError
 

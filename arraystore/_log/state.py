@@ -22,6 +22,7 @@ __all__ = [
     "StateBuilder",
     "empty_state",
     "follows",
+    "is_detached",
     "replaced_layers",
     "state_from_checkpoint",
     "taken_along",
@@ -105,6 +106,11 @@ class SnapshotState:
             pages,
             self.life,
         )
+
+
+def is_detached(state: SnapshotState) -> bool:
+    """Tell whether a snapshot is on no branch: its checkpoint has its own id."""
+    return state.checkpoint is not None and state.checkpoint.id == CheckpointId(state.snapshot)
 
 
 class StateBuilder:

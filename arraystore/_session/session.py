@@ -293,7 +293,8 @@ class Session(SessionBase):
         Raises
         ------
         SessionExpiredError
-            If garbage collection has fenced the session; the snapshot was not kept.
+            If garbage collection has fenced the session, or the snapshot that it is based on has expired; the snapshot
+            was not kept.
         """
         self._warn_of_unmerged_forks()
         return run(self.flush_async(message, metadata=metadata))

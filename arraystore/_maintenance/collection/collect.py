@@ -27,9 +27,11 @@ from arraystore._format.lifecycle import BranchLife, Origin
 from arraystore._format.record import Body, Expiry
 from arraystore._format.repository_log import RepositoryEntry, RepositoryOperation, RepositoryTable
 from arraystore._format.snapshot import checkpoint_key
+from arraystore._log.ancestry import rows_of_records
 from arraystore._log.branch_entries import append_when
 from arraystore._log.loading import Tip, load_checkpoint
 from arraystore._log.retained_snapshots import RetainedHistory
+from arraystore._log.state import SnapshotState
 from arraystore._maintenance.checkpoints import encode_state
 from arraystore._maintenance.collection.candidates import Candidates
 from arraystore._maintenance.collection.fence import raise_fence
@@ -173,14 +175,20 @@ class _Run:
             except (ObjectNotFoundError, FormatError):
                 return None  # deleted by its writer or another collection, or not a checkpoint
             part = retained.get(state.branch)
-            if part is None or (
-                CheckpointId(state.snapshot) != identifier and part.holds(state.sequence, SnapshotId(b""))
-            ):
+            if part is None or (part.holds(state.sequence, SnapshotId(b"")) and await self._is_made_by_record(state)):
                 return None
             return Origin(state.branch, state.sequence, identifier)
 
         origins = await bounded(origin, [each for each in identifiers if each not in named])
         return [each for each in origins if each is not None]
+
+    async def _is_made_by_record(self, state: SnapshotState) -> bool:
+        """Tell whether the record of a state makes its snapshot, which the record of one on no branch does not.
+
+        Without certainty, as after a fence, it says no: the snapshot is traced once more.
+        """
+        rows = await rows_of_records(self.scope.log(state.branch), state.sequence, state.sequence)
+        return bool(rows) and rows[-1].id == state.snapshot
 
     async def _load_retained_by(
         self, tips: dict[str, Tip], announced: Origin

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import zarr
 
-from arraystore import Repository, Session, SnapshotNotFoundError, in_memory_storage
+from arraystore import Repository, Session, SessionExpiredError, SnapshotNotFoundError, in_memory_storage
 from tests.history.worlds import commit, put, world
 from tests.maintenance.collection.test_moved_and_reverted import now
 from tests.maintenance.worlds import Meanwhile
@@ -79,3 +79,55 @@ def test_what_a_branch_has_begun_with_and_left_behind_is_not_brought_back_once_i
         repository.garbage_collect(now(), full=True)
     with pytest.raises(SnapshotNotFoundError):
         Repository.open(repository.storage).create_tag("again", snapshot)
+
+
+def flushed(repository: Repository, change: Callable[[Session], None]) -> str:
+    """Write a snapshot on no branch."""
+    session = repository.writable_session("main")
+    change(session)
+    return session.flush("flush")
+
+
+@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES.keys())
+def test_a_snapshot_on_no_branch_is_found_where_it_gets_a_name_while_its_only_tag_goes(
+    name: Callable[[Repository, str], None],
+) -> None:
+    storage = in_memory_storage()
+    repository = world(storage)
+    repository.create_branch("other", repository.lookup_branch("main"))
+    snapshot = flushed(repository, put("g/a", 0, 10))
+    repository.create_tag("first", snapshot)
+    commit(repository, put("g/a", 0, 11))
+    moment = now()
+
+    def tag_goes() -> None:
+        fresh = Repository.open(storage)
+        fresh.delete_tag("first")
+        fresh.garbage_collect(moment, full=True)
+
+    part = "/branch/other/" if name is NAMES["reset"] else "/repository/"
+    meanwhile = Meanwhile(storage, "put_if_absent", part, tag_goes)
+    name(Repository.open(meanwhile), snapshot)
+    assert meanwhile.happened
+    fresh = Repository.open(storage)
+    fresh.garbage_collect(now(), full=True)
+    assert values(Repository.open(storage).readonly_session(snapshot_id=snapshot)) == [10, 2, 3, 4, 5, 6]
+    assert fresh.verify(level="chunks").ok
+
+
+@pytest.mark.parametrize("gone", ["expired", "branch deleted"])
+def test_a_snapshot_on_no_branch_is_refused_where_what_it_is_based_on_was_collected(gone: str) -> None:
+    repository = world()
+    repository.create_branch("other", repository.lookup_branch("main"))
+    commit(repository, put("g/a", 0, 10), branch="other")
+    session = repository.writable_session("other")
+    if gone == "expired":
+        commit(repository, put("g/a", 0, 11), branch="other")
+        repository.expire_snapshots(now())
+    else:
+        repository.delete_branch("other")
+    repository.garbage_collect(now(), full=True)
+    put("g/a", 1, 20)(session)
+    with pytest.raises(SessionExpiredError, match="is based on it"):
+        session.flush("late")
+    assert Repository.open(repository.storage).verify(level="chunks").ok
