@@ -194,7 +194,7 @@ def _joined(payloads: Any, axis: Any = None, keepdims: Any = None, computing_met
 
 def check_scheduler(session: SessionBase, collections: Sequence[Any], compute_kwargs: Mapping[str, Any]) -> None:
     """Check that the processes of a scheduler can open a session's storage; raises `InvalidInputError`."""
-    # Workers of a cluster that cannot unpickle a task would be restarted for ever.
+    # Workers of a cluster that cannot unpickle a task would be restarted forever.
     get = _dask.get_scheduler(scheduler=compute_kwargs.get("scheduler"), collections=list(collections))
     if _has_processes(get):
         pickler: Any = importlib.import_module("cloudpickle")  # the fallback of dask's schedulers

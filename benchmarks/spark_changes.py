@@ -61,7 +61,7 @@ def merge_many(directory: Path, sets: int, references: int) -> dict[str, float]:
     committed = time.perf_counter()
     most = memory.peak()
     if (found := len(repository.readonly_session("main").chunk_coordinates("group/data"))) != chunks:
-        raise AssertionError(f"{found} chunks came home, not {chunks}")
+        raise AssertionError(f"{found} chunks were merged, not {chunks}")
     return {
         "sent": sum(map(len, payloads)),
         "merge": merged - started,

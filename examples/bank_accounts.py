@@ -6,7 +6,7 @@ bank_transfers.py explains:
 
 unsafe        commit, and give up where anybody else has committed meanwhile (`ConflictError`)
 retry         do the whole transfer again then
-rebase        go on top of what others have committed; only who touched the same account begins anew
+rebase        rebase onto what others have committed; only who touched the same account begins anew
 serializable  write where nobody else writes, and rely on what was only read; meanwhile an audit counts all money
 
 After each run the history and the balances are checked: one commit for each transfer that succeeded, all the money

@@ -96,7 +96,7 @@ def retry(repository: arraystore.Repository, chance: random.Random, teller: int)
 
 
 def rebase(repository: arraystore.Repository, chance: random.Random, teller: int) -> tuple[bool, int]:
-    """Go on top of what others have committed; do the transfer again only if they touched the same account."""
+    """Rebase onto what others have committed; do the transfer again only if they touched the same account."""
     refused = 0
     while True:
         session = repository.writable_session("main")

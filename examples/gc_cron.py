@@ -18,7 +18,7 @@ import arraystore
 
 
 def example() -> arraystore.Repository:
-    """Make a repository of which something is to be given up."""
+    """Make a repository with snapshots to expire and objects to collect."""
     repository = arraystore.Repository.create(arraystore.in_memory_storage())
     with repository.transaction("main", message="an array") as store:
         zarr.create_array(store, name="rain", shape=(1000,), chunks=(1000,), dtype="f8", compressors=None)

@@ -469,7 +469,7 @@ class IntentQueue:
         intent.last, intent.checked = read.last, intent.sequence
 
     def _gather(self, takeable: Sequence[TrackedIntent]) -> tuple[Batch, list[str]]:
-        """Return the record that decides what can be decided, and the intents that nobody needs after it."""
+        """Return the record that decides what can be decided, and the intents that are obsolete after it."""
         batch = Batch(self.log, self._at)
         tidied = [key for key, known in self._known.items() if not known.open or known.last <= self._at.sequence]
         newest = {entry.prepared.id: intent for intent in takeable for entry in intent.entries or ()}

@@ -22,7 +22,7 @@ class Faults:
     unacknowledged
         It takes effect; the answer is lost.
     late
-        It takes effect some time after its sender has given up, up to `lateness`.
+        It takes effect some time after its sender has timed out, up to `lateness`.
     duplicated
         It takes effect a second time, up to `lateness` later.
     throttled

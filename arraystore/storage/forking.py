@@ -1,4 +1,4 @@
-"""Locks across a fork: one that another thread of the parent held would stay locked in the child for ever."""
+"""Locks across a fork: one that another thread of the parent held would stay locked in the child forever."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def leak(inherited: Any) -> None:
     """Leak an object inherited from the parent, so that this forked child never finalizes it.
 
     A client that closes its connections in the child would remove them from the epoll instance that it shares with
-    the parent, which would then wait for a response for ever; other destructors wait for threads that a fork does not
+    the parent, which would then wait for a response forever; other destructors wait for threads that a fork does not
     copy.
     """
     _leaked.append(inherited)

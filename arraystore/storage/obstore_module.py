@@ -1,7 +1,7 @@
 """Native module of the object store client, usable in this process.
 
 Its runtime consists of threads, which do not survive a fork: in a forked child every request of a module loaded by the
-parent would wait for ever.  A child therefore loads a copy, which starts a new runtime.  The copy must be a different
+parent would wait forever.  A child therefore loads a copy, which starts a new runtime.  The copy must be a different
 file, since the loader returns the loaded module for the same file.
 """
 

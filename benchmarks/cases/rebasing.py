@@ -1,4 +1,4 @@
-"""What it costs to go on top of what others have committed: requests, and the time to find what collides."""
+"""What it costs to rebase onto what others have committed: requests, and the time to find what collides."""
 
 from __future__ import annotations
 

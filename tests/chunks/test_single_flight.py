@@ -1,4 +1,4 @@
-"""Manifests and blocks of packs: callers share a request, and neither wait for ever nor suffer for one another."""
+"""Manifests and blocks of packs: callers share a request, and neither wait forever nor suffer for one another."""
 
 from __future__ import annotations
 

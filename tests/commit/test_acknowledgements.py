@@ -170,7 +170,7 @@ def test_a_record_in_doubt_is_resolved_across_a_fold(when: str) -> None:
 
 
 class _Interrupting(WrapperStorage):
-    """Lets the first record through, or not, and then keeps its writer waiting for ever."""
+    """Lets the first record through, or not, and then keeps its writer waiting forever."""
 
     def __init__(self, inner: Storage, arrives: bool) -> None:
         super().__init__(inner)

@@ -1,4 +1,4 @@
-"""Writers of several processes that stand in line: on a simulated bucket, with the latencies of S3."""
+"""Writers of several processes that queue intents: on a simulated bucket, with the latencies of S3."""
 
 from __future__ import annotations
 

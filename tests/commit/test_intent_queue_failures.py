@@ -1,4 +1,4 @@
-"""Writers in line whose calls are given up, whose clocks jump, who die in crowds, and strangers who lie."""
+"""Queued intents: callers that are cancelled, clocks that jump, writers that die in crowds, and strangers who lie."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def plant(world: World, *proposals: Proposal, number: int = 1) -> None:
 
 
 async def ready(process: Process, number: int, **options: Any) -> Session:
-    """Return a session that has written one chunk and will stand in line."""
+    """Return a session that has written one chunk and will queue an intent."""
     session = await (await process.repository()).writable_session_async("main", **options)
     await chunk(number)(session)
     session.context.committer("main").intents.busy = True  # type: ignore[union-attr] # as after lost races

@@ -1,4 +1,4 @@
-"""Session.rebase: uncommitted changes of every kind go on top of what others committed, and the session goes on."""
+"""Session.rebase: uncommitted changes of every kind are rebased onto what others committed, and the session goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forks come home: everything they wrote, and nothing twice."""
+"""Forks are merged: everything they wrote, and nothing twice."""
 
 from __future__ import annotations
 

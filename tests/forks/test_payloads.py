@@ -1,4 +1,4 @@
-"""What a worker returns is small, and any number of payloads comes home in one pass."""
+"""What a worker returns is small, and any number of payloads is merged in one pass."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_payloads_that_are_combined_take_no_more_than_alone() -> None:
 
 @pytest.mark.parametrize("combined", [False, True])
 def test_many_payloads_are_put_into_the_table_at_once(monkeypatch: pytest.MonkeyPatch, combined: bool) -> None:
-    """The session's table of an array is sorted once, however many forks come home."""
+    """The session's table of an array is sorted once, however many forks are merged."""
     repo = ars.Repository.create(ars.in_memory_storage())
     session = repo.writable_session("main")
     for name in ("a", "b"):

@@ -1,4 +1,4 @@
-"""Forks that may have written something and did not come home are reported when the session commits."""
+"""Forks that may have written something and were not merged are reported when the session commits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What forks that come home are noted to have done."""
+"""What forks that are merged are noted to have done."""
 
 from __future__ import annotations
 

@@ -270,7 +270,7 @@ def test_who_never_ends_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Never:
-    """Waits for ever."""
+    """Waits forever."""
 
     def __await__(self) -> Any:
         import asyncio

@@ -25,7 +25,7 @@ __all__ = ["fork_out"]
 _STEPS = steps()
 _OPERATIONS = {"write": 8.0, "erase": 2.0, "look": 2.0, "attributes": 1.0, "create": 0.5, "delete": 0.2, "grow": 0.3}
 _PATIENCE = 30.0
-"""Seconds after which whoever took the forks goes on without those that have not come home."""
+"""Seconds after which whoever took the forks goes on without those that were not merged."""
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Brought:
 
 
 async def fork_out(hand: Hand, rng: random.Random) -> None:
-    """Take forks, let other processes write, write something meanwhile, and merge what comes home."""
+    """Take forks, let other processes write, write something meanwhile, and merge what is returned."""
     on_overlap: OnOverlap = "last" if rng.random() < 0.3 else "error"
     readable = not hand.operations
     home: list[asyncio.Future[Brought | None]] = []
@@ -60,7 +60,7 @@ async def fork_out(hand: Hand, rng: random.Random) -> None:
         merged = False
     gone: list[str] = []
     for found in brought:
-        for read in found.reads:  # those of forks that do not come home decide nothing
+        for read in found.reads:  # those of forks that are not merged decide nothing
             hand.see(read if merged else replace(read, counts=False))
         if merged:
             hand.operations.extend(_left_of(found.operations, gone))

@@ -1,4 +1,4 @@
-"""Rule "retention": what is kept can be read, whatever is collected; what is not kept does not stay for ever."""
+"""Rule "retention": what is kept can be read, whatever is collected; what is not kept does not stay forever."""
 
 from __future__ import annotations
 

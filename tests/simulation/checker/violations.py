@@ -19,7 +19,7 @@ RULES = {
     "real time": "what was acknowledged is seen by all that begins later",
     "derived": "checkpoints, pages, hints and rewrites say what the log says",
     "references": "branches and tags are what their creators were told",
-    "retention": "what is kept can be read, whatever is collected, and nothing else stays for ever",
+    "retention": "what is kept can be read, whatever is collected, and nothing else stays forever",
     "liveness": "everything that was begun has ended",
 }
 """Names of the rules, and what each promises."""

@@ -126,7 +126,7 @@ def _longer() -> list[Configuration]:
 
 
 def _lines() -> list[Configuration]:
-    """Writers that stand in line from the start."""
+    """Writers that use the queue of intents from the start."""
 
     def busy(*steps: Step) -> Actor:
         return one(*steps, busy=True)

@@ -1,4 +1,4 @@
-"""Wrong ways to find out, and to decide, whether a transaction goes on top of others."""
+"""Wrong ways to find out, and to decide, whether a transaction is rebased onto others."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ __all__ = ["Catch", "Hunt", "add_commands", "explored", "hunt", "known", "table"
 
 _BUDGET = 30.0
 _MOST_STEPS = 50_000
-"""Callbacks after which a run goes on for ever: those of right code take a few thousand."""
+"""Callbacks after which a run never ends: those of right code take a few thousand."""
 
 
 @dataclass(frozen=True)

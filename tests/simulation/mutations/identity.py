@@ -172,7 +172,7 @@ MUTATIONS = (
         breaks="commits",
     ),
     Mutation(
-        "a repository is for ever",
+        "a repository is permanent",
         "who commits does not look whether the repository is still there",
         lambda: everywhere(check_repository, _unchecked),
         (),

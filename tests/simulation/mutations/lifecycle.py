@@ -46,7 +46,7 @@ def _if_open(prepared: Prepared, state: SnapshotState) -> ArrayStoreError | None
 
 
 def _crowded(workload: Workload) -> Workload:
-    """Have many stand in line while garbage is collected."""
+    """Have many intents queued while garbage is collected."""
     return replace(
         workload,
         writers=10,

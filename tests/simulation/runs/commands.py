@@ -1,4 +1,4 @@
-"""What the command line does: runs of many seeds, a replay, a shrunk run, and runs for ever."""
+"""What the command line does: runs of many seeds, a replay, a shrunk run, and endless runs."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _loop(arguments: argparse.Namespace) -> int:
-    """Run until something fails, or for ever."""
+    """Run until something fails, or without end."""
     ends = time.monotonic() + arguments.minutes * 60 if arguments.minutes else float("inf")
     found = {profile: Summary() for profile in _profiles(arguments)}
     for start in itertools.count(arguments.start, _BATCH):
@@ -197,7 +197,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     run = commands.add_parser("run", help="run some seeds")
     run.add_argument("--seeds", type=int, default=100, help="how many (default: 100)")
     run.set_defaults(do=_run)
-    loop = commands.add_parser("loop", help="run seeds for ever, until one fails")
+    loop = commands.add_parser("loop", help="run seeds until one fails")
     loop.add_argument("--minutes", type=float, default=0.0, help="stop after about that time (default: never)")
     loop.add_argument("--keep-going", action="store_true", help="go on after a failure")
     loop.set_defaults(do=_loop)

@@ -171,7 +171,7 @@ def simulate(
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Warn of nothing that is meant to happen: forks that come home too late, maintenance that fails."""
+    """Warn of nothing that is meant to happen: forks that return too late, maintenance that fails."""
     logger = logging.getLogger("arraystore")
 
     def silent(record: logging.LogRecord) -> bool:

@@ -214,7 +214,7 @@ def writer(*turns: Turn, early: bool = True, busy: bool = False) -> Actor:
     early
         Whether the first session is opened before the exploration begins.
     busy
-        Whether its process stands in line from the start, as it does after it has lost some races.
+        Whether its process queues intents from the start, as it does after it has lost some races.
     """
 
     async def act(process: Process, run: Execution) -> None:
