@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
@@ -13,13 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from arraystore import ArrayStoreError, RefNotFoundError, Repository
+from arraystore import ArrayStoreError, ObjectNotFoundError, RefNotFoundError, Repository
 from arraystore._environment import ENVIRONMENT, current_environment
 from arraystore._format.ids import ID_BYTES, id_to_text
+from arraystore._format.lifecycle import BranchLife
+from arraystore._format.repository_log import RepositoryTable
 from arraystore._format.snapshot import checkpoint_key
+from arraystore._log.loading import load_checkpoint
 from arraystore._maintenance.verification.verify import Verification
 from arraystore._repository.scope import scope_of
 from arraystore._runtime import run
+from arraystore.storage import Storage
 from tests.fuzz.mutate import open_envelope
 from tests.torture.actors import values_at
 from tests.torture.places import DAY, Clock, Place
@@ -210,14 +214,20 @@ class _Check:
     # -- what is left
 
     def collected(self, clock: Clock) -> None:
-        """Collect everything that may go by the clock; it must succeed, and twice."""
-        for _ in range(2):
+        """Collect everything that may go by the clock; it must succeed, and leave nothing to those that follow."""
+        moment = clock.now()
+        for number, full in enumerate((True, False, True)):
             try:
                 with _at(clock):
                     repository = self.open()
-                    repository.garbage_collect(clock.now(), full=True, record_grace=timedelta(0), nobody_writes=True)
+                    before = _keys(repository)
+                    repository.garbage_collect(moment, full=full, record_grace=timedelta(0), nobody_writes=True)
+                    gone = sorted(before - _keys(repository))
             except ArrayStoreError as error:
                 self.problem(f"the last collection fails by a clock {clock.ahead:+.0f} s off: {error!r}")
+                return
+            if number and gone:
+                self.problem(f"collection {number + 1} of one moment deletes what the first has left: {gone[:5]}")
 
     def verified(self) -> None:
         """Verify every chunk, and that nothing is there but what a snapshot that is kept, or a log, still names."""
@@ -248,6 +258,28 @@ def _opens(repository: Repository, branch: str) -> bool:
     return True
 
 
+def _keys(repository: Repository) -> set[str]:
+    """Return all keys but those that each collection makes anew."""
+
+    async def listed() -> list[str]:
+        return [info.key async for page in repository.storage.list("") for info in page]
+
+    return {key for key in run(listed()) if not key.startswith("collections/") and "/repository/" not in key}
+
+
+async def _origins(storage: Storage, table: RepositoryTable, lives: list[BranchLife]) -> set[bytes]:
+    """Return the checkpoints that histories lead through from one log to another."""
+    origins = [tag.origin for tag in table.tags.values()] + [life.origin for life in lives]
+    found: set[bytes] = set()
+    while origins:
+        origin = origins.pop()
+        if origin is not None and origin.checkpoint not in found:
+            found.add(origin.checkpoint)
+            with suppress(ObjectNotFoundError):  # of a deleted branch, which needs it no more
+                origins.append((await load_checkpoint(storage, origin.checkpoint)).life.origin)
+    return found
+
+
 async def _traced(repository: Repository) -> tuple[Verification, set[bytes]]:
     """Return what a verification has reached, and ids that logs name besides: every twelve bytes that may be one.
 
@@ -258,8 +290,10 @@ async def _traced(repository: Repository) -> tuple[Verification, set[bytes]]:
     verification = Verification(storage, repository._context.repository, current_environment())
     await verification.run()
     scope = scope_of(repository.context)
-    bodies: list[bytes] = []
-    for name, tip in (await scope.tips(await scope.repository_log.table())).items():
+    table = await scope.repository_log.table()
+    tips = await scope.tips(table)
+    bodies = [*await _origins(storage, table, [tip.state.life for tip in tips.values()])]
+    for name, tip in tips.items():
         life, log = tip.state.life, scope.log(name)
         origin = None if life.origin is None else life.origin.checkpoint
         bodies += [each for each in (life.base, origin) if each is not None]

@@ -10,6 +10,7 @@ refused.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -24,17 +25,14 @@ from arraystore._format.collection import (
 )
 from arraystore._format.ids import ID_BYTES, CheckpointId, SnapshotId, id_to_text, ids_from_texts, split_ids
 from arraystore._format.lifecycle import BranchLife, Origin
-from arraystore._format.record import Body, Expiry
 from arraystore._format.repository_log import RepositoryEntry, RepositoryOperation, RepositoryTable
-from arraystore._format.snapshot import checkpoint_key
 from arraystore._log.ancestry import rows_of_records
-from arraystore._log.branch_entries import append_when
 from arraystore._log.loading import Tip, load_checkpoint
 from arraystore._log.retained_snapshots import RetainedHistory
 from arraystore._log.state import SnapshotState
-from arraystore._maintenance.checkpoints import encode_state
 from arraystore._maintenance.collection.candidates import Candidates
 from arraystore._maintenance.collection.fence import raise_fence
+from arraystore._maintenance.collection.retire import retire_logs
 from arraystore._maintenance.collection.summary import GCSummary, Progress
 from arraystore._maintenance.collection.sweep import Listing, delete_all
 from arraystore._maintenance.collection.trace import Trace
@@ -53,7 +51,6 @@ _MOST_CANDIDATES = 1_000_000
 """Objects of each kind in one pass: 13 bytes each, and as much again while numpy concatenates them."""
 
 _KEYS_AT_A_TIME = 50_000
-_FEW_RECORDS = 8
 _TRIES = 5
 """Attempts of a collection whose objects concurrent collections delete."""
 
@@ -108,15 +105,18 @@ class _Run:
         tagged = [tag.origin for tag in table.tags.values()]
         retained = await self.scope.load_retained(tips, tagged)
         announced = await self._announced(table, tips, retained, previous)
+        needed = await self.scope.load_retained(tips, tagged, announced) if announced else retained
+        retired = {} if self.dry_run else await retire_logs(self.scope, needed, tips)
+        if retired:  # before the trace, so that this collection deletes what they release
+            tips |= retired
+            retained = await self.scope.load_retained(tips, tagged)
         self.summary = replace(
             self.summary, full=previous is None, watermark=id_to_text(self.watermark), dry_run=self.dry_run
         )
         trace = await self._sweep(
             retained, tagged, previous, [await self._load_retained_by(tips, each) for each in announced]
         )
-        if announced:
-            retained = await self.scope.load_retained(tips, tagged, announced)
-        await self._trim(retained, tips, previous, trace)
+        await self._trim(tips, previous, trace, retired.keys())
         if not self.dry_run:
             await self._leave_behind(table, tips)
         return replace(self.summary, failures=tuple(self.failures))
@@ -264,46 +264,19 @@ class _Run:
     # -- logs -----------------------------------------------------------------------------------------------------
 
     async def _trim(
-        self, retained: dict[str, RetainedHistory], tips: dict[str, Tip], previous: Collection | None, trace: Trace
+        self, tips: dict[str, Tip], previous: Collection | None, trace: Trace, retired: AbstractSet[str]
     ) -> None:
-        for name, tip in tips.items():
-            if not self.dry_run:
-                tips[name] = await self._retired(retained[name], tip)
         if trace.attached and not self.dry_run:
             await detach(self.scope, trace.attached.values())
         records, history = Trimmed(), Trimmed()
         for name, tip in tips.items():
-            if previous is None and not self.dry_run and tip.state.life.expired > retained[name].newest.life.expired:
-                continue  # records that expired since the trace may hold referenced attachments
             seen = 0 if previous is None or name not in previous.logs else previous.logs[name].sequence
             log = self.scope.log(name)
-            trimmed = await trimmed_records(log, tip, seen, self.grace)
-            records.keys += trimmed.keys
-            records.size += trimmed.size
-            if previous is None:
-                trimmed = await trimmed_history(log, tip, self.watermark)
-                history.keys += trimmed.keys
-                history.size += trimmed.size
+            records.extend(await trimmed_records(log, tip, seen, self.grace))
+            if previous is None or name in retired:
+                history.extend(await trimmed_history(log, tip, self.watermark))
         await self._delete("refs", records.keys, records.size)
         await self._delete("history", history.keys, history.size)
-
-    async def _retired(self, retained: RetainedHistory, tip: Tip) -> Tip:
-        """Expire the whole log of a deleted branch that nothing references, so that its records can be deleted."""
-        life = tip.state.life
-        idle = life.deleted and not retained.ends
-        if not idle or tip.sequence - life.expired <= _FEW_RECORDS:
-            return tip
-        log, environment = self.scope.log(tip.state.branch), self.scope.environment
-        base = CheckpointId(environment.new_id())
-        key = checkpoint_key(base)
-        await self.scope.storage.put(key, await encode_state(log, key, tip.state))
-        await self.scope.storage.sync()
-
-        def expire(newest: Tip) -> Body | None:
-            unchanged = newest.state.life == life and base >= newest.state.life.fence
-            return Expiry(environment.now_us(), tip.sequence, base, None) if unchanged else None
-
-        return await append_when(log, tip, expire)
 
     # -- object for the next collection ---------------------------------------------------------------------------
 

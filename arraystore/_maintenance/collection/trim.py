@@ -33,6 +33,11 @@ class Trimmed:
         self.keys.append(info.key)
         self.size += info.size
 
+    def extend(self, other: Trimmed) -> None:
+        """Add all of other ones."""
+        self.keys += other.keys
+        self.size += other.size
+
 
 async def detach(scope: MaintenanceScope, layers: Iterable[Layer]) -> None:
     """Copy manifests attached to records into objects of their own, so that the records can be deleted."""

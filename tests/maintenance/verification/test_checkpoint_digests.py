@@ -13,7 +13,7 @@ from arraystore import Repository, in_memory_storage
 from arraystore._format.digest import DIGEST_BYTES
 from arraystore._format.record import decode_record
 from arraystore._format.snapshot import Checkpoint, decode_checkpoint, encode_checkpoint
-from arraystore._maintenance.collection import collect
+from arraystore._maintenance.collection import retire
 from arraystore._maintenance.verification.repair import repair
 from arraystore._runtime import run
 from arraystore.storage import MemoryStorage
@@ -91,7 +91,7 @@ def _repair(repository: Repository) -> None:
 def test_every_checkpoint_holds_the_digest_of_its_record(
     write: Callable[[Repository], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collect, "_FEW_RECORDS", 0)
+    monkeypatch.setattr(retire, "_FEW_RECORDS", 0)
     storage = in_memory_storage()
     repository = create_repository(storage)
     commit_rows(repository, 1, 9)
