@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -17,10 +18,10 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from arraystore._public import *  # noqa: F403
 else:
-    # Everything is imported when the first of it is asked for: what needs nothing of it, such as the help of the
-    # command line, starts at once.
+    # Each name is imported when it is asked for: what needs little of the package starts at once.
 
     _MODULES = ("copying", "dask", "distributed", "errors", "ingest", "simulation", "spark", "storage", "xarray")
+    _PUBLIC_MODULES = ("distributed", "errors", "storage")  # those that need nothing but the package
 
     def __getattr__(name: str) -> Any:
         if not name.startswith("_") or name == "__all__":
@@ -28,8 +29,8 @@ else:
 
             if name == "__all__" or name in _public.__all__:
                 return globals().setdefault(name, getattr(_public, name))
-            if name in globals():  # a module of the package, imported by now
-                return globals()[name]
+            if name in _PUBLIC_MODULES:
+                return import_module(f"{__name__}.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__() -> list[str]:

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arraystore._chunks.manifest_cache import ManifestCache
 from arraystore._chunks.reader import ChunkReader
@@ -27,11 +27,16 @@ from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip, load_tip, refresh
 from arraystore._log.repository_log import RepositoryLog
 from arraystore._log.state import SnapshotState
-from arraystore._maintenance.checkpoints import MOST_DETACHED, checkpoint_due, write_checkpoint, write_periodic
-from arraystore._maintenance.fold import fold
-from arraystore._runtime import submit
+from arraystore._maintenance.due import MOST_DETACHED, checkpoint_due
+from arraystore._runtime import lazy_module, submit
 from arraystore.errors import ArrayStoreError, RefNotFoundError
 from arraystore.storage.protocol import Storage
+
+if TYPE_CHECKING:
+    from arraystore._maintenance import checkpoints, fold
+else:
+    checkpoints = lazy_module("arraystore._maintenance.checkpoints")
+    fold = lazy_module("arraystore._maintenance.fold")
 
 __all__ = ["Context"]
 
@@ -229,16 +234,16 @@ class Context:
         branch = tip.state.branch
         log = self.log(branch)
         try:
-            periodic = await write_periodic(log, tip)
+            periodic = await checkpoints.write_periodic(log, tip)
             if periodic is not None:
                 self.enrich(periodic)
                 tip = _with_checkpoint(tip, periodic)
             checkpoint = tip.state.checkpoint
             if large and (checkpoint is None or checkpoint.sequence < tip.sequence):
-                reference = await write_checkpoint(log, tip.state)
+                reference = await checkpoints.write_checkpoint(log, tip.state)
                 self.enrich(replace(tip.state, checkpoint=reference))
             if periodic is not None:
-                self.seen(await fold(log, self.known_tip(branch) or tip, self.reader))
+                self.seen(await fold.fold(log, self.known_tip(branch) or tip, self.reader))
         finally:
             with self._lock:
                 self._maintained.discard(branch)

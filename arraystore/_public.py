@@ -1,90 +1,142 @@
 """Everything that the package offers under its own name."""
 
-from arraystore._chunks.virtual_checksums import FROM_SOURCE, FromSource
-from arraystore._commit.solvers import BasicConflictSolver, ConflictDetector, ConflictSolver, Solution, Versions
-from arraystore._config import RepositoryConfig
-from arraystore._conflicts import Conflict, ConflictType, VersionSelection
-from arraystore._history.diff import Diff
-from arraystore._history.graph import AncestryGraph
-from arraystore._history.operations_log import Update, UpdateType
-from arraystore._log.status import FeatureFlag, RepoAvailability, RepoStatus
-from arraystore._maintenance.collection.summary import GCSummary
-from arraystore._maintenance.compact import CompactionSummary, DamagedPack
-from arraystore._maintenance.retention_policy import KeepRule, RetentionPolicy
-from arraystore._maintenance.verification.findings import Finding, Severity, VerifyReport
-from arraystore._maintenance.verification.repair import RepairReport
-from arraystore._maintenance.verification.statistics import RepositoryStatistics
-from arraystore._repository.maintenance import MaintenanceReport, UpkeepOptions
-from arraystore._repository.repository import Repository
-from arraystore._repository.snapshots import SnapshotInfo
-from arraystore._repository.verification import ChunkStorageStats
-from arraystore._session.fork import ForkSession
-from arraystore._session.rearrange import DELETE
-from arraystore._session.session import Session
-from arraystore._session.store import ArrayStore
-from arraystore._session.virtual_references import VirtualChunkSpec
-from arraystore.distributed import extract_session, merge_sessions
-from arraystore.errors import (
-    AlreadyExistsError,
-    ArrayStoreError,
-    ChunkDamagedError,
-    ConflictError,
-    FormatError,
-    InvalidInputError,
-    InvalidKeyError,
-    MergeConflictError,
-    NodeNotFoundError,
-    NotFoundError,
-    ObjectNotFoundError,
-    ReadOnlyError,
-    RebaseFailedError,
-    RefNotFoundError,
-    RepositoryNotFoundError,
-    SessionExpiredError,
-    SessionStateError,
-    SnapshotExpiredError,
-    SnapshotNotFoundError,
-    SourceChangedError,
-    StorageError,
-    StreamRestartedError,
-    UnmergedForksWarning,
-    UnsupportedStorageError,
-    VirtualReferenceError,
-)
-from arraystore.storage import (
-    ByteRange,
-    BytesLike,
-    CountingStorage,
-    Counts,
-    DeleteFailure,
-    Fault,
-    FaultyStorage,
-    FsspecStorage,
-    GcsBearerCredential,
-    InjectedFaultError,
-    Latency,
-    LatencyStorage,
-    LocalStorage,
-    MemoryStorage,
-    ObjectInfo,
-    ObstoreStorage,
-    S3StaticCredentials,
-    Storage,
-    StorageConcurrencySettings,
-    StorageRequest,
-    StorageRetriesSettings,
-    StorageSettings,
-    StorageTimeoutSettings,
-    WrapperStorage,
-    azure_storage,
-    fsspec_storage,
-    gcs_storage,
-    in_memory_storage,
-    local_filesystem_storage,
-    r2_storage,
-    s3_storage,
-    storage_from_url,
-)
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from arraystore._runtime import lazy_names
+
+if TYPE_CHECKING:
+    from arraystore._chunks.virtual_checksums import FROM_SOURCE, FromSource
+    from arraystore._commit.solvers import BasicConflictSolver, ConflictDetector, ConflictSolver, Solution, Versions
+    from arraystore._config import RepositoryConfig
+    from arraystore._conflicts import Conflict, ConflictType, VersionSelection
+    from arraystore._history.diff import Diff
+    from arraystore._history.graph import AncestryGraph
+    from arraystore._history.operations_log import Update, UpdateType
+    from arraystore._log.status import FeatureFlag, RepoAvailability, RepoStatus
+    from arraystore._maintenance.collection.summary import GCSummary
+    from arraystore._maintenance.compact import CompactionSummary, DamagedPack
+    from arraystore._maintenance.retention_policy import KeepRule, RetentionPolicy
+    from arraystore._maintenance.verification.findings import Finding, Severity, VerifyReport
+    from arraystore._maintenance.verification.repair import RepairReport
+    from arraystore._maintenance.verification.statistics import RepositoryStatistics
+    from arraystore._repository.maintenance import MaintenanceReport, UpkeepOptions
+    from arraystore._repository.repository import Repository
+    from arraystore._repository.snapshots import SnapshotInfo
+    from arraystore._repository.verification import ChunkStorageStats
+    from arraystore._session.fork import ForkSession
+    from arraystore._session.rearrange import DELETE
+    from arraystore._session.session import Session
+    from arraystore._session.store import ArrayStore
+    from arraystore._session.virtual_references import VirtualChunkSpec
+    from arraystore.distributed import extract_session, merge_sessions
+    from arraystore.errors import (
+        AlreadyExistsError,
+        ArrayStoreError,
+        ChunkDamagedError,
+        ConflictError,
+        FormatError,
+        InvalidInputError,
+        InvalidKeyError,
+        MergeConflictError,
+        NodeNotFoundError,
+        NotFoundError,
+        ObjectNotFoundError,
+        ReadOnlyError,
+        RebaseFailedError,
+        RefNotFoundError,
+        RepositoryNotFoundError,
+        SessionExpiredError,
+        SessionStateError,
+        SnapshotExpiredError,
+        SnapshotNotFoundError,
+        SourceChangedError,
+        StorageError,
+        StreamRestartedError,
+        UnmergedForksWarning,
+        UnsupportedStorageError,
+        VirtualReferenceError,
+    )
+    from arraystore.storage import (
+        ByteRange,
+        BytesLike,
+        CountingStorage,
+        Counts,
+        DeleteFailure,
+        Fault,
+        FaultyStorage,
+        FsspecStorage,
+        GcsBearerCredential,
+        InjectedFaultError,
+        Latency,
+        LatencyStorage,
+        LocalStorage,
+        MemoryStorage,
+        ObjectInfo,
+        ObstoreStorage,
+        S3StaticCredentials,
+        Storage,
+        StorageConcurrencySettings,
+        StorageRequest,
+        StorageRetriesSettings,
+        StorageSettings,
+        StorageTimeoutSettings,
+        WrapperStorage,
+        azure_storage,
+        fsspec_storage,
+        gcs_storage,
+        in_memory_storage,
+        local_filesystem_storage,
+        r2_storage,
+        s3_storage,
+        storage_from_url,
+    )
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "arraystore._chunks.virtual_checksums": "FROM_SOURCE FromSource",
+            "arraystore._commit.solvers": "BasicConflictSolver ConflictDetector ConflictSolver Solution Versions",
+            "arraystore._config": "RepositoryConfig",
+            "arraystore._conflicts": "Conflict ConflictType VersionSelection",
+            "arraystore._history.diff": "Diff",
+            "arraystore._history.graph": "AncestryGraph",
+            "arraystore._history.operations_log": "Update UpdateType",
+            "arraystore._log.status": "FeatureFlag RepoAvailability RepoStatus",
+            "arraystore._maintenance.collection.summary": "GCSummary",
+            "arraystore._maintenance.compact": "CompactionSummary DamagedPack",
+            "arraystore._maintenance.retention_policy": "KeepRule RetentionPolicy",
+            "arraystore._maintenance.verification.findings": "Finding Severity VerifyReport",
+            "arraystore._maintenance.verification.repair": "RepairReport",
+            "arraystore._maintenance.verification.statistics": "RepositoryStatistics",
+            "arraystore._repository.maintenance": "MaintenanceReport UpkeepOptions",
+            "arraystore._repository.repository": "Repository",
+            "arraystore._repository.snapshots": "SnapshotInfo",
+            "arraystore._repository.verification": "ChunkStorageStats",
+            "arraystore._session.fork": "ForkSession",
+            "arraystore._session.rearrange": "DELETE",
+            "arraystore._session.session": "Session",
+            "arraystore._session.store": "ArrayStore",
+            "arraystore._session.virtual_references": "VirtualChunkSpec",
+            "arraystore.distributed": "extract_session merge_sessions",
+            "arraystore.errors": (
+                "AlreadyExistsError ArrayStoreError ChunkDamagedError ConflictError FormatError InvalidInputError "
+                "InvalidKeyError MergeConflictError NodeNotFoundError NotFoundError ObjectNotFoundError ReadOnlyError "
+                "RebaseFailedError RefNotFoundError RepositoryNotFoundError SessionExpiredError SessionStateError "
+                "SnapshotExpiredError SnapshotNotFoundError SourceChangedError StorageError StreamRestartedError "
+                "UnmergedForksWarning UnsupportedStorageError VirtualReferenceError"
+            ),
+            "arraystore.storage": (
+                "ByteRange BytesLike CountingStorage Counts DeleteFailure Fault FaultyStorage FsspecStorage "
+                "GcsBearerCredential InjectedFaultError Latency LatencyStorage LocalStorage MemoryStorage ObjectInfo "
+                "ObstoreStorage S3StaticCredentials Storage StorageConcurrencySettings StorageRequest "
+                "StorageRetriesSettings StorageSettings StorageTimeoutSettings WrapperStorage azure_storage "
+                "fsspec_storage gcs_storage in_memory_storage local_filesystem_storage r2_storage s3_storage "
+                "storage_from_url"
+            ),
+        },
+    )
 
 __all__ = [
     "DELETE",

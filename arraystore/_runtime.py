@@ -1,16 +1,17 @@
-"""The background event loop that runs the asynchronous core for synchronous callers."""
+"""What runs when: the event loop beneath synchronous callers, and modules that are imported when they are used."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any, TypeVar
 
-__all__ = ["background_loop", "run", "run_on", "submit"]
+__all__ = ["background_loop", "lazy_module", "lazy_names", "run", "run_on", "submit"]
 
 T = TypeVar("T")
 
@@ -77,3 +78,37 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     except BaseException:
         future.cancel()
         raise
+
+
+class _LazyModule:
+    """A module that is imported when something of it is first used."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(import_module(self._name), attribute)
+
+    def __repr__(self) -> str:
+        return f"<lazy module {self._name}>"
+
+
+def lazy_module(name: str) -> Any:
+    """Return a module of which the import waits for its first use; type checkers are shown the import itself."""
+    return _LazyModule(name)
+
+
+def lazy_names(module: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a module whose names, in strings by the modules that define them, are lazy."""
+    home_of = {name: home for home, names in homes.items() for name in names.split()}
+
+    def find(name: str) -> Any:
+        if name not in home_of:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        value = getattr(import_module(home_of[name]), name)
+        setattr(import_module(module), name, value)
+        return value
+
+    return find

@@ -7,9 +7,16 @@ the cause and the remedy.  All exceptions are picklable, so that worker processe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from arraystore._conflicts import Conflict, conflict_table
+from arraystore._runtime import lazy_module
+
+if TYPE_CHECKING:
+    from arraystore import _conflicts
+    from arraystore._conflicts import Conflict
+else:
+    _conflicts = lazy_module("arraystore._conflicts")
+
 
 __all__ = [
     "AlreadyExistsError",
@@ -314,9 +321,8 @@ class RebaseFailedError(ConflictError):
         super().__init__(expected_parent, snapshot, branch)
         count = f"{len(conflicts)} conflict{'s' if len(conflicts) != 1 else ''}"
         onto = f"onto snapshot {snapshot}" + (f", the tip of branch {branch!r}" if branch else "")
-        self.args = (
-            f"the changes cannot be rebased {onto}: {count}. Nothing was committed.\n{conflict_table(conflicts)}",
-        )
+        table = _conflicts.conflict_table(conflicts)
+        self.args = (f"the changes cannot be rebased {onto}: {count}. Nothing was committed.\n{table}",)
         self.snapshot = snapshot
         self.conflicts = list(conflicts)
 

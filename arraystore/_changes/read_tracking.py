@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from arraystore._changes.change_set import ChangeSet, file_key
-from arraystore._changes.read_set import ReadSet
 from arraystore._chunks.reader import ChunkReader
 from arraystore._format.layer import Layer
 from arraystore._format.node import MAX_PATH, Node, NodeKind, ancestors
 from arraystore._log.state import SnapshotState
+
+if TYPE_CHECKING:
+    from arraystore._changes.read_set import ReadSet
 
 __all__ = ["moved_below", "note_document", "note_missing", "places_beneath", "speaks_of"]
 

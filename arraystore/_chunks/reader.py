@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from arraystore._chunks.block_cache import BlockCache
 from arraystore._chunks.checksums import CHECKSUM_BYTES, checked, read_whole, sound_part
 from arraystore._chunks.manifest_cache import ManifestCache
-from arraystore._chunks.virtual_source import VirtualSource
 from arraystore._format.box import Box
 from arraystore._format.layer import Layer
 from arraystore._format.locations import NO_LOCATIONS, Locations
 from arraystore._format.manifest import Manifest
 from arraystore._format.references import References, overlay
+from arraystore._runtime import lazy_module
 from arraystore.errors import ChunkDamagedError
 from arraystore.storage.forking import renew_locks_after_fork
 from arraystore.storage.protocol import BytesLike, Storage
+
+if TYPE_CHECKING:
+    from arraystore._chunks import virtual_source
+    from arraystore._chunks.virtual_source import VirtualSource
+else:
+    virtual_source = lazy_module("arraystore._chunks.virtual_source")
 
 __all__ = ["ChunkReader", "ReferencePosition", "Window", "sole_reference", "whole_chunk"]
 
@@ -206,7 +213,8 @@ class ChunkReader:
     def virtual_source(self, table: Locations, location: int) -> VirtualSource:
         """Return the source object of a virtual chunk; raises `VirtualReferenceError` where it may not be read."""
         url = table.url(location)
-        return VirtualSource(url, *self._virtual(url), table.etag(location), table.not_modified_after(location))
+        state = table.etag(location), table.not_modified_after(location)
+        return virtual_source.VirtualSource(url, *self._virtual(url), *state)
 
 
 def _unshifted(coords: tuple[int, ...], shift: tuple[int, ...]) -> tuple[int, ...]:

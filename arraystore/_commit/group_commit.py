@@ -15,10 +15,9 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arraystore._commit.batch import Batch
-from arraystore._commit.intent_queue import IntentQueue
 from arraystore._commit.rebase_request import Passages, check_recorded, rebase_request
 from arraystore._commit.rebase_step import Invalid
 from arraystore._commit.request import Committed, Obstacle, Outstanding, Request
@@ -27,7 +26,14 @@ from arraystore._log.backoff import Backoff
 from arraystore._log.branch_log import AppendUncertainError, BranchLog
 from arraystore._log.loading import Tip, follow, load_tip
 from arraystore._log.status import check_open
+from arraystore._runtime import lazy_module
 from arraystore.errors import ArrayStoreError, SessionStateError, StorageError
+
+if TYPE_CHECKING:
+    from arraystore._commit import intent_queue
+    from arraystore._commit.intent_queue import IntentQueue
+else:
+    intent_queue = lazy_module("arraystore._commit.intent_queue")
 
 __all__ = ["GroupCommitter"]
 
@@ -75,7 +81,7 @@ class GroupCommitter:
         self._after = after
         self._age = age
         self._lock = threading.Lock()
-        self.intents = None if log.storage.cheap_probes else IntentQueue(log, after, tidy, self._lock)
+        self.intents = None if log.storage.cheap_probes else intent_queue.IntentQueue(log, after, tidy, self._lock)
         self._proposed = False
         self._own = -1
         self._backoff = Backoff(log.environment)

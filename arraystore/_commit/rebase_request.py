@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from arraystore._commit.intent_tracking import still_proposed
 from arraystore._commit.rebase_step import Conflicts, Invalid, Passage, admission_error, step
 from arraystore._commit.request import Committed, Obstacle, Request
-from arraystore._commit.rewrite import rewrite_transaction
 from arraystore._format.ids import SnapshotId, id_to_text
 from arraystore._format.record import Birth, Commit, Reset
 from arraystore._format.transaction import NodeChange
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Passed, Tip, advance, passed_between
 from arraystore._log.state import SnapshotState, follows
+from arraystore._runtime import lazy_module
 from arraystore.errors import SessionExpiredError, SessionStateError
+
+if TYPE_CHECKING:
+    from arraystore._commit import intent_tracking, rewrite
+else:
+    intent_tracking = lazy_module("arraystore._commit.intent_tracking")
+    rewrite = lazy_module("arraystore._commit.rewrite")
 
 __all__ = ["Passages", "check_recorded", "find_own", "rebase_request", "rebase_uncommitted"]
 
@@ -75,7 +81,7 @@ async def rebase_request(request: Request, passages: Passages) -> Committed | Ob
         return Invalid(strange)
     request.uncertain = False
     if request.outstanding is not None:
-        proposed = await still_proposed(log, request.outstanding, tip, passage.records)
+        proposed = await intent_tracking.still_proposed(log, request.outstanding, tip, passage.records)
         if proposed is not None:  # somebody may commit it yet, so there is no "no": it goes on as it was proposed
             request.transaction, request.base = proposed, tip
             return None
@@ -103,7 +109,7 @@ async def _step(request: Request, passage: Passage, passages: Passages) -> Obsta
 async def rewrite_request(log: BranchLog, request: Request, nodes: Sequence[NodeChange]) -> None:
     """Write the transaction of a request with other changes of nodes."""
     old = request.prepared
-    new = await rewrite_transaction(old, nodes, old.log.chunks, (), log.storage, log.environment)
+    new = await rewrite.rewrite_transaction(old, nodes, old.log.chunks, (), log.storage, log.environment)
     request.transaction = replace(request.transaction, prepared=new)
 
 

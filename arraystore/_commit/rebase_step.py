@@ -17,12 +17,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from arraystore._changes.read_set import ReadSet
-from arraystore._commit.append_adaptation import adapt_node_changes
-from arraystore._commit.conflict_detection import Ours, detect
 from arraystore._commit.prepared import Prepared
-from arraystore._conflicts import Conflict
 from arraystore._format.ids import NodeId, SnapshotId, id_to_text
 from arraystore._format.record import Birth, Body, Commit, Deleted, Reset
 from arraystore._format.transaction import NodeChange
@@ -30,7 +27,17 @@ from arraystore._log.footprint import Footprint, footprint_of
 from arraystore._log.loading import Passed, Step
 from arraystore._log.state import SnapshotState
 from arraystore._log.status import branch_deleted_error, check_open
+from arraystore._runtime import lazy_module
 from arraystore.errors import ArrayStoreError, ConflictError, SessionExpiredError
+
+if TYPE_CHECKING:
+    from arraystore._changes.read_set import ReadSet
+    from arraystore._commit import append_adaptation, conflict_detection
+    from arraystore._commit.conflict_detection import Ours
+    from arraystore._conflicts import Conflict
+else:
+    append_adaptation = lazy_module("arraystore._commit.append_adaptation")
+    conflict_detection = lazy_module("arraystore._commit.conflict_detection")
 
 __all__ = [
     "Conflicts",
@@ -67,7 +74,7 @@ class PendingTransaction:
     @cached_property
     def ours(self) -> Ours:
         """The changes as conflicts are detected for them."""
-        return Ours.of(self.prepared)
+        return conflict_detection.Ours.of(self.prepared)
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,14 +203,14 @@ def rebase_over(
     conflicts = find_conflicts(transaction, theirs, before, after)
     if conflicts or is_guarded(transaction, theirs):
         return Conflicts(tuple(conflicts))
-    return OnTop(adapt_node_changes(transaction.prepared, before, after))
+    return OnTop(append_adaptation.adapt_node_changes(transaction.prepared, before, after))
 
 
 def find_conflicts(
     transaction: PendingTransaction, theirs: Footprint, before: SnapshotState, after: SnapshotState
 ) -> list[Conflict]:
     """Return every conflict of a transaction, those of what it has read included."""
-    conflicts = detect(transaction.ours, theirs, before, after)
+    conflicts = conflict_detection.detect(transaction.ours, theirs, before, after)
     return conflicts if transaction.reads is None else [*conflicts, *transaction.reads.collisions(theirs, before)]
 
 

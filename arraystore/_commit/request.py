@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from arraystore._commit.prepared import Prepared
 from arraystore._commit.rebase_step import PendingTransaction
-from arraystore._conflicts import Conflict
 from arraystore._log.footprint import Footprint
 from arraystore._log.loading import Tip
 from arraystore._log.state import SnapshotState
+
+if TYPE_CHECKING:
+    from arraystore._conflicts import Conflict
 
 __all__ = ["Committed", "Obstacle", "Outstanding", "Request"]
 

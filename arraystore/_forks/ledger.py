@@ -8,13 +8,15 @@ import warnings
 import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from arraystore._changes.change_set import ChangeSet
-from arraystore._forks.merge import Merged
-from arraystore._forks.uncommitted import UncommittedView
-from arraystore._format.fork_payload import ForkChanges
+from arraystore._forks.merged import Merged
 from arraystore.errors import UnmergedForksWarning
+
+if TYPE_CHECKING:
+    from arraystore._forks.uncommitted import UncommittedView
+    from arraystore._format.fork_payload import ForkChanges
 
 __all__ = ["ForkLedger", "IssuedFork", "warn_of_unmerged"]
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from arraystore._changes.change_set import ChangeSet
-from arraystore._chunks.chunk_table import ChunkTable
 from arraystore._chunks.reader import ChunkReader
 from arraystore._commit.prepare import final_references
+from arraystore._forks.merged import CellLog, Merged, grid_of
 from arraystore._forks.node_merge import apply_node, check_nodes, check_siblings
 from arraystore._forks.payload_table import (
     PAYLOAD,
@@ -34,7 +34,6 @@ from arraystore._format.zarr_metadata import array_info
 from arraystore.errors import FormatError, InvalidInputError, MergeConflictError
 
 __all__ = [
-    "Merged",
     "OnOverlap",
     "PayloadOrigin",
     "apply_payloads",
@@ -67,58 +66,6 @@ class PayloadOrigin:
     fork: ForkId
     epoch: int
     number: int
-
-
-class CellLog(ChunkTable):
-    """The last change of each chunk of an array: its epoch, and its owner, a number of a fork or 0 for the session."""
-
-    __slots__ = ()
-
-    def note(self, numbers: Int64s, values: Int32s) -> None:
-        """Note epoch and owner, shape (n, 2), of many cells, shape (n,)."""
-        self.put_numbered(numbers, values)
-
-    def find_many(self, numbers: Int64s) -> tuple[Int64s, Int64s]:
-        """Return epochs and owners of many cells; -1 for cells that are not in the log."""
-        self._spill()
-        self._sweep()
-        entries = np.full((len(numbers), 2), -1, dtype=np.int64)
-        for cells, values in self._runs:
-            at = np.minimum(cells.searchsorted(numbers), len(cells) - 1)
-            hit = cells[at] == numbers
-            entries[hit] = values[at[hit]]
-        return entries[:, 0], entries[:, 1]
-
-    def coords(self, numbers: Int64s) -> Int64s:
-        """Return the coordinates of many cells."""
-        return self._box.coords(numbers)
-
-
-@dataclass
-class Merged:
-    """The changes that a session has merged from forks."""
-
-    cells: dict[NodeId, CellLog] = field(default_factory=dict)
-    """Chunks changed since the first fork was issued, by id of the array."""
-    nodes: dict[str, ForkId] = field(default_factory=dict)
-    """Id of the fork that changed a node, by key of the node."""
-    numbers: dict[ForkId, int] = field(default_factory=dict)
-    """Number of the newest merged state of each fork."""
-    owners: dict[ForkId, int] = field(default_factory=dict)
-    """Number of each fork in the logs."""
-
-    def log(self, node: Node) -> CellLog:
-        """Return the log of an array, with room for its grid."""
-        grid = _grid(node)
-        log = self.cells.get(node.id)
-        if log is None:
-            log = self.cells[node.id] = CellLog(grid)
-        log.fit(grid)
-        return log
-
-
-def _grid(node: Node) -> tuple[int, ...]:
-    return () if node.kind == NodeKind.FILE else array_info(node.documents).grid
 
 
 # -- collecting -----------------------------------------------------------------------------------------------
@@ -432,7 +379,7 @@ def _written(nodes: dict[NodeId, Node], array: tuple[NodeId, str]) -> Node:
 
 def _within(table: PayloadTable, nodes: Sequence[Node]) -> PayloadTable:
     """Check that chunks are within the grids of their arrays; drop deletions outside of them."""
-    sides = [_grid(node) for node in nodes]
+    sides = [grid_of(node) for node in nodes]
     keep: Bools | None = None
     end = 0
     for part in table.parts:

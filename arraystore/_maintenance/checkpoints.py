@@ -17,38 +17,14 @@ from arraystore._log.ancestry import covered, read_page, rows_of_records
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip, load_checkpoint, load_tip
 from arraystore._log.state import CheckpointRef, SnapshotState
+from arraystore._maintenance.due import checkpoint_due, last_multiple
 from arraystore.errors import FormatError, ObjectNotFoundError
 
-__all__ = ["MOST_DETACHED", "checkpoint_due", "encode_state", "put_hint_of", "write_checkpoint", "write_periodic"]
-
-
-MOST_DETACHED = 8
-"""Change logs outside of bodies that a reader may fetch, one request each, before any writer makes a checkpoint.
-
-The writer of such a log makes a checkpoint at once; if this many accumulate, that has probably failed.
-"""
+__all__ = ["encode_state", "put_hint_of", "write_checkpoint", "write_periodic"]
 
 
 _HIGHEST_LEVEL = 2
 """Level of pages of 4096 snapshots, some 300 KB; larger ones make finding one snapshot slow."""
-
-_GRACE = 8
-"""Records after which the checkpoint due from another writer counts as missing."""
-
-
-def checkpoint_due(tip: Tip) -> bool:
-    """Tell whether the writer of a record makes the checkpoint of the last multiple of 64.
-
-    The writer of that multiple does; others only when it seems not to have.
-    """
-    checkpoint = tip.state.checkpoint
-    target = _last_multiple(tip)
-    missing = target > 0 and (checkpoint is None or checkpoint.sequence < target)
-    return missing and (tip.sequence == target or tip.sequence >= target + _GRACE)
-
-
-def _last_multiple(tip: Tip) -> int:
-    return tip.sequence // LONG_SKIP * LONG_SKIP
 
 
 async def write_checkpoint(log: BranchLog, state: SnapshotState) -> CheckpointRef:
@@ -98,7 +74,7 @@ async def write_periodic(log: BranchLog, tip: Tip) -> SnapshotState | None:
     """
     if not checkpoint_due(tip):
         return None
-    target = _last_multiple(tip)
+    target = last_multiple(tip)
     if target <= tip.state.life.expired:
         return None  # records before it may be missing, and readers begin behind it
     checkpoint = tip.state.checkpoint

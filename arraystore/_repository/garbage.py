@@ -9,16 +9,14 @@ from arraystore._context import Context
 from arraystore._history.time_travel import microseconds_of
 from arraystore._log.branch_log import LONGEST_PAUSE
 from arraystore._log.status import check_allowed
-from arraystore._maintenance.collection.collect import RECORD_GRACE, collect
+from arraystore._maintenance.collection.collect import collect
 from arraystore._maintenance.collection.fence import watermark_at
 from arraystore._maintenance.collection.summary import GCSummary, Progress
+from arraystore._maintenance.due import RECORD_GRACE
 from arraystore._repository.scope import counted_scope
 from arraystore.errors import InvalidInputError
 
-__all__ = ["GRACE", "garbage_collect"]
-
-GRACE = timedelta(seconds=RECORD_GRACE)
-"""Time after which records of expired snapshots are deleted, by default."""
+__all__ = ["garbage_collect"]
 
 
 async def garbage_collect(
@@ -27,7 +25,7 @@ async def garbage_collect(
     *,
     full: bool = False,
     dry_run: bool = False,
-    record_grace: timedelta = GRACE,
+    record_grace: timedelta = RECORD_GRACE,
     nobody_writes: bool = False,
     progress: Progress | None = None,
 ) -> GCSummary:

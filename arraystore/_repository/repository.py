@@ -5,24 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from arraystore._chunks.virtual_containers import VirtualContainers
 from arraystore._commit.note import check_note
-from arraystore._commit.solvers import ConflictSolver
 from arraystore._config import RepositoryConfig
 from arraystore._repository.creation import MAIN, create_repository, find_repository, repository_exists
 from arraystore._repository.methods.history import HistoryMethods
 from arraystore._repository.methods.maintenance import MaintenanceMethods
 from arraystore._repository.methods.refs import RefMethods
 from arraystore._repository.methods.settings import SettingMethods
-from arraystore._repository.snapshots import load_snapshot, load_snapshot_as_of
-from arraystore._runtime import run
+from arraystore._runtime import lazy_module, run
 from arraystore._session.base import isolation_number
 from arraystore._session.session import Session
 from arraystore._session.store import ArrayStore
 from arraystore.errors import AlreadyExistsError, RepositoryNotFoundError
 from arraystore.storage.protocol import Storage
+
+if TYPE_CHECKING:
+    from arraystore._commit.solvers import ConflictSolver
+    from arraystore._repository import snapshots
+else:
+    snapshots = lazy_module("arraystore._repository.snapshots")
 
 __all__ = ["MAIN", "Repository"]
 
@@ -224,9 +228,11 @@ class Repository(RefMethods, SettingMethods, HistoryMethods, MaintenanceMethods)
     ) -> Session:
         """Asynchronous twin of `readonly_session`."""
         if as_of is None:
-            tip = await load_snapshot(self._context, branch=branch, tag=tag, snapshot_id=snapshot_id)
+            tip = await snapshots.load_snapshot(self._context, branch=branch, tag=tag, snapshot_id=snapshot_id)
         else:
-            tip = await load_snapshot_as_of(self._context, as_of, branch=branch, tag=tag, snapshot_id=snapshot_id)
+            tip = await snapshots.load_snapshot_as_of(
+                self._context, as_of, branch=branch, tag=tag, snapshot_id=snapshot_id
+            )
         return Session(self._context, tip, None, verify_chunks=verify_chunks)
 
     def writable_session(

@@ -6,25 +6,20 @@ import enum
 import os
 import threading
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from arraystore._changes.change_set import ChangeSet
-from arraystore._changes.read_set import ReadSet
 from arraystore._chunks.pack_writer import PackWriter
 from arraystore._config import RepositoryConfig
 from arraystore._context import Context
 from arraystore._format.ids import CheckpointId, SnapshotId, id_to_text
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.types import Int64s
-from arraystore._history.diff import Diff, status_of
-from arraystore._history.missing_objects import check_not_expired
-from arraystore._history.pinning import announce
 from arraystore._log.loading import Tip
-from arraystore._runtime import run
+from arraystore._runtime import lazy_module, run
 from arraystore._session.hierarchy import Hierarchy
 from arraystore._session.listing import present_chunks
 from arraystore._session.pickling import SnapshotLocator
-from arraystore._session.rearrange import ChunkFunction, load_places, plan_reindex, plan_shift, rearrange
 from arraystore._session.store import ArrayStore
 from arraystore.errors import (
     ArrayStoreError,
@@ -34,6 +29,20 @@ from arraystore.errors import (
     ReadOnlyError,
     SessionStateError,
 )
+
+if TYPE_CHECKING:
+    from arraystore._changes import read_set
+    from arraystore._changes.read_set import ReadSet
+    from arraystore._history import diff, missing_objects, pinning
+    from arraystore._history.diff import Diff
+    from arraystore._session import rearrange
+    from arraystore._session.rearrange import ChunkFunction
+else:
+    diff = lazy_module("arraystore._history.diff")
+    missing_objects = lazy_module("arraystore._history.missing_objects")
+    pinning = lazy_module("arraystore._history.pinning")
+    read_set = lazy_module("arraystore._changes.read_set")
+    rearrange = lazy_module("arraystore._session.rearrange")
 
 __all__ = ["Isolation", "SessionBase", "SessionState", "isolation_number", "pack_writer"]
 
@@ -109,7 +118,7 @@ class SessionBase:
         self._state = SessionState.COMMITTED
         self._copied: tuple[bytes, bytes] | None = None
         self._announced: dict[SnapshotId, CheckpointId] = {}
-        self._show(None, ReadSet() if self._isolation else None)
+        self._show(None, read_set.ReadSet() if self._isolation else None)
 
     def _show(self, changes: ChangeSet | None, reads: ReadSet | None) -> None:
         """Replace the hierarchy by the snapshot with these changes over it."""
@@ -228,7 +237,7 @@ class SessionBase:
         try:
             return (await present_chunks(self.hierarchy, node)).coords
         except ObjectNotFoundError as error:
-            await check_not_expired(self.context, self._tip.state, self.hierarchy.changes, error)
+            await missing_objects.check_not_expired(self.context, self._tip.state, self.hierarchy.changes, error)
             raise
 
     def _read_node(self, path: str) -> Node | None:
@@ -271,7 +280,7 @@ class SessionBase:
 
     def status(self) -> Diff:
         """Return the uncommitted changes."""
-        return Diff() if self._changes is None else status_of(self._changes)
+        return diff.Diff() if self._changes is None else diff.status_of(self._changes)
 
     # -- shifting and reindexing ----------------------------------------------------------------------------
 
@@ -302,8 +311,10 @@ class SessionBase:
     async def shift_array_async(self, array_path: str, chunk_offset: Iterable[int]) -> None:
         """Asynchronous twin of `shift_array`."""
         self.check_writable()
-        places = await load_places(self.hierarchy, array_path)
-        await rearrange(self.hierarchy, places, plan_shift(places, chunk_offset), self._keep_snapshot)
+        places = await rearrange.load_places(self.hierarchy, array_path)
+        await rearrange.rearrange(
+            self.hierarchy, places, rearrange.plan_shift(places, chunk_offset), self._keep_snapshot
+        )
 
     def reindex_array(
         self,
@@ -342,9 +353,9 @@ class SessionBase:
             If another thread writes to the array meanwhile; the session is unchanged.
         """
         self.check_writable()
-        places = run(load_places(self.hierarchy, array_path))
-        plan = plan_reindex(places, forward, backward, vectorized)  # in the caller's thread, as its functions
-        run(rearrange(self.hierarchy, places, plan, self._keep_snapshot))
+        places = run(rearrange.load_places(self.hierarchy, array_path))
+        plan = rearrange.plan_reindex(places, forward, backward, vectorized)  # in the caller's thread, as its functions
+        run(rearrange.rearrange(self.hierarchy, places, plan, self._keep_snapshot))
 
     async def reindex_array_async(
         self,
@@ -356,9 +367,9 @@ class SessionBase:
     ) -> None:
         """Asynchronous twin of `reindex_array`."""
         self.check_writable()
-        places = await load_places(self.hierarchy, array_path)
-        plan = plan_reindex(places, forward, backward, vectorized)
-        await rearrange(self.hierarchy, places, plan, self._keep_snapshot)
+        places = await rearrange.load_places(self.hierarchy, array_path)
+        plan = rearrange.plan_reindex(places, forward, backward, vectorized)
+        await rearrange.rearrange(self.hierarchy, places, plan, self._keep_snapshot)
 
     async def _keep_snapshot(self, node: Node) -> None:
         """Protect the base from garbage collection, since chunks of it get another reference."""
@@ -366,7 +377,7 @@ class SessionBase:
         changes = self.hierarchy.writable()
         snapshot = self._tip.state.snapshot
         if snapshot not in self._announced:
-            self._announced[snapshot] = await announce(self.context, self._tip.state)
+            self._announced[snapshot] = await pinning.announce(self.context, self._tip.state)
         if self._announced[snapshot] not in changes.borrowed:
             changes.borrowed.append(self._announced[snapshot])
 

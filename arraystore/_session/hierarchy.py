@@ -11,10 +11,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from operator import lt
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arraystore._changes.change_set import ArrayChanges, ChangeSet, file_key, file_node
-from arraystore._changes.read_set import ReadSet
 from arraystore._changes.read_tracking import moved_below, note_document, note_missing, places_beneath, speaks_of
 from arraystore._chunks.chunk_table import Entry
 from arraystore._chunks.reader import ChunkReader, ReferencePosition, Window, sole_reference, whole_chunk
@@ -28,6 +27,9 @@ from arraystore._format.zarr_metadata import DOCUMENT_NAMES, ArrayInfo, array_in
 from arraystore._log.state import SnapshotState
 from arraystore.errors import ChunkDamagedError, InvalidInputError, InvalidKeyError, ReadOnlyError, SourceChangedError
 from arraystore.storage.protocol import BytesLike
+
+if TYPE_CHECKING:
+    from arraystore._changes.read_set import ReadSet
 
 __all__ = ["ArrayHandle", "Hierarchy", "check_key", "join", "split_document"]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from arraystore._changes.read_set import ReadSet
 from arraystore._changes.read_tracking import moved_below, places_beneath
 from arraystore._commit.prepare import final_references
 from arraystore._format.node import DOCUMENT_NAMES, MAX_PATH, Node, NodeKind, ancestors
@@ -16,6 +16,9 @@ from arraystore._format.reserved_keys import HIDDEN, visible
 from arraystore._format.types import Int64s
 from arraystore._format.zarr_metadata import ArrayInfo, array_info
 from arraystore._session.hierarchy import Hierarchy, join
+
+if TYPE_CHECKING:
+    from arraystore._changes.read_set import ReadSet
 
 __all__ = ["all_nodes", "list_dir", "list_prefix", "measure_prefix", "present_chunks", "visible_nodes"]
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from arraystore._context import Context
 from arraystore._format.ids import CheckpointId, SnapshotId
 from arraystore._format.refs import Hint
-from arraystore._history.missing_objects import check_still_kept
 from arraystore._log.loading import Tip, load_tip
 from arraystore._log.state import SnapshotState
-from arraystore._runtime import run
+from arraystore._runtime import lazy_module, run
 from arraystore.errors import ObjectNotFoundError, SessionStateError
+
+if TYPE_CHECKING:
+    from arraystore._history import missing_objects
+else:
+    missing_objects = lazy_module("arraystore._history.missing_objects")
 
 __all__ = ["SnapshotLocator", "forget_live", "keep_live", "live_session"]
 
@@ -91,7 +95,7 @@ class SnapshotLocator:
         try:
             tip = await load_tip(self.context.log(self.branch), hint, at=self.sequence, snapshot=self.snapshot)
         except ObjectNotFoundError:
-            await check_still_kept(self.context, self.branch, self.sequence, self.snapshot)
+            await missing_objects.check_still_kept(self.context, self.branch, self.sequence, self.snapshot)
             raise
         if tip.state.snapshot != self.snapshot:
             raise SessionStateError(

@@ -6,35 +6,25 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
 from arraystore._changes.change_set import ChangeSet
-from arraystore._changes.declared_reads import declared_reads
-from arraystore._changes.read_set import ReadSet
 from arraystore._commit.note import check_note
 from arraystore._commit.prepare import prepare
 from arraystore._commit.prepared import Prepared
-from arraystore._commit.rebase_changes import rebase_changes
 from arraystore._commit.rebase_step import PendingTransaction
 from arraystore._commit.request import Committed, Outstanding, Request
-from arraystore._commit.solvers import ConflictSolver, check_solver
 from arraystore._context import Context
 from arraystore._forks.ledger import ForkLedger, warn_of_unmerged
-from arraystore._forks.merge import OnOverlap
-from arraystore._forks.uncommitted import build_uncommitted_view, with_uncommitted
 from arraystore._format.ids import SnapshotId
-from arraystore._history.detached_snapshots import write_detached
 from arraystore._log.branch_log import AppendUncertainError
 from arraystore._log.loading import Tip
-from arraystore._runtime import run
-from arraystore._session.append import append, append_async, appending, with_unique
+from arraystore._runtime import lazy_module, run
 from arraystore._session.base import Isolation, SessionBase, SessionState, pack_writer
-from arraystore._session.fork import ForkSession, forks_in, issue_fork, merge_forks
 from arraystore._session.move import check_moves, move_node
 from arraystore._session.pickling import SnapshotLocator, forget_live, keep_live, live_session
-from arraystore._session.rebase import Unique, rebase_prepared, resolve_conflicts
 from arraystore._session.store import ArrayStore
 from arraystore.errors import (
     ArrayStoreError,
@@ -44,6 +34,27 @@ from arraystore.errors import (
     RefNotFoundError,
     SessionStateError,
 )
+
+if TYPE_CHECKING:
+    from arraystore._changes import declared_reads
+    from arraystore._changes.read_set import ReadSet
+    from arraystore._commit import rebase_changes, solvers
+    from arraystore._commit.solvers import ConflictSolver
+    from arraystore._forks import uncommitted
+    from arraystore._forks.merge import OnOverlap
+    from arraystore._history import detached_snapshots
+    from arraystore._session import append, fork, rebase
+    from arraystore._session.fork import ForkSession
+    from arraystore._session.rebase import Unique
+else:
+    declared_reads = lazy_module("arraystore._changes.declared_reads")
+    rebase_changes = lazy_module("arraystore._commit.rebase_changes")
+    solvers = lazy_module("arraystore._commit.solvers")
+    uncommitted = lazy_module("arraystore._forks.uncommitted")
+    detached_snapshots = lazy_module("arraystore._history.detached_snapshots")
+    append = lazy_module("arraystore._session.append")
+    fork = lazy_module("arraystore._session.fork")
+    rebase = lazy_module("arraystore._session.rebase")
 
 __all__ = ["Session"]
 
@@ -115,7 +126,7 @@ class Session(SessionBase):
 
     async def _send_uncommitted(self, changes: ChangeSet) -> bytes:
         """Upload uncommitted chunks, and return the encoded uncommitted changes."""
-        view = await build_uncommitted_view(changes, self._reader)
+        view = await uncommitted.build_uncommitted_view(changes, self._reader)
         if view.unsent and not self.is_of_this_process:
             raise SessionStateError(
                 "chunks of this session wait for upload in the process that wrote them, which this one is a forked "
@@ -225,7 +236,8 @@ class Session(SessionBase):
         if self._state is not SessionState.UNCERTAIN:
             self.check_writable()
         changes = self.hierarchy.writable()
-        check_solver(rebase_with)
+        if rebase_with is not None:
+            solvers.check_solver(rebase_with)
         note = check_note(message, metadata, self.default_metadata)
         depends = self._depends(reads)
         with self._committing() as attempt:
@@ -308,7 +320,9 @@ class Session(SessionBase):
             raise SessionStateError("there is nothing to flush: the session has no uncommitted changes")
         with self._committing():
             changes.seal()
-            return self._finish_commit(await write_detached(self.context, self._tip, await self._prepare(note)))
+            return self._finish_commit(
+                await detached_snapshots.write_detached(self.context, self._tip, await self._prepare(note))
+            )
 
     async def _carry_through(self, request: Request, solver: ConflictSolver | None, attempt: _Attempt) -> Committed:
         """Submit a transaction to the branch's committer until it is in the log."""
@@ -333,7 +347,7 @@ class Session(SessionBase):
             if isinstance(outcome, Committed):
                 return outcome
             assert solver is not None  # without one there is a ConflictError
-            prepared = await resolve_conflicts(self, self.uniques, request.prepared, outcome, solver)
+            prepared = await rebase.resolve_conflicts(self, self.uniques, request.prepared, outcome, solver)
             request = request.again(prepared, outcome.tip)
 
     async def _prepare(self, note: bytes) -> Prepared:
@@ -374,7 +388,7 @@ class Session(SessionBase):
     def _depends(self, reads: Mapping[str, Any] | None) -> ReadSet | None:
         """Return the reads that the changes depend on; None for only the chunks and nodes that they overwrite."""
         if reads is not None:
-            return declared_reads(self._tip.state, reads)
+            return declared_reads.declared_reads(self._tip.state, reads)
         return self.hierarchy.reads
 
     def _pending(self, prepared: Prepared, reads: ReadSet | None) -> PendingTransaction:
@@ -412,7 +426,7 @@ class Session(SessionBase):
         changes = self.hierarchy.writable()
         if solver is None:
             raise InvalidInputError("rebase needs a solver: pass ConflictDetector() to solve no conflict")
-        check_solver(solver)
+        solvers.check_solver(solver)
         depends = self._depends(reads)
         tip = await self.context.tip(self._branch or "")
         if tip.sequence == self._tip.sequence:
@@ -421,8 +435,10 @@ class Session(SessionBase):
             changes.seal()
             prepared = await self._prepare(b"" if self._prepared is None else self._prepared.note)
             transaction = self._pending(prepared, depends)
-            prepared = await rebase_prepared(self, self.uniques, transaction, tip, solver)
-            moved = await rebase_changes(changes, prepared, tip.state, self.context.reader, pack_writer(self.context))
+            prepared = await rebase.rebase_prepared(self, self.uniques, transaction, tip, solver)
+            moved = await rebase_changes.rebase_changes(
+                changes, prepared, tip.state, self.context.reader, pack_writer(self.context)
+            )
             moved.packs.committed |= changes.packs.committed
             moved.borrowed = changes.borrowed
             self._prepared, self._prepared_version = prepared, moved.version
@@ -466,7 +482,7 @@ class Session(SessionBase):
             Name of the dimension, as the metadata of the arrays has it.
         """
         self.check_writable()
-        with appending(self.hierarchy.writable(), dim):
+        with append.appending(self.hierarchy.writable(), dim):
             yield self.store
 
     def append(self, data: Mapping[str, npt.ArrayLike], dim: str, *, unique: str | None = None) -> None:
@@ -490,7 +506,7 @@ class Session(SessionBase):
             If there is no such array.
         """
         self.check_writable()
-        self._note_unique(append(self, data, dim, unique))
+        self._note_unique(append.append(self, data, dim, unique))
 
     # -- forks ----------------------------------------------------------------------------------------------
 
@@ -504,7 +520,7 @@ class Session(SessionBase):
 
     async def fork_async(self) -> ForkSession:
         """Asynchronous twin of `fork`."""
-        return await issue_fork(self, self._ledger)
+        return await fork.issue_fork(self, self._ledger)
 
     @property
     def has_forks(self) -> bool:
@@ -546,24 +562,24 @@ class Session(SessionBase):
         InvalidInputError
             If an argument is neither a fork nor bytes.
         """
-        flat = list(forks_in(forks))  # iterators are the caller's code: they run in the caller's thread
+        flat = list(fork.forks_in(forks))  # iterators are the caller's code: they run in the caller's thread
         run(self.merge_async(flat, on_overlap=on_overlap))
 
     async def merge_async(
         self, *forks: ForkSession | bytes | Iterable[ForkSession | bytes], on_overlap: OnOverlap = "error"
     ) -> None:
         """Asynchronous twin of `merge`."""
-        await merge_forks(self, self._ledger, forks, on_overlap)
+        await fork.merge_forks(self, self._ledger, forks, on_overlap)
 
     async def append_async(self, data: Mapping[str, npt.ArrayLike], dim: str, *, unique: str | None = None) -> None:
         """Asynchronous twin of `append`."""
         self.check_writable()
-        self._note_unique(await append_async(self, data, dim, unique))
+        self._note_unique(await append.append_async(self, data, dim, unique))
 
     def _note_unique(self, appended: Unique | None) -> None:
         """Add appended values that make the commit fail if another one appends them, too."""
         if appended is not None:
-            self.uniques = with_unique(self.uniques, appended)
+            self.uniques = append.with_unique(self.uniques, appended)
 
     def _warn_of_unmerged_forks(self) -> None:
         """Warn, at the caller of this package, of forks that may have been written to and were not merged."""
@@ -575,7 +591,7 @@ def rebuild_writer(locator: SnapshotLocator, identifier: bytes, log: bytes) -> S
     live = live_session(identifier)
     if isinstance(live, Session):
         return live
-    tip = Tip(with_uncommitted(locator.load().state, log), {})
+    tip = Tip(uncommitted.with_uncommitted(locator.load().state, log), {})
     copy = Session(locator.context, tip, verify_chunks=locator.verify_chunks)
     copy._copied = identifier, log
     copy._state = SessionState.COPY

@@ -7,7 +7,7 @@ import builtins
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,13 +22,19 @@ from arraystore._context import Context
 from arraystore._format.box import Box
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.zarr_metadata import array_info
-from arraystore._history.missing_objects import check_not_expired
 from arraystore._log.loading import Tip
-from arraystore._runtime import run, submit
+from arraystore._runtime import lazy_module, run, submit
 from arraystore._session.hierarchy import Hierarchy, check_key, join
 from arraystore._session.listing import list_dir, list_prefix, measure_prefix
-from arraystore._session.virtual_references import VirtualChunkSpec, checksum_of, write_virtual_references
 from arraystore.errors import InvalidInputError, ObjectNotFoundError, ReadOnlyError
+
+if TYPE_CHECKING:
+    from arraystore._history import missing_objects
+    from arraystore._session import virtual_references
+    from arraystore._session.virtual_references import VirtualChunkSpec
+else:
+    missing_objects = lazy_module("arraystore._history.missing_objects")
+    virtual_references = lazy_module("arraystore._session.virtual_references")
 
 __all__ = ["ArrayStore", "StoreSession"]
 
@@ -175,7 +181,9 @@ class ArrayStore(Store, SyncMixin):
     async def _check_not_expired(self, error: ObjectNotFoundError) -> None:
         """Raise the error of an expired snapshot or session, if that is why an object is missing."""
         session = self._session
-        await check_not_expired(session.context, session.base_tip.state, session.hierarchy.changes, error)
+        await missing_objects.check_not_expired(
+            session.context, session.base_tip.state, session.hierarchy.changes, error
+        )
 
     @asynccontextmanager
     async def _reading(self) -> AsyncIterator[None]:
@@ -363,7 +371,7 @@ class ArrayStore(Store, SyncMixin):
         if target is None or target[0].info is None:
             raise InvalidInputError(f"{key!r} is not a valid chunk key: it must be that of a chunk of an array")
         handle, coords = target
-        specs = [VirtualChunkSpec(coords, location, offset, length)]
+        specs = [virtual_references.VirtualChunkSpec(coords, location, offset, length)]
         self.set_virtual_refs(handle.node.path, specs, validate_containers=validate_container, checksum=checksum)
 
     def set_virtual_refs(
@@ -394,7 +402,7 @@ class ArrayStore(Store, SyncMixin):
         """
         node = self._array(array_path)
         coords = np.array([chunk.index for chunk in chunks], dtype=np.int64)
-        write_virtual_references(
+        virtual_references.write_virtual_references(
             self._session.hierarchy,
             self._session.context.containers,
             node,
@@ -403,7 +411,7 @@ class ArrayStore(Store, SyncMixin):
             np.array([chunk.offset for chunk in chunks], dtype=np.int64),
             np.array([chunk.length for chunk in chunks], dtype=np.int64),
             validate_containers,
-            [checksum_of(chunk, checksum) for chunk in chunks],
+            [virtual_references.checksum_of(chunk, checksum) for chunk in chunks],
         )
 
     def set_virtual_refs_arr(
@@ -453,7 +461,7 @@ class ArrayStore(Store, SyncMixin):
         if len(low) != len(chunk_grid_shape):
             raise InvalidInputError(f"arr_offset must have {len(chunk_grid_shape)} dimensions, not {len(low)}")
         box = Box(low, tuple(start + int(side) for start, side in zip(low, chunk_grid_shape, strict=True)))
-        write_virtual_references(
+        virtual_references.write_virtual_references(
             self._session.hierarchy,
             self._session.context.containers,
             node,

@@ -2,31 +2,50 @@
 
 from __future__ import annotations
 
-from arraystore.storage.constructors import (
-    azure_storage,
-    gcs_storage,
-    in_memory_storage,
-    local_filesystem_storage,
-    r2_storage,
-    s3_storage,
-)
-from arraystore.storage.counting import CountingStorage, Counts
-from arraystore.storage.credentials import GcsBearerCredential, S3StaticCredentials
-from arraystore.storage.faults import Fault, FaultyStorage, InjectedFaultError
-from arraystore.storage.filesystem import FsspecStorage
-from arraystore.storage.latency import Latency, LatencyStorage
-from arraystore.storage.local import LocalStorage
-from arraystore.storage.memory import MemoryStorage
-from arraystore.storage.objectstore import ObstoreStorage
-from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage
-from arraystore.storage.settings import (
-    StorageConcurrencySettings,
-    StorageRetriesSettings,
-    StorageSettings,
-    StorageTimeoutSettings,
-)
-from arraystore.storage.urls import fsspec_storage, storage_from_url
-from arraystore.storage.wrapper import StorageRequest, WrapperStorage
+from typing import TYPE_CHECKING
+
+from arraystore._runtime import lazy_names
+
+if TYPE_CHECKING:
+    from arraystore.storage.constructors import azure_storage, gcs_storage, r2_storage, s3_storage
+    from arraystore.storage.counting import CountingStorage, Counts
+    from arraystore.storage.credentials import GcsBearerCredential, S3StaticCredentials
+    from arraystore.storage.faults import Fault, FaultyStorage, InjectedFaultError
+    from arraystore.storage.filesystem import FsspecStorage
+    from arraystore.storage.latency import Latency, LatencyStorage
+    from arraystore.storage.local import LocalStorage, local_filesystem_storage
+    from arraystore.storage.memory import MemoryStorage, in_memory_storage
+    from arraystore.storage.objectstore import ObstoreStorage
+    from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage
+    from arraystore.storage.settings import (
+        StorageConcurrencySettings,
+        StorageRetriesSettings,
+        StorageSettings,
+        StorageTimeoutSettings,
+    )
+    from arraystore.storage.urls import fsspec_storage, storage_from_url
+    from arraystore.storage.wrapper import StorageRequest, WrapperStorage
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "arraystore.storage.constructors": "azure_storage gcs_storage r2_storage s3_storage",
+            "arraystore.storage.counting": "CountingStorage Counts",
+            "arraystore.storage.credentials": "GcsBearerCredential S3StaticCredentials",
+            "arraystore.storage.faults": "Fault FaultyStorage InjectedFaultError",
+            "arraystore.storage.filesystem": "FsspecStorage",
+            "arraystore.storage.latency": "Latency LatencyStorage",
+            "arraystore.storage.local": "LocalStorage local_filesystem_storage",
+            "arraystore.storage.memory": "MemoryStorage in_memory_storage",
+            "arraystore.storage.objectstore": "ObstoreStorage",
+            "arraystore.storage.protocol": "ByteRange BytesLike DeleteFailure ObjectInfo Storage",
+            "arraystore.storage.settings": (
+                "StorageConcurrencySettings StorageRetriesSettings StorageSettings StorageTimeoutSettings"
+            ),
+            "arraystore.storage.urls": "fsspec_storage storage_from_url",
+            "arraystore.storage.wrapper": "StorageRequest WrapperStorage",
+        },
+    )
 
 __all__ = [
     "ByteRange",

@@ -1,4 +1,4 @@
-"""Functions that create a storage, under the names that users of versioned array stores know."""
+"""Functions that create a storage on an object store, under the names that users of versioned array stores know."""
 
 from __future__ import annotations
 
@@ -18,45 +18,12 @@ from arraystore.storage.credentials import (
     fetch_credentials,
 )
 from arraystore.storage.keys import check_key
-from arraystore.storage.local import LocalStorage
-from arraystore.storage.memory import MemoryStorage
 from arraystore.storage.objectstore import ObstoreStorage
 from arraystore.storage.obstore_config import ObstoreConfig
 from arraystore.storage.secret import Secret
 from arraystore.storage.settings import StorageSettings
 
-__all__ = [
-    "azure_storage",
-    "gcs_storage",
-    "in_memory_storage",
-    "local_filesystem_storage",
-    "r2_storage",
-    "s3_storage",
-]
-
-
-def in_memory_storage() -> MemoryStorage:
-    """Create a storage in the memory of this process; each call creates a separate one."""
-    return MemoryStorage()
-
-
-def local_filesystem_storage(
-    path: str | os.PathLike[str], *, fsync: bool = True, follow_symlinks: bool = False, listing_lag: float = 0.0
-) -> LocalStorage:
-    """Create a storage in a directory; safe for concurrent commits by many processes.
-
-    Parameters
-    ----------
-    path
-        Directory, created when the first object is written.
-    fsync
-        Whether an acknowledged commit survives a power failure.  False is for scratch data.
-    follow_symlinks
-        For a container of virtual chunks: whether to read through symbolic links that lead out of the directory.
-    listing_lag
-        Most seconds for which a listing may miss what was written, as by clients of a network filesystem.
-    """
-    return LocalStorage(path, fsync=fsync, follow_symlinks=follow_symlinks, listing_lag=listing_lag)
+__all__ = ["azure_storage", "gcs_storage", "r2_storage", "s3_storage"]
 
 
 def s3_storage(

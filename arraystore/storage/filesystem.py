@@ -22,8 +22,8 @@ from arraystore.storage.coalescing import merge_ranges
 from arraystore.storage.forking import leak, renew_locks_after_fork
 from arraystore.storage.keys import check_key, check_range
 from arraystore.storage.object_state import synthetic_etag
-from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage
-from arraystore.storage.settings import StorageRetriesSettings, check_listing_lag
+from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage, check_listing_lag
+from arraystore.storage.settings import StorageRetriesSettings
 
 __all__ = ["FsspecStorage", "holds_credentials", "is_signed"]
 

@@ -20,10 +20,9 @@ from arraystore.storage.local_files import fsync_entries, fsync_path, link_exclu
 from arraystore.storage.local_handles import Handle, HandleCache
 from arraystore.storage.local_listing import walk
 from arraystore.storage.local_sources import check_below, file_info, is_same_file
-from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage
-from arraystore.storage.settings import check_listing_lag
+from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage, check_listing_lag
 
-__all__ = ["LocalStorage"]
+__all__ = ["LocalStorage", "local_filesystem_storage"]
 
 _PAGE = 1000
 _TEMPORARY = ".tmp"
@@ -424,6 +423,25 @@ class LocalStorage(Storage):
     def _fail(self, action: str, key: str, error: OSError) -> NoReturn:
         remedy = _REMEDIES.get(error.errno or 0, "check the disk and the filesystem")
         raise StorageError(f"{self.location}: cannot {action} {key!r}: {error.strerror or error}; {remedy}") from error
+
+
+def local_filesystem_storage(
+    path: str | os.PathLike[str], *, fsync: bool = True, follow_symlinks: bool = False, listing_lag: float = 0.0
+) -> LocalStorage:
+    """Create a storage in a directory; safe for concurrent commits by many processes.
+
+    Parameters
+    ----------
+    path
+        Directory, created when the first object is written.
+    fsync
+        Whether an acknowledged commit survives a power failure.  False is for scratch data.
+    follow_symlinks
+        For a container of virtual chunks: whether to read through symbolic links that lead out of the directory.
+    listing_lag
+        Most seconds for which a listing may miss what was written, as by clients of a network filesystem.
+    """
+    return LocalStorage(path, fsync=fsync, follow_symlinks=follow_symlinks, listing_lag=listing_lag)
 
 
 def _local_storage(path: str, fsync: bool, follow_symlinks: bool = False) -> LocalStorage:

@@ -17,7 +17,7 @@ from arraystore.storage.forking import renew_locks_after_fork
 from arraystore.storage.keys import check_key, check_range
 from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage
 
-__all__ = ["MemoryStorage", "named_memory_storage"]
+__all__ = ["MemoryStorage", "in_memory_storage", "named_memory_storage"]
 
 _PAGE = 1000
 # Above this a view is cheaper than a copy of the bytes.
@@ -194,6 +194,11 @@ class MemoryStorage(Storage):
                 page = []
         if page:
             yield page
+
+
+def in_memory_storage() -> MemoryStorage:
+    """Create a storage in the memory of this process; each call creates a separate one."""
+    return MemoryStorage()
 
 
 _named: dict[str, MemoryStorage] = {}

@@ -6,12 +6,14 @@ All packages above access storage through :class:`Storage` only.
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 from arraystore._runtime import run
+from arraystore.errors import InvalidInputError
 
-__all__ = ["ByteRange", "BytesLike", "DeleteFailure", "ObjectInfo", "Storage"]
+__all__ = ["ByteRange", "BytesLike", "DeleteFailure", "ObjectInfo", "Storage", "check_listing_lag"]
 
 BytesLike = bytes | bytearray | memoryview
 """Payload of an object: any contiguous buffer."""
@@ -185,3 +187,10 @@ class Storage(abc.ABC):
 
 async def _get(storage: Storage, key: str) -> BytesLike:
     return await storage.get(key)
+
+
+def check_listing_lag(seconds: float) -> float:
+    """Return a listing lag as a float; raises `InvalidInputError` unless it is a finite number >= 0."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
+        raise InvalidInputError(f"storage setting listing_lag={seconds!r} must be a number of seconds >= 0")
+    return float(seconds)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import random
 from dataclasses import dataclass, field
 
 from arraystore.errors import InvalidInputError
+from arraystore.storage.protocol import check_listing_lag
 
 __all__ = [
     "StorageConcurrencySettings",
     "StorageRetriesSettings",
     "StorageSettings",
     "StorageTimeoutSettings",
-    "check_listing_lag",
 ]
 
 MiB = 1024 * 1024
@@ -23,13 +22,6 @@ def _check_positive(**values: float) -> None:
     for name, value in values.items():
         if not value > 0:
             raise InvalidInputError(f"storage setting {name}={value!r} must be > 0")
-
-
-def check_listing_lag(seconds: float) -> float:
-    """Return a listing lag as a float; raises `InvalidInputError` unless it is a finite number >= 0."""
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
-        raise InvalidInputError(f"storage setting listing_lag={seconds!r} must be a number of seconds >= 0")
-    return float(seconds)
 
 
 @dataclass(frozen=True, slots=True)

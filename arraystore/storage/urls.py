@@ -5,16 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from arraystore._runtime import lazy_module
 from arraystore.errors import InvalidInputError
-from arraystore.storage.constructors import azure_storage, gcs_storage, local_filesystem_storage, s3_storage
-from arraystore.storage.filesystem import FsspecStorage
-from arraystore.storage.local import LocalStorage
+from arraystore.storage.local import LocalStorage, local_filesystem_storage
 from arraystore.storage.memory import named_memory_storage
-from arraystore.storage.protocol import Storage
-from arraystore.storage.settings import StorageSettings, check_listing_lag
+from arraystore.storage.protocol import Storage, check_listing_lag
+
+if TYPE_CHECKING:
+    from arraystore.storage import constructors, filesystem, settings
+    from arraystore.storage.filesystem import FsspecStorage
+    from arraystore.storage.settings import StorageSettings
+else:
+    constructors = lazy_module("arraystore.storage.constructors")
+    filesystem = lazy_module("arraystore.storage.filesystem")
+    settings = lazy_module("arraystore.storage.settings")
 
 __all__ = ["fsspec_storage", "storage_from_url"]
 
@@ -62,18 +69,20 @@ def storage_from_url(url: str | os.PathLike[str], **options: Any) -> Storage:
 
 
 def _s3(parts: SplitResult, options: dict[str, Any]) -> Storage:
-    return s3_storage(bucket=parts.netloc, prefix=_path(parts), **_with_settings(options))
+    return constructors.s3_storage(bucket=parts.netloc, prefix=_path(parts), **_with_settings(options))
 
 
 def _gcs(parts: SplitResult, options: dict[str, Any]) -> Storage:
-    return gcs_storage(bucket=parts.netloc, prefix=_path(parts), **_with_settings(options))
+    return constructors.gcs_storage(bucket=parts.netloc, prefix=_path(parts), **_with_settings(options))
 
 
 def _azure(parts: SplitResult, options: dict[str, Any]) -> Storage:
     container, _, prefix = _path(parts).partition("/")
     if not container:
         raise InvalidInputError("an Azure URL must name account and container: az://account/container/prefix")
-    return azure_storage(account=parts.netloc, container=container, prefix=prefix, **_with_settings(options))
+    return constructors.azure_storage(
+        account=parts.netloc, container=container, prefix=prefix, **_with_settings(options)
+    )
 
 
 def _with_settings(options: dict[str, Any]) -> dict[str, Any]:
@@ -81,8 +90,8 @@ def _with_settings(options: dict[str, Any]) -> dict[str, Any]:
     if _LAG not in options:
         return options
     rest = {name: value for name, value in options.items() if name != _LAG}
-    settings = rest.get("settings") or StorageSettings()
-    return {**rest, "settings": replace(settings, listing_lag=options[_LAG])}
+    chosen = rest.get("settings") or settings.StorageSettings()
+    return {**rest, "settings": replace(chosen, listing_lag=options[_LAG])}
 
 
 def _local(parts: SplitResult, options: dict[str, Any]) -> Storage:
@@ -205,7 +214,7 @@ def fsspec_storage(
     location = f"{protocol}://{clean.partition('?')[0]}" + (
         f"?endpoint_url={endpoint}" if endpoint and "@" not in endpoint else ""
     )
-    return FsspecStorage(
+    return filesystem.FsspecStorage(
         protocol,
         _root(protocol, clean, url),
         options,

@@ -144,7 +144,7 @@ def repository_at(storage: Storage, sequence: int) -> Repository:
     if sequence == 0:
         return Repository.create(storage)
     repository = create_repository(storage)
-    with mock.patch("arraystore._context.fold", _no_fold):
+    with mock.patch("arraystore._maintenance.fold.fold", _no_fold):
         for number in range(2, sequence + 1):
             commit_number(repository, number, number)
             if number % 64 == 0:

@@ -185,7 +185,7 @@ def long_ago() -> tuple[Storage, list[SnapshotInfo]]:
     token = ENVIRONMENT.set(Environment(now_us=clock.now_us, new_id=IdSource(lambda: clock.ms)))
     repository = Repository.create(storage)
     ENVIRONMENT.reset(token)
-    with mock.patch("arraystore._context.fold", no_fold):
+    with mock.patch("arraystore._maintenance.fold.fold", no_fold):
         while tip_of(repository).sequence < 10_050:
             for _ in range(64):
                 clock.ms += 60_000

@@ -37,14 +37,12 @@ from arraystore._maintenance.collection.summary import GCSummary, Progress
 from arraystore._maintenance.collection.sweep import Listing, delete_all
 from arraystore._maintenance.collection.trace import Trace
 from arraystore._maintenance.collection.trim import Trimmed, detach, trimmed_history, trimmed_records
+from arraystore._maintenance.due import RECORD_GRACE
 from arraystore._maintenance.scope import MaintenanceScope
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.storage.protocol import DeleteFailure
 
-__all__ = ["RECORD_GRACE", "collect"]
-
-RECORD_GRACE = 3600.0
-"""Seconds for which records of expired snapshots are retained; see `trimmed_records`."""
+__all__ = ["collect"]
 
 _KINDS = ("chunks", "manifests", "transactions", "snapshots")
 _MOST_CANDIDATES = 1_000_000
@@ -63,7 +61,7 @@ async def collect(
     *,
     full: bool = False,
     dry_run: bool = False,
-    grace: float = RECORD_GRACE,
+    grace: float = RECORD_GRACE.total_seconds(),
     progress: Progress | None = None,
 ) -> GCSummary:
     """Delete unreferenced objects with ids below `watermark`, or below a higher one that a collection has published.

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING
 
-from arraystore._history.diff import Diff
-from arraystore._history.graph import AncestryGraph
-from arraystore._history.operations_log import Update
-from arraystore._repository import comparison, history, revert
 from arraystore._repository.base import RepositoryBase
-from arraystore._repository.snapshots import SnapshotInfo, lookup_snapshot, snapshot_info
-from arraystore._runtime import run
+from arraystore._runtime import lazy_module, run
+
+if TYPE_CHECKING:
+    from arraystore._history.diff import Diff
+    from arraystore._history.graph import AncestryGraph
+    from arraystore._history.operations_log import Update
+    from arraystore._repository import comparison, history, revert, snapshots
+    from arraystore._repository.snapshots import SnapshotInfo
+else:
+    comparison = lazy_module("arraystore._repository.comparison")
+    history = lazy_module("arraystore._repository.history")
+    revert = lazy_module("arraystore._repository.revert")
+    snapshots = lazy_module("arraystore._repository.snapshots")
 
 __all__ = ["HistoryMethods"]
 
@@ -30,7 +38,7 @@ class HistoryMethods(RepositoryBase):
         """
         pages = history.read_ancestry(self._context, branch=branch, tag=tag, snapshot_id=snapshot_id)
         for rows in history.iterate(pages):
-            yield from map(snapshot_info, rows)
+            yield from map(snapshots.snapshot_info, rows)
 
     async def async_ancestry(
         self, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None
@@ -38,7 +46,7 @@ class HistoryMethods(RepositoryBase):
         """Asynchronous twin of `ancestry`."""
         async for rows in history.read_ancestry(self._context, branch=branch, tag=tag, snapshot_id=snapshot_id):
             for row in rows:
-                yield snapshot_info(row)
+                yield snapshots.snapshot_info(row)
 
     def lookup_snapshot(self, snapshot_id: str) -> SnapshotInfo:
         """Return what the history says of a snapshot.
@@ -52,7 +60,7 @@ class HistoryMethods(RepositoryBase):
 
     async def lookup_snapshot_async(self, snapshot_id: str) -> SnapshotInfo:
         """Asynchronous twin of `lookup_snapshot`."""
-        return await lookup_snapshot(self._context, snapshot_id)
+        return await snapshots.lookup_snapshot(self._context, snapshot_id)
 
     def ops_log(self) -> Iterator[Update]:
         """List what was done to the repository, newest first; read as far as it is iterated.

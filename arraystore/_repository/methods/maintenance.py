@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from arraystore._maintenance.collection.summary import GCSummary, Progress
-from arraystore._maintenance.compact import CompactionSummary
-from arraystore._maintenance.retention_policy import RetentionPolicy
-from arraystore._maintenance.verification.findings import VerifyReport
-from arraystore._maintenance.verification.repair import RepairReport
-from arraystore._maintenance.verification.statistics import RepositoryStatistics
-from arraystore._repository import compaction, expiry, garbage, maintenance, verification
+from arraystore._maintenance.due import RECORD_GRACE
 from arraystore._repository.base import RepositoryBase
-from arraystore._repository.garbage import GRACE
-from arraystore._repository.maintenance import MaintenanceReport, UpkeepOptions
-from arraystore._repository.verification import ChunkStorageStats
-from arraystore._runtime import run
+from arraystore._runtime import lazy_module, run
+
+if TYPE_CHECKING:
+    from arraystore._maintenance.collection.summary import GCSummary, Progress
+    from arraystore._maintenance.compact import CompactionSummary
+    from arraystore._maintenance.retention_policy import RetentionPolicy
+    from arraystore._maintenance.verification.findings import VerifyReport
+    from arraystore._maintenance.verification.repair import RepairReport
+    from arraystore._maintenance.verification.statistics import RepositoryStatistics
+    from arraystore._repository import compaction, expiry, garbage, maintenance, verification
+    from arraystore._repository.maintenance import MaintenanceReport, UpkeepOptions
+    from arraystore._repository.verification import ChunkStorageStats
+else:
+    compaction = lazy_module("arraystore._repository.compaction")
+    expiry = lazy_module("arraystore._repository.expiry")
+    garbage = lazy_module("arraystore._repository.garbage")
+    maintenance = lazy_module("arraystore._repository.maintenance")
+    verification = lazy_module("arraystore._repository.verification")
 
 __all__ = ["MaintenanceMethods"]
 
@@ -40,7 +48,7 @@ class MaintenanceMethods(RepositoryBase):
 
     async def maintain_async(self, options: UpkeepOptions | None = None) -> MaintenanceReport:
         """Asynchronous twin of `maintain`."""
-        return await maintenance.maintain(self._context, options or UpkeepOptions())
+        return await maintenance.maintain(self._context, options or maintenance.UpkeepOptions())
 
     def wait_for_maintenance(self) -> None:
         """Wait until the background work that commits of this process left (checkpoints, folding) is done."""
@@ -138,7 +146,7 @@ class MaintenanceMethods(RepositoryBase):
         *,
         full: bool = False,
         dry_run: bool = False,
-        record_grace: timedelta = GRACE,
+        record_grace: timedelta = RECORD_GRACE,
         nobody_writes: bool = False,
         progress: Progress | None = None,
     ) -> GCSummary:
@@ -192,7 +200,7 @@ class MaintenanceMethods(RepositoryBase):
         *,
         full: bool = False,
         dry_run: bool = False,
-        record_grace: timedelta = GRACE,
+        record_grace: timedelta = RECORD_GRACE,
         nobody_writes: bool = False,
         progress: Progress | None = None,
     ) -> GCSummary:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from arraystore._repository import refs
+from typing import TYPE_CHECKING
+
 from arraystore._repository.base import RepositoryBase
-from arraystore._runtime import run
+from arraystore._runtime import lazy_module, run
+
+if TYPE_CHECKING:
+    from arraystore._repository import refs
+else:
+    refs = lazy_module("arraystore._repository.refs")
 
 __all__ = ["RefMethods"]
 

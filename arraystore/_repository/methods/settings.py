@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arraystore._config import RepositoryConfig
-from arraystore._log.status import FeatureFlag, RepoStatus
-from arraystore._repository import settings
 from arraystore._repository.base import RepositoryBase
-from arraystore._runtime import run
+from arraystore._runtime import lazy_module, run
 from arraystore.storage.protocol import Storage
+
+if TYPE_CHECKING:
+    from arraystore._log.status import FeatureFlag, RepoStatus
+    from arraystore._repository import settings
+else:
+    settings = lazy_module("arraystore._repository.settings")
 
 __all__ = ["SettingMethods"]
 

@@ -12,11 +12,11 @@ from arraystore._context import Context
 from arraystore._format.ids import NodeId
 from arraystore._format.transaction import TransactionLog
 from arraystore._format.types import Bools, Int64s
-from arraystore._history import three_way_merge
+from arraystore._history import detached_snapshots, three_way_merge
 from arraystore._history.detached_snapshots import write_detached
 from arraystore._log.loading import Tip
 from arraystore._maintenance.collection.trace import Trace
-from arraystore._session import rebase, session
+from arraystore._session import rebase
 from tests.simulation.actors.workload import Workload
 from tests.simulation.mutations.patching import Mutation
 
@@ -83,7 +83,7 @@ MUTATIONS = (
     Mutation(
         "a flush forgets its changes",
         "what is written as a snapshot on no branch is its base",
-        lambda: [(session, "write_detached", _without_changes)],
+        lambda: [(detached_snapshots, "write_detached", _without_changes)],
         ("calm",),
         tuned=_flushing,
         runs=(("calm", 0), ("calm", 1)),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from arraystore._commit import prepare
-from arraystore._maintenance import checkpoints
+from arraystore._maintenance import checkpoints, due
 from arraystore.simulation.faults import Faults
 from tests.simulation.actors.script import script_of
 from tests.simulation.actors.workload import Workload
@@ -88,7 +88,7 @@ def all_outside() -> list[Change]:
 
 def folded_often() -> list[Change]:
     """See to checkpoints and layers after every sixteenth record."""
-    return [(checkpoints, "_last_multiple", lambda tip: tip.sequence // 16 * 16)]
+    return [(module, "last_multiple", lambda tip: tip.sequence // 16 * 16) for module in (due, checkpoints)]
 
 
 @contextmanager
