@@ -22,12 +22,18 @@ from arraystore._maintenance.repacking import Repacker
 from arraystore._maintenance.rewrite import Exchange, Exchanged, delete_leftovers, exchange
 from arraystore._maintenance.scope import MaintenanceScope
 from arraystore._maintenance.selection import Selection, select
-from arraystore.errors import ObjectNotFoundError
+from arraystore.errors import FormatError, ObjectNotFoundError
 
 __all__ = ["Budget", "CompactionSummary", "DamagedPack", "compact", "fold_all"]
 
 _ROUNDS = 6
 """Rounds of a run, each of which handles commits and collections that outdated the one before."""
+
+_REMEDY = (
+    "Compaction ends here, since it cannot tell which chunks of packs are in use; what it has done stays, and no data "
+    "is touched. Run arraystore verify, which names the arrays and snapshots, and restore the object from a backup or "
+    "an older version in the bucket, or write the arrays again and let the snapshots expire."
+)
 
 _ARRAYS_AT_ONCE = 64
 _BYTES_AT_ONCE = 8 << 20
@@ -148,11 +154,15 @@ class _Run:
         try:
             await self.fold()
             await self.repack()
-        except ObjectNotFoundError:  # replaced by others and deleted by a collection since
+        except ObjectNotFoundError as error:  # replaced by others and deleted by a collection since
             await self.refresh()
             if self.tip.sequence - self.summary.records == begin:
+                error.add_note(_REMEDY)
                 raise
             self.changed = True
+        except FormatError as error:
+            error.add_note(_REMEDY)
+            raise
 
     # -- budget ---------------------------------------------------------------------------------------------------
 

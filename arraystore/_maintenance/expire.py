@@ -42,6 +42,18 @@ class DeletedRefs:
     def __bool__(self) -> bool:
         return bool(self.branches or self.tags)
 
+    def __str__(self) -> str:
+        kinds = (("branch", self.branches), ("tag", self.tags))
+        return ", ".join(f"{kind} {name!r}" for kind, names in kinds for name in sorted(names))
+
+    def with_branch(self, name: str) -> DeletedRefs:
+        """Add a branch."""
+        return replace(self, branches=self.branches | {name})
+
+    def with_tag(self, name: str, tag: Tag) -> DeletedRefs:
+        """Add a tag."""
+        return replace(self, tags={**self.tags, name: tag})
+
     def among(self, tips: Mapping[str, Tip]) -> DeletedRefs:
         """Return the refs without branches that have been created again."""
         ended = {name for name in self.branches if name in tips and tips[name].state.life.deleted}
@@ -65,31 +77,54 @@ async def expire(
     The newest snapshot of each branch, tagged snapshots and the empty one of the repository are retained at any age.
     The parent of a survivor becomes the next older snapshot that is retained. A dry run writes nothing.
     """
+    gone: set[SnapshotId] = set()
+    try:
+        return await _expire(scope, older_than, keeps, dry_run, deleted_refs or DeletedRefs(), gone)
+    except ArrayStoreError as error:
+        if gone:
+            error.add_note(f"Before that {len(gone)} snapshots have expired.")
+        raise
+
+
+async def _expire(
+    scope: MaintenanceScope,
+    older_than: int,
+    keeps: Keeps | None,
+    dry_run: bool,
+    deleted_refs: DeletedRefs,
+    gone: set[SnapshotId],
+) -> set[SnapshotId]:
+    """Expire snapshots, and add each to `gone` as soon as its log says so."""
     failure: ArrayStoreError | None = None
-    deleted_refs = deleted_refs or DeletedRefs()
     for _ in range(_TRIES):
         table = await scope.repository_log.table()
         tips = await scope.tips(table)
         ended = deleted_refs if dry_run else deleted_refs.among(tips)
         try:
             plan = await _Planning(scope, table, tips, ended, older_than, keeps).plan()
-            if dry_run or not plan:
+            if dry_run:
                 return _all_gone(plan)
             for cut in plan:
                 await _carry_out(scope, cut, tips[cut.log.branch])
+                gone |= _all_gone([cut])
         except (_OutdatedError, ObjectNotFoundError) as error:  # a collection may have deleted what the plan reads
             failure = error
             if isinstance(error, ObjectNotFoundError):
                 deleted_refs = DeletedRefs() if not dry_run else deleted_refs
             continue
-        gone = _all_gone(plan)
-        value = {"snapshots": len(gone)}
-        entry = RepositoryEntry(RepositoryOperation.EXPIRED, scope.environment.now_us(), value=value)
-        await scope.repository_log.append(lambda _, entry=entry: entry)  # type: ignore[misc]
+        if gone:
+            await _note(scope, len(gone))
         return gone
     if isinstance(failure, ObjectNotFoundError):
         raise failure  # missing in every attempt, so damage and no race
     raise StorageError(f"{scope.storage.location}: {_TRIES} attempts of an expiry were outdated by others; try again")
+
+
+async def _note(scope: MaintenanceScope, snapshots: int) -> None:
+    """Append the entry of an expiry to the repository log."""
+    value = {"snapshots": snapshots}
+    entry = RepositoryEntry(RepositoryOperation.EXPIRED, scope.environment.now_us(), value=value)
+    await scope.repository_log.append(lambda _: entry)
 
 
 def _all_gone(plan: Iterable[_Cut]) -> set[SnapshotId]:

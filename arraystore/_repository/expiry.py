@@ -17,7 +17,7 @@ from arraystore._maintenance.retention_policy import RetentionPolicy, parse_poli
 from arraystore._repository.refs import delete_branch, delete_tag, list_branches
 from arraystore._repository.scope import scope_of
 from arraystore._repository.snapshots import load_snapshot
-from arraystore.errors import ConflictError, InvalidInputError, RefNotFoundError
+from arraystore.errors import ArrayStoreError, ConflictError, InvalidInputError, RefNotFoundError
 
 __all__ = ["expire_snapshots"]
 
@@ -40,9 +40,7 @@ async def expire_snapshots(
     check_allowed(await context.repository_log.table(), "expire_snapshots")
     tags = await _old_tags(context, time) if delete_expired_tags else {}
     branches = await _old_branches(context, time) if delete_expired_branches else {}
-    if not dry_run:
-        tags = {name: tag for name, tag in tags.items() if await _delete_tag(context, name)}
-        branches = {name: tip for name, tip in branches.items() if await _delete_branch(context, name, tip)}
+    deleted = DeletedRefs(frozenset(branches), tags) if dry_run else DeletedRefs()
     now = datetime.fromtimestamp(context.environment.now_us() / 1_000_000, UTC)
 
     def keeps(rows: Sequence[SnapshotRow]) -> set[SnapshotId]:
@@ -50,10 +48,18 @@ async def expire_snapshots(
         return kept | {row.id for row in rows[: keep_last or 1]}
 
     wants_history = rules is not None or keep_last is not None
-    deleted_refs = DeletedRefs(frozenset(branches), tags)
-    gone = await expire(
-        scope_of(context), time, keeps if wants_history else None, dry_run=dry_run, deleted_refs=deleted_refs
-    )
+    try:
+        for name, tag in () if dry_run else tags.items():
+            deleted = deleted.with_tag(name, tag) if await _delete_tag(context, name) else deleted
+        for name, tip in () if dry_run else branches.items():
+            deleted = deleted.with_branch(name) if await _delete_branch(context, name, tip) else deleted
+        gone = await expire(
+            scope_of(context), time, keeps if wants_history else None, dry_run=dry_run, deleted_refs=deleted
+        )
+    except ArrayStoreError as error:
+        if deleted and not dry_run:
+            error.add_note(f"Before that it has deleted {deleted}.")
+        raise
     return {id_to_text(each) for each in gone}
 
 

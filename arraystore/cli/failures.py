@@ -47,7 +47,7 @@ def print_error(error: Exception) -> int:
 
 def _message(error: Exception) -> str:
     if isinstance(error, ArrayStoreError):
-        return str(error)
+        return " ".join([str(error), *getattr(error, "__notes__", ())])
     if isinstance(error, ImportError) and error.name:
         return (
             f"this command needs the package {error.name!r}, which is not installed: pip install {_extra(error.name)}"

@@ -11,10 +11,11 @@ import zarr
 
 from arraystore import Repository, UpkeepOptions, in_memory_storage
 from arraystore.copying import export_zarr
-from arraystore.errors import ChunkDamagedError, StorageError
+from arraystore.errors import ChunkDamagedError, FormatError, ObjectNotFoundError, StorageError
 from arraystore.storage import Storage
-from tests.commit.support import DistantStorage, keys, objects
+from tests.commit.support import DistantStorage, delete, keys, objects
 from tests.maintenance.worlds import World, packs_used, with_rows
+from tests.simulation.mutations.patching import all_outside
 
 Damage = Callable[[bytes], bytes]
 
@@ -25,6 +26,14 @@ def _flip(data: bytes) -> bytes:
 
 def _truncate(data: bytes) -> bytes:
     return data[: len(data) - 100]
+
+
+def _flip_late(data: bytes) -> bytes:
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
+def _truncate_half(data: bytes) -> bytes:
+    return data[: len(data) // 2]
 
 
 def _zero(data: bytes) -> bytes:
@@ -151,3 +160,26 @@ def test_a_storage_that_fails_is_not_taken_for_damage() -> None:
     with pytest.raises(StorageError, match="away"):
         Repository.open(failing).compact()
     assert len(packs_used(world.storage)) == len(world.held) - 1
+
+
+@pytest.mark.parametrize("damage", [_flip_late, _truncate_half, None], ids=["flipped", "truncated", "missing"])
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_damaged_manifest_ends_a_compaction_with_an_error_that_names_it_and_what_to_do(
+    damage: Damage | None, dry_run: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for owner, name, value in all_outside():
+        monkeypatch.setattr(owner, name, value)
+    world = with_rows(names=("a", "b"), rows=6)
+    key = keys(world.storage, "manifests/")[5]
+    data = bytes(world.storage.get_sync(key))
+    delete(world.storage, key)
+    if damage is not None:
+        world.storage.put_sync(key, damage(data))
+    packs = {info.key: bytes(world.storage.get_sync(info.key)) for info in objects(world.storage, "chunks/")}
+    with pytest.raises((FormatError, ObjectNotFoundError), match=key) as caught:
+        Repository.open(world.storage).compact(dry_run=dry_run)
+    assert "restore the object" in caught.value.__notes__[0]
+    assert {info.key: bytes(world.storage.get_sync(info.key)) for info in objects(world.storage, "chunks/")} == packs
+    world.storage.put_sync(key, data)
+    assert Repository.open(world.storage).compact().complete
+    world.check()

@@ -14,14 +14,19 @@ from arraystore import (
     ConflictError,
     Fault,
     FaultyStorage,
+    ReadOnlyError,
     RefNotFoundError,
+    RepoAvailability,
     Repository,
+    RepoStatus,
     SnapshotExpiredError,
     StorageError,
     in_memory_storage,
 )
 from arraystore._format.lifecycle import Deleted
 from arraystore.storage import Storage
+from arraystore.storage.protocol import BytesLike
+from arraystore.storage.wrapper import WrapperStorage
 from tests.commit.support import entries, keys
 from tests.history.worlds import commit, put, world
 from tests.maintenance.model import now
@@ -259,3 +264,43 @@ def test_a_process_that_knew_a_branch_which_was_deleted_and_collected_is_told_so
         knows.readonly_session("other")
     with pytest.raises(RefNotFoundError, match="other"):
         session.commit("too late")
+
+
+# -- ended half-way ---------------------------------------------------------------------------------------------------
+
+
+class _ClosedAfter(Meanwhile):
+    """Lets something happen after the first deletion of a branch."""
+
+    async def put_if_absent(self, key: str, data: BytesLike) -> bool:
+        written = await WrapperStorage.put_if_absent(self, key, data)
+        await self._perhaps("put_if_absent", key)
+        return written
+
+
+def test_an_expiry_of_a_repository_that_is_closed_half_way_says_what_it_has_deleted() -> None:
+    storage, _, moment = _with_old_branch()
+    Repository.open(storage).create_branch("second", Repository.open(storage).lookup_branch("other"))
+    closed = RepoStatus(RepoAvailability.read_only, limited_availability_reason="a migration")
+    closing = _ClosedAfter(
+        storage, "put_if_absent", REPOSITORY_LOG, lambda: Repository.open(storage).set_status(closed)
+    )
+    with pytest.raises(ReadOnlyError) as caught:
+        Repository.open(closing).expire_snapshots(moment, delete_expired_branches=True)
+    assert caught.value.__notes__ == ["Before that it has deleted branch 'other'."]
+    assert Repository.open(storage).list_branches() == {"main", "second"}
+
+
+def test_an_expiry_that_fails_half_way_says_how_much_has_expired() -> None:
+    storage = in_memory_storage()
+    repository = world(storage)
+    repository.create_branch("other", repository.lookup_branch("main"))
+    for branch in ("main", "other"):
+        for value in range(3):
+            commit(repository, put("g/a", 0, value), branch=branch)
+    moment = now()
+    failing = FaultyStorage(storage, [Fault("put_if_absent", f"*{REPOSITORY_LOG}*", times=None)])
+    with pytest.raises(StorageError) as caught:
+        Repository.open(failing).expire_snapshots(moment)
+    assert caught.value.__notes__ == ["Before that 5 snapshots have expired."]
+    assert Repository.open(storage).expire_snapshots(moment) == set()

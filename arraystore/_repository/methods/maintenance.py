@@ -104,7 +104,11 @@ class MaintenanceMethods(RepositoryBase):
         InvalidInputError
             If an argument is not valid.
         ReadOnlyError
-            If the repository is read-only.
+            If the repository is read-only, or is closed meanwhile.
+
+        Notes
+        -----
+        An error that ends it half-way has notes (``__notes__``) which say what was deleted and has expired before that.
         """
         return run(
             self.expire_snapshots_async(
