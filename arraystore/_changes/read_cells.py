@@ -9,9 +9,9 @@ import numpy as np
 
 from arraystore._chunks.cells import Cells, shared
 from arraystore._format.box import MAX_VOLUME, Box, bounding_box
-from arraystore._format.envelope import read_tuple
 from arraystore._format.manifest import decode_presence, encode_presence
 from arraystore._format.types import Bools, Int64s
+from arraystore._format.wire import read_tuple
 from arraystore.errors import FormatError
 
 __all__ = ["MAX_BOXES", "MAX_CELLS", "ReadCells"]

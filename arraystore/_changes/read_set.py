@@ -14,11 +14,11 @@ import numpy as np
 from arraystore._changes.read_cells import ReadCells
 from arraystore._chunks.cells import Cells
 from arraystore._conflicts import Conflict, ConflictType
-from arraystore._format.envelope import pack_body, read_tuple, unpack_body
+from arraystore._format.envelope import pack_body, unpack_body
 from arraystore._format.ids import NodeId, SnapshotId, id_to_text
-from arraystore._format.layer import read_id
 from arraystore._format.node import MAX_PATH, NodeKind
 from arraystore._format.types import Int64s
+from arraystore._format.wire import read_id, read_tuple
 from arraystore._log.footprint import Footprint, NodeFootprint
 from arraystore._log.state import SnapshotState
 from arraystore.errors import FormatError

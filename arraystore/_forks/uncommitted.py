@@ -14,12 +14,13 @@ from arraystore._chunks.pack_writer import PackWriter
 from arraystore._chunks.reader import ChunkReader
 from arraystore._commit.prepare import final_references
 from arraystore._format.box import Box
-from arraystore._format.envelope import pack_body, read_tuple, unpack_body
+from arraystore._format.envelope import pack_body, unpack_body
 from arraystore._format.ids import LayerId, NodeId
-from arraystore._format.layer import Layer, read_id
+from arraystore._format.layer import Layer
 from arraystore._format.manifest import MAX_REFERENCES, Manifest, encode_manifest
 from arraystore._format.node import DOCUMENT_NAMES, Node, NodeKind, check_path
 from arraystore._format.references import DELETED, References, to_manifests
+from arraystore._format.wire import enum_reader, read_id, read_tuple, tuple_of
 from arraystore._log.state import SnapshotState
 from arraystore.errors import FormatError, SessionStateError
 from arraystore.storage.protocol import BytesLike
@@ -218,9 +219,8 @@ def with_uncommitted(base: SnapshotState, data: bytes) -> SnapshotState:
 
 def _read_node(base: SnapshotState, value: Any) -> Node:
     identifier, path, kind, documents, kept, layers = read_tuple(
-        _NAME, value, bytes, str, int, (dict, type(None)), int, tuple
+        _NAME, value, read_id, str, enum_reader(NodeKind), (dict, type(None)), int, tuple_of(Layer.from_wire)
     )
-    read_id(_NAME, identifier)
     key = base.keys.get(identifier)
     before = None if key is None else base.nodes[key]
     if before is None and (kept or documents is None):
@@ -230,12 +230,7 @@ def _read_node(base: SnapshotState, value: Any) -> Node:
         raise FormatError(_NAME, f"the count of layers that a node keeps must be in 0..{len(base_layers)}, not {kept}")
     if documents is None:
         documents = {} if before is None else before.documents
-    try:
-        kind = NodeKind(kind)
-    except ValueError as error:
-        raise FormatError(_NAME, str(error)) from None
-    new = tuple([Layer.from_wire(_NAME, layer) for layer in layers])
-    node = Node(identifier, check_path(_NAME, path, kind), kind, documents, (*base_layers[:kept], *new))
+    node = Node(identifier, check_path(_NAME, path, kind), kind, documents, (*base_layers[:kept], *layers))
     return _checked(node)
 
 

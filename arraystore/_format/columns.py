@@ -13,6 +13,7 @@ DELTA 2  zigzag differences to the preceding value (to 0 for the first), modulo 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ import numpy.typing as npt
 from arraystore._format.types import Int64s
 from arraystore.errors import FormatError
 
-__all__ = ["decode_column", "encode_column", "narrow"]
+__all__ = ["decode_column", "decode_strings", "encode_column", "encode_strings", "from_zigzag", "narrow", "to_zigzag"]
 
 _CONST, _PLAIN, _DELTA = 0, 1, 2
 _DTYPES: dict[int, np.dtype[Any]] = {1: np.dtype("<u1"), 2: np.dtype("<u2"), 4: np.dtype("<u4"), 8: np.dtype("<u8")}
@@ -48,15 +49,15 @@ def _shuffle(values: npt.NDArray[Any], width: int) -> bytes:
     return items.view(np.uint8).reshape(-1, width).T.tobytes()
 
 
-def encode_column(values: npt.NDArray[Any]) -> bytes:
+def encode_column(values: npt.ArrayLike) -> bytes:
     """Encode a one-dimensional array of integers from 0 to 2**63 - 1."""
-    first = int(values[0]) if values.size else 0
-    if values.size <= 1 or bool((values == values[0]).all()):
+    plain = np.asarray(values, dtype=np.int64)
+    first = int(plain[0]) if plain.size else 0
+    if plain.size <= 1 or bool((plain == first).all()):
         width = _width(first)
         return bytes((_CONST, width)) + first.to_bytes(width, "little")
-    plain = values.astype(np.int64, copy=False)
     steps = np.diff(plain, prepend=np.int64(0))
-    zigzag = ((steps << 1) ^ (steps >> 63)).view(np.uint64)
+    zigzag = to_zigzag(steps).view(np.uint64)
     plain_width = _width(int(plain.max()))
     delta_width = _width(int(zigzag.max()))
     # constant steps compress to next to nothing; otherwise the narrower encoding wins
@@ -92,3 +93,28 @@ def decode_column(name: str, column: Any, count: int, largest: int = (1 << 63) -
     if count and (int(values.min()) < 0 or int(values.max()) > largest):
         raise FormatError(name, f"every value must be >= 0 and <= {largest}")
     return values
+
+
+def to_zigzag(values: Int64s) -> Int64s:
+    """Map integers to non-negative ones, small ones to small ones."""
+    return (values << 1) ^ (values >> 63)
+
+
+def from_zigzag(values: Int64s) -> Int64s:
+    """Invert `to_zigzag`."""
+    return (values >> 1) ^ -(values & 1)
+
+
+def encode_strings(items: Iterable[bytes]) -> tuple[bytes, bytes]:
+    """Encode byte strings as a column of their lengths, and all their bytes."""
+    strings = list(items)
+    return encode_column(list(map(len, strings))), b"".join(strings)
+
+
+def decode_strings(name: str, lengths: Any, blob: bytes, count: int) -> list[bytes]:
+    """Decode `count` byte strings; raises `FormatError` naming `name`."""
+    sizes = decode_column(name, lengths, count, len(blob))
+    ends = np.cumsum(sizes)
+    if (int(ends[-1]) if count else 0) != len(blob):
+        raise FormatError(name, "lengths must add up to the size of the data")
+    return [blob[end - size : end] for end, size in zip(ends.tolist(), sizes.tolist(), strict=True)]

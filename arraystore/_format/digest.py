@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from hashlib import blake2b
+from typing import Any
 
-__all__ = ["DIGEST_BYTES", "chained", "log_start"]
+from arraystore.errors import FormatError
+
+__all__ = ["DIGEST_BYTES", "chained", "log_start", "read_digest"]
 
 DIGEST_BYTES = 8
 
@@ -21,3 +24,10 @@ def chained(before: bytes, body: bytes) -> bytes:
     gains nothing, since whoever can write to a log can write all of it.
     """
     return blake2b(before + body, digest_size=DIGEST_BYTES).digest()
+
+
+def read_digest(name: str, value: Any) -> bytes:
+    """Check that a value is a digest; raises `FormatError`."""
+    if type(value) is not bytes or len(value) != DIGEST_BYTES:
+        raise FormatError(name, f"a digest must have {DIGEST_BYTES} bytes")
+    return value

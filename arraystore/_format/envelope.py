@@ -1,4 +1,4 @@
-"""Envelope of all metadata objects, and checks shared by their decoders.
+"""Envelope of all metadata objects.
 
 ::
 
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Sequence
 from typing import Any
 
 import google_crc32c
@@ -26,20 +25,18 @@ import msgpack
 from numcodecs import zstd  # pyright: ignore[reportAttributeAccessIssue] - a compiled module
 
 from arraystore._format.msgpack_limits import measure
+from arraystore._format.wire import Wire
 from arraystore.errors import FormatError
 
 __all__ = [
     "FORMAT_VERSION",
-    "LATEST_TIME",
     "Kind",
     "bind_object",
     "check_plain",
-    "check_time",
     "decode_object",
     "encode_object",
     "pack_body",
     "read_object",
-    "read_tuple",
     "unpack_body",
 ]
 
@@ -54,9 +51,6 @@ _SMALLEST_COMPRESSED = 48  # smaller bodies do not gain from zstd
 MiB = 1 << 20
 
 BytesLike = bytes | bytearray | memoryview
-
-LATEST_TIME = 253_402_300_799_999_999
-"""Last microsecond of the year 9999, the end of Python's calendar."""
 
 
 class Kind(enum.IntEnum):
@@ -224,10 +218,16 @@ def packed_size(data: bytes) -> int:
 
 
 def pack_body(value: Any) -> bytes:
-    """Encode a body as msgpack with separate binary and string types."""
-    packed: bytes | None = msgpack.packb(value, use_bin_type=True)
+    """Encode a body as msgpack with separate binary and string types; a `Wire` is the list of its fields."""
+    packed: bytes | None = msgpack.packb(value, use_bin_type=True, default=_to_wire)
     assert packed is not None  # for the type checker
     return packed
+
+
+def _to_wire(value: Any) -> tuple[Any, ...]:
+    if isinstance(value, Wire):
+        return value.to_wire()
+    raise TypeError(f"can not serialize {type(value).__name__!r} object")
 
 
 def unpack_body(name: str, body: bytes | bytearray, *, stored: int = 0) -> Any:
@@ -253,21 +253,3 @@ def check_plain(name: str, value: Any) -> Any:
     if value is None or type(value) in (str, bool, int, float):
         return value
     raise FormatError(name, f"free-form data must be JSON, and contains {type(value).__name__}")
-
-
-def read_tuple(name: str, value: Any, *kinds: type | tuple[type, ...]) -> tuple[Any, ...]:
-    """Check that a value is a tuple of exactly these types; raises `FormatError`."""
-    if type(value) is not tuple or len(value) != len(kinds):
-        raise FormatError(name, f"expected a list of {len(kinds)} values")
-    for item, kind in zip(value, kinds, strict=True):
-        allowed: Sequence[type] = kind if isinstance(kind, tuple) else (kind,)
-        if type(item) not in allowed:
-            raise FormatError(name, f"expected {[k.__name__ for k in allowed]}, got {type(item).__name__}")
-    return value
-
-
-def check_time(name: str, value: int) -> int:
-    """Check a time in microseconds since 1970; raises `FormatError`."""
-    if not 0 <= value <= LATEST_TIME:
-        raise FormatError(name, f"time {value} must be between the years 1970 and 9999")
-    return value

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from arraystore._format.box import Box
-from arraystore._format.columns import decode_column, encode_column
-from arraystore._format.envelope import Kind, encode_object, pack_body, read_object, read_tuple
+from arraystore._format.columns import decode_column, encode_column, from_zigzag, to_zigzag
+from arraystore._format.envelope import Kind, encode_object, pack_body, read_object
 from arraystore._format.ids import ForkId, NodeId
-from arraystore._format.layer import read_id
 from arraystore._format.manifest import (
     Manifest,
     decode_presence,
@@ -27,20 +26,21 @@ from arraystore._format.manifest import (
 from arraystore._format.node import NodeKind, check_path
 from arraystore._format.transaction import NodeChange
 from arraystore._format.types import Int64s
+from arraystore._format.wire import Number, Wire, read_id, read_tuple, tuple_of
 from arraystore.errors import FormatError
 
 __all__ = ["ChangePayload", "ForkChanges", "Part", "decode_changes", "encode_changes"]
 
 
 @dataclass(frozen=True)
-class ForkChanges:
+class ForkChanges(Wire):
     """Changes of one fork, except chunks."""
 
     fork: ForkId
     """Id of the fork."""
-    epoch: int
+    epoch: Number
     """Number of the fork among those of its session."""
-    number: int
+    number: Number
     """Version of its changes; a later one includes all earlier ones."""
     nodes: tuple[NodeChange, ...] = ()
     """Node changes, in order."""
@@ -95,57 +95,38 @@ class ChangePayload:
 
 def encode_changes(payload: ChangePayload) -> bytes:
     """Encode a payload; raises `FormatError` above a reader's limits."""
-    forks = tuple(
-        (item.fork, item.epoch, item.number, tuple(node.to_wire() for node in item.nodes), item.reads)
-        for item in payload.forks
-    )
-    body = (
-        payload.session,
-        forks,
-        payload.arrays,
-        tuple(part.to_wire() for part in payload.parts),
-        _encode_order(payload.order),
-        tuple(manifest_to_wire(manifest) for manifest in payload.manifests),
-    )
+    manifests = tuple(map(manifest_to_wire, payload.manifests))
+    parts = tuple(part.to_wire() for part in payload.parts)
+    body = (payload.session, payload.forks, payload.arrays, parts, _encode_order(payload.order), manifests)
     return encode_object(Kind.CHANGES, pack_body(body))
 
 
 def decode_changes(name: str, data: bytes | bytearray | memoryview) -> ChangePayload:
     """Decode an untrusted payload; raises `FormatError`."""
     body = read_object(name, Kind.CHANGES, data)
-    session, forks, arrays, parts, order, manifests = read_tuple(name, body, bytes, tuple, tuple, tuple, bytes, tuple)
-    decoded = _read_manifests(name, manifests)
-    count = sum(manifest.count for manifest in decoded)
-    payload = ChangePayload(
-        read_id(name, session),
-        tuple([_read_fork(name, item) for item in forks]),
-        tuple([_read_array(name, item) for item in arrays]),
-        _read_parts(name, parts, count, len(forks), len(arrays)),
-        _decode_order(name, order, count),
-        decoded,
+    session, forks, arrays, parts, order, manifests = read_tuple(
+        name, body, read_id, tuple_of(ForkChanges.from_wire), tuple_of(_read_array), tuple, bytes, _read_manifests
     )
-    if not payload.forks:
+    count = sum(manifest.count for manifest in manifests)
+    cells = _read_parts(name, parts, count, len(forks), len(arrays))
+    if not forks:
         raise FormatError(name, "a payload must have at least one fork")
-    if len({item.fork for item in payload.forks}) < len(forks) or len({node for node, _ in payload.arrays}) < len(
-        arrays
-    ):
+    if len({item.fork for item in forks}) < len(forks) or len({node for node, _ in arrays}) < len(arrays):
         raise FormatError(name, "a fork or an array is listed twice")
-    return payload
+    return ChangePayload(session, forks, arrays, cells, _decode_order(name, order, count), manifests)
 
 
 def _encode_order(order: Int64s | None) -> bytes:
     """Encode cell numbers as differences from the predecessor plus one."""
     if order is None:
         return b""
-    steps = np.diff(order, prepend=np.int64(-1)) - 1
-    return encode_column((steps << 1) ^ (steps >> 63))
+    return encode_column(to_zigzag(np.diff(order, prepend=np.int64(-1)) - 1))
 
 
 def _decode_order(name: str, column: bytes, count: int) -> Int64s | None:
     if not column:
         return None
-    zigzag = decode_column(f"{name}: order", column, count)
-    order: Int64s = np.cumsum(((zigzag >> 1) ^ -(zigzag & 1)) + 1) - 1
+    order: Int64s = np.cumsum(from_zigzag(decode_column(f"{name}: order", column, count)) + 1) - 1
     if count and (int(order.min()) < 0 or int(order.max()) >= count):
         raise FormatError(name, "the cell of a reference is out of range")
     seen = np.zeros(count, dtype=bool)
@@ -155,31 +136,20 @@ def _decode_order(name: str, column: bytes, count: int) -> Int64s | None:
     return order
 
 
-def _read_manifests(name: str, manifests: tuple[Any, ...]) -> tuple[Manifest, ...]:
+def _read_manifests(name: str, manifests: Any) -> tuple[Manifest, ...]:
     """Decode manifests that cover positions from 0 without a gap."""
-    decoded: list[Manifest] = []
+    decoded: tuple[Manifest, ...] = tuple_of(manifest_from_wire)(name, manifests)
     end = 0
-    for value in manifests:
-        manifest = manifest_from_wire(name, value)
+    for manifest in decoded:
         if manifest.box.low != (end,) or manifest.index is not None:
             raise FormatError(name, "a manifest must begin where the preceding one ends")
         end += manifest.count
-        decoded.append(manifest)
-    return tuple(decoded)
-
-
-def _read_fork(name: str, value: Any) -> ForkChanges:
-    fork, epoch, number, nodes, reads = read_tuple(name, value, bytes, int, int, tuple, bytes)
-    if epoch < 0 or number < 0:
-        raise FormatError(name, "the numbers of a fork must be >= 0")
-    return ForkChanges(
-        ForkId(read_id(name, fork)), epoch, number, tuple([NodeChange.from_wire(name, node) for node in nodes]), reads
-    )
+    return decoded
 
 
 def _read_array(name: str, value: Any) -> tuple[NodeId, str]:
-    node, path = read_tuple(name, value, bytes, str)
-    return NodeId(read_id(name, node)), check_path(name, path, NodeKind.ARRAY)
+    node, path = read_tuple(name, value, read_id, str)
+    return node, check_path(name, path, NodeKind.ARRAY)
 
 
 def _read_parts(name: str, values: tuple[Any, ...], count: int, forks: int, arrays: int) -> tuple[Part, ...]:

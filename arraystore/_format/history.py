@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
-from arraystore._format.columns import decode_column, encode_column
-from arraystore._format.envelope import LATEST_TIME, Kind, encode_object, pack_body, read_object, read_tuple
-from arraystore._format.ids import ID_BYTES, CheckpointId, SnapshotId, all_different, id_to_text, split_ids
-from arraystore._format.layer import read_id
+from arraystore._format.columns import decode_column, decode_strings, encode_column, encode_strings
+from arraystore._format.envelope import Kind, encode_object, pack_body, read_object
+from arraystore._format.ids import ID_BYTES, CheckpointId, SnapshotId, all_different, id_to_text
 from arraystore._format.record import LONG_SKIP
+from arraystore._format.wire import LATEST_TIME, Number, Wire, read_id, read_ids, read_number, read_tuple, tuple_of
 from arraystore.errors import FormatError
 
 __all__ = [
@@ -47,16 +47,16 @@ class SnapshotRow:
 
 
 @dataclass(frozen=True)
-class HistoryPage:
+class HistoryPage(Wire):
     """Snapshots of a range of records, oldest first, and the checkpoints among them."""
 
     branch: str
     level: int
     index: int
     """Position, see `page_span`."""
-    rows: tuple[SnapshotRow, ...]
+    rows: Rows
     """Snapshots, oldest first."""
-    checkpoints: tuple[tuple[int, CheckpointId], ...]
+    checkpoints: Annotated[tuple[tuple[int, CheckpointId], ...], _read_checkpoints]
     """Numbers of records with the ids of their checkpoints."""
 
 
@@ -73,8 +73,7 @@ def history_key(history_prefix: str, level: int, index: int) -> str:
 
 def encode_history(page: HistoryPage) -> bytes:
     """Encode a page as an object; raises `FormatError` above a reader's limits."""
-    body = (page.branch, page.level, page.index, _rows_to_wire(page.rows), page.checkpoints)
-    return encode_object(Kind.HISTORY, pack_body(body))
+    return encode_object(Kind.HISTORY, pack_body(page))
 
 
 def _rows_to_wire(rows: tuple[SnapshotRow, ...]) -> tuple[Any, ...]:
@@ -82,66 +81,65 @@ def _rows_to_wire(rows: tuple[SnapshotRow, ...]) -> tuple[Any, ...]:
         raise FormatError("new history page", f"{len(rows)} rows; at most {MAX_ROWS} are allowed")
     return (
         len(rows),
-        encode_column(np.array([row.sequence for row in rows], dtype=np.int64)),
+        encode_column([row.sequence for row in rows]),
         b"".join(row.id for row in rows),
         b"".join(row.parent or _NO_ID for row in rows),
-        encode_column(np.array([row.time for row in rows], dtype=np.int64)),
-        encode_column(np.array([len(row.note) for row in rows], dtype=np.int64)),
-        b"".join(row.note for row in rows),
+        encode_column([row.time for row in rows]),
+        *encode_strings(row.note for row in rows),
     )
 
 
 def decode_history(name: str, data: bytes | bytearray | memoryview, branch: str, level: int, index: int) -> HistoryPage:
     """Decode a page and check that it matches its key; raises `FormatError`."""
-    body = read_object(name, Kind.HISTORY, data)
-    stored_branch, stored_level, stored_index, wire, checkpoints = read_tuple(name, body, str, int, int, tuple, tuple)
-    if (stored_branch, stored_level, stored_index) != (branch, level, index):
-        raise FormatError(name, f"holds page {stored_level}/{stored_index} of branch {stored_branch[:80]!r}")
-    rows = _read_rows(name, wire, *page_span(level, index))
-    return HistoryPage(branch, level, index, rows, tuple([_read_checkpoint(name, c) for c in checkpoints]))
+    page = HistoryPage.from_wire(name, read_object(name, Kind.HISTORY, data))
+    if (page.branch, page.level, page.index) != (branch, level, index):
+        raise FormatError(name, f"holds page {page.level}/{page.index} of branch {page.branch[:80]!r}")
+    _check_span(name, page.rows, *page_span(level, index))
+    return page
 
 
-def _read_rows(name: str, wire: Any, first: int, last: int) -> tuple[SnapshotRow, ...]:
-    count, sequences, ids, parents, times, lengths, notes = read_tuple(name, wire, int, *(bytes,) * 6)
-    if not 0 <= count <= MAX_ROWS or len(ids) != count * ID_BYTES or len(parents) != count * ID_BYTES:
+def _check_span(name: str, rows: tuple[SnapshotRow, ...], first: int, last: int) -> None:
+    if rows and not first <= rows[0].sequence <= rows[-1].sequence <= last:
+        raise FormatError(name, f"rows must be of records {first} to {last}")
+
+
+def _read_rows(name: str, wire: Any) -> tuple[SnapshotRow, ...]:
+    count, sequences, joined, parents, times, lengths, notes = read_tuple(
+        name, wire, int, bytes, bytes, read_ids, *(bytes,) * 3
+    )
+    ids = read_ids(name, joined)
+    if not count == len(ids) == len(parents) <= MAX_ROWS:
         raise FormatError(name, "columns must have the same length")
     numbers = decode_column(f"{name}: numbers", sequences, count)
-    if count and not (
-        first <= int(numbers.min()) and int(numbers.max()) <= last and bool((np.diff(numbers) >= 0).all())
-    ):
-        raise FormatError(name, "rows must be in order, and within the page")
-    if not all_different(ids):
+    if bool((np.diff(numbers) < 0).any()):
+        raise FormatError(name, "rows must be in order")
+    if not all_different(joined):
         raise FormatError(name, "two rows have the same id")
-    sequence_list = numbers.tolist()
-    time_list = decode_column(f"{name}: times", times, count, LATEST_TIME).tolist()
-    sizes = decode_column(f"{name}: notes", lengths, count, len(notes))
-    ends = np.cumsum(sizes)
-    if (int(ends[-1]) if count else 0) != len(notes):
-        raise FormatError(name, "lengths must add up to the size of the notes")
-    rows: list[SnapshotRow] = []
-    for i, (end, size) in enumerate(zip(ends.tolist(), sizes.tolist(), strict=True)):
-        at = slice(i * ID_BYTES, (i + 1) * ID_BYTES)
-        parent = parents[at]
-        rows.append(
-            SnapshotRow(
-                sequence_list[i], ids[at], None if parent == _NO_ID else parent, time_list[i], notes[end - size : end]
-            )
-        )
-    return tuple(rows)
+    columns = (
+        numbers.tolist(),
+        ids,
+        map(_or_none, parents),
+        decode_column(f"{name}: times", times, count, LATEST_TIME).tolist(),
+        decode_strings(f"{name}: notes", lengths, notes, count),
+    )
+    return tuple([SnapshotRow(*row) for row in zip(*columns, strict=True)])
+
+
+Rows = Annotated[tuple[SnapshotRow, ...], _read_rows, _rows_to_wire]
 
 
 @dataclass(frozen=True)
-class Survivors:
+class Survivors(Wire):
     """Snapshots of the oldest part of a log that an expiry has retained."""
 
     branch: str
-    upto: int
+    upto: Number
     """Log, and number of the newest record of that part."""
-    rows: tuple[SnapshotRow, ...]
+    rows: Rows
     """Snapshots, oldest first, with retained parents."""
-    checkpoints: tuple[CheckpointId, ...]
+    checkpoints: Annotated[tuple[CheckpointId, ...], read_ids, b"".join]
     """Ids of their checkpoints."""
-    links: tuple[tuple[SnapshotId, SnapshotId | None], ...] = ()
+    links: Annotated[tuple[tuple[SnapshotId, SnapshotId | None], ...], _read_links, _links_to_wire] = ()
     """Expired snapshots that are still named as a parent or as the start of a branch, each with its nearest retained
     ancestor, None if there is none."""
 
@@ -154,32 +152,38 @@ def survivors_key(history_prefix: str, identifier: bytes) -> str:
 def encode_survivors(key: str, survivors: Survivors) -> bytes:
     """Encode survivors as the object of a key."""
     assert len(survivors.rows) == len(survivors.checkpoints)
-    checkpoints = b"".join(survivors.checkpoints)
-    links = b"".join(gone + (left or _NO_ID) for gone, left in survivors.links)
-    body = (survivors.branch, survivors.upto, _rows_to_wire(survivors.rows), checkpoints, links)
-    return encode_object(Kind.SURVIVORS, pack_body(body), key)
+    return encode_object(Kind.SURVIVORS, pack_body(survivors), key)
 
 
 def decode_survivors(name: str, data: bytes | bytearray | memoryview, branch: str) -> Survivors:
     """Decode survivors and check that they belong to the branch; raises `FormatError`."""
-    body = read_object(name, Kind.SURVIVORS, data, name)
-    stored_branch, upto, wire, checkpoints, links = read_tuple(name, body, str, int, tuple, bytes, bytes)
-    if stored_branch != branch:
-        raise FormatError(name, f"holds snapshots of branch {stored_branch[:80]!r}")
-    if upto < 0:
-        raise FormatError(name, "the number of a record must be >= 0")
-    rows = _read_rows(name, wire, 0, upto)
-    if len(checkpoints) != len(rows) * ID_BYTES:
+    survivors = Survivors.from_wire(name, read_object(name, Kind.SURVIVORS, data, name))
+    if survivors.branch != branch:
+        raise FormatError(name, f"holds snapshots of branch {survivors.branch[:80]!r}")
+    _check_span(name, survivors.rows, 0, survivors.upto)
+    if len(survivors.checkpoints) != len(survivors.rows):
         raise FormatError(name, "there must be one checkpoint for each snapshot")
-    if len(links) % (2 * ID_BYTES):
+    return survivors
+
+
+def _links_to_wire(links: tuple[tuple[SnapshotId, SnapshotId | None], ...]) -> bytes:
+    return b"".join(gone + (left or _NO_ID) for gone, left in links)
+
+
+def _read_links(name: str, value: Any) -> tuple[tuple[SnapshotId, SnapshotId | None], ...]:
+    ids = read_ids(name, value)
+    if len(ids) % 2:
         raise FormatError(name, "links are truncated")
-    ids = split_ids(links, SnapshotId)
-    pairs = [(gone, None if left == _NO_ID else left) for gone, left in zip(ids[::2], ids[1::2], strict=True)]
-    return Survivors(branch, upto, rows, tuple(split_ids(checkpoints, CheckpointId)), tuple(pairs))
+    return tuple(zip(ids[::2], map(_or_none, ids[1::2]), strict=True))
 
 
-def _read_checkpoint(name: str, value: Any) -> tuple[int, CheckpointId]:
-    sequence, identifier = read_tuple(name, value, int, bytes)
-    if sequence < 0:
-        raise FormatError(name, "the number of a record must be >= 0")
-    return sequence, CheckpointId(read_id(name, identifier))
+def _or_none(identifier: SnapshotId) -> SnapshotId | None:
+    return None if identifier == _NO_ID else identifier
+
+
+def _read_checkpoints(name: str, value: Any) -> Any:
+    return tuple_of(_read_checkpoint)(name, value)
+
+
+def _read_checkpoint(name: str, value: Any) -> tuple[Any, ...]:
+    return read_tuple(name, value, read_number, read_id)

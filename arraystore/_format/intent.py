@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 
 from arraystore._format.box import MAX_DIMENSIONS, MAX_VOLUME
-from arraystore._format.envelope import Kind, check_time, encode_object, pack_body, read_object, read_tuple, unpack_body
-from arraystore._format.ids import ID_BYTES, NodeId, SnapshotId, id_from_text, id_to_text, split_ids
-from arraystore._format.layer import EnclosingRecord, read_id
+from arraystore._format.envelope import Kind, encode_object, pack_body, read_object, unpack_body
+from arraystore._format.ids import NodeId, SnapshotId, id_from_text, id_to_text
+from arraystore._format.layer import EnclosingRecord
 from arraystore._format.manifest import decode_manifest
 from arraystore._format.record import (
     MAX_ATTACHED,
@@ -21,10 +22,21 @@ from arraystore._format.record import (
     MAX_NOTE_IN_BODY,
     check_packs,
     decode_note,
+    read_attachments,
     read_record_key,
     record_key,
 )
 from arraystore._format.transaction import TransactionLog, read_log
+from arraystore._format.wire import (
+    Wire,
+    optional,
+    read_id,
+    read_ids,
+    read_isolation,
+    read_time,
+    read_tuple,
+    tuple_of,
+)
 from arraystore.errors import FormatError, InvalidInputError
 
 __all__ = [
@@ -84,7 +96,7 @@ class Proposal:
 
 
 @dataclass(frozen=True)
-class Intent:
+class Intent(Wire):
     """Transactions that one process proposes together."""
 
     branch: str
@@ -93,7 +105,7 @@ class Intent:
     """Number of the record on which it was checked."""
     last: int
     """Number of the last record that may commit any of it."""
-    proposals: tuple[Proposal, ...]
+    proposals: Annotated[tuple[Proposal, ...], _read_proposals, _proposals_to_wire]
     """Proposals, in the order in which to check them."""
 
 
@@ -116,12 +128,14 @@ def read_intent_key(branch_prefix: str, key: str) -> tuple[int, SnapshotId] | No
 
 def encode_intent(intent: Intent) -> bytes:
     """Encode an intent as an object."""
-    proposals = tuple(_proposal_wire(item) for item in intent.proposals)
-    body = (intent.branch, intent.sequence, intent.last, proposals)
-    return encode_object(Kind.INTENT, pack_body(body))
+    return encode_object(Kind.INTENT, pack_body(intent))
 
 
-def _proposal_wire(item: Proposal) -> tuple[Any, ...]:
+def _proposals_to_wire(proposals: tuple[Proposal, ...]) -> tuple[Any, ...]:
+    return tuple(map(_proposal_to_wire, proposals))
+
+
+def _proposal_to_wire(item: Proposal) -> tuple[Any, ...]:
     log: Any = item.log.to_wire(_UNKNOWN_RECORD) if item.log_place is None else item.log_place
     marks = tuple((node, *mark) for node, mark in item.marks.items())
     cuts = tuple(item.cuts.items())
@@ -133,26 +147,20 @@ def _proposal_wire(item: Proposal) -> tuple[Any, ...]:
 
 def decode_intent(name: str, data: bytes | bytearray | memoryview, branch: str, sequence: int) -> Intent:
     """Decode an intent and check that it matches its key; raises `FormatError`."""
-    body = read_object(name, Kind.INTENT, data)
-    stored_branch, stored_sequence, last, proposals = read_tuple(name, body, str, int, int, tuple)
-    if (stored_branch, stored_sequence) != (branch, sequence):
-        raise FormatError(name, f"holds an intent for record {stored_sequence} of branch {stored_branch[:80]!r}")
-    if not sequence < last <= sequence + PATIENCE or not proposals:
+    intent = Intent.from_wire(name, read_object(name, Kind.INTENT, data))
+    if (intent.branch, intent.sequence) != (branch, sequence):
+        raise FormatError(name, f"holds an intent for record {intent.sequence} of branch {intent.branch[:80]!r}")
+    if not sequence < intent.last <= sequence + PATIENCE or not intent.proposals:
         raise FormatError(name, f"an intent must have proposals, and a last record at most {PATIENCE} after its own")
-    return Intent(branch, sequence, last, tuple([_read_proposal(name, item) for item in proposals]))
+    return intent
+
+
+def _read_proposals(name: str, value: Any) -> Any:
+    return tuple_of(_read_proposal)(name, value)
 
 
 def _read_proposal(name: str, value: Any) -> Proposal:
-    optional = (bytes, type(None))
-    identifier, note, wire, attachments, time, isolation, marks, cuts, reads, guard, oldest, packs = read_tuple(
-        name, value, bytes, bytes, (tuple, int), tuple, int, int, tuple, tuple, optional, bytes, optional, optional
-    )
-    if oldest is not None:
-        read_id(name, oldest)
-    if isolation not in (0, 1):
-        raise FormatError(name, f"unknown isolation {isolation}")
-    if not all(type(part) is bytes for part in attachments) or sum(map(len, attachments)) > MAX_ATTACHED:
-        raise FormatError(name, f"attachments must be bytes, at most {MAX_ATTACHED} in all")
+    identifier, note, wire, attachments, time, isolation, marks, cuts, *rest = read_tuple(name, value, *_PROPOSAL)
     decode_note(name, note)
     if len(note) > MAX_NOTE_IN_BODY and attachments[:1] != (note,):
         raise FormatError(name, "a long note must be attached")
@@ -173,34 +181,24 @@ def _read_proposal(name: str, value: Any) -> Proposal:
             manifest = decode_manifest(name, encoded)
             if manifest.box != change.layer.box or manifest.count != change.layer.count:
                 raise FormatError(name, "a manifest does not match its layer")
-    if len(guard) % ID_BYTES:
-        raise FormatError(name, "ids of guarded arrays are truncated")
-    return Proposal(
-        SnapshotId(read_id(name, identifier)),
-        note,
-        log,
-        place,
-        attachments,
-        check_time(name, time),
-        isolation,
-        dict([_read_mark(name, item) for item in marks]),
-        dict([_read_cut(name, item) for item in cuts]),
-        reads,
-        tuple(split_ids(guard, NodeId)),
-        oldest,
-        check_packs(name, packs),
-    )
+    return Proposal(identifier, note, log, place, attachments, time, isolation, dict(marks), dict(cuts), *rest)
 
 
 def _read_mark(name: str, value: Any) -> tuple[NodeId, Mark]:
-    node, axis, start, chunk = read_tuple(name, value, bytes, int, int, (int, type(None)))
+    node, axis, start, chunk = read_tuple(name, value, read_id, int, int, (int, type(None)))
     if not (0 <= axis < MAX_DIMENSIONS and 0 <= start < MAX_VOLUME and (chunk is None or 0 < chunk < MAX_VOLUME)):
         raise FormatError(name, "an append has a dimension or length out of range")
-    return NodeId(read_id(name, node)), (axis, start, chunk)
+    return node, (axis, start, chunk)
 
 
 def _read_cut(name: str, value: Any) -> tuple[NodeId, tuple[int, ...]]:
-    node, grid = read_tuple(name, value, bytes, tuple)
+    node, grid = read_tuple(name, value, read_id, tuple)
     if len(grid) > MAX_DIMENSIONS or not all(type(side) is int and 0 <= side < MAX_VOLUME for side in grid):
         raise FormatError(name, "a grid has an invalid side")
-    return NodeId(read_id(name, node)), grid
+    return node, grid
+
+
+_PROPOSAL = (
+    *(read_id, bytes, (tuple, int), partial(read_attachments, limit=MAX_ATTACHED), read_time, read_isolation),
+    *(tuple_of(_read_mark), tuple_of(_read_cut), (bytes, type(None)), read_ids, optional(read_id), check_packs),
+)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from arraystore._format.box import Box
-from arraystore._format.envelope import read_tuple
-from arraystore._format.ids import ID_BYTES, LayerId, id_to_text
+from arraystore._format.ids import LayerId, id_to_text
 from arraystore._format.manifest import MAX_REFERENCES
+from arraystore._format.wire import Number, Wire, read_id, read_tuple
 from arraystore.errors import FormatError
 
-__all__ = ["LARGEST_SHIFT", "Attachment", "EnclosingRecord", "Layer", "Placement", "check_owner", "read_id"]
+__all__ = ["LARGEST_SHIFT", "Attachment", "EnclosingRecord", "Layer", "Placement", "check_owner"]
 
 LARGEST_SHIFT = (1 << 62) - 1
 
@@ -37,12 +37,12 @@ class EnclosingRecord(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Attachment:
+class Attachment(Wire):
     """Address of an attachment of a commit record."""
 
     branch: str
-    sequence: int
-    index: int
+    sequence: Number
+    index: Number
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,16 @@ class Layer:
         return "manifests/" + id_to_text(self.id)
 
     @property
+    def placement(self) -> Placement:
+        """Placement of the manifest."""
+        if self.inline is not None:
+            return Placement.INLINE
+        return Placement.OBJECT if self.attachment is None else Placement.ATTACHMENT
+
+    @property
     def is_object(self) -> bool:
         """True if the manifest has an object of its own."""
-        return self.inline is None and self.attachment is None
+        return self.placement is Placement.OBJECT
 
     @property
     def dense(self) -> bool:
@@ -81,27 +88,18 @@ class Layer:
 
     def to_wire(self, record: EnclosingRecord | None = None) -> tuple[Any, ...]:
         """Encode as a msgpack value, with attachments relative to the enclosing record."""
-        place: Placement
-        address: Any
-        if self.inline is not None:
-            place, address = Placement.INLINE, self.inline
-        elif self.attachment is not None:
-            place = Placement.ATTACHMENT
-            at = self.attachment
-            address = (at.branch, at.sequence, at.index)
-            if record is not None and address[:2] == record[:2] and at.index >= record.first:
-                address = at.index - record.first
-        else:
-            place, address = Placement.OBJECT, None
-        return (self.id, *self.box.to_wire(), self.count, self.deletions, int(place), address, self.shift)
+        address: Any = self.attachment if self.inline is None else self.inline
+        if isinstance(address, Attachment) and record is not None:
+            is_near = (address.branch, address.sequence) == record[:2] and address.index >= record.first
+            address = address.index - record.first if is_near else address
+        return (self.id, *self.box.to_wire(), self.count, self.deletions, self.placement, address, self.shift)
 
     @classmethod
     def from_wire(cls, name: str, value: Any, record: EnclosingRecord | None = None) -> Layer:
         """Decode the value of `to_wire`; raises `FormatError`."""
         identifier, low, high, count, deletions, place, address, shift = read_tuple(
-            name, value, bytes, tuple, tuple, int, bool, int, (type(None), bytes, int, tuple), (type(None), tuple)
+            name, value, read_id, tuple, tuple, int, bool, int, (type(None), bytes, int, tuple), (type(None), tuple)
         )
-        read_id(name, identifier)
         box = Box.from_wire(name, (low, high))
         if not 0 < count <= min(MAX_REFERENCES, box.volume):
             raise FormatError(name, f"a layer has {count} references in a box of {box.volume}")
@@ -123,20 +121,10 @@ class Layer:
 def _read_attachment(name: str, address: Any, record: EnclosingRecord | None) -> Attachment:
     if type(address) is int and record is not None and address >= 0:
         return Attachment(record.branch, record.sequence, record.first + address)
-    branch, sequence, index = read_tuple(name, address, str, int, int)
-    if sequence < 0 or index < 0:
-        raise FormatError(name, "the number of an attachment must be >= 0")
-    return Attachment(branch, sequence, index)
+    return Attachment.from_wire(name, address)
 
 
 def check_owner(name: str, owner: Any, repository: bytes) -> None:
     """Check that an object belongs to a repository; raises `FormatError`."""
     if read_id(name, owner) != repository:
         raise FormatError(name, f"belongs to repository {id_to_text(owner)}, not to {id_to_text(repository)}")
-
-
-def read_id(name: str, value: Any) -> bytes:
-    """Check that a value is an id; raises `FormatError`."""
-    if type(value) is not bytes or len(value) != ID_BYTES:
-        raise FormatError(name, "expected an id")
-    return value

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from arraystore._format.columns import decode_column, encode_column
-from arraystore._format.envelope import read_tuple
 from arraystore._format.types import Int64s
+from arraystore._format.wire import read_tuple
 from arraystore.errors import FormatError
 
 __all__ = ["NO_LOCATIONS", "Locations", "common_directory", "concat_locations", "locations_from_urls"]

@@ -15,12 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from arraystore._format.box import Box
-from arraystore._format.columns import decode_column, encode_column, narrow
-from arraystore._format.envelope import Kind, encode_object, pack_body, read_object, read_tuple
+from arraystore._format.columns import decode_column, encode_column, from_zigzag, narrow, to_zigzag
+from arraystore._format.envelope import Kind, encode_object, pack_body, read_object
 from arraystore._format.ids import ID_BYTES, PackId, id_to_text
 from arraystore._format.locations import NO_LOCATIONS, Locations
 from arraystore._format.pack import pack_seed, padded_size
 from arraystore._format.types import Int64s
+from arraystore._format.wire import read_tuple
 from arraystore.errors import FormatError
 
 __all__ = [
@@ -187,13 +188,11 @@ def _encode_offsets(source: Int64s, offset: Int64s, length: Int64s, packs: int) 
     expected = np.zeros_like(offset)
     same = source[1:] == source[:-1]
     expected[1:] = np.where(same, (offset + _steps(source, length, packs))[:-1], 0)
-    residual = offset - expected
-    return encode_column((residual << 1) ^ (residual >> 63))
+    return encode_column(to_zigzag(offset - expected))
 
 
 def _decode_offsets(name: str, column: Any, source: Int64s, length: Int64s, packs: int) -> Int64s:
-    zigzag = decode_column(f"{name}: offsets", column, len(source))
-    residual = (zigzag >> 1) ^ -(zigzag & 1)
+    residual = from_zigzag(decode_column(f"{name}: offsets", column, len(source)))
     starts = np.ones(len(source), dtype=bool)
     starts[1:] = source[1:] != source[:-1]
     steps = residual.copy()

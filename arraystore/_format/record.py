@@ -8,39 +8,39 @@ the bodies of its predecessors, byte for byte, back to the last multiple of 8, o
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
-from arraystore._format.digest import DIGEST_BYTES, chained
+from arraystore._format.digest import DIGEST_BYTES, chained, read_digest
 from arraystore._format.envelope import (
     Kind,
     check_plain,
-    check_time,
     encode_object,
     pack_body,
     packed_size,
     read_object,
-    read_tuple,
     unpack_body,
 )
-from arraystore._format.ids import ID_BYTES, LayerId, NodeId, SnapshotId, split_ids
-from arraystore._format.layer import EnclosingRecord, Layer, check_owner, read_id
-from arraystore._format.lifecycle import (
-    NO_FENCE,
-    Deleted,
-    Expiry,
-    Fence,
-    Origin,
-    Reset,
-    origin_to_wire,
-    read_deleted,
-    read_expiry,
-    read_fence,
-    read_origin,
-    read_reset,
-)
+from arraystore._format.ids import ID_BYTES, LayerId, NodeId, SnapshotId
+from arraystore._format.layer import EnclosingRecord, Layer, check_owner
+from arraystore._format.lifecycle import NO_FENCE, Deleted, Expiry, Fence, Origin, Reset
 from arraystore._format.msgpack_limits import measure
 from arraystore._format.transaction import TransactionLog, read_log
+from arraystore._format.wire import (
+    Id,
+    Number,
+    Time,
+    Wire,
+    optional,
+    read_id,
+    read_ids,
+    read_isolation,
+    read_number,
+    read_time,
+    read_tuple,
+    tuple_of,
+)
 from arraystore.errors import FormatError, InvalidInputError
 
 __all__ = [
@@ -75,6 +75,7 @@ __all__ = [
     "encode_record",
     "first_carried",
     "fits_body",
+    "read_attachments",
     "read_record_key",
     "record_key",
 ]
@@ -124,19 +125,19 @@ class EntryKind(enum.IntEnum):
 
 
 @dataclass(frozen=True)
-class Birth:
+class Birth(Wire):
     """First entry of a branch: an empty snapshot, or one of another branch."""
 
     snapshot: SnapshotId
     parent: SnapshotId | None
     """Ids of the snapshot and of its parent."""
-    time: int
+    time: Time
     """Time in microseconds since 1970, by the writer's clock."""
     origin: Origin | None = None
     """Origin of the snapshot, if it is of another branch."""
-    fence: bytes = NO_FENCE
+    fence: Id = NO_FENCE
     """Initial watermark."""
-    cause: int = 0
+    cause: Number = 0
     """Number of the repository record that created the branch; 0 for the first branch."""
 
 
@@ -279,21 +280,24 @@ def decode_record(
     """Decode a record and check that it matches its key; raises `FormatError`."""
     body = read_object(name, Kind.RECORD, data)
     owner, stored_branch, stored_sequence, before, own, attachments, previous = read_tuple(
-        name, body, bytes, str, int, bytes, bytes, tuple, tuple
+        name, body, bytes, str, int, read_digest, bytes, read_attachments, tuple
     )
     check_owner(name, owner, repository)
     if (stored_branch, stored_sequence) != (branch, sequence):
         raise FormatError(name, f"holds record {stored_sequence} of branch {stored_branch[:80]!r}")
-    if len(before) != DIGEST_BYTES:
-        raise FormatError(name, f"a digest must have {DIGEST_BYTES} bytes, not {len(before)}")
     if len(previous) != sequence - first_carried(sequence):
         raise FormatError(name, f"carries {len(previous)} bodies, not {sequence - first_carried(sequence)}")
     for part in (own, *previous):
         if type(part) is not bytes or len(part) > MAX_BODY:
             raise FormatError(name, f"a body must be bytes, at most {MAX_BODY}")
-    if not all(type(part) is bytes for part in attachments) or sum(map(len, attachments)) > 4 * MAX_ATTACHED:
-        raise FormatError(name, f"attachments must be bytes, at most {4 * MAX_ATTACHED} in all")
     return Record(branch, sequence, own, attachments, previous, repository, before)
+
+
+def read_attachments(name: str, value: Any, limit: int = 4 * MAX_ATTACHED) -> tuple[bytes, ...]:
+    """Check attachments; raises `FormatError`."""
+    if type(value) is not tuple or not all(type(part) is bytes for part in value) or sum(map(len, value)) > limit:
+        raise FormatError(name, f"attachments must be bytes, at most {limit} in all")
+    return value
 
 
 def encode_note(message: str, metadata: dict[str, Any]) -> bytes:
@@ -312,34 +316,29 @@ def decode_note(name: str, note: bytes) -> tuple[str, dict[str, Any]]:
     return message, check_plain(name, metadata or {})
 
 
-def encode_body(sequence: int, body: Body, branch: str) -> bytes:
-    """Encode the entry of a record."""
-    record = EnclosingRecord(branch, sequence)
-    content: Any
-    if isinstance(body, Birth):
-        kind = EntryKind.BIRTH
-        content = (body.snapshot, body.parent, body.time, origin_to_wire(body.origin), body.fence, body.cause)
-    elif isinstance(body, Commit):
-        kind = EntryKind.COMMIT
-        content = (tuple(_transaction_wire(t, branch, sequence) for t in body.transactions), b"".join(body.refused))
-    elif isinstance(body, Rewrite):
-        kind = EntryKind.REWRITE
-        replacements = tuple(
-            (r.node, r.first, r.last, r.count, tuple(a.to_wire(record) for a in r.added)) for r in body.replacements
-        )
-        content = (replacements, body.packs)
-    else:
-        kind = _LIFECYCLE[type(body)]
-        content = body.to_wire()
-    return pack_body((sequence, int(kind), content))
-
-
-_LIFECYCLE = {
+_KINDS = {
+    Birth: EntryKind.BIRTH,
+    Commit: EntryKind.COMMIT,
+    Rewrite: EntryKind.REWRITE,
     Reset: EntryKind.RESET,
     Deleted: EntryKind.DELETED,
     Fence: EntryKind.FENCE,
     Expiry: EntryKind.EXPIRY,
 }
+
+
+def encode_body(sequence: int, body: Body, branch: str) -> bytes:
+    """Encode the entry of a record."""
+    content: Any = body
+    if isinstance(body, Commit):
+        content = (tuple(_transaction_wire(t, branch, sequence) for t in body.transactions), b"".join(body.refused))
+    elif isinstance(body, Rewrite):
+        record = EnclosingRecord(branch, sequence)
+        replacements = tuple(
+            (r.node, r.first, r.last, r.count, tuple(a.to_wire(record) for a in r.added)) for r in body.replacements
+        )
+        content = (replacements, body.packs)
+    return pack_body((sequence, _KINDS[type(body)], content))
 
 
 def _transaction_wire(item: Transaction, branch: str, sequence: int) -> tuple[Any, ...]:
@@ -355,93 +354,61 @@ def decode_body(name: str, data: bytes, branch: str, sequence: int) -> Body:
         raise FormatError(name, f"the body is of record {number}, not {sequence}")
     if (kind == EntryKind.BIRTH) != (sequence == 0):
         raise FormatError(name, "a log must have one birth, as its first entry")
-    if kind == EntryKind.BIRTH:
-        return _read_birth(name, content)
     if kind == EntryKind.COMMIT:
         return _read_commit(name, content, branch, sequence)
     if kind == EntryKind.REWRITE:
-        replacements, packs = read_tuple(name, content, tuple, (bytes, type(None)))
-        if not replacements:
-            raise FormatError(name, "a rewrite must have replacements")
-        here = EnclosingRecord(branch, sequence)
-        return Rewrite(tuple([_read_replacement(name, item, here) for item in replacements]), check_packs(name, packs))
-    if kind == EntryKind.RESET:
-        return read_reset(name, content)
-    if kind == EntryKind.DELETED:
-        return read_deleted(name, content)
-    if kind == EntryKind.FENCE:
-        return read_fence(name, content)
-    if kind == EntryKind.EXPIRY:
-        return read_expiry(name, content, sequence)
+        return _read_rewrite(name, content, EnclosingRecord(branch, sequence))
+    for whole in (Birth, Reset, Deleted, Fence, Expiry):
+        if kind == _KINDS[whole]:
+            body = whole.from_wire(name, content)
+            if isinstance(body, Expiry) and body.upto >= sequence:
+                raise FormatError(
+                    name, f"an expiry in record {sequence} must be of earlier records, not up to {body.upto}"
+                )
+            return body
     raise FormatError(name, f"unknown entry of kind {kind}")
 
 
-def check_packs(name: str, packs: bytes | None) -> bytes | None:
+def check_packs(name: str, packs: Any) -> Any:
     """Check the ids of packs in a body; raises `FormatError`."""
-    if packs is not None and (len(packs) % ID_BYTES or len(packs) > MOST_PACKS_IN_BODY * ID_BYTES):
-        raise FormatError(name, f"the ids of packs are truncated, or more than {MOST_PACKS_IN_BODY}")
+    if packs is not None and len(read_ids(name, packs)) > MOST_PACKS_IN_BODY:
+        raise FormatError(name, f"a body must list <= {MOST_PACKS_IN_BODY} packs")
     return packs
 
 
-def _read_birth(name: str, value: Any) -> Birth:
-    snapshot, parent, time, wire, fence, cause = read_tuple(
-        name, value, bytes, (bytes, type(None)), int, (tuple, type(None)), bytes, int
-    )
-    origin = None if wire is None else read_origin(name, wire)
-    if parent is not None:
-        read_id(name, parent)
-    if cause < 0:
-        raise FormatError(name, "the number of a record must be >= 0")
-    return Birth(
-        SnapshotId(read_id(name, snapshot)), parent, check_time(name, time), origin, read_id(name, fence), cause
-    )
-
-
 def _read_commit(name: str, value: Any, branch: str, sequence: int) -> Commit:
-    transactions, refused = read_tuple(name, value, tuple, bytes)
-    if not transactions:
+    read = partial(_read_transaction, branch=branch, sequence=sequence)
+    commit = Commit(*read_tuple(name, value, tuple_of(read), read_ids))
+    if not commit.transactions:
         raise FormatError(name, "a commit must have transactions")
-    if len(refused) % ID_BYTES:
-        raise FormatError(name, "the ids of refused transactions are truncated")
-    ids = split_ids(refused, SnapshotId)
-    return Commit(tuple([_read_transaction(name, t, branch, sequence) for t in transactions]), tuple(ids))
+    return commit
 
 
 def _read_transaction(name: str, value: Any, branch: str, sequence: int) -> Transaction:
-    identifier, parent, time, isolation, note, log, first, amends, packs = read_tuple(
-        name, value, bytes, bytes, int, int, (bytes, int), (tuple, bytes, int), int, *((bytes, type(None)),) * 2
-    )
-    if amends is not None:
-        read_id(name, amends)
-    if isolation not in (0, 1):
-        raise FormatError(name, f"unknown isolation {isolation}")
-    if (type(note) is int and note < 0) or (type(log) is int and log < 0) or first < 0:
-        raise FormatError(name, "the number of an attachment must be >= 0")
-    if type(log) is bytes and len(log) != ID_BYTES:
-        raise FormatError(name, "expected the id of a transaction log")
+    item = Transaction(
+        *read_tuple(
+            name, value, read_id, read_id, read_time, read_isolation, (bytes, int), (tuple, bytes, int),
+            read_number, optional(read_id), check_packs,
+        )
+    )  # fmt: skip
+    log: Any = item.log
+    for place in (item.note, log):
+        if type(place) is int:
+            read_number(name, place)
+    if type(log) is bytes:
+        read_id(name, log)
     if type(log) is tuple:
-        log = read_log(name, log, EnclosingRecord(branch, sequence, first))
-    return Transaction(
-        SnapshotId(read_id(name, identifier)),
-        SnapshotId(read_id(name, parent)),
-        check_time(name, time),
-        isolation,
-        note,
-        log,
-        first,
-        amends,
-        check_packs(name, packs),
-    )
+        return replace(item, log=read_log(name, log, EnclosingRecord(branch, sequence, item.first)))
+    return item
 
 
-def _read_replacement(name: str, value: Any, record: EnclosingRecord) -> Replacement:
-    node, first, last, count, added = read_tuple(name, value, bytes, bytes, bytes, int, tuple)
-    if count < 1:
-        raise FormatError(name, "a replacement must replace >= 1 layers")
-    return Replacement(
-        NodeId(read_id(name, node)),
-        LayerId(read_id(name, first)),
-        LayerId(read_id(name, last)),
-        count,
-        tuple([Layer.from_wire(name, item, record) for item in added]),
-    )
+def _read_rewrite(name: str, value: Any, record: EnclosingRecord) -> Rewrite:
+    read_layers = tuple_of(partial(Layer.from_wire, record=record))
+
+    def read(name: str, item: Any) -> Replacement:
+        return Replacement(*read_tuple(name, item, read_id, read_id, read_id, int, read_layers))
+
+    rewrite = Rewrite(*read_tuple(name, value, tuple_of(read), check_packs))
+    if not rewrite.replacements or any(item.count < 1 for item in rewrite.replacements):
+        raise FormatError(name, "a rewrite must have replacements, each of >= 1 layers")
+    return rewrite

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote, unquote
 
-from arraystore._format.envelope import Kind, check_plain, check_time, encode_object, pack_body, read_object, read_tuple
+from arraystore._format.envelope import Kind, check_plain, encode_object, pack_body, read_object
 from arraystore._format.ids import ID_BYTES, CheckpointId, id_to_text
-from arraystore._format.layer import read_id
+from arraystore._format.wire import Id, Time, Wire, read_id, read_number, read_tuple
 from arraystore.errors import FormatError, InvalidInputError
 
 __all__ = [
     "REPOSITORY_KEY",
     "Hint",
+    "Name",
     "RepositoryInfo",
     "branch_prefix",
     "branches_prefix",
@@ -52,13 +53,16 @@ def name_in_key(name: str) -> str:
     return encoded
 
 
-def read_name(name: str, value: str) -> str:
+def read_name(name: str, value: Any) -> str:
     """Check the name of a branch or tag in a body; raises `FormatError`."""
     try:
         name_in_key(value)
     except InvalidInputError as error:
         raise FormatError(name, str(error)) from None
-    return value
+    return str(value)
+
+
+Name = Annotated[str, read_name]
 
 
 def name_from_key(part: str) -> str:
@@ -96,23 +100,25 @@ def hint_key(branch: str) -> str:
 
 
 @dataclass(frozen=True)
-class RepositoryInfo:
+class RepositoryInfo(Wire):
     """Content of the object ``repo``: id, time of creation and initial configuration of the repository."""
 
-    id: bytes
-    time: int
-    config: dict[str, Any]
+    id: Id
+    time: Time
+    config: Annotated[dict[str, Any], check_plain]
 
 
 def encode_repository(info: RepositoryInfo) -> bytes:
     """Encode the object ``repo``."""
-    return encode_object(Kind.REPOSITORY, pack_body((info.id, info.time, info.config)))
+    return encode_object(Kind.REPOSITORY, pack_body(info))
 
 
 def decode_repository(name: str, data: bytes | bytearray | memoryview) -> RepositoryInfo:
     """Decode the object ``repo``; raises `FormatError`."""
-    identifier, time, config = read_tuple(name, read_object(name, Kind.REPOSITORY, data), bytes, int, dict)
-    return RepositoryInfo(read_id(name, identifier), check_time(name, time), check_plain(name, config))
+    info = RepositoryInfo.from_wire(name, read_object(name, Kind.REPOSITORY, data))
+    if type(info.config) is not dict:
+        raise FormatError(name, "the configuration must be a map")
+    return info
 
 
 @dataclass(frozen=True)
@@ -137,8 +143,6 @@ def encode_hint(hint: Hint) -> bytes:
 def decode_hint(name: str, data: bytes | bytearray | memoryview) -> Hint:
     """Decode a hint; raises `FormatError`."""
     repository, sequence, checkpoint, settings = read_tuple(
-        name, read_object(name, Kind.HINT, data), bytes, int, bytes, int
+        name, read_object(name, Kind.HINT, data), read_id, read_number, read_id, read_number
     )
-    if sequence < 0 or settings < 0:
-        raise FormatError(name, "the number of a record must be >= 0")
-    return Hint(sequence, CheckpointId(read_id(name, checkpoint)), settings, read_id(name, repository))
+    return Hint(sequence, checkpoint, settings, repository)

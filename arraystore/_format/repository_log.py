@@ -9,14 +9,26 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
-from arraystore._format.digest import DIGEST_BYTES, chained, log_start
-from arraystore._format.envelope import Kind, check_plain, check_time, encode_object, pack_body, read_object, read_tuple
+from arraystore._format.digest import DIGEST_BYTES, chained, log_start, read_digest
+from arraystore._format.envelope import Kind, check_plain, encode_object, pack_body, read_object
 from arraystore._format.ids import ID_BYTES, SnapshotId
-from arraystore._format.layer import check_owner, read_id
-from arraystore._format.lifecycle import NO_FENCE, Origin, origin_to_wire, read_origin
+from arraystore._format.layer import check_owner
+from arraystore._format.lifecycle import NO_FENCE, Origin
 from arraystore._format.refs import read_name, refs_prefix
+from arraystore._format.wire import (
+    Id,
+    Number,
+    Time,
+    Wire,
+    optional,
+    read_id,
+    read_tuple,
+    rows_of,
+    rows_to_wire,
+    tuple_of,
+)
 from arraystore.errors import FormatError
 
 __all__ = [
@@ -56,7 +68,7 @@ class RepositoryOperation(enum.IntEnum):
 
 
 @dataclass(frozen=True)
-class Tag:
+class Tag(Wire):
     """Immutable name of one snapshot."""
 
     snapshot: SnapshotId
@@ -66,10 +78,10 @@ class Tag:
 
 
 @dataclass(frozen=True)
-class BranchRow:
+class BranchRow(Wire):
     """Row of a branch in the table."""
 
-    number: int
+    number: Number
     """Number of the repository record of its creation or deletion."""
     deleted: bool
     """True if it is deleted."""
@@ -78,17 +90,31 @@ class BranchRow:
     """Ids of its first snapshot and of its parent."""
     origin: Origin | None = None
     """Origin of that snapshot; None for the first branch."""
-    fence: bytes = NO_FENCE
+    fence: Id = NO_FENCE
     """Watermark at its creation."""
+
+    def check(self, name: str) -> None:
+        """Check that the origin is that of the snapshot; raises `FormatError`."""
+        if (self.origin is None) != (self.snapshot is None):
+            raise FormatError(name, "the row of a branch is inconsistent")
+
+
+def _read_value(name: str, value: Any) -> Any:
+    if type(value) is not tuple or len(value) != 1:
+        raise FormatError(name, "expected a list of one value")
+    return check_plain(name, value)[0]
+
+
+Value = Annotated[Any, _read_value, lambda value: (value,)]
 
 
 @dataclass(frozen=True)
-class RepositoryEntry:
+class RepositoryEntry(Wire):
     """Entry of the repository log."""
 
     operation: RepositoryOperation
     """Kind of the entry."""
-    time: int
+    time: Time
     """Time in microseconds since 1970, by the writer's clock."""
     name: str = ""
     """Name of the branch, tag or setting; empty for none."""
@@ -96,12 +122,22 @@ class RepositoryEntry:
     parent: SnapshotId | None = None
     origin: Origin | None = None
     """Snapshot, its parent and its origin, of a created branch or tag."""
-    value: Any = None
+    value: Value = None
     """Value of a setting, or a summary of a collection or an expiry."""
-    watermark: bytes | None = None
+    watermark: Id | None = None
     """Id below which objects are subject to collection."""
-    object: bytes | None = None
+    object: Id | None = None
     """Id of the object with the state of a collection."""
+
+    def check(self, name: str) -> None:
+        """Check that the entry has what its operation needs; raises `FormatError`."""
+        created = self.operation in (RepositoryOperation.TAG_CREATED, RepositoryOperation.BRANCH_CREATED)
+        if created or self.operation in (RepositoryOperation.TAG_DELETED, RepositoryOperation.BRANCH_DELETED):
+            read_name(name, self.name)
+        if created and (self.snapshot is None or self.origin is None):
+            raise FormatError(name, f"creates {self.name[:80]!r} without a snapshot")
+        if self.operation == RepositoryOperation.WATERMARK and self.watermark is None:
+            raise FormatError(name, "a watermark must have an id")
 
 
 @dataclass(frozen=True)
@@ -183,13 +219,7 @@ def carried_from(number: int) -> int:
 def encode_repository_record(record: RepositoryRecord) -> bytes:
     """Encode a record as an object."""
     table = None if record.table is None else _table_to_wire(record.table)
-    body = (
-        record.repository,
-        record.number,
-        record.before,
-        tuple(_entry_to_wire(entry) for entry in record.entries),
-        table,
-    )
+    body = (record.repository, record.number, record.before, record.entries, table)
     return encode_object(Kind.REPOSITORY_LOG, pack_body(body))
 
 
@@ -198,7 +228,9 @@ def decode_repository_record(
 ) -> RepositoryRecord:
     """Decode a record and check that it matches its key; raises `FormatError`."""
     body = read_object(name, Kind.REPOSITORY_LOG, data)
-    owner, stored_number, before, wires, wire = read_tuple(name, body, bytes, int, bytes, tuple, (tuple, type(None)))
+    owner, stored_number, before, wires, wire = read_tuple(
+        name, body, bytes, int, read_digest, tuple, (tuple, type(None))
+    )
     check_owner(name, owner, repository)
     if stored_number != number:
         raise FormatError(name, f"holds record {stored_number} of the repository log")
@@ -206,127 +238,36 @@ def decode_repository_record(
         raise FormatError(name, f"carries {len(wires)} entries, not {number - carried_from(number) + 1}")
     if (wire is not None) != (number % TABLE_EVERY == 0):
         raise FormatError(name, "every 64th record, and no other, must have a table")
-    if len(before) != DIGEST_BYTES:
-        raise FormatError(name, f"a digest must have {DIGEST_BYTES} bytes, not {len(before)}")
-    entries = tuple([_read_entry(name, item) for item in wires])
-    if wire is None:
-        return RepositoryRecord(number, entries, None, repository, before)
-    digest = entry_digest(before, entries[-1])
-    return RepositoryRecord(
-        number, entries, replace(_read_table(name, wire, number), digest=digest), repository, before
-    )
+    entries = tuple([RepositoryEntry.from_wire(name, item) for item in wires])
+    table = None if wire is None else _read_table(name, wire, number, entry_digest(before, entries[-1]))
+    return RepositoryRecord(number, entries, table, repository, before)
 
 
 def entry_digest(before: bytes, entry: RepositoryEntry) -> bytes:
     """Return the digest of the log with one more entry."""
-    return chained(before, pack_body(_entry_to_wire(entry)))
-
-
-def _entry_to_wire(entry: RepositoryEntry) -> tuple[Any, ...]:
-    return (
-        int(entry.operation),
-        entry.time,
-        entry.name,
-        entry.snapshot,
-        entry.parent,
-        origin_to_wire(entry.origin),
-        (entry.value,),
-        entry.watermark,
-        entry.object,
-    )
-
-
-def _read_entry(name: str, value: Any) -> RepositoryEntry:
-    optional = (bytes, type(None))
-    kind, time, about, snapshot, parent, origin, content, watermark, identifier = read_tuple(
-        name, value, int, int, str, optional, optional, (tuple, type(None)), tuple, optional, optional
-    )
-    try:
-        operation = RepositoryOperation(kind)
-    except ValueError:
-        raise FormatError(name, f"unknown entry of kind {kind}") from None
-    for item in (snapshot, parent, watermark, identifier):
-        if item is not None:
-            read_id(name, item)
-    created = operation in (RepositoryOperation.TAG_CREATED, RepositoryOperation.BRANCH_CREATED)
-    if created or operation in (RepositoryOperation.TAG_DELETED, RepositoryOperation.BRANCH_DELETED):
-        read_name(name, about)
-    if created and (snapshot is None or origin is None):
-        raise FormatError(name, f"creates {about[:80]!r} without a snapshot")
-    if operation == RepositoryOperation.WATERMARK and watermark is None:
-        raise FormatError(name, "a watermark must have an id")
-    return RepositoryEntry(
-        operation,
-        check_time(name, time),
-        about,
-        snapshot,
-        parent,
-        None if origin is None else read_origin(name, origin),
-        _read_value(name, content),
-        watermark,
-        identifier,
-    )
-
-
-def _read_value(name: str, value: Any) -> Any:
-    if type(value) is not tuple or len(value) != 1:
-        raise FormatError(name, "expected a list of one value")
-    return check_plain(name, value)[0]
+    return chained(before, pack_body(entry))
 
 
 def _table_to_wire(table: RepositoryTable) -> tuple[Any, ...]:
-    tags = tuple((name, tag.snapshot, origin_to_wire(tag.origin)) for name, tag in sorted(table.tags.items()))
-    branches = tuple(
-        (name, row.number, row.deleted, row.snapshot, row.parent, origin_to_wire(row.origin), row.fence)
-        for name, row in sorted(table.branches.items())
-    )
     settings = tuple((name, (table.settings[name],)) for name in sorted(table.settings))
-    return (tags, tuple(sorted(table.burnt)), branches, settings, table.watermark, table.collection)
-
-
-def _read_table(name: str, value: Any, number: int) -> RepositoryTable:
-    tags, burnt, branches, settings, watermark, collection = read_tuple(
-        name, value, tuple, tuple, tuple, tuple, bytes, (bytes, type(None))
+    return (
+        *(rows_to_wire(table.tags), tuple(sorted(table.burnt)), rows_to_wire(table.branches)),
+        *(settings, table.watermark, table.collection),
     )
-    if not all(type(tag) is str for tag in burnt):
-        raise FormatError(name, "the name of a tag must be a string")
-    for tag in burnt:
-        read_name(name, tag)
-    if collection is not None:
-        read_id(name, collection)
-    rows = dict([_read_branch(name, row) for row in branches])
-    if FIRST_BRANCH not in rows:
+
+
+_TABLE = (
+    rows_of(Tag, read_name),
+    tuple_of(read_name),
+    rows_of(BranchRow, read_name),
+    tuple_of(lambda name, row: read_tuple(name, row, str, _read_value)),
+    read_id,
+    optional(read_id),
+)
+
+
+def _read_table(name: str, value: Any, number: int, digest: bytes) -> RepositoryTable:
+    tags, burnt, branches, settings, watermark, collection = read_tuple(name, value, *_TABLE)
+    if FIRST_BRANCH not in branches:
         raise FormatError(name, f"the table must have a row of branch {FIRST_BRANCH!r}")
-    return RepositoryTable(
-        number,
-        dict([_read_tag(name, row) for row in tags]),
-        frozenset(burnt),
-        rows,
-        dict([_read_setting(name, row) for row in settings]),
-        read_id(name, watermark),
-        collection,
-    )
-
-
-def _read_tag(name: str, value: Any) -> tuple[str, Tag]:
-    tag, snapshot, origin = read_tuple(name, value, str, bytes, tuple)
-    return read_name(name, tag), Tag(SnapshotId(read_id(name, snapshot)), read_origin(name, origin))
-
-
-def _read_branch(name: str, value: Any) -> tuple[str, BranchRow]:
-    optional = (bytes, type(None))
-    branch, number, deleted, snapshot, parent, origin, fence = read_tuple(
-        name, value, str, int, bool, optional, optional, (tuple, type(None)), bytes
-    )
-    for item in (snapshot, parent):
-        if item is not None:
-            read_id(name, item)
-    if number < 0 or (origin is None) != (snapshot is None):
-        raise FormatError(name, f"the row of branch {branch[:80]!r} is inconsistent")
-    place = None if origin is None else read_origin(name, origin)
-    return read_name(name, branch), BranchRow(number, deleted, snapshot, parent, place, read_id(name, fence))
-
-
-def _read_setting(name: str, value: Any) -> tuple[str, Any]:
-    setting, content = read_tuple(name, value, str, tuple)
-    return setting, _read_value(name, content)
+    return RepositoryTable(number, tags, frozenset(burnt), branches, dict(settings), watermark, collection, digest)

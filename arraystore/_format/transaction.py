@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from arraystore._format.box import MAX_DIMENSIONS, MAX_VOLUME, Box
-from arraystore._format.envelope import Kind, encode_object, pack_body, read_object, read_tuple
+from arraystore._format.envelope import Kind, encode_object, pack_body, read_object
 from arraystore._format.ids import NodeId
-from arraystore._format.layer import EnclosingRecord, Layer, read_id
+from arraystore._format.layer import EnclosingRecord, Layer
 from arraystore._format.manifest import decode_presence, encode_presence
 from arraystore._format.node import DOCUMENT_NAMES, Documents, NodeKind, check_path
 from arraystore._format.types import Int64s
+from arraystore._format.wire import Wire, enum_reader, optional, read_id, read_tuple, tuple_of
 from arraystore.errors import FormatError
 
 __all__ = [
@@ -43,7 +45,7 @@ class Operation(enum.IntEnum):
 
 
 @dataclass(frozen=True)
-class Append:
+class Append(Wire):
     """Growth of an array along one dimension, from its end at the time of the commit."""
 
     axis: int
@@ -60,23 +62,16 @@ class Append:
         steps = (length - self.start) // self.chunk
         return tuple([steps if axis == self.axis else 0 for axis in range(dimensions)])
 
-    def to_wire(self) -> tuple[int, int, int, int]:
-        """Encode as a msgpack value."""
-        return (self.axis, self.start, self.items, self.chunk)
-
-    @classmethod
-    def from_wire(cls, name: str, value: Any) -> Append:
-        """Decode the value of `to_wire`; raises `FormatError`."""
-        axis, start, items, chunk = read_tuple(name, value, int, int, int, int)
-        if not (0 <= axis < MAX_DIMENSIONS and 0 <= start < MAX_VOLUME and 0 < items < MAX_VOLUME):
+    def check(self, name: str) -> None:
+        """Check dimension and lengths; raises `FormatError`."""
+        if not (0 <= self.axis < MAX_DIMENSIONS and 0 <= self.start < MAX_VOLUME and 0 < self.items < MAX_VOLUME):
             raise FormatError(name, "an append has a dimension, start or number of items out of range")
-        if not 0 < chunk < MAX_VOLUME or start % chunk:
+        if not 0 < self.chunk < MAX_VOLUME or self.start % self.chunk:
             raise FormatError(name, "an append must start at the boundary of a chunk")
-        return cls(axis, start, items, chunk)
 
 
 @dataclass(frozen=True)
-class NodeChange:
+class NodeChange(Wire):
     """Change of one node."""
 
     operation: Operation
@@ -101,19 +96,15 @@ class NodeChange:
 
     def to_wire(self) -> tuple[Any, ...]:
         """Encode as a msgpack value."""
-        rest = self.append.to_wire() if self.append is not None else self.target
-        return (int(self.operation), self.id, self.path, int(self.kind), self.documents or None, rest)
+        rest = self.target if self.append is None else self.append
+        return (self.operation, self.id, self.path, self.kind, self.documents or None, rest)
 
     @classmethod
     def from_wire(cls, name: str, value: Any) -> NodeChange:
         """Decode the value of `to_wire`; raises `FormatError`."""
         operation, identifier, path, kind, documents, rest = read_tuple(
-            name, value, int, bytes, str, int, (dict, type(None)), (str, tuple, type(None))
+            name, value, _read_operation, read_id, str, _read_kind, (dict, type(None)), (str, tuple, type(None))
         )
-        try:
-            operation, kind = Operation(operation), NodeKind(kind)
-        except ValueError as error:
-            raise FormatError(name, str(error)) from None
         documents = documents or {}
         if not _DOCUMENT_NAMES.issuperset(documents):
             raise FormatError(name, f"unknown metadata documents {sorted(map(repr, documents))[:8]}")
@@ -131,8 +122,10 @@ class NodeChange:
             raise FormatError(name, "an append of an array, and nothing else, must have a length")
         if target is not None:
             check_path(name, target, kind)
-        node = NodeId(read_id(name, identifier))
-        return cls(operation, node, check_path(name, path, kind), kind, documents, target, append)
+        return cls(operation, identifier, check_path(name, path, kind), kind, documents, target, append)
+
+
+_read_operation, _read_kind = enum_reader(Operation), enum_reader(NodeKind)
 
 
 @dataclass(frozen=True)
@@ -175,16 +168,20 @@ class ChunkChange:
     @classmethod
     def from_wire(cls, name: str, value: Any, record: EnclosingRecord | None) -> ChunkChange:
         """Decode the value of `to_wire`; raises `FormatError`."""
-        node, wire, presence, appended = read_tuple(name, value, bytes, tuple, (tuple, type(None)), bool)
-        layer = Layer.from_wire(name, wire, record)
+        node, layer, presence, appended = read_tuple(
+            name, value, read_id, partial(Layer.from_wire, record=record), optional(_read_presence), bool
+        )
         if presence is not None:
-            read_tuple(name, presence, int, bytes)
             decode_presence(name, layer.box, layer.count, *presence)
         elif layer.inline is None and not layer.dense:
             raise FormatError(name, "a sparse layer must list its cells")
         if appended and layer.shift is not None:
             raise FormatError(name, "an appended layer must not have a shift")
-        return cls(NodeId(read_id(name, node)), layer, presence, appended)
+        return cls(node, layer, presence, appended)
+
+
+def _read_presence(name: str, value: Any) -> tuple[Any, ...]:
+    return read_tuple(name, value, int, bytes)
 
 
 @dataclass(frozen=True)
@@ -196,16 +193,13 @@ class TransactionLog:
 
     def to_wire(self, record: EnclosingRecord | None = None) -> tuple[Any, ...]:
         """Encode as a msgpack value, with attachments relative to the enclosing record."""
-        return (tuple(n.to_wire() for n in self.nodes), tuple(c.to_wire(record) for c in self.chunks))
+        return (self.nodes, tuple(chunk.to_wire(record) for chunk in self.chunks))
 
 
 def read_log(name: str, value: Any, record: EnclosingRecord | None = None) -> TransactionLog:
     """Decode the value of `TransactionLog.to_wire`; raises `FormatError`."""
-    nodes, chunks = read_tuple(name, value, tuple, tuple)
-    log = TransactionLog(
-        tuple([NodeChange.from_wire(name, node) for node in nodes]),
-        tuple([ChunkChange.from_wire(name, chunk, record) for chunk in chunks]),
-    )
+    read_chunk = partial(ChunkChange.from_wire, record=record)
+    log = TransactionLog(*read_tuple(name, value, tuple_of(NodeChange.from_wire), tuple_of(read_chunk)))
     grown = {change.id for change in log.nodes if change.append is not None}
     if len(grown) < sum(change.append is not None for change in log.nodes):
         raise FormatError(name, "a log must not append to an array twice")

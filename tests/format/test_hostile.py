@@ -20,7 +20,6 @@ from numcodecs import zstd
 from arraystore._format.envelope import (
     BODY_LIMIT,
     FORMAT_VERSION,
-    LATEST_TIME,
     Kind,
     decode_object,
     encode_object,
@@ -30,7 +29,7 @@ from arraystore._format.envelope import (
 from arraystore._format.fork_payload import ChangePayload
 from arraystore._format.history import HistoryPage, Survivors
 from arraystore._format.ids import id_to_text
-from arraystore._format.lifecycle import BranchLife, life_to_wire
+from arraystore._format.lifecycle import BranchLife
 from arraystore._format.manifest import MAX_REFERENCES, Manifest
 from arraystore._format.msgpack_limits import MAX_DEPTH
 from arraystore._format.record import Record, decode_body, decode_note
@@ -39,6 +38,7 @@ from arraystore._format.refs import name_in_key
 from arraystore._format.repository_log import RepositoryRecord, RepositoryTable
 from arraystore._format.snapshot import Checkpoint
 from arraystore._format.transaction import ChunkChange, Presence, TransactionLog
+from arraystore._format.wire import LATEST_TIME
 from arraystore._log.status import flags_of, status_of_table
 from arraystore.errors import FormatError
 from tests.format.make_golden import BRANCH, Sample, samples, the_bodies
@@ -451,7 +451,7 @@ def test_layers_and_nodes_and_rows_without_end_cost_little() -> None:
         (*equal_nodes, nothing),
         (*endless, nothing),
     ):
-        life = life_to_wire(BranchLife())
+        life = BranchLife()
         body = pack_body(("main", 0, bytes(12), None, 0, pack_body(("", None)), nodes, (), life))
         outcome, seconds, excess = cost(sample.decode, encode_object(Kind.CHECKPOINT, body))
         assert outcome

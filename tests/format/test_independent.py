@@ -14,8 +14,8 @@ import pytest
 import zarr
 
 import arraystore as ars
+from arraystore._format.envelope import pack_body, unpack_body
 from arraystore._format.ids import id_from_text
-from arraystore._format.lifecycle import life_to_wire
 from arraystore._runtime import run
 from arraystore._session.store import ArrayStore
 from arraystore.storage import Storage
@@ -278,7 +278,7 @@ def test_each_log_tells_of_its_branch_what_the_store_knows_of_it(repository: Any
     repo, reader, _ = repository
     for name in ("main", "side/é", "reset/é", "gone", "again"):
         life = run(repo.context.newest_state(name)).life
-        assert tuple(reader.branch(name).lives[-1].told()) == tuple(map(as_list, life_to_wire(life)))
+        assert tuple(reader.branch(name).lives[-1].told()) == tuple(map(as_list, unpack_body("life", pack_body(life))))
     assert reader.branch("gone").lives[-1].deleted
     assert [len(reader.branch(name).eras) for name in ("reset/é", "again", "gone")] == [2, 2, 1]
 

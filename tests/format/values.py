@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from arraystore._format.box import MAX_VOLUME, Box
 from arraystore._format.collection import Collection, LogSeen
 from arraystore._format.columns import narrow
-from arraystore._format.envelope import LATEST_TIME
 from arraystore._format.fork_payload import ChangePayload, ForkChanges, Part
 from arraystore._format.history import HistoryPage, SnapshotRow, Survivors, page_span
 from arraystore._format.intent import PATIENCE, Intent, Proposal
@@ -49,6 +48,7 @@ from arraystore._format.repository_log import (
 )
 from arraystore._format.snapshot import Checkpoint, PageRef
 from arraystore._format.transaction import Append, ChunkChange, NodeChange, Operation, Presence, TransactionLog
+from arraystore._format.wire import LATEST_TIME
 
 LARGEST = (1 << 63) - 1
 

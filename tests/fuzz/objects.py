@@ -16,7 +16,7 @@ from arraystore._forks.uncommitted import UncommittedView, with_uncommitted
 from arraystore._format.box import Box
 from arraystore._format.collection import Collection
 from arraystore._format.columns import decode_column, encode_column
-from arraystore._format.envelope import Kind, decode_object, encode_object, pack_body, read_tuple, unpack_body
+from arraystore._format.envelope import Kind, decode_object, encode_object, pack_body, unpack_body
 from arraystore._format.intent import Intent, Mark, Proposal, decode_intent, encode_intent
 from arraystore._format.layer import EnclosingRecord
 from arraystore._format.manifest import MAX_REFERENCES, decode_presence, encode_presence
@@ -33,6 +33,7 @@ from arraystore._format.record import (
 from arraystore._format.repository_log import RepositoryRecord
 from arraystore._format.snapshot import Checkpoint
 from arraystore._format.transaction import ChunkChange, TransactionLog, read_log
+from arraystore._format.wire import read_tuple
 from arraystore._log.state import SnapshotState
 from arraystore.errors import FormatError
 from tests.format.make_golden import BRANCH, a_log, samples, some_layers, the_bodies
