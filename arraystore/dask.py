@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 import importlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
+from itertools import islice, product
 from typing import TYPE_CHECKING, Any
 
 import dask.array
@@ -333,7 +333,7 @@ def _check_sources(parts: Sequence[_Part]) -> None:
             shared = [np.intersect1d(mine, theirs) for mine, theirs in zip(chunks, other, strict=True)]
             count = int(np.prod([len(along) for along in shared], dtype=object))
             if count:
-                shown = tuple(_first(product(*(along[:_SHOWN].tolist() for along in shared))))
+                shown = tuple(islice(product(*(along[:_SHOWN].tolist() for along in shared)), _SHOWN))
                 raise MergeConflictError(
                     f"{count} chunks of {part.target.path!r} would be written by two sources, the first at "
                     f"{shown[0]}: give every source whole chunks of its own",
@@ -347,8 +347,3 @@ def _covered(touched: Int64s) -> Int64s:
     """Return all chunks between the first and the last of each block."""
     spans = [np.arange(first, last + 1) for first, last in touched.tolist()]
     return np.unique(np.concatenate(spans)) if spans else np.empty(0, dtype=np.int64)
-
-
-def _first(chunks: Iterator[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
-    for _, chunk in zip(range(_SHOWN), chunks, strict=False):
-        yield chunk

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from arraystore.ingest.errors import AlignmentError, VariableMismatchError
-from arraystore.ingest.model import Recode, SourceInfo, Variable
+from arraystore.ingest.model import Recode, SourceInfo, VariableInfo
 from arraystore.ingest.times import recode_between, same_clock
 from arraystore.spark.cf_time import is_time
 
@@ -32,7 +32,7 @@ def describe_type(dtype: np.dtype[Any]) -> str:
     return "text" if dtype.kind == "O" else str(dtype)
 
 
-def check_same_names(source: SourceInfo, expected: Mapping[str, Variable], owner: str, append_dim: str) -> None:
+def check_same_names(source: SourceInfo, expected: Mapping[str, VariableInfo], owner: str, append_dim: str) -> None:
     """Check that the source has the same variables along the append dimension as `owner`."""
     ours, theirs = set(source.variables), set(expected)
     if extra := sorted(ours - theirs):
@@ -55,7 +55,9 @@ def _skips(names: list[str]) -> str:
     return " ".join(f"--skip {name}" for name in names)
 
 
-def check_fits(source: SourceInfo, variable: Variable, array: Variable, owner: str, append_dim: str | None) -> None:
+def check_fits(
+    source: SourceInfo, variable: VariableInfo, array: VariableInfo, owner: str, append_dim: str | None
+) -> None:
     """Check type, dimensions, sizes and meaning of a variable against its target array.
 
     Units of time may differ: `clock_recodes` converts them.
@@ -87,7 +89,7 @@ def check_fits(source: SourceInfo, variable: Variable, array: Variable, owner: s
             )
 
 
-def _meaning(variable: Variable, key: str) -> Any:
+def _meaning(variable: VariableInfo, key: str) -> Any:
     """Return an attribute's value; NaN as fill value counts as none, because NaN is missing anyway."""
     value = variable.attrs.get(key)
     if key in ("_FillValue", "missing_value") and isinstance(value, float | np.floating) and np.isnan(value):
@@ -110,7 +112,7 @@ def same_attribute(a: Any, b: Any) -> bool:
     return bool(np.all(left.ravel() == right.ravel()))
 
 
-def clock_recodes(source: SourceInfo, arrays: Mapping[str, Variable]) -> dict[str, Recode]:
+def clock_recodes(source: SourceInfo, arrays: Mapping[str, VariableInfo]) -> dict[str, Recode]:
     """Return the recodes of variables whose time units differ from the arrays'; bounds follow their variable."""
     recodes: dict[str, Recode] = {}
     for name, variable in source.variables.items():
@@ -128,7 +130,7 @@ def clock_recodes(source: SourceInfo, arrays: Mapping[str, Variable]) -> dict[st
     return recodes
 
 
-def check_alignment(array: Variable, axis: int, append_dim: str) -> None:
+def check_alignment(array: VariableInfo, axis: int, append_dim: str) -> None:
     """Check that the array ends where a chunk ends."""
     size, chunk = array.shape[axis], (array.chunks or array.shape)[axis]
     if size % chunk == 0:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from arraystore.errors import InvalidInputError
-from arraystore.ingest.model import Variable
+from arraystore.ingest.model import VariableInfo
 
 __all__ = ["choose_chunks", "parse_chunks"]
 
@@ -38,7 +38,7 @@ def parse_chunks(text: str) -> dict[str, int]:
 
 
 def choose_chunks(
-    variable: Variable, wanted: Mapping[str, int], append_dim: str | None, append_lengths: Sequence[int]
+    variable: VariableInfo, wanted: Mapping[str, int], append_dim: str | None, append_lengths: Sequence[int]
 ) -> tuple[int, ...]:
     """Choose the chunk shape of a new array.
 
@@ -53,7 +53,7 @@ def choose_chunks(
     return tuple(chunks)
 
 
-def _fit(variable: Variable, fixed: set[str], wanted: Mapping[str, int]) -> list[int]:
+def _fit(variable: VariableInfo, fixed: set[str], wanted: Mapping[str, int]) -> list[int]:
     shape = [max(1, size) for size in variable.shape]
     native = variable.chunks
     base = [min(a, b) for a, b in zip(native, shape, strict=True)] if native else list(shape)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ArrayPlan", "Box", "GroupInfo", "Origin", "Piece", "Recode", "Region", "SourceInfo", "Variable"]
+__all__ = ["ArrayPlan", "Box", "GroupInfo", "Origin", "Piece", "Recode", "Region", "SourceInfo", "VariableInfo"]
 
 Box = tuple[tuple[int, int], ...]
 """A half-open interval for each dimension."""
@@ -22,7 +22,7 @@ STRING_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Variable:
+class VariableInfo:
     """A variable of a source, or an array of the group: everything but its values."""
 
     name: str
@@ -59,7 +59,7 @@ class SourceInfo:
     """Engine of xarray that opened it; executors use the same."""
     group: str | None
     attrs: Mapping[str, Any]
-    variables: Mapping[str, Variable]
+    variables: Mapping[str, VariableInfo]
 
     @property
     def name(self) -> str:
@@ -74,7 +74,7 @@ class GroupInfo:
     path: str
     """From the root: begins with a slash."""
     exists: bool
-    arrays: Mapping[str, Variable] = field(default_factory=dict[str, Variable])
+    arrays: Mapping[str, VariableInfo] = field(default_factory=dict[str, VariableInfo])
     zarr_format: int = 3
 
 
@@ -129,7 +129,7 @@ class Region:
 class ArrayPlan:
     """Plan for one array."""
 
-    variable: Variable
+    variable: VariableInfo
     """The array after the ingest."""
     start: int
     """Start of the new values along the append dimension; 0 for a new array."""

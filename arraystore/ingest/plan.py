@@ -13,7 +13,7 @@ from arraystore.errors import InvalidInputError
 from arraystore.ingest.checks import check_alignment, check_fits, check_same_names, clock_recodes
 from arraystore.ingest.chunks import choose_chunks
 from arraystore.ingest.errors import TargetExistsError, VariableMismatchError
-from arraystore.ingest.model import ArrayPlan, GroupInfo, Origin, Recode, Region, SourceInfo, Variable
+from arraystore.ingest.model import ArrayPlan, GroupInfo, Origin, Recode, Region, SourceInfo, VariableInfo
 from arraystore.ingest.regions import assign_to_tasks, region_bytes, regions_of
 
 __all__ = ["IngestPlan", "UnchangedVariable", "plan_ingest"]
@@ -112,10 +112,8 @@ def plan_ingest(
     _check_chunk_names(sources, wanted)
     if append_dim is None:
         arrays, unchanged = _plan_new(sources, group, wanted)
-    elif any(append_dim in array.dims for array in group.arrays.values()):
-        arrays, unchanged = _plan_append(sources, group, append_dim)
     else:
-        arrays, unchanged = _plan_joined(sources, group, append_dim, wanted)
+        arrays, unchanged = _plan_along(sources, group, append_dim, wanted)
     return IngestPlan(
         group=group,
         sources=tuple(sources),
@@ -166,56 +164,52 @@ def _plan_new(
                 unchanged.append(UnchangedVariable(name, index, kept, recode))
     _refuse_existing(first, group, "; or, to append to them, name the dimension (--append-dim)")
     _check_sizes(sources, group)
-    arrays = [_new_array(sources[i].variables[name], wanted, None, [Origin(i, 0, 0)]) for name, i in first.items()]
+    arrays: list[ArrayPlan] = []
+    for name, index in first.items():
+        variable = sources[index].variables[name]
+        chunked = replace(variable, chunks=choose_chunks(variable, wanted, None, ()))
+        arrays.append(_array_plan(chunked, 0, None, True, [Origin(index, 0, 0)]))
     return arrays, unchanged
 
 
-def _plan_joined(
+def _plan_along(
     sources: Sequence[SourceInfo], group: GroupInfo, dim: str, wanted: Mapping[str, int]
 ) -> tuple[list[ArrayPlan], list[UnchangedVariable]]:
-    """Plan new arrays, joined from all sources along the dimension; the first source sets the pattern."""
-    pattern = sources[0].variables
-    lengths = [_length(source, dim) for source in sources]
-    _refuse_existing(pattern, group, f"; none of its arrays has the dimension {dim!r} to append along")
-    _check_sizes(sources[:1], group)
-    recodes = [_check_source(source, pattern, f"source {sources[0].path!r}", dim) for source in sources[1:]]
-    origins = _origins(lengths, 0, [{}, *recodes])
-    arrays = [
-        _new_array(_lengthen(variable, dim, sum(lengths)), wanted, dim, origins(name), lengths)
-        for name, variable in pattern.items()
-    ]
-    unchanged = [
-        UnchangedVariable(name, index, 0, recodes[index - 1].get(name))
-        for index, source in enumerate(sources)
-        for name, variable in source.variables.items()
-        if index > 0 and dim not in variable.dims
-    ]
-    return arrays, unchanged
+    """Plan arrays that grow along the dimension, or new ones that the sources are joined to.
 
-
-def _plan_append(
-    sources: Sequence[SourceInfo], group: GroupInfo, dim: str
-) -> tuple[list[ArrayPlan], list[UnchangedVariable]]:
-    """Plan to grow existing arrays along the dimension; other variables must exist already and be equal."""
-    owner = f"group {group.path!r}"
+    The arrays of the group set the pattern, or for new ones the first source; what lacks the dimension must be equal.
+    """
+    appends = any(dim in array.dims for array in group.arrays.values())
+    pattern = group.arrays if appends else sources[0].variables
+    owner = f"group {group.path!r}" if appends else f"source {sources[0].path!r}"
     lengths = [_length(source, dim) for source in sources]
-    start = _common_end(group, dim)
-    recodes = [_check_source(source, group.arrays, owner, dim) for source in sources]
-    origins = _origins(lengths, start, recodes)
+    start = _common_end(group, dim) if appends else 0
+    if not appends:
+        _refuse_existing(pattern, group, f"; none of its arrays has the dimension {dim!r} to append along")
+        _check_sizes(sources[:1], group)
+    recodes = [_check_source(source, pattern, owner, dim) for source in sources]
+    starts = [start + sum(lengths[:index]) for index in range(len(lengths))]
     arrays: list[ArrayPlan] = []
     for name in sources[0].variables:  # in the source's order; a group has none
-        array = group.arrays[name]
-        axis = array.axis(dim)
-        if axis is not None:
-            plan = _array_plan(_lengthen(array, dim, start + sum(lengths)), start, axis, False, origins(name))
-            if not plan.on_driver:
-                check_alignment(array, axis, dim)
-            arrays.append(plan)
+        array, axis = pattern[name], pattern[name].axis(dim)
+        if appends and axis is None:
+            continue
+        grown = _lengthen(array, dim, start + sum(lengths))
+        if not appends:
+            grown = replace(grown, chunks=choose_chunks(grown, wanted, dim, lengths))
+        origins = [
+            Origin(index, *place, recode.get(name))
+            for index, (place, recode) in enumerate(zip(zip(starts, lengths, strict=True), recodes, strict=True))
+        ]
+        plan = _array_plan(grown, start, axis, not appends, origins)
+        if appends and axis is not None and not plan.on_driver:
+            check_alignment(array, axis, dim)
+        arrays.append(plan)
     unchanged = [
-        UnchangedVariable(name, index, None, recodes[index].get(name))
+        UnchangedVariable(name, index, None if appends else 0, recodes[index].get(name))
         for index, source in enumerate(sources)
         for name, variable in source.variables.items()
-        if dim not in variable.dims
+        if dim not in variable.dims and (appends or index > 0)
     ]
     return arrays, unchanged
 
@@ -241,7 +235,7 @@ def _common_end(group: GroupInfo, dim: str) -> int:
     return next(iter(sizes.values()))
 
 
-def _check_source(source: SourceInfo, arrays: Mapping[str, Variable], owner: str, dim: str) -> dict[str, Recode]:
+def _check_source(source: SourceInfo, arrays: Mapping[str, VariableInfo], owner: str, dim: str) -> dict[str, Recode]:
     check_same_names(source, arrays, owner, dim)
     for name, variable in source.variables.items():
         check_fits(source, variable, arrays[name], owner, dim)
@@ -277,31 +271,12 @@ def _check_sizes(sources: Sequence[SourceInfo], group: GroupInfo) -> None:
                 )
 
 
-def _origins(lengths: Sequence[int], start: int, recodes: Sequence[Mapping[str, Recode]]) -> Any:
-    starts = [start + sum(lengths[:index]) for index in range(len(lengths))]
-
-    def of(name: str) -> list[Origin]:
-        return [
-            Origin(index, at, length, recodes[index].get(name))
-            for index, (at, length) in enumerate(zip(starts, lengths, strict=True))
-        ]
-
-    return of
-
-
-def _lengthen(variable: Variable, dim: str, size: int) -> Variable:
+def _lengthen(variable: VariableInfo, dim: str, size: int) -> VariableInfo:
     shape = tuple(size if d == dim else n for d, n in zip(variable.dims, variable.shape, strict=True))
     return replace(variable, shape=shape)
 
 
-def _new_array(
-    variable: Variable, wanted: Mapping[str, int], dim: str | None, origins: list[Origin], lengths: Sequence[int] = ()
-) -> ArrayPlan:
-    chunked = replace(variable, chunks=choose_chunks(variable, wanted, dim, lengths))
-    return _array_plan(chunked, 0, variable.axis(dim), True, origins)
-
-
-def _array_plan(variable: Variable, start: int, axis: int | None, is_new: bool, origins: list[Origin]) -> ArrayPlan:
+def _array_plan(variable: VariableInfo, start: int, axis: int | None, is_new: bool, origins: list[Origin]) -> ArrayPlan:
     plan = ArrayPlan(variable, start, axis, is_new, False, tuple(origins))
     limit = DRIVER_LINE_BYTES if len(variable.dims) <= 1 else DRIVER_BYTES
     return replace(plan, on_driver=plan.nbytes <= limit)

@@ -17,7 +17,7 @@ import xarray as xr
 
 from arraystore.ingest.classic import check_classic_length
 from arraystore.ingest.errors import SourceFormatError, SourceNotFoundError
-from arraystore.ingest.model import SourceInfo, Variable
+from arraystore.ingest.model import SourceInfo, VariableInfo
 
 __all__ = ["describe_source", "open_source", "plain_dtype", "read_box", "to_plain"]
 
@@ -139,7 +139,7 @@ def _describe(path: str, engine: str, group: str | None, dataset: xr.Dataset) ->
     return SourceInfo(path, engine, group, {str(k): v for k, v in dataset.attrs.items()}, variables)
 
 
-def _variable(path: str, name: str, var: xr.Variable) -> Variable:
+def _variable(path: str, name: str, var: xr.Variable) -> VariableInfo:
     dims = tuple(str(dim) for dim in var.dims)
     if len(set(dims)) != len(dims):
         raise SourceFormatError(
@@ -151,7 +151,7 @@ def _variable(path: str, name: str, var: xr.Variable) -> Variable:
             f"variable {name!r} of {path!r} is of type {var.dtype}, which no Zarr array can hold; leave it out "
             f"(--skip {name})"
         )
-    return Variable(name, dims, tuple(var.shape), dtype, _attributes(var), _native_chunks(var))
+    return VariableInfo(name, dims, tuple(var.shape), dtype, _attributes(var), _native_chunks(var))
 
 
 def _is_text(var: xr.Variable) -> bool:

@@ -14,7 +14,7 @@ from zarr.abc.store import Store
 from zarr.core.dtype import VariableLengthUTF8  # pyright: ignore[reportPrivateImportUsage]
 
 from arraystore.errors import InvalidInputError
-from arraystore.ingest.model import ArrayPlan, GroupInfo, Variable
+from arraystore.ingest.model import ArrayPlan, GroupInfo, VariableInfo
 from arraystore.ingest.source import plain_dtype
 
 __all__ = ["make_array", "normal_group", "open_target", "read_group", "require_group", "resize_array"]
@@ -49,7 +49,7 @@ def read_group(store: Store, path: str) -> GroupInfo:
     )
 
 
-def describe_array(name: str, array: Any) -> Variable:
+def describe_array(name: str, array: Any) -> VariableInfo:
     """Return the metadata of an array of the group in the form of a source's variable."""
     attrs = dict(array.attrs)
     dtype = plain_dtype(array.dtype) if np.dtype(array.dtype).kind in "TO" else np.dtype(array.dtype).newbyteorder("=")
@@ -60,7 +60,7 @@ def describe_array(name: str, array: Any) -> Variable:
             attrs.setdefault(_FILL, array.fill_value)
     elif _FILL in attrs:
         attrs[_FILL] = _decoded_fill(attrs[_FILL], dtype)
-    return Variable(name, dims, tuple(array.shape), dtype, attrs, tuple(array.shards or array.chunks))
+    return VariableInfo(name, dims, tuple(array.shape), dtype, attrs, tuple(array.shards or array.chunks))
 
 
 def _decoded_fill(value: Any, dtype: np.dtype[Any]) -> Any:
@@ -70,7 +70,7 @@ def _decoded_fill(value: Any, dtype: np.dtype[Any]) -> Any:
     return np.array(decoded, dtype)[()]
 
 
-def _attributes(variable: Variable) -> dict[str, Any]:
+def _attributes(variable: VariableInfo) -> dict[str, Any]:
     """Return attributes as JSON values; the fill value in the form that xarray expects in Zarr v3."""
     attrs = {key: json_value(value) for key, value in variable.attrs.items() if key != _FILL}
     if _FILL in variable.attrs:

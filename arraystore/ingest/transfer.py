@@ -5,7 +5,8 @@ from __future__ import annotations
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -15,7 +16,7 @@ import zarr.errors
 from zarr.abc.store import Store
 
 from arraystore.errors import ArrayStoreError
-from arraystore.ingest.model import Box, Recode, Region, Variable
+from arraystore.ingest.model import Box, Recode, Region, SourceInfo, VariableInfo
 from arraystore.ingest.plan import IngestPlan
 from arraystore.ingest.source import open_source, read_box, to_plain
 from arraystore.ingest.target import open_target
@@ -39,15 +40,6 @@ class SupportsStore(Protocol):
     def store(self) -> Store: ...
 
 
-@dataclass(frozen=True, slots=True)
-class SourceOptions:
-    """Arguments for opening a source on another machine."""
-
-    path: str
-    engine: str
-    group: str | None
-
-
 def box_text(dims: Sequence[str], box: Box) -> str:
     """Return a box as text for messages: ``time[0:60] lat[0:37]``."""
     return " ".join(f"{dim}[{start}:{stop}]" for dim, (start, stop) in zip(dims, box, strict=True)) or "scalar"
@@ -56,8 +48,8 @@ def box_text(dims: Sequence[str], box: Box) -> str:
 class Sources:
     """Sources that are opened at first use; a bounded number of those used last stay open."""
 
-    def __init__(self, opened_as: Sequence[SourceOptions]) -> None:
-        self._opened_as = opened_as
+    def __init__(self, sources: Sequence[SourceInfo]) -> None:
+        self._sources = sources
         self._open: OrderedDict[int, xr.Dataset] = OrderedDict()
 
     def __enter__(self) -> Self:
@@ -69,9 +61,9 @@ class Sources:
 
     def path(self, source: int) -> str:
         """Return the path of a source."""
-        return self._opened_as[source].path
+        return self._sources[source].path
 
-    def read(self, source: int, variable: Variable, box: Box, recode: Recode | None) -> np.ndarray[Any, Any]:
+    def read(self, source: int, variable: VariableInfo, box: Box, recode: Recode | None) -> np.ndarray[Any, Any]:
         """Read a box in the type and the time units of the target array."""
         values = to_plain(read_box(self._dataset(source), variable.name, box), variable.dtype)
         expected = tuple(stop - start for start, stop in box)
@@ -86,7 +78,7 @@ class Sources:
 
     def _dataset(self, source: int) -> xr.Dataset:
         if source not in self._open:
-            how = self._opened_as[source]
+            how = self._sources[source]
             self._open[source] = open_source(how.path, how.engine, how.group)
             if len(self._open) > MOST_OPEN_SOURCES:
                 self._open.popitem(last=False)[1].close()
@@ -98,14 +90,15 @@ class Sources:
 class RegionTransfer:
     """Copies regions from sources into a group; pickles small."""
 
-    sources: tuple[SourceOptions, ...]
+    sources: tuple[SourceInfo, ...]
+    """How to open them; without their variables and attributes."""
     group: str
-    variables: dict[str, Variable]
+    variables: dict[str, VariableInfo]
 
     @classmethod
     def of(cls, plan: IngestPlan) -> RegionTransfer:
         """Return the part of a plan that its tasks need."""
-        sources = tuple(SourceOptions(source.path, source.engine, source.group) for source in plan.sources)
+        sources = tuple(replace(source, attrs={}, variables={}) for source in plan.sources)
         return cls(sources, plan.group.path, {array.name: array.variable for array in plan.arrays})
 
     def __call__(self, session: SupportsStore, regions: Sequence[Region]) -> dict[str, int]:
@@ -113,12 +106,9 @@ class RegionTransfer:
         with Sources(self.sources) as sources, warnings.catch_warnings():
             warnings.simplefilter("ignore", zarr.errors.UnstableSpecificationWarning)
             group = open_target(session.store, self.group)
-            arrays: dict[str, Any] = {}
+            arrays = cache(group.__getitem__)
             for region in regions:
-                array = arrays.setdefault(region.array, None)
-                if array is None:
-                    array = arrays[region.array] = group[region.array]
-                self._copy(sources, array, region)
+                self._copy(sources, arrays(region.array), region)
         return {"regions": len(regions), "nbytes": sum(region.nbytes for region in regions)}
 
     def _copy(self, sources: Sources, array: Any, region: Region) -> None:
@@ -135,7 +125,7 @@ class RegionTransfer:
             ) from error
 
 
-def _assemble(sources: Sources, variable: Variable, region: Region) -> np.ndarray[Any, Any]:
+def _assemble(sources: Sources, variable: VariableInfo, region: Region) -> np.ndarray[Any, Any]:
     parts: Iterator[tuple[Box, np.ndarray[Any, Any]]] = (
         (piece.put, sources.read(piece.source, variable, piece.take, piece.recode)) for piece in region.pieces
     )

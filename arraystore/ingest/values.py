@@ -8,25 +8,21 @@ import numpy as np
 import zarr
 
 from arraystore.ingest.errors import VariableMismatchError
-from arraystore.ingest.model import Box, Variable
+from arraystore.ingest.model import Box, VariableInfo
 from arraystore.ingest.plan import IngestPlan, UnchangedVariable
 from arraystore.ingest.regions import LARGEST_REGION_BYTES, cut
 from arraystore.ingest.source import to_plain
-from arraystore.ingest.transfer import RegionTransfer, Sources, box_text
+from arraystore.ingest.transfer import Sources, box_text
 
 __all__ = ["check_values"]
 
 
 def check_values(plan: IngestPlan, target: zarr.Group | None) -> list[str]:
     """Check that unchanged variables are equal, and return remarks about the seams of the append coordinate."""
-    with Sources(RegionTransfer.of(plan).sources) as sources:
+    with Sources(plan.sources) as sources:
         for item in plan.unchanged:
             _compare(plan, sources, target, item)
         return _seams(plan, sources, target)
-
-
-def _kept_variable(plan: IngestPlan, item: UnchangedVariable) -> Variable:
-    return plan.group.arrays[item.name] if item.kept_in is None else plan.sources[item.kept_in].variables[item.name]
 
 
 def _why_not_both(append_dim: str | None) -> str:
@@ -36,14 +32,15 @@ def _why_not_both(append_dim: str | None) -> str:
 
 
 def _compare(plan: IngestPlan, sources: Sources, target: zarr.Group | None, item: UnchangedVariable) -> None:
-    kept = _kept_variable(plan, item)
-    for box in _blocks(kept):
+    kept = plan.group.arrays[item.name] if item.kept_in is None else plan.sources[item.kept_in].variables[item.name]
+    chunks = kept.chunks or tuple(max(1, size) for size in kept.shape)
+    for box in cut(tuple((0, size) for size in kept.shape), chunks, kept.itemsize, LARGEST_REGION_BYTES):
         ours = sources.read(item.source, kept, box, item.recode)
         if item.kept_in is None:
             theirs = _target_values(target, kept, box)
         else:
             theirs = sources.read(item.kept_in, kept, box, None)
-        if not _equal(ours, theirs):
+        if not np.array_equal(ours, theirs, equal_nan=ours.dtype.kind in "fc"):
             owner = f"group {plan.group.path!r}" if item.kept_in is None else f"source {sources.path(item.kept_in)!r}"
             raise VariableMismatchError(
                 f"variable {item.name!r} of {sources.path(item.source)!r} has other values than in {owner} (at "
@@ -52,22 +49,11 @@ def _compare(plan: IngestPlan, sources: Sources, target: zarr.Group | None, item
             )
 
 
-def _blocks(variable: Variable) -> list[Box]:
-    whole = tuple((0, size) for size in variable.shape)
-    return cut(
-        whole, variable.chunks or tuple(max(1, n) for n in variable.shape), variable.itemsize, LARGEST_REGION_BYTES
-    )
-
-
-def _target_values(target: zarr.Group | None, variable: Variable, box: Box) -> np.ndarray[Any, Any]:
+def _target_values(target: zarr.Group | None, variable: VariableInfo, box: Box) -> np.ndarray[Any, Any]:
     if target is None:
         raise RuntimeError("a plan keeps the values of a group only if there is one")
     values: Any = target[variable.name]
     return to_plain(np.asarray(values[tuple(slice(start, stop) for start, stop in box)]), variable.dtype)
-
-
-def _equal(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
-    return bool(np.array_equal(a, b, equal_nan=a.dtype.kind in "fc"))
 
 
 def _seams(plan: IngestPlan, sources: Sources, target: zarr.Group | None) -> list[str]:

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from arraystore.errors import InvalidInputError
 from arraystore.ingest import parse_chunks
 from arraystore.ingest.chunks import LARGEST_NATIVE_BYTES, TARGET_BYTES, choose_chunks
-from arraystore.ingest.model import ArrayPlan, Origin, Variable
+from arraystore.ingest.model import ArrayPlan, Origin, VariableInfo
 from arraystore.ingest.regions import assign_to_tasks, cut, regions_of
 
 
-def variable(shape: tuple[int, ...], chunks: tuple[int, ...] | None = None, dtype: str = "f4") -> Variable:
-    return Variable("v", ("time", "y", "x", "z")[: len(shape)], shape, np.dtype(dtype), {}, chunks)
+def variable(shape: tuple[int, ...], chunks: tuple[int, ...] | None = None, dtype: str = "f4") -> VariableInfo:
+    return VariableInfo("v", ("time", "y", "x", "z")[: len(shape)], shape, np.dtype(dtype), {}, chunks)
 
 
 def test_chunks_are_parsed_by_dimension() -> None:

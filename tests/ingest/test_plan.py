@@ -12,28 +12,28 @@ import pytest
 
 from arraystore.errors import InvalidInputError
 from arraystore.ingest import AlignmentError, TargetExistsError, VariableMismatchError, plan_ingest
-from arraystore.ingest.model import GroupInfo, SourceInfo, Variable
+from arraystore.ingest.model import GroupInfo, SourceInfo, VariableInfo
 
 NOTHING = GroupInfo("/g", False)
 DAYS = {"units": "days since 2000-01-01", "calendar": "360_day", "bounds": "bnds"}
 
 
-def variables(length: int = 12, **changes: Variable | None) -> dict[str, Variable]:
-    found: dict[str, Variable | None] = {
-        "air": Variable("air", ("time", "y", "x"), (length, 200, 100), np.dtype("f4"), {"units": "K"}),
-        "time": Variable("time", ("time",), (length,), np.dtype("f8"), DAYS),
-        "bnds": Variable("bnds", ("time", "two"), (length, 2), np.dtype("f8")),
-        "lat": Variable("lat", ("y", "x"), (200, 100), np.dtype("f8"), {"units": "degrees_north"}),
+def variables(length: int = 12, **changes: VariableInfo | None) -> dict[str, VariableInfo]:
+    found: dict[str, VariableInfo | None] = {
+        "air": VariableInfo("air", ("time", "y", "x"), (length, 200, 100), np.dtype("f4"), {"units": "K"}),
+        "time": VariableInfo("time", ("time",), (length,), np.dtype("f8"), DAYS),
+        "bnds": VariableInfo("bnds", ("time", "two"), (length, 2), np.dtype("f8")),
+        "lat": VariableInfo("lat", ("y", "x"), (200, 100), np.dtype("f8"), {"units": "degrees_north"}),
     }
     found.update(changes)
     return {name: variable for name, variable in found.items() if variable is not None}
 
 
-def source(name: str = "a.nc", length: int = 12, **changes: Variable | None) -> SourceInfo:
+def source(name: str = "a.nc", length: int = 12, **changes: VariableInfo | None) -> SourceInfo:
     return SourceInfo(f"/data/{name}", "netcdf4", None, {"title": name}, variables(length, **changes))
 
 
-def group(length: int = 24, chunk: int = 12, **changes: Variable | None) -> GroupInfo:
+def group(length: int = 24, chunk: int = 12, **changes: VariableInfo | None) -> GroupInfo:
     chunked = {
         name: replace(v, chunks=tuple(chunk if d == "time" else n for d, n in zip(v.dims, v.shape, strict=True)))
         for name, v in variables(length, **changes).items()
@@ -116,7 +116,7 @@ def test_variables_can_be_left_out() -> None:
         (changed("time", attrs={"units": "days since 2000-01-01", "calendar": "noleap"}), "calendar"),
         (changed("time", attrs={"units": "months since 2000-01-01", "calendar": "360_day"}), "months"),
         (changed("time", attrs={}), "units=None"),
-        ({"new": Variable("new", ("time",), (12,), np.dtype("f4"))}, r"'new'.*lacks.*--skip new"),
+        ({"new": VariableInfo("new", ("time",), (12,), np.dtype("f4"))}, r"'new'.*lacks.*--skip new"),
         ({"bnds": None}, r"lacks the variable 'bnds'.*equal length"),
     ],
 )
@@ -185,7 +185,7 @@ def test_a_group_of_the_old_format_takes_no_new_arrays() -> None:
 
 
 def test_appending_to_arrays_without_the_dimension_is_refused() -> None:
-    target = GroupInfo("/g", True, {"air": Variable("air", ("y", "x"), (200, 100), np.dtype("f4"))})
+    target = GroupInfo("/g", True, {"air": VariableInfo("air", ("y", "x"), (200, 100), np.dtype("f4"))})
     with pytest.raises(TargetExistsError, match="none of its arrays has the dimension 'time'"):
         plan_ingest([source()], target, append_dim="time")
 
@@ -205,7 +205,7 @@ def test_sources_of_different_variables_share_what_is_the_same() -> None:
 
 
 def test_a_dimension_has_one_size_in_a_group() -> None:
-    other = SourceInfo("/data/b.nc", "netcdf4", None, {}, {"z": Variable("z", ("x",), (7,), np.dtype("f4"))})
+    other = SourceInfo("/data/b.nc", "netcdf4", None, {}, {"z": VariableInfo("z", ("x",), (7,), np.dtype("f4"))})
     with pytest.raises(VariableMismatchError, match=r"'x' has 7 elements in source '/data/b\.nc'.*100"):
         plan_ingest([source(), other], NOTHING)
     with pytest.raises(VariableMismatchError, match="'x' has 7 elements"):
