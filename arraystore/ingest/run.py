@@ -21,9 +21,8 @@ from arraystore.ingest.target import make_array, normal_group, open_target, read
 from arraystore.ingest.transfer import RegionTransfer
 from arraystore.ingest.values import check_values
 from arraystore.spark.cluster import parallelism, start_session
-from arraystore.spark.fork_job import merge_outcomes
+from arraystore.spark.fork_job import merge_outcomes, run_tasks
 from arraystore.spark.report import Progress
-from arraystore.spark.run_tasks import run_tasks
 from arraystore.storage import Storage
 from arraystore.storage.sharing import check_shared
 

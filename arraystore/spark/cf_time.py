@@ -56,7 +56,6 @@ _CALENDARS = _MIXED | {"proleptic_gregorian"}
 GREGORIAN_START = (date(1582, 10, 15) - date(1970, 1, 1)).days * _DAY
 """Microseconds since 1970 of the first day of the Gregorian calendar; the standard calendar is Julian before."""
 
-_WHOLE_FLOATS = 2.0**53
 _FURTHEST = 2.0**63
 
 

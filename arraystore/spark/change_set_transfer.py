@@ -9,15 +9,14 @@ it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-
-import msgpack
+from typing import TYPE_CHECKING
 
 from arraystore._concurrency import bounded
 from arraystore._format.ids import ID_BYTES, id_to_text
 from arraystore._runtime import run
 from arraystore._session.fork import ForkSession
 from arraystore.errors import FormatError, ObjectNotFoundError, SessionExpiredError
+from arraystore.spark.packing import pack, unpack
 
 if TYPE_CHECKING:
     from arraystore._context import Context
@@ -39,11 +38,11 @@ def send_change_set(fork: ForkSession, most: int = MOST_INLINE) -> bytes:
 async def _send(fork: ForkSession, most: int) -> bytes:
     changes = await fork.changes_async()
     if len(changes) <= most:
-        return _pack(changes)
+        return pack((changes,))
     identifier = fork.context.environment.new_id()
     await fork.context.storage.put(spilled_key(identifier), changes)
     await fork.context.storage.sync()
-    return _pack(identifier, len(changes))
+    return pack((identifier, len(changes)))
 
 
 def spilled_key(identifier: bytes) -> str:
@@ -51,19 +50,9 @@ def spilled_key(identifier: bytes) -> str:
     return "transactions/" + id_to_text(identifier)
 
 
-def _pack(*values: Any) -> bytes:
-    packed = msgpack.packb(values, use_bin_type=True)
-    assert isinstance(packed, bytes)
-    return packed
-
-
 def _read(change_set: bytes) -> bytes | tuple[bytes, int]:
     """Return the change set, or the id and the size of the object that holds it."""
-    try:
-        fields = msgpack.unpackb(change_set, use_list=False, raw=False, max_ext_len=0)
-    except Exception as error:
-        raise FormatError(_NAME, f"cannot be read ({type(error).__name__})") from error
-    match fields:
+    match unpack(_NAME, change_set):
         case (bytes() as changes,):
             return changes
         case (bytes() as identifier, int() as size) if len(identifier) == ID_BYTES and size > 0:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -32,24 +32,31 @@ _WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _LONGEST = 32 << 10
 """Characters of a message that are sent: a list of all conflicts of a large commit may have any length."""
 
-_TEXTS: dict[type[ArrayStoreError], tuple[str, ...]] = {
-    core.ConflictError: ("expected_parent", "actual_parent", "branch"),
-    core.RebaseFailedError: ("expected_parent", "actual_parent", "branch"),
-    core.FormatError: ("object_name", "reason"),
-    core.LogForkError: ("object_name", "reason"),
-    core.LogHoleError: ("object_name", "reason"),
-    core.ObjectNotFoundError: ("key", "where"),
-    core.MergeConflictError: ("path",),
-    core.ChunkDamagedError: ("object_name", "path"),
-    core.SourceChangedError: ("url", "expected", "found", "path"),
-}
-"""Attributes that are sent beside the message: strings, or None."""
 
-_NUMBERS: dict[type[ArrayStoreError], tuple[str, ...]] = {
-    core.ChunkDamagedError: ("offset", "length"),
-    core.SourceChangedError: (),
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)[:_LONGEST]
+
+
+def _place(value: Any) -> tuple[int, ...] | None:
+    return None if value is None else tuple(int(side) for side in value)
+
+
+def _places(value: Any) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(int(side) for side in place) for place in value)
+
+
+_FIELDS: dict[type[ArrayStoreError], dict[str, Callable[[Any], Any]]] = {
+    core.ConflictError: {"expected_parent": _text, "actual_parent": _text, "branch": _text},
+    core.RebaseFailedError: {"snapshot": _text, "expected_parent": _text, "branch": _text},
+    core.FormatError: {"object_name": _text, "reason": _text},
+    core.LogForkError: {"object_name": _text, "reason": _text},
+    core.LogHoleError: {"object_name": _text, "reason": _text},
+    core.ObjectNotFoundError: {"key": _text, "where": _text},
+    core.MergeConflictError: {"path": _text, "chunks": _places},
+    core.ChunkDamagedError: {"object_name": _text, "offset": int, "length": int, "path": _text, "chunk": _place},
+    core.SourceChangedError: {"url": _text, "expected": _text, "found": _text, "path": _text, "chunk": _place},
 }
-"""Attributes that are numbers, of errors that are about one chunk."""
+"""Arguments that are sent beside the message, and what checks them at both ends."""
 
 
 def code_of(kind: type[ArrayStoreError]) -> str:
@@ -78,12 +85,7 @@ def marked_text(error: BaseException) -> str:
         kind, text = TaskFailedError, error.message
     else:
         text = error.message
-        fields = {name: _text_or_none(getattr(error, name)) for name in _TEXTS.get(kind, ())}
-    if isinstance(error, core.MergeConflictError):
-        fields["chunks"] = [[int(side) for side in chunk] for chunk in error.chunks]
-    if isinstance(error, core.ChunkDamagedError | core.SourceChangedError):
-        fields["chunk"] = None if error.chunk is None else [int(side) for side in error.chunk]
-        fields.update({name: int(getattr(error, name)) for name in _NUMBERS.get(kind, ())})
+        fields = {name: checked(getattr(error, name)) for name, checked in _FIELDS.get(kind, {}).items()}
     text = text if len(text) <= _LONGEST else text[:_LONGEST] + " ..."
     body = json.dumps({"code": code_of(kind), "message": text, "fields": fields})
     return f"[{code_of(kind)}] {text} <<arraystore:{body.encode().hex()}>>"
@@ -96,10 +98,6 @@ def marked_errors() -> Iterator[None]:
         yield
     except ArrayStoreError as error:
         raise RuntimeError(marked_text(error)) from None
-
-
-def _text_or_none(value: Any) -> str | None:
-    return None if value is None else str(value)[:_LONGEST]
 
 
 def translate_error(error: BaseException) -> BaseException:
@@ -143,31 +141,14 @@ def _error_of_mark(mark: str) -> ArrayStoreError | None:
     try:
         body = json.loads(bytes.fromhex(mark))
         kind = _classes_by_code()[body["code"]]
-        message, fields = str(body["message"]), body["fields"]
-        texts = {name: _text_or_none(fields[name]) for name in _TEXTS.get(kind, ())}
-        return _rebuild(kind, message, texts, fields)
+        message = str(body["message"])
+        fields = {name: checked(body["fields"][name]) for name, checked in _FIELDS.get(kind, {}).items()}
+        if kind is core.RebaseFailedError:
+            fields["conflicts"] = ()  # they stay behind as text: they may be any number
+        if kind is core.MergeConflictError:
+            fields["message"] = message
+        made = kind(**fields)
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
-
-
-def _rebuild(
-    kind: type[ArrayStoreError], message: str, texts: dict[str, str | None], fields: dict[str, Any]
-) -> ArrayStoreError:
-    made: ArrayStoreError
-    if kind is core.MergeConflictError:
-        chunks = tuple(tuple(int(side) for side in chunk) for chunk in fields["chunks"])
-        made = core.MergeConflictError(message, texts["path"] or "", chunks)
-    elif kind is core.RebaseFailedError:  # its conflicts stay behind as text: they may be any number
-        branch = texts["branch"] or ""
-        made = core.RebaseFailedError(texts["actual_parent"] or "", (), texts["expected_parent"], branch)
-    elif kind in _NUMBERS:
-        numbers = {name: int(fields[name]) for name in _NUMBERS[kind]}
-        chunk = None if fields["chunk"] is None else tuple(int(side) for side in fields["chunk"])
-        attributes: dict[str, Any] = {**texts, **numbers, "chunk": chunk}
-        made = kind(**attributes)
-    elif texts:
-        made = kind(**texts)
-    else:
-        made = kind(message)
     made.args = (message,)
     return made

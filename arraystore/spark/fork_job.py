@@ -9,28 +9,27 @@ attempts that Spark counts are merged.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Any
-
-import msgpack
-import numpy as np
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from arraystore._session.fork import ForkSession
+from arraystore._session.rearrange import DELETE
 from arraystore._session.session import Session
+from arraystore.distributed import merge_sessions
 from arraystore.errors import FormatError, MergeConflictError
-from arraystore.spark.change_set_transfer import MOST_INLINE, receive_change_sets, send_change_set
+from arraystore.spark.change_set_transfer import MOST_INLINE, is_spilled, receive_change_sets, send_change_set
 from arraystore.spark.codec_pipeline import fused_codec_pipeline
 from arraystore.spark.errors import marked_text
-from arraystore.spark.report import Progress
+from arraystore.spark.packing import pack, unpack
+from arraystore.spark.report import Progress, WriteReport
 from arraystore.spark.snapshots import check_reachable
-from arraystore.spark.spark_action import map_in_arrow, run_action
+from arraystore.spark.spark_action import map_in_arrow, run_action, task_frame
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 __all__ = [
     "Attempt",
@@ -39,24 +38,18 @@ __all__ = [
     "merge_outcomes",
     "pickle_fork",
     "pickle_new_fork",
+    "read_outcome",
+    "report_of",
     "run_fork_job",
-    "task_frame",
+    "run_tasks",
 ]
+
+T = TypeVar("T")
 
 Work = Callable[[ForkSession, Iterator[Any]], Mapping[str, Any]]
 """Writes Arrow batches through a fork, and returns a report of plain values."""
 
 
-@cache
-def _outcome_schema() -> StructType:
-    """Return the schema of the rows that tasks return; as text it would be parsed by the JVM for each job."""
-    from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
-
-    types = {"task": IntegerType(), "attempt": IntegerType(), "change_set": BinaryType(), "report": BinaryType()}
-    return StructType([StructField(name, kind) for name, kind in types.items()])
-
-
-_REPORT = "report of a task"
 _SHARED = "written by more than one fork"
 """Part of the error of a merge if two tasks have written the same chunk."""
 
@@ -90,11 +83,6 @@ def pickle_fork(session: Session, fork: ForkSession) -> bytes:
         raise
 
 
-def task_frame(spark: SparkSession, tasks: int) -> DataFrame:
-    """Return a frame of one row and one partition for each task; column ``id`` is its number."""
-    return spark.range(0, tasks, 1, tasks)
-
-
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """Work of an executor on one partition."""
@@ -106,8 +94,8 @@ class Attempt:
     most_inline: int = MOST_INLINE
     """Largest change set that is sent in the result, in bytes."""
 
-    def outcome(self, batches: Iterator[pa.RecordBatch]) -> tuple[int, int, bytes, bytes]:
-        """Do the work and return task, attempt, change set and report."""
+    def outcome(self, batches: Iterator[Any]) -> bytes:
+        """Do the work and return its outcome, for `read_outcome`."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -118,36 +106,18 @@ class Attempt:
                 report = self.work(fork, batches)
             for _ in batches:  # a worker whose input is left unread is not reused
                 pass
-            return task, attempt, send_change_set(fork, self.most_inline), pack_report(report)
+            return pack((task, attempt, send_change_set(fork, self.most_inline), dict(report)))
         except Exception as error:
             raise RuntimeError(marked_text(error)) from error
 
 
-def pack_report(report: Mapping[str, Any]) -> bytes:
-    """Return a report as bytes; numpy scalars become Python numbers."""
-    packed = msgpack.packb(dict(report), use_bin_type=True, default=_plain)
-    assert isinstance(packed, bytes)
-    return packed
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    raise TypeError(f"a report holds plain values, not {type(value).__name__}")
-
-
-def unpack_report(data: bytes) -> dict[str, Any]:
-    """Decode a report; raise `FormatError`."""
-    try:
-        # Counts by number are plain values, too: keys need not be text.
-        report = msgpack.unpackb(data, raw=False, max_ext_len=0, strict_map_key=False)
-    except Exception as error:
-        raise FormatError(_REPORT, f"cannot be read ({type(error).__name__})") from error
-    if not isinstance(report, dict):
-        raise FormatError(_REPORT, "is not a mapping")
-    return report
+def read_outcome(name: str, data: bytes) -> Outcome:
+    """Decode an outcome; raise `FormatError` with the name of the bytes."""
+    match unpack(name, data, lists=True):
+        case [int() as task, int() as attempt, bytes() as change_set, dict() as report]:
+            return Outcome(task, attempt, change_set, report)
+        case _:
+            raise FormatError(name, "has not the parts of an outcome")
 
 
 def run_fork_job(
@@ -162,23 +132,22 @@ def run_fork_job(
     take: Callable[[list[Outcome]], None] | None = None,
 ) -> list[Outcome]:
     """Run a task for each partition of a frame, which writes through a fork of a session."""
+    from pyspark.sql.types import BinaryType, StructField, StructType
+
     fork = session.fork()
     attempt = Attempt(pickle_fork(session, fork), work, most_inline)
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        number, tries, change_set, report = attempt.outcome(iter(batches))
-        columns = [
-            pa.array([number], pa.int32()), pa.array([tries], pa.int32()),
-            pa.array([change_set], pa.binary()), pa.array([report], pa.binary()),
-        ]  # fmt: skip
-        yield pa.RecordBatch.from_arrays(columns, names=["task", "attempt", "change_set", "report"])
+        yield pa.RecordBatch.from_pydict({"outcome": [attempt.outcome(iter(batches))]})
 
-    results = map_in_arrow(frame, task, _outcome_schema())
+    # As text, the schema would be parsed by the JVM for each job.
+    results = map_in_arrow(frame, task, StructType([StructField("outcome", BinaryType())]))
     try:
         table = run_action(frame.sparkSession, results.toArrow, description=description, tasks=tasks, progress=progress)
-        outcomes = sorted(outcomes_in(table), key=lambda outcome: outcome.task)
+        found = (read_outcome("outcome of a task", data) for data in table.column(0).to_pylist())
+        outcomes = sorted(found, key=lambda outcome: outcome.task)
         if take is not None:
             take(outcomes)
     except BaseException:
@@ -187,18 +156,59 @@ def run_fork_job(
     return outcomes
 
 
-def outcomes_in(table: pa.Table) -> Iterator[Outcome]:
-    """Yield the outcomes in a table that tasks returned."""
-    columns = [table.column(name).to_pylist() for name in ("task", "attempt", "change_set", "report")]
-    for task, attempt, change_set, report in zip(*columns, strict=True):
-        yield Outcome(task, attempt, change_set, unpack_report(report))
+def run_tasks(
+    spark: SparkSession,
+    session: Session,
+    shares: Sequence[T],
+    work: Callable[[Any, T], Mapping[str, Any] | None],
+    *,
+    description: str = "arraystore",
+    progress: Progress | None = None,
+    take: Callable[[list[Outcome]], None] | None = None,
+) -> list[Outcome]:
+    """Run `work(fork, share)` on executors through forks of one session, one task for each share."""
+    if not shares:
+        return []
+
+    def task(fork: ForkSession, batches: Iterator[pa.RecordBatch]) -> Mapping[str, Any]:
+        (number,) = [number for batch in batches for number in batch.column(0).to_pylist()]
+        return work(fork, shares[number]) or {}
+
+    count = len(shares)
+    return run_fork_job(
+        session, task_frame(spark, count), task, description=description, tasks=count, progress=progress, take=take
+    )
 
 
-def merge_outcomes(session: Session, outcomes: Iterable[Outcome]) -> None:
-    """Merge the changes of all tasks, or none."""
-    sent = [outcome.change_set for outcome in outcomes]
+def report_of(
+    arrays: tuple[str, ...], outcomes: Sequence[Outcome], began: float, *, chunks: int | None = None
+) -> WriteReport:
+    """Add up the reports of tasks; `began` is the time of `time.perf_counter` at the check of the arguments."""
+
+    def total(name: str) -> int:
+        return sum(int(outcome.report.get(name, 0)) for outcome in outcomes)
+
+    return WriteReport(
+        arrays,
+        total("rows"),
+        total("chunks") if chunks is None else chunks,
+        total("nbytes"),
+        len(outcomes),
+        sum(outcome.attempt for outcome in outcomes),
+        sum(is_spilled(outcome.change_set) for outcome in outcomes),
+        time.perf_counter() - began,
+    )
+
+
+def merge_outcomes(session: Session, outcomes: Iterable[Outcome], overwritten: Sequence[str] = ()) -> None:
+    """Merge the changes of all tasks, or none; all earlier chunks of the overwritten arrays are deleted."""
+    changes: list[bytes] = receive_change_sets(session.context, [outcome.change_set for outcome in outcomes])
     try:
-        session.merge(*receive_change_sets(session.context, sent))
+        if overwritten and changes:
+            changes = [merge_sessions(changes)]
+        for path in overwritten:
+            session.reindex_array(path, lambda _: DELETE, vectorized=True)
+        session.merge(*changes, on_overlap="last" if overwritten else "error")
     except MergeConflictError as error:
         if _SHARED not in error.message:
             raise

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-import msgpack
 
 from arraystore._session.fork import ForkSession
 from arraystore._session.session import Session
-from arraystore.errors import FormatError, InvalidInputError
-from arraystore.spark.fork_job import Attempt, Outcome, merge_outcomes, pickle_fork, unpack_report
+from arraystore.errors import InvalidInputError
+from arraystore.spark.fork_job import Attempt, Outcome, merge_outcomes, pickle_fork, read_outcome
 
 if TYPE_CHECKING:
     from arraystore._session.store import ArrayStore
@@ -19,28 +16,6 @@ if TYPE_CHECKING:
 __all__ = ["PartitionWriter", "map_partitions_writer"]
 
 Write = Callable[["ArrayStore", Iterator[Any]], Mapping[str, Any] | None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Items:
-    """Calls a function with the store of a fork and the items of the partition."""
-
-    function: Write
-
-    def __call__(self, fork: ForkSession, items: Iterator[Any]) -> Mapping[str, Any]:
-        return self.function(fork.store, items) or {}
-
-
-@dataclass(frozen=True, slots=True)
-class _Partition:
-    """Function that ``mapPartitions`` calls on executors; pickles small."""
-
-    attempt: Attempt
-
-    def __call__(self, items: Iterable[Any]) -> Iterator[bytes]:
-        packed = msgpack.packb(self.attempt.outcome(iter(items)), use_bin_type=True)
-        assert isinstance(packed, bytes)
-        yield packed
 
 
 class PartitionWriter:
@@ -63,7 +38,8 @@ class PartitionWriter:
         """Return a function for ``rdd.mapPartitions``."""
         fork = self._session.fork()
         self._forks.append(fork)
-        return _Partition(Attempt(pickle_fork(self._session, fork), _Items(function)))
+        attempt = Attempt(pickle_fork(self._session, fork), lambda fork, items: function(fork.store, items) or {})
+        return lambda items: iter([attempt.outcome(iter(items))])
 
     def merge(self, results: Iterable[bytes]) -> list[dict[str, Any]]:
         """Merge the changes of all partitions, or none.
@@ -113,12 +89,4 @@ def _read(result: bytes) -> Outcome:
         raise InvalidInputError(
             f"{type(result).__name__} is not what a partition returns: pass what collect() of mapPartitions returned"
         )
-    try:
-        fields = msgpack.unpackb(bytes(result), use_list=False, raw=False, max_ext_len=0)
-    except Exception as error:
-        raise FormatError("result of a partition", f"cannot be read ({type(error).__name__})") from error
-    match fields:
-        case (int() as task, int() as attempt, bytes() as change_set, bytes() as report):
-            return Outcome(task, attempt, change_set, unpack_report(report))
-        case _:
-            raise FormatError("result of a partition", "has not the parts of one")
+    return read_outcome("result of a partition", bytes(result))

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 from arraystore.spark.cluster import keep_logs
-from arraystore.spark.errors import TaskFailedError, translate_error
+from arraystore.spark.errors import TaskFailedError, marked_errors, translate_error
 from arraystore.spark.report import Progress
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["classic_context", "map_in_arrow", "run_action"]
+__all__ = ["by_task", "classic_context", "map_in_arrow", "map_tasks", "run_action", "task_frame"]
 
 T = TypeVar("T")
 
@@ -43,6 +43,30 @@ def map_in_arrow(frame: DataFrame, function: Callable[[Iterator[Any]], Iterator[
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         return frame.mapInArrow(function, schema)
+
+
+def task_frame(spark: SparkSession, tasks: int) -> DataFrame:
+    """Return a frame of one row and one partition for each task; column ``id`` is its number."""
+    return spark.range(0, tasks, 1, tasks)
+
+
+def map_tasks(spark: SparkSession, tasks: int, function: Callable[[int], Iterator[Any]], schema: Any) -> DataFrame:
+    """Return the rows of the Arrow batches that a function yields on executors for the number of each task."""
+    if not tasks:
+        return spark.createDataFrame([], schema)
+    return map_in_arrow(task_frame(spark, tasks), by_task(function), schema)
+
+
+def by_task(function: Callable[[int], Iterator[Any]]) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """Return the function for ``mapInArrow`` over the frame of the tasks."""
+
+    def rows(batches: Iterator[Any]) -> Iterator[Any]:
+        with marked_errors():
+            for batch in batches:
+                for task in batch.column(0).to_pylist():
+                    yield from function(task)
+
+    return rows
 
 
 def run_action(

@@ -17,8 +17,7 @@ import arraystore
 from arraystore.ingest import ingest
 from arraystore.ingest import run as ingest_run
 from arraystore.spark import TaskFailedError
-from arraystore.spark.fork_job import merge_outcomes
-from arraystore.spark.run_tasks import run_tasks
+from arraystore.spark.fork_job import merge_outcomes, run_tasks
 from arraystore.storage import Storage
 from tests.ingest.conftest import Make, climate, history, ingested
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,10 @@ import pytest
 import zarr
 
 from arraystore import Repository, local_filesystem_storage
+from arraystore._session.base import SessionBase
+from arraystore._session.listing import all_nodes
 from arraystore.spark import translate_error
+from arraystore.spark.streams.progress import STREAMS, StreamProgress
 
 
 def new_repository(tmp_path: Path) -> Repository:
@@ -47,3 +51,10 @@ def spark_error(action: Callable[[], Any]) -> BaseException:
     with pytest.raises(Exception, match=r"\[ARRAYSTORE_") as caught:
         action()
     return translate_error(caught.value)
+
+
+def streams(session: SessionBase) -> dict[str, StreamProgress]:
+    """Return the progress of all streams in a session, by their ids."""
+    keys = [node.path for node in all_nodes(session.hierarchy) if node.key.startswith("\0" + STREAMS)]
+    stored = [json.loads(session.store.get_sync(key).to_bytes()) for key in keys]
+    return {each["stream"]: StreamProgress(each["stream"], each["batch"], each.get("run")) for each in stored}

@@ -24,8 +24,7 @@ from arraystore import (
 )
 from arraystore.spark.errors import translate_error
 from arraystore.spark.streams.batch_writer import BatchWriter, batch_writer
-from arraystore.spark.streams.progress import streams
-from tests.spark.support import read_array
+from tests.spark.support import read_array, streams
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

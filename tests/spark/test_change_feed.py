@@ -298,7 +298,7 @@ def through_json(offset: Any) -> Any:
 
 def test_a_stream_reads_everything_once_in_batches_of_the_size_asked_for(repo: Repository) -> None:
     snapshots = numbers(repo, 7)
-    reader = ChangeStreamReader(repo, "main", {"startingsnapshot": snapshots[0], "maxsnapshotspertrigger": "4"})
+    reader = ChangeStreamReader(repo, "main", starting=snapshots[0], most=4)
     assert reader.getDefaultReadLimit().max_files == 4
     start, batches = reader.initialOffset(), []
     while (end := through_json(reader.latestOffset(start, Limit(4)))) != start:
@@ -313,7 +313,7 @@ def test_a_stream_reads_everything_once_in_batches_of_the_size_asked_for(repo: R
 
 def test_a_stream_begins_where_it_is_told_to(repo: Repository) -> None:
     snapshots = numbers(repo, 3)
-    latest = ChangeStreamReader(repo, "main", {"startingsnapshot": "latest"})
+    latest = ChangeStreamReader(repo, "main", starting="latest")
     assert latest.latestOffset(latest.initialOffset(), None) == latest.initialOffset()
     earliest = ChangeStreamReader(repo)
     messages = told(earliest, earliest.initialOffset(), earliest.latestOffset(earliest.initialOffset(), None))
@@ -336,7 +336,7 @@ def test_a_query_of_what_is_available_now_does_not_see_what_comes_later(repo: Re
 
 def test_a_batch_that_is_planned_is_read_again_the_same_after_a_reset(repo: Repository) -> None:
     snapshots = numbers(repo, 4)
-    reader = ChangeStreamReader(repo, "main", {"startingsnapshot": snapshots[0]})
+    reader = ChangeStreamReader(repo, "main", starting=snapshots[0])
     start = reader.initialOffset()
     end = reader.latestOffset(start, None)
     before = told(reader, start, end)
@@ -361,13 +361,3 @@ def test_partitions_hold_a_few_snapshots_each_and_nothing_is_nothing(repo: Repos
 def test_an_offset_of_something_else_is_refused(repo: Repository, offset: Any) -> None:
     with pytest.raises(RuntimeError, match="not an offset"):
         ChangeStreamReader(repo).partitions(offset, offset)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"maxsnapshotspertrigger": text} for text in ("0", "-1", "many", "1.5", "")]
-    + [{"paths": text} for text in ("[", "[]", "[7]")],
-)
-def test_options_that_cannot_be_used_are_refused_at_once(repo: Repository, options: dict[str, str]) -> None:
-    with pytest.raises(InvalidInputError):
-        ChangeStreamReader(repo, "main", options)

@@ -14,10 +14,12 @@ from arraystore import Repository, Session, local_filesystem_storage
 from arraystore._session.handoff import SessionHandoff, hand_off
 from arraystore.errors import FormatError, MergeConflictError, RebaseFailedError, StorageError
 from arraystore.spark.change_set_transfer import send_change_set
-from arraystore.spark.fork_job import pack_report, pickle_new_fork
-from arraystore.spark.source.commit import commit_job, commit_stream_batch, merge_all
+from arraystore.spark.fork_job import merge_outcomes, pickle_new_fork
+from arraystore.spark.packing import pack
+from arraystore.spark.source.commit import commit_job, commit_stream_batch
 from arraystore.spark.source.messages import TaskMessage, handoff_in, message_of, outcomes_of, query_of
 from arraystore.spark.source.options import RepositoryLocation
+from arraystore.spark.streams.batches import Batch
 from arraystore.spark.streams.progress import last_batch
 from tests.spark.support import messages, read_array
 
@@ -46,7 +48,7 @@ class Planned:
     def task(self, number: int, region: tuple[slice, ...], value: int) -> TaskMessage:
         fork = pickle.loads(self.fork_bytes)
         zarr.open_array(fork.store, path="a", mode="r+")[region] = value
-        return message_of((number, 0, send_change_set(fork), pack_report({"rows": 6})), self.handoff, "query-1")
+        return message_of(pack((number, 0, send_change_set(fork), {"rows": 6})), self.handoff, "query-1")
 
 
 def location_of(repo: Repository) -> RepositoryLocation:
@@ -65,7 +67,7 @@ def test_what_tasks_wrote_gets_into_one_commit_through_messages_alone(repo: Repo
 
     handoff = handoff_in(sent, Repository.open(repo.storage).context, "main")
     session = handoff.open()
-    merge_all(session, outcomes_of(sent), ["a"], overwrite=False)
+    merge_outcomes(session, outcomes_of(sent))
     commit_job(session, location_of(repo), "job-1", "write", {"spark.rows": 12})
 
     wanted = expected()
@@ -81,7 +83,7 @@ def test_overwriting_keeps_nothing_of_what_the_array_held(repo: Repository):
     sent = [planned.task(0, np.s_[0:2, 0:3], 100), planned.task(1, np.s_[6:8, 0:3], 200)]
 
     session = planned.handoff.open()
-    merge_all(session, outcomes_of(sent), ["a"], overwrite=True)
+    merge_outcomes(session, outcomes_of(sent), ["a"])
     commit_job(session, location_of(repo), "job-1", "overwrite", {})
 
     wanted = np.full(SHAPE, -1, dtype="i4")
@@ -94,7 +96,7 @@ def test_overwriting_keeps_nothing_of_what_the_array_held(repo: Repository):
 def test_overwriting_with_nothing_leaves_nothing(repo: Repository):
     session = Planned(repo).handoff.open()
 
-    merge_all(session, [], ["a"], overwrite=True)
+    merge_outcomes(session, [], ["a"])
     commit_job(session, location_of(repo), "job-1", "overwrite", {})
 
     assert np.array_equal(read_array(repo), np.full(SHAPE, -1, dtype="i4"))
@@ -107,7 +109,7 @@ def test_a_chunk_of_two_tasks_is_refused_with_the_remedy(repo: Repository, overw
     session = planned.handoff.open()
 
     with pytest.raises(MergeConflictError, match="repartition_by_chunk") as caught:
-        merge_all(session, outcomes_of(sent), ["a"], overwrite=overwrite)
+        merge_outcomes(session, outcomes_of(sent), ["a"] if overwrite else ())
 
     assert caught.value.chunks == ((0, 0),)
     assert not session.has_uncommitted_changes
@@ -119,7 +121,7 @@ def test_a_commit_that_is_called_again_finds_that_it_is_done(repo: Repository):
 
     for _ in range(3):
         session = planned.handoff.open()
-        merge_all(session, outcomes_of(sent), ["a"], overwrite=False)
+        merge_outcomes(session, outcomes_of(sent))
         commit_job(session, location_of(repo), "job-1", "write", {})
 
     assert messages(repo)[:2] == ["write", "begin"]
@@ -133,7 +135,7 @@ def test_a_commit_goes_on_top_of_others_and_is_still_found(repo: Repository):
 
     for _ in range(2):
         session = planned.handoff.open()
-        merge_all(session, outcomes_of(sent), ["a"], overwrite=False)
+        merge_outcomes(session, outcomes_of(sent))
         commit_job(session, location_of(repo), "job-1", "write", {})
 
     wanted = expected()
@@ -148,7 +150,7 @@ def test_a_collision_with_another_commit_is_a_conflict(repo: Repository):
     with repo.transaction("main", message="same chunk") as store:
         zarr.open_array(store, path="a", mode="r+")[0:2] = 7
     session = planned.handoff.open()
-    merge_all(session, outcomes_of(sent), ["a"], overwrite=False)
+    merge_outcomes(session, outcomes_of(sent))
 
     with pytest.raises(RebaseFailedError):
         commit_job(session, location_of(repo), "job-1", "write", {})
@@ -162,7 +164,7 @@ def test_overwriting_collides_with_whoever_wrote_a_chunk_that_it_drops(repo: Rep
     with repo.transaction("main", message="elsewhere") as store:
         zarr.open_array(store, path="a", mode="r+")[0:2] = 7
     session = planned.handoff.open()
-    merge_all(session, outcomes_of(sent), ["a"], overwrite=True)
+    merge_outcomes(session, outcomes_of(sent), ["a"])
 
     with pytest.raises(RebaseFailedError):
         commit_job(session, location_of(repo), "job-1", "overwrite", {})
@@ -171,7 +173,7 @@ def test_overwriting_collides_with_whoever_wrote_a_chunk_that_it_drops(repo: Rep
 def test_a_commit_whose_answer_gets_lost_is_asked_again(repo: Repository, monkeypatch: pytest.MonkeyPatch):
     planned = Planned(repo)
     session = planned.handoff.open()
-    merge_all(session, outcomes_of([planned.task(0, np.s_[0:2, :], 100)]), ["a"], overwrite=False)
+    merge_outcomes(session, outcomes_of([planned.task(0, np.s_[0:2, :], 100)]))
     commit, calls = Session.commit, []
 
     def loses_two_answers(self: Session, *arguments: object, **options: object) -> str:
@@ -189,8 +191,8 @@ def test_a_commit_whose_answer_gets_lost_is_asked_again(repo: Repository, monkey
 
 def stream_batch(repo: Repository, planned: Planned, sent: list[TaskMessage], batch: int) -> None:
     session = handoff_in(sent, repo.context, "main").open()
-    merge_all(session, outcomes_of(sent), ["a"], overwrite=False)
-    commit_stream_batch(session, repo, "s", batch, "query-1", "batch", {"spark.rows": 6}, restarted=False)
+    merge_outcomes(session, outcomes_of(sent))
+    commit_stream_batch(session, repo, Batch("s", batch, "query-1"), "batch", {"spark.rows": 6})
 
 
 def test_a_batch_of_a_stream_is_committed_with_its_number(repo: Repository):
@@ -225,12 +227,12 @@ def test_a_batch_that_collides_with_other_data_is_a_conflict(repo: Repository):
     assert last_batch(repo.readonly_session("main"), "s") is None
 
 
-def damaged(**changes: object) -> TaskMessage:
-    fields: dict[str, object] = {
-        "version": 1, "task": 0, "attempt": 0, "change_set": b"", "report": pack_report({}),
-        "home": ("main", "main", 1, None, b"s" * 12, b"i" * 12), "query": None,
-    }  # fmt: skip
-    return TaskMessage(msgpack.packb(list((fields | changes).values())))
+HOME = ("main", "main", 1, None, b"s" * 12, b"i" * 12)
+
+
+def damaged(version: int = 1, home: object = HOME, query: object = None, **changes: object) -> TaskMessage:
+    outcome: dict[str, object] = {"task": 0, "attempt": 0, "change_set": b"", "report": {}}
+    return TaskMessage(pack((version, pack(tuple((outcome | changes).values())), home, query)))
 
 
 @pytest.mark.parametrize(
@@ -245,7 +247,7 @@ def damaged(**changes: object) -> TaskMessage:
         damaged(version=2),
         damaged(task="0"),
         damaged(change_set="x"),
-        damaged(report=b"\xc1"),
+        TaskMessage(pack((1, b"\xc1", None, None))),
         damaged(report=None),
     ],
 )

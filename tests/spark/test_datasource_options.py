@@ -9,7 +9,6 @@ from arraystore.spark.source.option_parsing import check_names, is_for_writing
 from arraystore.spark.source.options import (
     RepositoryLocation,
     changes_options,
-    is_of_changes,
     raw_options,
     read_options,
     write_options,
@@ -136,8 +135,8 @@ def test_a_load_of_changes_is_one_that_says_so():
         {"path": "/r", "changes": "true", "startingSnapshot": "latest", "maxsnapshotspertrigger": "5"}
     )
 
-    assert is_of_changes(given)
-    assert not is_of_changes(raw_options({"path": "/r", "array": "t"}))
+    assert given.flag("changes")
+    assert not raw_options({"path": "/r", "array": "t"}).flag("changes")
     assert changes_options(given).start == "A"
     assert changes_options(given).stop == "B"
     assert changes_options(given).paths == ("u", "v")

@@ -17,8 +17,8 @@ from arraystore.spark.source.options import raw_options, write_options
 from arraystore.spark.source.source import ArrayStoreDataSource
 from arraystore.spark.source.stream import RowStreamWriter
 from arraystore.spark.source.write import prepare_write
-from arraystore.spark.streams.progress import last_batch, streams
-from tests.spark.support import new_repository, read_array, spark_error
+from arraystore.spark.streams.progress import last_batch
+from tests.spark.support import new_repository, read_array, spark_error, streams
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

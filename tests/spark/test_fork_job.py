@@ -22,13 +22,13 @@ from arraystore.spark.fork_job import (
     Attempt,
     Outcome,
     merge_outcomes,
-    pack_report,
     pickle_new_fork,
+    read_outcome,
     run_fork_job,
-    task_frame,
-    unpack_report,
+    run_tasks,
 )
-from arraystore.spark.run_tasks import run_tasks
+from arraystore.spark.packing import pack
+from arraystore.spark.spark_action import task_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,8 +55,7 @@ def writes(at: int, value: int = 1) -> Callable[[ForkSession, Iterator[Any]], Ma
 
 
 def outcome(fork_bytes: bytes, work: Any, most_inline: int = 1 << 20) -> Outcome:
-    task, attempt, change_set, report = Attempt(fork_bytes, work, most_inline).outcome(iter(()))
-    return Outcome(task, attempt, change_set, unpack_report(report))
+    return read_outcome("outcome", Attempt(fork_bytes, work, most_inline).outcome(iter(())))
 
 
 def test_a_ticket_is_a_fork_of_its_own_each_time(repo: Repository):
@@ -111,12 +110,12 @@ def test_input_is_read_to_its_end_so_that_spark_can_use_the_worker_again(repo: R
     ],
 )
 def test_reports_of_plain_values_come_back(report: dict[Any, Any]):
-    assert unpack_report(pack_report(report)) == report
+    assert read_outcome("outcome", pack((3, 1, b"", report))).report == report
 
 
 def test_numbers_of_numpy_come_back_as_plain_ones():
     report = {"n": np.int64(5), "x": np.float32(0.5), "b": np.bool_(True), "list": np.arange(3), "z": np.array(7)}
-    found = unpack_report(pack_report(report))
+    found = read_outcome("outcome", pack((3, 1, b"", report))).report
     assert found == {"n": 5, "x": 0.5, "b": True, "list": [0, 1, 2], "z": 7}
     assert type(found["n"]) is int
 
@@ -138,12 +137,14 @@ def test_reports_of_other_things_fail_in_the_task(repo: Repository, value: objec
         pickle.dumps({}),
         msgpack.packb([1]),
         msgpack.packb(5),
-        msgpack.packb({"t": msgpack.ExtType(5, b"x")}),
+        msgpack.packb([0, 0, b"", {"t": msgpack.ExtType(5, b"x")}]),
+        msgpack.packb([0, 0, b"", [1]]),
+        msgpack.packb(["0", 0, b"", {}]),
     ],
 )
-def test_what_is_no_report_is_refused(data: bytes):
-    with pytest.raises(FormatError, match="report of a task"):
-        unpack_report(data)
+def test_what_is_no_outcome_is_refused(data: bytes):
+    with pytest.raises(FormatError, match="outcome of a task"):
+        read_outcome("outcome of a task", data)
 
 
 class Bomb:
@@ -164,7 +165,7 @@ def test_nothing_that_a_worker_sends_is_unpickled(repo: Repository, tmp_path: Pa
     with pytest.raises(FormatError):
         merge_outcomes(session, [Outcome(0, 0, msgpack.packb((bomb,)), {})])
     with pytest.raises(FormatError):
-        unpack_report(bomb)
+        read_outcome("outcome of a task", bomb)
     assert not (tmp_path / "boom").exists()
 
 

@@ -17,6 +17,7 @@ import arraystore.spark as asp
 from arraystore import InvalidInputError, Repository, local_filesystem_storage
 from arraystore.spark.reading.frame_plan import plan_frame
 from arraystore.spark.reading.map_chunks import Chunk, ChunkMapper
+from arraystore.spark.spark_action import by_task
 from tests.spark.support import put_array
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ def test_what_does_not_fit_the_schema_is_refused_with_the_chunk(repo: Repository
     plan = plan_frame(repo.readonly_session("main"), "v", coords="label", name_dims=False)
     mapper = ChunkMapper(plan, 1, lambda _: returned, pa.schema([("a", pa.int32())]))
     with pytest.raises(RuntimeError, match="ARRAYSTORE_INVALID_INPUT") as caught:
-        list(mapper(iter([pa.RecordBatch.from_pydict({"id": [0]})])))
+        list(by_task(mapper.rows)(iter([pa.RecordBatch.from_pydict({"id": [0]})])))
     with pytest.raises(InvalidInputError, match=message):
         raise asp.translate_error(caught.value)
 
@@ -179,7 +180,7 @@ def test_numbers_that_are_whole_become_whole_numbers(repo: Repository, returned:
         repo.readonly_session("main"), "v", isel={"t": 0, "y": 0, "x": 0}, coords="label", name_dims=False
     )
     mapper = ChunkMapper(plan, 1, lambda _: {"a": returned}, pa.schema([("a", kind)]))
-    (found,) = mapper(iter([pa.RecordBatch.from_pydict({"id": [0]})]))
+    (found,) = mapper.rows(0)
     assert found.column("a").to_pylist() == told
 
 
@@ -192,7 +193,5 @@ def test_an_array_without_dimensions_is_one_chunk(tmp_path: Path) -> None:
         assert (chunk.shape, chunk.index, chunk.slices) == ((), (), ())
         return {"a": chunk.arrays["v"]}
 
-    (found,) = ChunkMapper(plan, 1, value, pa.schema([("a", pa.float32())]))(
-        iter([pa.RecordBatch.from_pydict({"id": [0]})])
-    )
+    (found,) = ChunkMapper(plan, 1, value, pa.schema([("a", pa.float32())])).rows(0)
     assert found.column("a").to_pylist() == [3.0]

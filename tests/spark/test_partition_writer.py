@@ -11,6 +11,7 @@ import msgpack
 import numpy as np
 import pytest
 import zarr
+from pyspark.cloudpickle import dumps
 
 from arraystore import Repository, local_filesystem_storage
 from arraystore.errors import FormatError, InvalidInputError, MergeConflictError, ReadOnlyError
@@ -57,7 +58,7 @@ def test_partitions_of_an_rdd_are_written_in_one_commit(spark: SparkSession, rep
 def test_each_partition_gives_one_result_also_where_there_is_nothing(repo: Repository):
     session = repo.writable_session("main")
     writer = map_partitions_writer(session)
-    partition = pickle.loads(pickle.dumps(writer(write)))
+    partition = pickle.loads(dumps(writer(write)))
     results = [*partition([(0, 5), (1, 6)]), *partition([]), *partition([(4, 7)])]
     assert writer.merge(results) == [{"rows": 2}, {"rows": 0}, {"rows": 1}]
     assert writer.merge([]) == []

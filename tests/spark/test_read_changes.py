@@ -113,7 +113,9 @@ class Feed(DataSource):
         return FEED_SCHEMA
 
     def streamReader(self, schema: Any) -> ChangeStreamReader:  # noqa: N802 - Spark's name
-        return ChangeStreamReader(self.options["path"], "main", dict(self.options))
+        starting = self.options.get("startingSnapshot", "earliest")
+        most = self.options.get("maxSnapshotsPerTrigger")
+        return ChangeStreamReader(self.options["path"], starting=starting, most=most and int(most))
 
 
 class Listener:

@@ -29,6 +29,7 @@ from arraystore.errors import ChunkDamagedError
 from arraystore.spark.errors import translate_error
 from arraystore.spark.reading import blocks
 from arraystore.spark.reading.read_plan import ReadPlan, plan_read
+from arraystore.spark.spark_action import by_task
 from arraystore.storage import CountingStorage
 from tests.commit.support import keys
 
@@ -542,7 +543,7 @@ def test_a_chunk_that_is_lost_fails_the_task_with_an_error_that_can_be_told(tmp_
         path.unlink()
     plan = plan_read(Repository.open(local_filesystem_storage(tmp_path / "repo")).readonly_session("main"), "v")
     with pytest.raises(RuntimeError, match="ARRAYSTORE_") as caught:
-        list(plan(iter([pa.RecordBatch.from_pydict({"id": [0]})])))
+        list(by_task(plan.batches)(iter([pa.RecordBatch.from_pydict({"id": [0]})])))
     assert isinstance(translate_error(caught.value), ArrayStoreError)
 
 

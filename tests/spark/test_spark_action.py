@@ -13,8 +13,7 @@ import pytest
 from arraystore.errors import SessionStateError
 from arraystore.spark import TaskFailedError
 from arraystore.spark.errors import marked_text
-from arraystore.spark.fork_job import task_frame
-from arraystore.spark.spark_action import map_in_arrow, run_action
+from arraystore.spark.spark_action import map_in_arrow, run_action, task_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

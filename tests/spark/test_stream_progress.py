@@ -32,14 +32,13 @@ from arraystore.cli.nodes import nodes_below
 from arraystore.copying.zarr_export import export_zarr
 from arraystore.spark.streams.progress import (
     StreamProgress,
-    forget_stream,
     is_written,
     last_batch,
     note_batch,
     progress_of,
     stream_key,
-    streams,
 )
+from tests.spark.support import streams
 
 
 @pytest.fixture
@@ -134,17 +133,6 @@ def test_any_other_commit_and_folding_leave_it_alone(repo: Repository) -> None:
     session.commit("something else")
     repo.wait_for_maintenance()
     assert last_batch(repo.readonly_session("main"), "s") == 149
-
-
-def test_a_stream_that_is_forgotten_begins_anew(repo: Repository) -> None:
-    commit_batch(repo, 4)
-    commit_batch(repo, 6, "t")
-    session = repo.writable_session("main")
-    assert forget_stream(session, "s")
-    assert not forget_stream(session, "s")
-    session.commit("forget it")
-    assert streams(repo.readonly_session("main")) == {"t": StreamProgress("t", 6)}
-    commit_batch(repo, 0)
 
 
 def test_finding_it_takes_a_request_at_most_whatever_else_there_is() -> None:
@@ -294,7 +282,6 @@ def test_a_damaged_file_is_told_and_not_believed(repo: Repository, value: bytes)
     session = repo.writable_session("main")
     with pytest.raises(FormatError):
         note_batch(session, "s", 7)
-    assert forget_stream(session, "s")
 
 
 # -- hidden -----------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import zarr
 
@@ -298,8 +297,7 @@ def test_what_fails_is_named_and_nothing_is_merged(spark: SparkSession, repo: Re
 def by_one_task(session: Session, paths: list[str], region: Any, function: Callable[..., Any], single: bool) -> int:
     """Do what a task does, in this process, and return how many bytes it says it has written."""
     bounds = as_bounds([region], SHAPE)
-    work = _RegionWork(tuple(_targets(session, paths)), (pack_bounds(bounds),), function, single)
-    report = work(session.fork(), iter([pa.RecordBatch.from_pydict({"id": [0]})]))
+    report = _RegionWork(tuple(_targets(session, paths)), function, single)(session.fork(), pack_bounds(bounds))
     return int(report["nbytes"])
 
 

@@ -1,7 +1,8 @@
-"""Conversion of numpy values to Arrow arrays and to Spark's types."""
+"""Conversion of numpy values and Spark's types to Arrow."""
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,9 +13,9 @@ from arraystore.errors import InvalidInputError
 from arraystore.spark.reading.decoding import Values
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import DataType
+    from pyspark.sql.types import DataType, StructType
 
-__all__ = ["arrow_array", "arrow_type", "spark_type"]
+__all__ = ["arrow_array", "arrow_schema", "arrow_type", "spark_type"]
 
 _WIDER = {"u1": "i2", "u2": "i4", "u4": "i8", "f2": "f4"}
 """Wider types, as Spark has neither unsigned numbers nor half precision."""
@@ -47,24 +48,9 @@ def arrow_type(what: str, dtype: np.dtype[Any]) -> pa.DataType:
 
 def spark_type(what: str, dtype: np.dtype[Any]) -> DataType:
     """Return the Spark type of a column; see `arrow_type`."""
-    from pyspark.sql import types
+    from pyspark.sql.pandas.types import from_arrow_type
 
-    arrow = arrow_type(what, dtype)
-    made: dict[pa.DataType, DataType] = {
-        pa.bool_(): types.BooleanType(),
-        pa.int8(): types.ByteType(),
-        pa.int16(): types.ShortType(),
-        pa.int32(): types.IntegerType(),
-        pa.int64(): types.LongType(),
-        pa.float32(): types.FloatType(),
-        pa.float64(): types.DoubleType(),
-        pa.decimal128(20, 0): types.DecimalType(20, 0),
-        pa.string(): types.StringType(),
-        pa.binary(): types.BinaryType(),
-        pa.duration("us"): types.DayTimeIntervalType(),
-        pa.timestamp("us", tz="UTC"): types.TimestampType(),
-    }
-    return made[arrow]
+    return from_arrow_type(arrow_type(what, dtype))
 
 
 def arrow_array(values: Values, missing: Bools | None, kind: pa.DataType) -> pa.Array:
@@ -76,3 +62,14 @@ def arrow_array(values: Values, missing: Bools | None, kind: pa.DataType) -> pa.
     if pa.types.is_decimal(kind):
         return pa.array(values, mask=missing).cast(kind)
     return pa.array(values.astype(kind.to_pandas_dtype(), copy=False), mask=missing)
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return the Arrow schema of a Spark schema, timestamps in UTC; everything may be null."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    make: Any = to_arrow_schema
+    # PySpark 4.0 takes UTC for granted, later releases ask.
+    parameters = inspect.signature(make).parameters
+    made: pa.Schema = make(schema, timezone="UTC") if "timezone" in parameters else make(schema)
+    return pa.schema([field.with_nullable(True).remove_metadata() for field in made])

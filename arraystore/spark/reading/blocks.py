@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import zarr
 
-from arraystore._format.types import Bools, Int64s
+from arraystore._format.types import Int64s
 from arraystore.spark.codec_pipeline import fused_codec_pipeline
-from arraystore.spark.reading.decoding import Values
+from arraystore.spark.reading.decoding import Column, Values
 from arraystore.spark.reading.frame_plan import FramePlan, FrameVariable
 from arraystore.spark.reading.selection import Boxes, boxes_of
 
-__all__ = ["Block", "Column", "blocks_of_task"]
-
-Column = tuple[Values, Bools | None]
-"""Values, and the mask of missing ones (None: no value is missing)."""
+__all__ = ["Block", "blocks_of_task"]
 
 _BLOCK_BYTES = 8 << 20
 """Bytes of values that are read at once, unless a single chunk has more."""
@@ -52,9 +50,7 @@ class Block:
                 slice(start - own, stop - own) for (start, stop), (own, _) in zip(bounds, self.bounds, strict=True)
             )
             inside = (*inside, ...)  # without it, the value of an array without dimensions would be a scalar
-            columns = tuple(
-                (values[inside], None if missing is None else missing[inside]) for values, missing in self.columns
-            )
+            columns = tuple(column.map(itemgetter(inside)) for column in self.columns)
             box = np.array([(at, at + 1) for at in place], dtype=np.int64).reshape(-1, 2)
             yield Block(box, bounds, columns)
 
@@ -120,13 +116,6 @@ class _Reader:
 
 def _lay_out(column: Column, dims: tuple[int, ...], shape: tuple[int, ...]) -> Column:
     """Return a column with all dimensions in order, repeated along those that it lacks."""
-    values, missing = column
-    if dims == tuple(range(len(shape))):
-        return np.ascontiguousarray(values).reshape(shape), missing
     order = np.argsort(dims)
     full = tuple(size if axis in dims else 1 for axis, size in enumerate(shape))
-
-    def laid(part: Values) -> Values:
-        return np.ascontiguousarray(np.broadcast_to(part.transpose(order).reshape(full), shape))
-
-    return laid(values), None if missing is None else laid(missing)
+    return column.map(lambda part: np.ascontiguousarray(np.broadcast_to(part.transpose(order).reshape(full), shape)))

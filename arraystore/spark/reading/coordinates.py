@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from arraystore._format.types import Bools
 from arraystore.errors import InvalidInputError
-from arraystore.spark.reading.decoding import Decoder, Values, filled
+from arraystore.spark.reading.decoding import Column, Decoder, Values, filled
 from arraystore.spark.reading.selection import Positions, compact
 
 __all__ = ["Coordinate"]
@@ -40,8 +39,8 @@ class Coordinate:
     meant: Decoder
     """Decoder for lookups, which returns instants where the array counts time."""
 
-    def column(self, positions: Positions) -> tuple[Values, Bools | None]:
-        """Return the labels at some positions, and the mask of missing ones."""
+    def column(self, positions: Positions) -> Column:
+        """Return the labels at some positions."""
         if isinstance(positions, range):
             return self.shown.decode(self.stored[positions.start : positions.stop])
         return self.shown.decode(self.stored[positions])

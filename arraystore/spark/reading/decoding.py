@@ -6,9 +6,9 @@ import base64
 import binascii
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +18,23 @@ from arraystore._format.types import Bools
 from arraystore.errors import InvalidInputError
 from arraystore.spark.cf_time import CFTimeCodec, cf_time_codec, microseconds_from_datetimes
 
-__all__ = ["Decoder", "Values", "decoder_of", "filled"]
+__all__ = ["Column", "Decoder", "Values", "decoder_of", "filled"]
 
 Values = npt.NDArray[Any]
 
 _INSTANT = np.dtype("M8[us]")
+
+
+class Column(NamedTuple):
+    """Decoded values, and the mask of missing ones."""
+
+    values: Values
+    missing: Bools | None
+    """None if no value is missing."""
+
+    def map(self, function: Callable[[Values], Values]) -> Column:
+        """Return the column with a function of arrays applied to its values and its mask."""
+        return Column(function(self.values), None if self.missing is None else function(self.missing))
 
 
 @dataclass(frozen=True)
@@ -59,24 +71,24 @@ class Decoder:
         kind = self.view or self.stored
         return kind if kind.kind == "T" else kind.newbyteorder("=")
 
-    def decode(self, stored: Values) -> tuple[Values, Bools | None]:
-        """Return decoded values, and the mask of missing ones."""
+    def decode(self, stored: Values) -> Column:
+        """Return decoded values."""
         values = stored if self.view is None else stored.view(self.view.newbyteorder(stored.dtype.byteorder))
         mask = self._missing(values)
         if self.time_codec is not None:
             return self._instants(values, mask)
         if values.dtype.kind in "Mm":
             numbers, absent = microseconds_from_datetimes(self.what, values)
-            return numbers.view(self.dtype), _either(mask, absent)
+            return Column(numbers.view(self.dtype), _either(mask, absent))
         if self.scale is not None or self.offset is not None:
             values = values.astype(np.float64)
             if self.scale is not None:
                 values *= self.scale
             if self.offset is not None:
                 values += self.offset
-        return values.astype(self.dtype, copy=False), mask
+        return Column(values.astype(self.dtype, copy=False), mask)
 
-    def _instants(self, values: Values, mask: Bools | None) -> tuple[Values, Bools | None]:
+    def _instants(self, values: Values, mask: Bools | None) -> Column:
         assert self.time_codec is not None
         if mask is not None:
             values = np.where(mask, np.zeros((), values.dtype), values)
@@ -90,7 +102,7 @@ class Decoder:
             if absent is not None:
                 missing[~mask] = absent
             numbers, absent = instants, missing
-        return numbers.view(_INSTANT), absent
+        return Column(numbers.view(_INSTANT), absent)
 
     def _missing(self, values: Values) -> Bools | None:
         mask: Bools | None = None

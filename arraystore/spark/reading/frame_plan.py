@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
+import zarr
 
-from arraystore._format.types import Bools
 from arraystore._session.base import SessionBase
 from arraystore.errors import InvalidInputError
-from arraystore.spark.reading.decoding import Decoder, Values, decoder_of
-from arraystore.spark.reading.opening import OpenedArrays, coordinate_of, open_arrays
-from arraystore.spark.reading.presence import present_numbers
-from arraystore.spark.reading.selection import AxisSelection, ChunkRuns, check_dimension_names, index_positions
+from arraystore.spark.reading.decoding import Column, Decoder, decoder_of
+from arraystore.spark.reading.opening import OpenedArrays, coordinate_of, open_arrays, sides_of
+from arraystore.spark.reading.selection import AxisSelection, ChunkRuns, Int64s, check_dimension_names, index_positions
 
 __all__ = ["DimensionColumns", "FramePlan", "FrameVariable", "plan_frame", "read_task_count"]
 
@@ -50,14 +49,6 @@ class FrameVariable:
 
 
 @dataclass(frozen=True)
-class SelectedLabels:
-    """Labels of all selected positions along an axis; `missing` is the mask of missing ones."""
-
-    values: Values
-    missing: Bools | None
-
-
-@dataclass(frozen=True)
 class FramePlan:
     """Plan of a read."""
 
@@ -67,7 +58,7 @@ class FramePlan:
     """Arrays that become columns; the first one with all dimensions leads, and is read by its own chunks."""
     axes: tuple[AxisSelection, ...]
     """Selection along each dimension."""
-    labels: tuple[SelectedLabels | None, ...]
+    labels: tuple[Column | None, ...]
     """By axis: labels for the column of the dimension, None for positions."""
     coords: DimensionColumns
     """Kind of the columns for dimensions, if any."""
@@ -110,12 +101,12 @@ def plan_frame(
     check_dimension_names("isel", isel or {}, opened.dims)
     check_dimension_names("sel", sel or {}, opened.dims)
     axes = []
-    labels: list[SelectedLabels | None] = []
+    labels: list[Column | None] = []
     for number, (name, size) in enumerate(zip(opened.dims, lead.array.shape, strict=True)):
         axis = _axis(opened, number, name, size, sel or {}, isel or {}, decode=decode)
         axes.append(axis)
         coordinate = coordinate_of(opened, name, size, decode=decode) if coords == "label" else None
-        labels.append(None if coordinate is None else SelectedLabels(*coordinate.column(axis.positions)))
+        labels.append(None if coordinate is None else coordinate.column(axis.positions))
     variables = tuple(
         FrameVariable(one.column, one.array.path, one.axes_in(opened.dims), decoder_of(one.array, decode=decode))
         for one in opened.arrays
@@ -127,7 +118,7 @@ def plan_frame(
         raise InvalidInputError(f"the selection has {total} chunks, more than can be counted: select less")
     chunks = ChunkRuns.up_to(total)
     if skip_missing and total:
-        chunks = ChunkRuns.of(present_numbers(session, opened, axes))
+        chunks = ChunkRuns.of(_present_numbers(session, opened, axes))
     return FramePlan(session, variables, tuple(axes), tuple(labels), coords, chunks)
 
 
@@ -186,3 +177,41 @@ def read_task_count(plan: FramePlan, slots: int, chunks_per_task: int | None, ta
     cells = int(np.prod([len(axis.positions) for axis in plan.axes], dtype=object))
     total = min(cells, chunks * plan.chunk_cells) * plan.cell_bytes
     return min(chunks, max(_TASKS_OF_A_SLOT * slots, min(-(-total // _BYTES_OF_A_TASK), _MOST_TASKS)))
+
+
+def _present_numbers(session: SessionBase, opened: OpenedArrays, axes: Sequence[AxisSelection]) -> Int64s:
+    """Return the rising numbers of chunks of the leading array in which any array has chunks.
+
+    Arrays that lack a dimension do not count, as they have values for every position along it.
+    """
+    numbers = [
+        _overlapped(session.chunk_coordinates(one.array.path), one.array, one.axes_in(opened.dims), axes)
+        for one in opened.arrays
+        if len(one.dims) == len(axes)
+    ]
+    return np.unique(np.concatenate(numbers))
+
+
+def _overlapped(present: Int64s, array: zarr.Array[Any], dims: Sequence[int], axes: Sequence[AxisSelection]) -> Int64s:
+    """Return the numbers of touched chunks that some chunks of an array, which may have another grid, overlap."""
+    numbers = np.zeros(len(present), np.int64)
+    owners = np.arange(len(present))
+    for number, axis in enumerate(axes):
+        own = dims.index(number)
+        low, high = axis.spans_of(*_stretches(array, own, present[owners, own], axis.size))
+        counts = high - low
+        owners, numbers, low = (np.repeat(column, counts) for column in (owners, numbers, low))
+        # The place of each chunk within the span that it is in.
+        within = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
+        numbers = numbers * axis.chunks + low + within
+    return np.unique(numbers)
+
+
+def _stretches(array: zarr.Array[Any], axis: int, coordinates: Int64s, size: int) -> tuple[Int64s, Int64s]:
+    """Return the bounds of stored chunks along a dimension."""
+    sides = sides_of(array, axis, stored=True)
+    if isinstance(sides, int):
+        starts = coordinates * sides
+        return starts, np.minimum(starts + sides, size)
+    ends = np.cumsum(sides)
+    return ends[coordinates] - sides[coordinates], np.minimum(ends[coordinates], size)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -15,16 +16,14 @@ import pyarrow as pa
 from arraystore._format.types import Int64s
 from arraystore._repository.repository import Repository
 from arraystore._session.base import SessionBase
-from arraystore.errors import ArrayStoreError, InvalidInputError
+from arraystore.errors import InvalidInputError
 from arraystore.spark.cluster import slots
-from arraystore.spark.errors import marked_text
-from arraystore.spark.fork_job import task_frame
-from arraystore.spark.reading.arrow_schema import arrow_schema
+from arraystore.spark.reading.arrow_columns import arrow_schema
 from arraystore.spark.reading.blocks import Block, blocks_of_task
 from arraystore.spark.reading.decoding import filled
 from arraystore.spark.reading.frame_plan import FramePlan, plan_frame, read_task_count
 from arraystore.spark.snapshots import check_reachable, pinned_session
-from arraystore.spark.spark_action import map_in_arrow
+from arraystore.spark.spark_action import map_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -163,23 +162,15 @@ def map_chunks(
     )  # fmt: skip
     count = read_task_count(plan, slots(spark), chunks_per_task, tasks)
     wanted = spark.createDataFrame([], schema).schema
-    if not count:
-        return spark.createDataFrame([], wanted)
-    mapper = ChunkMapper(plan, count, fn, arrow_schema(wanted))
-    return map_in_arrow(task_frame(spark, count), mapper, wanted)
+    return map_tasks(spark, count, ChunkMapper(plan, count, fn, arrow_schema(wanted)).rows, wanted)
 
 
 def chunk_of(plan: FramePlan, block: Block) -> Chunk:
     """Return a block of one chunk as a `Chunk`."""
-    labels: list[npt.NDArray[Any] | None] = []
-    for number, (start, stop) in enumerate(block.bounds):
-        selected = plan.labels[number]
-        if selected is None:
-            labels.append(None)
-        else:
-            labels.append(
-                filled(selected.values[start:stop], None if selected.missing is None else selected.missing[start:stop])
-            )
+    labels = (
+        None if selected is None else filled(*selected.map(itemgetter(slice(*bounds))))
+        for selected, bounds in zip(plan.labels, block.bounds, strict=True)
+    )
     arrays = {one.column: filled(*column) for one, column in zip(plan.variables, block.columns, strict=True)}
     for values in arrays.values():
         values.flags.writeable = False
@@ -195,28 +186,19 @@ def chunk_of(plan: FramePlan, block: Block) -> Chunk:
 
 @dataclass(frozen=True)
 class ChunkMapper:
-    """Function of executors: from task numbers to the rows that `fn` returns for their chunks."""
+    """Rows that `fn` returns for the chunks of a task."""
 
     plan: FramePlan
     tasks: int
     fn: ChunkFunction
     schema: pa.Schema
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the tasks with these numbers."""
-        try:
-            for batch in batches:
-                for task in batch.column(0).to_pylist():
-                    yield from self._task(task)
-        except ArrayStoreError as error:
-            raise RuntimeError(marked_text(error)) from error
-
-    def _task(self, task: int) -> Iterator[pa.RecordBatch]:
+    def rows(self, task: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a task."""
         for block in blocks_of_task(self.plan, task, self.tasks):
             for part in block.chunks(self.plan):
                 chunk = chunk_of(self.plan, part)
                 for columns in _each(self.fn(chunk)):
-                    _check_columns(columns)
                     yield from self._batches(columns, chunk)
 
     def _batches(self, columns: Columns, chunk: Chunk) -> Iterator[pa.RecordBatch]:
@@ -264,19 +246,16 @@ def _leaf(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _each(returned: Columns | Iterable[Columns] | None) -> Iterable[Columns]:
-    if returned is None:
-        return ()
-    if isinstance(returned, pa.Table | pa.RecordBatch | Mapping):
-        return (returned,)
-    if isinstance(returned, Iterable) and not isinstance(returned, str | bytes | np.ndarray):
-        return returned
-    raise _not_columns(type(returned).__name__)
-
-
-def _check_columns(columns: object) -> None:
-    if not isinstance(columns, pa.Table | pa.RecordBatch | Mapping):
-        raise _not_columns(f"an iterable of {type(columns).__name__}")
+def _each(returned: Any) -> Iterator[Columns]:
+    """Yield what the function returned for a chunk, one by one."""
+    if returned is None or isinstance(returned, pa.Table | pa.RecordBatch | Mapping):
+        returned = () if returned is None else (returned,)
+    elif isinstance(returned, str | bytes | np.ndarray) or not isinstance(returned, Iterable):
+        raise _not_columns(type(returned).__name__)
+    for columns in returned:
+        if not isinstance(columns, pa.Table | pa.RecordBatch | Mapping):
+            raise _not_columns(f"an iterable of {type(columns).__name__}")
+        yield columns
 
 
 def _not_columns(what: str) -> InvalidInputError:

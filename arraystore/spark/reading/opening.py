@@ -16,7 +16,7 @@ from arraystore.errors import InvalidInputError, NodeNotFoundError
 from arraystore.spark.reading.coordinates import Coordinate
 from arraystore.spark.reading.decoding import decoder_of
 
-__all__ = ["OpenedArray", "OpenedArrays", "coordinate_of", "open_arrays", "sides_of"]
+__all__ = ["OpenedArray", "OpenedArrays", "coordinate_of", "dimension_names", "open_arrays", "sides_of"]
 
 _SHOWN = 10
 
@@ -135,14 +135,14 @@ def _variables_in(session: SessionBase, key: str) -> list[tuple[str, zarr.Array[
     group = zarr.open_group(session.store, path=key, mode="r")
     arrays = sorted(group.arrays())
     listed = {name for _, array in arrays for name in str(array.attrs.get("coordinates", "")).split()}
-    variables = [(name, array) for name, array in arrays if _names(array) != (name,) and name not in listed]
+    variables = [(name, array) for name, array in arrays if dimension_names(array) != (name,) and name not in listed]
     if not variables:
         raise NodeNotFoundError(f"group {key!r} has no arrays but coordinates; name the array that you want")
     return [(name, array) for name, array in variables if not (array.ndim == 0 and len(variables) > 1)]
 
 
-def _names(array: zarr.Array[Any]) -> tuple[str | None, ...]:
-    """Return the names that an array gives to its dimensions."""
+def dimension_names(array: zarr.Array[Any]) -> tuple[str | None, ...]:
+    """Return the names of the dimensions of an array, None where one has no name."""
     names: Any = getattr(array.metadata, "dimension_names", None)
     if names is None:
         names = array.attrs.get("_ARRAY_DIMENSIONS")
@@ -152,7 +152,7 @@ def _names(array: zarr.Array[Any]) -> tuple[str | None, ...]:
 
 
 def _describe(column: str, array: zarr.Array[Any], dims: Sequence[str] | None) -> OpenedArray:
-    names = _names(array)
+    names = dimension_names(array)
     if dims is not None and any(name is None for name in names):
         if len(dims) != array.ndim:
             raise InvalidInputError(
@@ -197,7 +197,7 @@ def coordinate_of(opened: OpenedArrays, name: str, size: int, *, decode: bool) -
         array = zarr.open_array(opened.session.store, path=key, mode="r")
     except (FileNotFoundError, KeyError, NodeTypeValidationError):
         return None
-    if array.shape != (size,) or _names(array)[0] not in (name, None):
+    if array.shape != (size,) or dimension_names(array)[0] not in (name, None):
         return None
     meant = decoder_of(array, decode=False)
     shown = decoder_of(array, decode=True) if decode else meant

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 from arraystore._repository.repository import Repository
 from arraystore._session.base import SessionBase
 from arraystore.spark.cluster import slots
-from arraystore.spark.fork_job import task_frame
 from arraystore.spark.reading.frame_plan import DimensionColumns
 from arraystore.spark.reading.read_plan import Layout, plan_read
 from arraystore.spark.reading.rows import ChunkData
 from arraystore.spark.snapshots import check_reachable, pinned_session
-from arraystore.spark.spark_action import map_in_arrow
+from arraystore.spark.spark_action import map_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -137,9 +136,7 @@ def read_dataframe(
         tasks=tasks,
         slots=slots(spark),
     )
-    if not plan.tasks:
-        return spark.createDataFrame([], plan.schema)
-    return map_in_arrow(task_frame(spark, plan.tasks), plan, plan.schema)
+    return map_tasks(spark, plan.tasks, plan.batches, plan.schema)
 
 
 def create_view(

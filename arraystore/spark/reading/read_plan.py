@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import pyarrow as pa
 
 from arraystore._session.base import SessionBase
-from arraystore.errors import ArrayStoreError, InvalidInputError
-from arraystore.spark.errors import marked_text
+from arraystore.errors import InvalidInputError
 from arraystore.spark.reading.blocks import blocks_of_task
-from arraystore.spark.reading.frame_plan import DimensionColumns, FramePlan, plan_frame, read_task_count
+from arraystore.spark.reading.frame_plan import FramePlan, plan_frame, read_task_count
 from arraystore.spark.reading.rows import ChunkData, ChunkRows, PositionRows
 
 if TYPE_CHECKING:
@@ -41,51 +40,26 @@ class ReadPlan:
         for block in blocks_of_task(self.rows.plan, task, self.tasks):
             yield from self.rows.batches(block)
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the tasks with these numbers; the function of executors."""
-        try:
-            for batch in batches:
-                for task in batch.column(0).to_pylist():
-                    yield from self.batches(task)
-        except ArrayStoreError as error:
-            raise RuntimeError(marked_text(error)) from error
-
 
 def plan_read(
     session: SessionBase,
     paths: str | Sequence[str] | Mapping[str, str],
     *,
-    sel: Mapping[str, Any] | None = None,
-    isel: Mapping[str, Any] | None = None,
-    coords: DimensionColumns = "index",
-    decode: bool = False,
     layout: Layout = "rows",
     data: ChunkData = "binary",
-    skip_missing: bool = False,
-    dims: Sequence[str] | None = None,
     chunks_per_task: int | None = None,
     tasks: int | None = None,
     slots: int | None = None,
+    **selection: Any,
 ) -> ReadPlan:
     """Plan a read; the arguments are those of `arraystore.spark.read_dataframe`."""
     if layout not in get_args(Layout):
         raise InvalidInputError(f"layout={layout!r} must be 'rows' or 'chunks'")
     if data not in get_args(ChunkData):
         raise InvalidInputError(f"data={data!r} must be 'binary' or 'array'")
-    plan = plan_frame(
-        session,
-        paths,
-        sel=sel,
-        isel=isel,
-        coords=coords,
-        decode=decode,
-        skip_missing=skip_missing,
-        dims=dims,
-        name_dims=layout == "rows",
-    )
-    return ReadPlan(
-        _rows(plan, layout, data), read_task_count(plan, slots or os.cpu_count() or 1, chunks_per_task, tasks)
-    )
+    plan = plan_frame(session, paths, name_dims=layout == "rows", **selection)
+    count = read_task_count(plan, slots or os.cpu_count() or 1, chunks_per_task, tasks)
+    return ReadPlan(_rows(plan, layout, data), count)
 
 
 def _rows(plan: FramePlan, layout: Layout, data: ChunkData) -> PositionRows | ChunkRows:

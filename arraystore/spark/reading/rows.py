@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -12,7 +14,7 @@ import pyarrow as pa
 from arraystore.errors import InvalidInputError
 from arraystore.spark.reading.arrow_columns import arrow_array, arrow_type, spark_type
 from arraystore.spark.reading.blocks import Block
-from arraystore.spark.reading.decoding import Values, filled
+from arraystore.spark.reading.decoding import Column, Values, filled
 from arraystore.spark.reading.frame_plan import FramePlan, FrameVariable
 
 if TYPE_CHECKING:
@@ -32,60 +34,46 @@ class PositionRows:
 
     plan: FramePlan
 
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        labels = zip(self.plan.axes, self.plan.labels, strict=True)
+        axes = [
+            (axis.name, arrow_type(f"coordinate {axis.name!r}", np.dtype(np.int64) if of is None else of.values.dtype))
+            for axis, of in (() if self.plan.coords == "none" else labels)
+        ]
+        return pa.schema(axes + [(one.column, arrow_type(*_value_type(one))) for one in self.plan.variables])
+
     def spark_schema(self) -> StructType:
         """Return the schema of the frame."""
-        from pyspark.sql.types import StructField, StructType
+        from pyspark.sql.pandas.types import from_arrow_schema
 
-        axes = [StructField(axis.name, spark_type(*self._axis_type(number))) for number, axis in self._axes()]
-        return StructType(
-            axes + [StructField(one.column, spark_type(*_value_type(one))) for one in self.plan.variables]
-        )
-
-    def _axes(self) -> list[tuple[int, Any]]:
-        return [] if self.plan.coords == "none" else list(enumerate(self.plan.axes))
-
-    def _axis_type(self, number: int) -> tuple[str, np.dtype[Any]]:
-        labels = self.plan.labels[number]
-        return f"coordinate {self.plan.axes[number].name!r}", np.dtype(np.int64) if labels is None else (
-            labels.values.dtype
-        )
+        return from_arrow_schema(self._schema)
 
     def batches(self, block: Block) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a block."""
-        names = [axis.name for _, axis in self._axes()] + [one.column for one in self.plan.variables]
-        flat = [
-            (values.reshape(-1), None if missing is None else missing.reshape(-1)) for values, missing in block.columns
-        ]
-        kinds = [arrow_type(*_value_type(one)) for one in self.plan.variables]
+        flat = [column.map(np.ravel) for column in block.columns]
+        axes = range(len(self._schema) - len(flat))
         row = 0
         for slab in _slabs(block.shape):
             shape = tuple(stop - start for start, stop in slab)
             size = int(np.prod(shape, dtype=np.int64))
-            columns = [self._axis_column(number, block, slab, shape) for number, _ in self._axes()]
-            for (values, missing), kind in zip(flat, kinds, strict=True):
-                part = None if missing is None else missing[row : row + size]
-                columns.append(arrow_array(values[row : row + size], part, kind))
-            yield pa.RecordBatch.from_arrays(columns, names=names)
+            columns = [self._along(number, block, slab, shape) for number in axes]
+            columns += [column.map(itemgetter(slice(row, row + size))) for column in flat]
+            arrays = [arrow_array(*column, field.type) for column, field in zip(columns, self._schema, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
             row += size
 
-    def _axis_column(
-        self, number: int, block: Block, slab: tuple[tuple[int, int], ...], shape: tuple[int, ...]
-    ) -> pa.Array:
-        """Return the column of a dimension: its labels or positions, repeated along the other dimensions."""
-        first = block.bounds[number][0]
-        start, stop = (first + at for at in slab[number])
+    def _along(self, number: int, block: Block, slab: tuple[tuple[int, int], ...], shape: tuple[int, ...]) -> Column:
+        """Return labels or positions of a dimension, repeated along the other dimensions."""
+        part = slice(*(block.bounds[number][0] + at for at in slab[number]))
         labels = self.plan.labels[number]
         along = [1] * len(shape)
         along[number] = shape[number]
-
-        def spread(values: Values) -> Values:
-            return np.broadcast_to(values.reshape(along), shape).reshape(-1)
-
         if labels is None:
-            positions = self.plan.axes[number].positions[start:stop]
-            return pa.array(spread(np.asarray(positions, dtype=np.int64)))
-        missing = None if labels.missing is None else spread(labels.missing[start:stop])
-        return arrow_array(spread(labels.values[start:stop]), missing, arrow_type(*self._axis_type(number)))
+            column = Column(np.asarray(self.plan.axes[number].positions[part], dtype=np.int64), None)
+        else:
+            column = labels.map(itemgetter(part))
+        return column.map(lambda values: np.broadcast_to(values.reshape(along), shape).reshape(-1))
 
 
 def _slabs(shape: tuple[int, ...]) -> Iterator[tuple[tuple[int, int], ...]]:
@@ -148,16 +136,13 @@ class ChunkRows:
             names.append(variable.column)
         yield pa.RecordBatch.from_arrays(columns, names=names)
 
-    def _as_bytes(self, variable: FrameVariable, columns: list[Any]) -> pa.Array:
+    def _as_bytes(self, variable: FrameVariable, columns: list[Column]) -> pa.Array:
         kind = _packed_type(variable)
         return pa.array([_pack_values(variable, *column).astype(kind, copy=False).tobytes() for column in columns])
 
-    def _as_lists(self, variable: FrameVariable, columns: list[Any]) -> pa.Array:
+    def _as_lists(self, variable: FrameVariable, columns: list[Column]) -> pa.Array:
         kind = arrow_type(*_value_type(variable))
-        parts = [
-            arrow_array(values.reshape(-1), None if missing is None else missing.reshape(-1), kind)
-            for values, missing in columns
-        ]
+        parts = [arrow_array(*column.map(np.ravel), kind) for column in columns]
         offsets = np.cumsum([0] + [len(part) for part in parts], dtype=np.int32)
         return pa.ListArray.from_arrays(pa.array(offsets), pa.concat_arrays(parts))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,9 +17,9 @@ from arraystore._format.types import Int64s
 from arraystore._session.fork import ForkSession
 from arraystore._session.session import Session
 from arraystore.errors import ArrayStoreError, InvalidInputError, NodeNotFoundError
-from arraystore.spark.change_set_transfer import is_spilled
 from arraystore.spark.cluster import required_session, slots
-from arraystore.spark.fork_job import Outcome, merge_outcomes, run_fork_job, task_frame
+from arraystore.spark.fork_job import merge_outcomes, report_of, run_tasks
+from arraystore.spark.reading.opening import dimension_names
 from arraystore.spark.regions.boxes import (
     Align,
     RegionLike,
@@ -36,7 +36,6 @@ from arraystore.spark.regions.boxes import (
 from arraystore.spark.report import Progress, WriteReport
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 __all__ = ["RegionWriteError", "chunk_regions", "write_regions"]
@@ -62,7 +61,7 @@ class _Target:
     path: str
     shape: tuple[int, ...]
     unit: tuple[int, ...]
-    dims: tuple[str | None, ...] | None
+    dims: tuple[str | None, ...]
     itemsize: int
 
 
@@ -153,36 +152,16 @@ def write_regions(
     most = _task_count(tasks, spark)
     bounds = _bounds(regions, targets, most)
     owned = [ownership(bounds, item.shape, item.unit, align, item.dims) for item in targets]
-    if not len(bounds):
-        return WriteReport(tuple(item.path for item in targets), 0, 0, 0, 0, 0, 0, time.perf_counter() - began)
     weight = (bounds[..., 1] - bounds[..., 0]).prod(axis=1)
     assignments = assign_to_tasks(join_groups([item.group for item in owned]), weight, most)
-    work = _RegionWork(
-        tuple(targets), tuple(pack_bounds(bounds[assigned]) for assigned in assignments), func, isinstance(path, str)
-    )
     text = description or f"arraystore: write {len(bounds)} regions of {', '.join(paths)}"
-    outcomes = run_fork_job(
-        session, task_frame(spark, len(assignments)), work, description=text, tasks=len(assignments), progress=progress,
+    outcomes = run_tasks(
+        spark, session, [pack_bounds(bounds[assigned]) for assigned in assignments],
+        _RegionWork(tuple(targets), func, isinstance(path, str)), description=text, progress=progress,
         take=partial(merge_outcomes, session),
     )  # fmt: skip
     chunks = sum(item.chunks for item in owned)
     return report_of(tuple(item.path for item in targets), outcomes, began, chunks=chunks)
-
-
-def report_of(
-    arrays: tuple[str, ...], outcomes: Sequence[Outcome], began: float, *, chunks: int, rows: int = 0
-) -> WriteReport:
-    """Add up the reports of tasks."""
-    return WriteReport(
-        arrays,
-        rows,
-        chunks,
-        sum(int(outcome.report["nbytes"]) for outcome in outcomes),
-        len(outcomes),
-        sum(outcome.attempt for outcome in outcomes),
-        sum(is_spilled(outcome.change_set) for outcome in outcomes),
-        time.perf_counter() - began,
-    )
 
 
 def _task_count(tasks: int | None, spark: SparkSession) -> int:
@@ -224,10 +203,9 @@ def _describe_target(path: str, array: zarr.Array[Any]) -> _Target:
     unit = getattr(array, "shards", None) or array.chunks
     if len(unit) != len(array.shape):
         raise InvalidInputError(f"array {path!r} has chunks of several sizes; write_regions needs a regular grid")
-    dims = getattr(array.metadata, "dimension_names", None)
     itemsize = getattr(array.dtype, "itemsize", 8) or 8
     shape = tuple(map(int, array.shape))
-    return _Target(path, shape, tuple(map(int, unit)), None if dims is None else tuple(dims), int(itemsize))
+    return _Target(path, shape, tuple(map(int, unit)), dimension_names(array), int(itemsize))
 
 
 def _bounds(regions: Iterable[RegionLike] | Int64s | None, targets: Sequence[_Target], tasks: int) -> Int64s:
@@ -248,18 +226,15 @@ class _RegionWork:
 
     targets: tuple[_Target, ...]
     """The arrays."""
-    assignments: tuple[bytes, ...]
-    """Packed regions of each task; all of them are sent to all executors."""
     func: Callable[[Region], Any]
     """Function that computes values."""
     single: bool
     """Whether `func` returns the values of one array, and not of several."""
 
-    def __call__(self, fork: ForkSession, batches: Iterator[pa.RecordBatch]) -> Mapping[str, Any]:
-        (task,) = [number for batch in batches for number in batch.column(0).to_pylist()]
+    def __call__(self, fork: ForkSession, assigned: bytes) -> Mapping[str, Any]:
         arrays = [zarr.open_array(fork.store, path=item.path, mode="r+") for item in self.targets]
         nbytes = 0
-        for bounds in unpack_bounds(self.assignments[task], len(self.targets[0].shape)):
+        for bounds in unpack_bounds(assigned, len(self.targets[0].shape)):
             nbytes += self._write(arrays, bounds)
         return {"nbytes": nbytes}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -71,11 +70,6 @@ def _feed(options: ChangesOptions, schema: StructType) -> ChangeStreamReader:
 
     if [field.name for field in schema.fields] != ARROW_SCHEMA.names or schema != from_arrow_schema(ARROW_SCHEMA):
         raise InvalidInputError(f"a load of changes has fixed columns ({FEED_SCHEMA}): leave the schema out")
-    texts: dict[str, str] = {}
-    if options.starting_snapshot is not None:
-        texts["startingsnapshot"] = options.starting_snapshot
-    if options.most is not None:
-        texts["maxsnapshotspertrigger"] = str(options.most)
-    if options.paths is not None:
-        texts["paths"] = json.dumps(options.paths)
-    return ChangeStreamReader(options.location.repository(), options.branch, texts)
+    starting = options.starting_snapshot or "earliest"
+    repo = options.location.repository()
+    return ChangeStreamReader(repo, options.branch, starting=starting, most=options.most, paths=options.paths)

@@ -6,56 +6,22 @@ stream the number of its batch, which is kept in the hierarchy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from arraystore._commit.solvers import ConflictDetector
 from arraystore._runtime import run
-from arraystore._session.rearrange import DELETE
-from arraystore.distributed import merge_sessions
-from arraystore.errors import ConflictError, MergeConflictError, StorageError
-from arraystore.spark.change_set_transfer import receive_change_sets
-from arraystore.spark.fork_job import Outcome, merge_outcomes
-from arraystore.spark.streams.progress import is_written, note_batch
+from arraystore.errors import ConflictError
+from arraystore.spark.streams.batches import Batch, commit_repeatedly
 
 if TYPE_CHECKING:
     from arraystore._repository.repository import Repository
     from arraystore._session.session import Session
     from arraystore.spark.source.options import RepositoryLocation
 
-__all__ = ["commit_job", "commit_stream_batch", "merge_all"]
+__all__ = ["commit_job", "commit_stream_batch"]
 
 JOB = "spark.job"
 """Key of the id of a batch write in the metadata of its commit."""
-
-_TRIES = 3
-"""Attempts of a commit whose acknowledgement was lost; each one detects an earlier success first."""
-
-
-def merge_all(session: Session, outcomes: Sequence[Outcome], arrays: Sequence[str], *, overwrite: bool) -> None:
-    """Merge the changes of tasks; with `overwrite` all earlier chunks of the arrays are deleted."""
-    if not overwrite:
-        merge_outcomes(session, outcomes)
-        return
-    payloads = receive_change_sets(session.context, [outcome.change_set for outcome in outcomes])
-    together = None
-    if payloads:
-        with _remedy():
-            together = merge_sessions(payloads)
-    for path in arrays:
-        session.reindex_array(path, lambda _: DELETE, vectorized=True)
-    if together is not None:
-        session.merge(together, on_overlap="last")
-
-
-@contextmanager
-def _remedy() -> Iterator[None]:
-    try:
-        yield
-    except MergeConflictError as error:
-        remedy = f"{error.message}. With Spark: let one task own each chunk (repartition_by_chunk), nothing was merged"
-        raise MergeConflictError(remedy, error.path, error.chunks) from error
 
 
 def commit_job(
@@ -67,7 +33,7 @@ def commit_job(
     if not session.has_uncommitted_changes or _is_committed(session, location, branch, base, job):
         return
     try:
-        _commit(session, message, metadata | {JOB: job})
+        commit_repeatedly(session, message, metadata | {JOB: job}, ConflictDetector())
     except ConflictError:
         # It may conflict with another call of this very commit.
         if not _is_in_history(location.repository(), branch, base, job):
@@ -75,25 +41,16 @@ def commit_job(
 
 
 def commit_stream_batch(
-    session: Session,
-    repo: Repository,
-    stream: str,
-    batch: int,
-    run_id: str | None,
-    message: str,
-    metadata: dict[str, Any],
-    *,
-    restarted: bool,
+    session: Session, repo: Repository, batch: Batch, message: str, metadata: dict[str, Any]
 ) -> None:
     """Commit a batch of a stream, and its number."""
-    branch = session.branch
-    assert branch is not None
-    note_batch(session, stream, batch, run=run_id, restarted=restarted)
+    assert session.branch is not None
+    batch.note(session)
     try:
-        _commit(session, message, metadata | {"spark.stream": stream, "spark.batch": batch})
+        commit_repeatedly(session, message, metadata | batch.metadata, ConflictDetector())
     except ConflictError:
         # Another driver may have committed this very batch.
-        if not is_written(repo.readonly_session(branch), stream, batch, run=run_id):
+        if not batch.is_written(repo.readonly_session(session.branch)):
             raise
 
 
@@ -111,14 +68,3 @@ def _is_in_history(repo: Repository, branch: str, base: str, job: str) -> bool:
         if snapshot.metadata.get(JOB) == job:
             return True
     return False
-
-
-def _commit(session: Session, message: str, metadata: dict[str, Any]) -> None:
-    for left in reversed(range(_TRIES)):
-        try:
-            session.commit(message, metadata, rebase_with=ConflictDetector())
-        except StorageError:
-            if not left:
-                raise
-        else:
-            return

@@ -32,50 +32,17 @@ __all__ = [
 
 READ, WRITE, STREAM, CHANGES = "reading", "writing", "writing a stream", "reading changes"
 
-_ANY = frozenset({READ, WRITE, STREAM, CHANGES})
-_ROWS = frozenset({READ, WRITE, STREAM})
-_WRITES = frozenset({WRITE, STREAM})
-_READS = frozenset({READ})
-_FEED = frozenset({CHANGES})
-
-_KNOWN: Mapping[str, frozenset[str]] = {
-    "path": _ANY,
-    "branch": _ANY,
-    "array": _ANY,
-    "arrays": frozenset({READ, CHANGES}),
-    "coords": _ROWS,
-    "changes": frozenset({READ, CHANGES}),
-    # reading
-    "tag": _READS,
-    "snapshot": _READS,
-    "ref": _READS,
-    "asof": _READS,
-    "sel": _READS,
-    "isel": _READS,
-    "layout": _READS,
-    "data": _READS,
-    "decode": _READS,
-    "skip_missing": _READS,
-    "chunks_per_task": _READS,
-    "tasks": _READS,
-    # writing
-    "group": _WRITES,
-    "dims": _ROWS,
-    "value": _WRITES,
-    "values": _WRITES,
-    "tolerance": _WRITES,
-    "partial": _WRITES,
-    "on_null": _WRITES,
-    "on_duplicate": _WRITES,
-    "message": _WRITES,
-    "stream": frozenset({STREAM}),
-    "restarted": frozenset({STREAM}),
-    # reading changes
-    "from": _FEED,
-    "to": _FEED,
-    "starting_snapshot": _FEED,
-    "max_snapshots_per_trigger": _FEED,
-}
+_READS, _STREAMS, _WRITES, _FEED = {READ}, {STREAM}, {WRITE, STREAM}, {CHANGES}
+_USES = (
+    ("path branch array", _READS | _WRITES | _FEED),
+    ("arrays changes", _READS | _FEED),
+    ("coords dims", _READS | _WRITES),
+    ("tag snapshot ref asof sel isel layout data decode skip_missing chunks_per_task tasks", _READS),
+    ("group value values tolerance partial on_null on_duplicate message", _WRITES),
+    ("stream restarted", _STREAMS),
+    ("from to starting_snapshot max_snapshots_per_trigger", _FEED),
+)
+_KNOWN: Mapping[str, set[str]] = {name: uses for names, uses in _USES for name in names.split()}
 """Uses of each option."""
 
 _OF_SPARK = frozenset({"checkpointlocation", "queryname"})
@@ -122,17 +89,14 @@ class RawOptions:
     of_stream: bool = False
     """Whether Spark has added options that only a streaming write gets."""
 
-    def __contains__(self, name: str) -> bool:
-        return name in self.texts
-
     def text(self, name: str) -> str | None:
         """Return an option as a string; None if it is missing or empty."""
         return self.texts.get(name, "").strip() or None
 
-    def flag(self, name: str, default: bool = False) -> bool:
+    def flag(self, name: str) -> bool | None:
         """Return an option that is true or false."""
         text = self.text(name)
-        return default if text is None else flag_of(name, text)
+        return None if text is None else flag_of(name, text)
 
     def count(self, name: str) -> int | None:
         """Return an option that is a count >= 1."""
@@ -143,14 +107,12 @@ class RawOptions:
             raise _wrong(name, text, "an integer >= 1")
         return int(text)
 
-    def choice(self, name: str, among: tuple[str, ...], default: str) -> str:
+    def choice(self, name: str, *among: str) -> str | None:
         """Return an option that is one of a few words."""
         text = self.text(name)
-        if text is None:
-            return default
-        if text.lower() not in among:
+        if text is not None and text.lower() not in among:
             raise _wrong(name, text, f"one of {', '.join(among)}")
-        return text.lower()
+        return text and text.lower()
 
     def names(self, name: str) -> tuple[str, ...]:
         """Return an option that is a list: with commas, or in JSON."""

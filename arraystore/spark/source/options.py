@@ -29,7 +29,6 @@ __all__ = [
     "RepositoryLocation",
     "WriteOptions",
     "changes_options",
-    "is_of_changes",
     "raw_options",
     "read_options",
     "write_options",
@@ -120,11 +119,6 @@ class ChangesOptions:
     """Snapshots that one batch of a stream covers; None for any number."""
 
 
-def is_of_changes(raw: RawOptions) -> bool:
-    """Return whether a load is one of changes."""
-    return raw.flag("changes")
-
-
 def read_options(raw: RawOptions) -> ReadOptions:
     """Return the options of a load of arrays."""
     check_use(raw, READ)
@@ -135,17 +129,17 @@ def read_options(raw: RawOptions) -> ReadOptions:
             "option 'array' is missing: name the array to read, or several with commas in 'arrays' "
             "(or set 'changes' to true to read what commits have changed)"
         )
-    if "arrays" in raw and "array" in raw:
+    if raw.texts.keys() >= {"arrays", "array"}:
         raise InvalidInputError("options 'array' and 'arrays' are both given: name all arrays in one of them")
     arguments: dict[str, Any] = {
         "sel": raw.selection("sel"),
         "isel": raw.selection("isel"),
-        "coords": raw.choice("coords", ("index", "label", "none"), "") or None,
+        "coords": raw.choice("coords", "index", "label", "none"),
         "dims": raw.names("dims") or None,
-        "decode": raw.flag("decode") if "decode" in raw else None,
-        "skip_missing": raw.flag("skip_missing") if "skip_missing" in raw else None,
-        "layout": raw.choice("layout", ("rows", "chunks"), "") or None,
-        "data": raw.choice("data", ("binary", "array"), "") or None,
+        "decode": raw.flag("decode"),
+        "skip_missing": raw.flag("skip_missing"),
+        "layout": raw.choice("layout", "rows", "chunks"),
+        "data": raw.choice("data", "binary", "array"),
         "chunks_per_task": raw.count("chunks_per_task"),
         "tasks": raw.count("tasks"),
     }
@@ -174,7 +168,7 @@ def write_options(raw: RawOptions, *, stream: bool) -> WriteOptions:
         "values": ({name: name for name in values} if isinstance(values, tuple) else values) or None,
         "coords": _coords(raw),
         "tolerance": raw.number_or_mapping("tolerance"),
-        "partial": raw.choice("partial", ("merge", "fill"), "") or None,
+        "partial": raw.choice("partial", "merge", "fill"),
         "on_null": raw.text("on_null"),
         "on_duplicate": raw.text("on_duplicate"),
     }
@@ -186,7 +180,7 @@ def write_options(raw: RawOptions, *, stream: bool) -> WriteOptions:
         _without_none(arguments),
         raw.text("message"),
         raw.text("stream"),
-        raw.flag("restarted"),
+        bool(raw.flag("restarted")),
     )
 
 
@@ -275,7 +269,7 @@ def _coords(raw: RawOptions) -> str | dict[str, str] | None:
     """Return whether dimension columns hold positions or labels: all, or by dimension."""
     text = raw.text("coords")
     if text is None or not text.startswith("{"):
-        return raw.choice("coords", ("index", "label"), "") or None
+        return raw.choice("coords", "index", "label")
     by_dimension = raw.names_or_mapping("coords")
     assert isinstance(by_dimension, dict)
     return by_dimension

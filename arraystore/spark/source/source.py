@@ -18,9 +18,7 @@ from arraystore.spark.errors import marked_errors
 from arraystore.spark.source.option_parsing import is_for_writing
 from arraystore.spark.source.options import (
     ChangesOptions,
-    WriteOptions,
     changes_options,
-    is_of_changes,
     raw_options,
     read_options,
     write_options,
@@ -57,7 +55,7 @@ class ArrayStoreDataSource(DataSource):
     def schema(self) -> StructType | str:
         """Return the columns of a load."""
         with marked_errors():
-            if is_of_changes(self._raw):
+            if self._raw.flag("changes"):
                 return self._schema_of_changes()
             return self._plan().schema
 
@@ -77,7 +75,7 @@ class ArrayStoreDataSource(DataSource):
 
     def __getstate__(self) -> dict[str, Any]:
         # With a schema of the user's, Spark does not ask for ours: this is the last chance to fix the snapshot.
-        if self._planned is None and not is_of_changes(self._raw) and not is_for_writing(self._raw):
+        if self._planned is None and not self._raw.flag("changes") and not is_for_writing(self._raw):
             with marked_errors():
                 self._plan()
         return dict(vars(self))
@@ -85,7 +83,7 @@ class ArrayStoreDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a load."""
         with marked_errors():
-            if is_of_changes(self._raw):
+            if self._raw.flag("changes"):
                 from arraystore.spark.source.changes import changes_reader
 
                 return changes_reader(self._changes or changes_options(self._raw), schema)
@@ -98,19 +96,24 @@ class ArrayStoreDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a save."""
         with marked_errors():
-            from arraystore.spark.source.write import arrow_row_writer
+            from arraystore.spark.source.write import ArrowRowWriter, prepare_write
 
-            return arrow_row_writer(write_options(self._raw, stream=False), schema, overwrite)
+            return ArrowRowWriter(prepare_write(write_options(self._raw, stream=False), schema, overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
         """Return the writer of a batch of a stream."""
         with marked_errors():
-            return _stream_writer(write_options(self._raw, stream=True), schema, overwrite)
+            from arraystore.spark.source.stream import ArrowStreamWriter, RowStreamWriter
+            from arraystore.spark.source.write import prepare_write
+
+            prepared = prepare_write(write_options(self._raw, stream=True), schema, overwrite)
+            takes_arrow = hasattr(datasource, "DataSourceStreamArrowWriter")
+            return ArrowStreamWriter(prepared) if takes_arrow else RowStreamWriter(prepared, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return the reader of a branch's changes as they are committed."""
         with marked_errors():
-            if not is_of_changes(self._raw):
+            if not self._raw.flag("changes"):
                 raise InvalidInputError(
                     "a stream reads the changes of commits, not arrays: set option 'changes' to true, or "
                     "read the arrays with spark.read"
@@ -118,17 +121,3 @@ class ArrayStoreDataSource(DataSource):
             from arraystore.spark.source.changes import changes_stream
 
             return changes_stream(changes_options(self._raw), schema)
-
-
-def _stream_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-    """Plan a batch of a stream, or its commit, with the writer that this release of Spark takes."""
-    from arraystore.spark.source.write import prepare_write
-
-    prepared = prepare_write(options, schema, overwrite)
-    if not hasattr(datasource, "DataSourceStreamArrowWriter"):
-        from arraystore.spark.source.stream import RowStreamWriter
-
-        return RowStreamWriter(prepared, schema)
-    from arraystore.spark.source.arrow_stream import ArrowStreamWriter
-
-    return ArrowStreamWriter(prepared)

@@ -7,43 +7,46 @@ but the messages of the tasks.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
+import pyarrow as pa
+from pyspark.sql import datasource
+from pyspark.sql.datasource import WriterCommitMessage
 
 from arraystore.errors import InvalidInputError
 from arraystore.spark.errors import marked_errors
-from arraystore.spark.reading.arrow_schema import arrow_schema
+from arraystore.spark.reading.arrow_columns import arrow_schema
 from arraystore.spark.source.commit import commit_stream_batch
 from arraystore.spark.source.messages import handoff_in, outcomes_of, query_of
-from arraystore.spark.source.options import WriteOptions
-from arraystore.spark.source.write import PreparedWrite, commit_message, merge_tasks, note_abort
-from arraystore.spark.streams.progress import is_written
+from arraystore.spark.source.write import PreparedWrite, note_abort
+from arraystore.spark.streams.batches import Batch
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["RowStreamWriter", "StreamWriting"]
+__all__ = ["ArrowStreamWriter", "RowStreamWriter"]
 
 _log = logging.getLogger(__name__)
 
 
-class StreamWriting:
-    """Shared part of the writers of streams."""
+_Writer: Any = getattr(datasource, "DataSourceStreamArrowWriter", datasource.DataSourceStreamWriter)
+
+
+class ArrowStreamWriter(_Writer):  # type: ignore[misc]
+    """Saves a stream of Arrow batches, which Spark passes from 4.1 on."""
 
     def __init__(self, prepared: PreparedWrite) -> None:
         self._prepared = prepared
 
-    def write_batches(self, batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Write the rows of one task."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
         query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
-        return self._prepared.task.run(batches, query)
+        return self._prepared.run(iterator, query)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Commit a batch, unless it is committed already."""
@@ -51,27 +54,29 @@ class StreamWriting:
             if messages:
                 self._commit(messages, batchId)
 
-    def _commit(self, messages: list[WriterCommitMessage | None], batch: int) -> None:
-        prepared, options = self._prepared, self._prepared.options
-        repo = options.location.repository()
-        stream, query = _stream_of(options, messages)
+    def _commit(self, messages: list[WriterCommitMessage | None], number: int) -> None:
+        options, query = self._prepared.options, query_of(messages)
+        stream = options.stream or query
+        if stream is None:
+            raise InvalidInputError(
+                "Spark does not provide the id of the query, so this batch could be committed twice: name the stream "
+                "with option 'stream'"
+            )
+        repo, batch = options.location.repository(), Batch(stream, number, query, options.restarted)
         session = handoff_in(messages, repo.context, options.branch).open()
-        if is_written(session, stream, batch, run=query, restarted=options.restarted):
-            _log.info("batch %d of stream %s is committed already", batch, stream)
+        if batch.is_written(session):
+            _log.info("batch %d of stream %s is committed already", number, stream)
             return
-        metadata = merge_tasks(prepared, session, outcomes_of(messages))
+        message, metadata = self._prepared.merge(session, outcomes_of(messages))
         if session.has_uncommitted_changes:
-            text = commit_message(prepared, metadata)
-            commit_stream_batch(
-                session, repo, stream, batch, query, text, metadata, restarted=options.restarted
-            )  # fmt: skip
+            commit_stream_batch(session, repo, batch, message, metadata)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Delete nothing: the batch may be committed, or be tried again."""
         note_abort(len(messages))
 
 
-class RowStreamWriter(StreamWriting, DataSourceStreamWriter):
+class RowStreamWriter(ArrowStreamWriter):
     """Saves a stream of rows, which is what Spark 4.0 passes."""
 
     def __init__(self, prepared: PreparedWrite, schema: StructType) -> None:
@@ -80,19 +85,7 @@ class RowStreamWriter(StreamWriting, DataSourceStreamWriter):
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Write the rows of one task."""
-        return self.write_batches(_batches(iterator, self._schema))
-
-
-def _stream_of(options: WriteOptions, messages: Sequence[object]) -> tuple[str, str | None]:
-    """Return the id of a stream, and that of the query, if Spark provides it."""
-    query = query_of(messages)
-    stream = options.stream or query
-    if stream is None:
-        raise InvalidInputError(
-            "Spark does not provide the id of the query, so this batch could be committed twice: name the stream "
-            "with option 'stream'"
-        )
-    return stream, query
+        return super().write(_batches(iterator, self._schema))
 
 
 _ROWS = 10_000
@@ -101,8 +94,6 @@ _ROWS = 10_000
 
 def _batches(rows: Iterator[Any], schema: StructType) -> Iterator[pa.RecordBatch]:
     """Yield rows as Arrow batches."""
-    import pyarrow as pa
-
     target = arrow_schema(schema)
     while some := [schema.toInternal(row) for row in islice(rows, _ROWS)]:
         columns = [pa.array(values, field.type) for values, field in zip(zip(*some, strict=True), target, strict=True)]

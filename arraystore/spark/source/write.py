@@ -16,11 +16,12 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from arraystore._session.handoff import SessionHandoff, hand_off
 from arraystore.errors import InvalidInputError
 from arraystore.spark.errors import marked_errors
-from arraystore.spark.fork_job import Attempt, Outcome, pickle_new_fork
-from arraystore.spark.source.commit import commit_job, merge_all
+from arraystore.spark.fork_job import Attempt, Outcome, merge_outcomes, pickle_new_fork
+from arraystore.spark.source.commit import commit_job
 from arraystore.spark.source.messages import message_of, outcomes_of
 from arraystore.spark.source.options import WriteOptions
 from arraystore.spark.writing.planning import plan_write
+from arraystore.spark.writing.rejected_rows import rejected_rows_in
 from arraystore.spark.writing.write_plan import WritePlan
 
 if TYPE_CHECKING:
@@ -29,28 +30,9 @@ if TYPE_CHECKING:
 
     from arraystore._session.session import Session
 
-__all__ = [
-    "ArrowRowWriter",
-    "PreparedWrite",
-    "arrow_row_writer",
-    "commit_message",
-    "merge_tasks",
-    "note_abort",
-    "prepare_write",
-]
+__all__ = ["ArrowRowWriter", "PreparedWrite", "note_abort", "prepare_write"]
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class _Task:
-    """Work of a task, in batch and in a stream."""
-
-    attempt: Attempt
-    handoff: SessionHandoff
-
-    def run(self, batches: Iterator[pa.RecordBatch], query: str | None = None) -> WriterCommitMessage:
-        return message_of(self.attempt.outcome(iter(batches)), self.handoff, query)
 
 
 @dataclass(frozen=True)
@@ -61,10 +43,26 @@ class PreparedWrite:
     """Options of the save."""
     plan: WritePlan
     """Plan of the write."""
-    task: _Task
-    """Work of a task."""
+    attempt: Attempt
+    """Work of a task, in batch and in a stream."""
+    handoff: SessionHandoff
+    """Session that merges the changes of the tasks."""
     overwrite: bool
     """Whether earlier values of the arrays are deleted."""
+
+    def run(self, batches: Iterator[pa.RecordBatch], query: str | None = None) -> WriterCommitMessage:
+        """Write the rows of one task."""
+        return message_of(self.attempt.outcome(iter(batches)), self.handoff, query)
+
+    def merge(self, session: Session, outcomes: Sequence[Outcome]) -> tuple[str, dict[str, Any]]:
+        """Merge the changes of tasks, and return message and metadata for the commit."""
+        rejected = rejected_rows_in([outcome.report for outcome in outcomes])
+        self.plan.refuse(rejected)
+        merge_outcomes(session, outcomes, self.plan.arrays if self.overwrite else ())
+        what = ", ".join("/" + path.strip("/") for path in self.plan.arrays)
+        text = f"{'overwrite' if self.overwrite else 'write'} {what} with {rejected.rows:,} rows from Spark"
+        message = text if self.options.message is None else self.options.message
+        return message, {"spark.rows": rejected.rows, "spark.tasks": len(outcomes)}
 
 
 def prepare_write(options: WriteOptions, schema: StructType, overwrite: bool) -> PreparedWrite:
@@ -79,25 +77,7 @@ def prepare_write(options: WriteOptions, schema: StructType, overwrite: bool) ->
             )
         arguments["partial"] = "fill"
     plan = plan_write(session, schema, options.path, dims=options.dims, **arguments)
-    return PreparedWrite(
-        options, plan, _Task(Attempt(pickle_new_fork(session), plan.work), hand_off(session)), overwrite
-    )
-
-
-def merge_tasks(prepared: PreparedWrite, session: Session, outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Merge the changes of tasks, and return metadata for the commit."""
-    prepared.plan.check([outcome.report for outcome in outcomes])
-    merge_all(session, outcomes, prepared.plan.arrays, overwrite=prepared.overwrite)
-    rows = sum(int(outcome.report.get("rows", 0)) for outcome in outcomes)
-    return {"spark.rows": rows, "spark.tasks": len(outcomes)}
-
-
-def commit_message(prepared: PreparedWrite, metadata: dict[str, Any]) -> str:
-    """Return the message of the commit."""
-    if prepared.options.message is not None:
-        return prepared.options.message
-    what = ", ".join("/" + path.strip("/") for path in prepared.plan.arrays)
-    return f"{'overwrite' if prepared.overwrite else 'write'} {what} with {metadata['spark.rows']:,} rows from Spark"
+    return PreparedWrite(options, plan, Attempt(pickle_new_fork(session), plan.work), hand_off(session), overwrite)
 
 
 class ArrowRowWriter(DataSourceArrowWriter):
@@ -109,15 +89,14 @@ class ArrowRowWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task."""
-        return self._prepared.task.run(iterator)
+        return self._prepared.run(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit the writes of all tasks, once."""
         with marked_errors():
-            prepared, outcomes = self._prepared, outcomes_of(messages)
-            session = prepared.task.handoff.open()
-            metadata = merge_tasks(prepared, session, outcomes)
-            commit_job(session, prepared.options.location, self._job, commit_message(prepared, metadata), metadata)
+            session = self._prepared.handoff.open()
+            message, metadata = self._prepared.merge(session, outcomes_of(messages))
+            commit_job(session, self._prepared.options.location, self._job, message, metadata)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Delete nothing.
@@ -126,11 +105,6 @@ class ArrowRowWriter(DataSourceArrowWriter):
         references.
         """
         note_abort(len(messages))
-
-
-def arrow_row_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> ArrowRowWriter:
-    """Plan a save."""
-    return ArrowRowWriter(prepare_write(options, schema, overwrite))
 
 
 def note_abort(tasks: int) -> None:

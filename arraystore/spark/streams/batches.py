@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from arraystore.errors import ConflictError, SessionExpiredError, SessionStateEr
 from arraystore.spark.snapshots import open_repository
 from arraystore.spark.streams.progress import is_written, note_batch
 
-__all__ = ["Batch", "BatchCommit", "OnCommit", "exactly_once"]
+__all__ = ["Batch", "BatchCommit", "OnCommit", "commit_repeatedly", "exactly_once"]
 
 OnCommit = Callable[[Any, str], None]
 """Called after a commit with what the write returned and the id of the snapshot."""
@@ -37,6 +38,11 @@ class Batch:
     """Id of the run that numbers the batches (Spark: of the query); None if it is unknown."""
     restarted: bool = False
     """Whether the batches of a stream that restarts under its old id are to be written."""
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Metadata of its commit."""
+        return {"spark.stream": self.stream, "spark.batch": self.number}
 
     def is_written(self, session: Session) -> bool:
         """Return whether the session's snapshot holds the batch; see `arraystore.spark.streams.progress.is_written`."""
@@ -97,14 +103,17 @@ class BatchCommit:
     def _commit(self, session: Session, batch: Batch, result: Any) -> str:
         message = f"batch {batch.number} of stream {batch.stream}" if self.message is None else self.message
         own = self.metadata(result) if callable(self.metadata) else self.metadata
-        metadata = {**own, "spark.stream": batch.stream, "spark.batch": batch.number}
-        for left in reversed(range(_COMMITS)):
-            try:
-                return session.commit(message, metadata, rebase_with=self.rebase_with)
-            except StorageError:  # the acknowledgement may be lost: the same commit, called again, detects that first
-                if not left:
-                    raise
-        raise AssertionError("unreachable")
+        return commit_repeatedly(session, message, {**own, **batch.metadata}, self.rebase_with)
+
+
+def commit_repeatedly(
+    session: Session, message: str, metadata: dict[str, Any], rebase_with: ConflictSolver | None
+) -> str:
+    """Commit a session, again if the acknowledgement may be lost: the same commit detects its success first."""
+    for _ in range(_COMMITS - 1):
+        with contextlib.suppress(StorageError):
+            return session.commit(message, metadata, rebase_with=rebase_with)
+    return session.commit(message, metadata, rebase_with=rebase_with)
 
 
 def exactly_once(

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from arraystore._repository.repository import Repository
-from arraystore.errors import ArrayStoreError, InvalidInputError
+from arraystore.errors import InvalidInputError
 from arraystore.spark.cluster import slots
-from arraystore.spark.errors import marked_text
-from arraystore.spark.fork_job import task_frame
 from arraystore.spark.snapshots import check_reachable, open_repository
-from arraystore.spark.spark_action import map_in_arrow
+from arraystore.spark.spark_action import map_tasks
 from arraystore.spark.streams.change_feed_history import HistoryStep, newest_step, slices, steps_between
 from arraystore.spark.streams.change_feed_rows import FEED_SCHEMA, batches_of
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["FEED_SCHEMA", "check_paths", "plan_changes", "read_changes"]
@@ -77,18 +74,7 @@ def read_changes(
     opened, wanted = open_repository(repo), check_paths(paths)
     check_reachable(opened.context)
     shares = plan_changes(opened, branch, from_, to, 4 * slots(spark) if tasks is None else tasks)
-    if not shares:
-        return spark.createDataFrame([], FEED_SCHEMA)
-
-    def compare(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for task in batch.column(0).to_pylist():
-                try:
-                    yield from batches_of(opened, shares[task], wanted)
-                except ArrayStoreError as error:
-                    raise RuntimeError(marked_text(error)) from error
-
-    return map_in_arrow(task_frame(spark, len(shares)), compare, FEED_SCHEMA)
+    return map_tasks(spark, len(shares), lambda task: batches_of(opened, shares[task], wanted), FEED_SCHEMA)
 
 
 def plan_changes(

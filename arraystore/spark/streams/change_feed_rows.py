@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,21 +31,13 @@ FEED_SCHEMA = (
 """Columns of a change feed, for Spark."""
 
 _INDICES = pa.list_(pa.field("element", pa.int64()))
-ARROW_SCHEMA = pa.schema(
-    [
-        ("snapshot_id", pa.string()),
-        ("parent_id", pa.string()),
-        ("sequence", pa.int64()),
-        ("committed_at", pa.timestamp("us", tz="UTC")),
-        ("message", pa.string()),
-        ("path", pa.string()),
-        ("change", pa.string()),
-        ("chunk", _INDICES),
-        ("region_start", _INDICES),
-        ("region_stop", _INDICES),
-        ("old_path", pa.string()),
-    ]
-)
+_TYPES = {
+    "string": pa.string(),
+    "bigint": pa.int64(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "array<bigint>": _INDICES,
+}
+ARROW_SCHEMA = pa.schema([(name, _TYPES[kind]) for name, kind in map(str.split, FEED_SCHEMA.split(", "))])
 """The same, for Arrow."""
 
 _ROWS = 65_536
@@ -200,39 +192,27 @@ def _place_in_runs(runs: Sequence[Any], index: Int64s) -> tuple[Int64s, Int64s]:
 # -- Arrow --------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class _Pending:
-    """Rows that are collected until they fill a batch."""
-
-    parts: list[_Rows] = field(default_factory=list)
-    count: int = 0
-
-    def add(self, rows: _Rows) -> None:
-        """Add rows."""
-        self.parts.append(rows)
-        self.count += len(rows)
-
-
 def _batches(step: HistoryStep, changes: Iterator[_Rows]) -> Iterator[pa.RecordBatch]:
-    pending = _Pending()
+    parts: list[_Rows] = []
+    count = 0
     for rows in changes:
         first = 0
         while first < len(rows):
-            last = first + _ROWS - pending.count
-            pending.add(rows.part(first, last))
-            first = last
-            if pending.count == _ROWS:
-                yield _batch(step, pending)
-                pending = _Pending()
-    if pending.count:
-        yield _batch(step, pending)
+            parts.append(rows.part(first, first + _ROWS - count))
+            first, count = first + len(parts[-1]), count + len(parts[-1])
+            if count == _ROWS:
+                yield _batch(step, parts)
+                parts, count = [], 0
+    if parts:
+        yield _batch(step, parts)
 
 
-def _batch(step: HistoryStep, pending: _Pending) -> pa.RecordBatch:
-    parts, count = pending.parts, pending.count
-    same: list[Any] = [step.snapshot, step.parent, step.sequence, step.time, step.message]
-    columns = [pa.repeat(pa.scalar(v, f.type), count) for v, f in zip(same, list(ARROW_SCHEMA)[:5], strict=True)]
+def _batch(step: HistoryStep, parts: Sequence[_Rows]) -> pa.RecordBatch:
     lengths = np.array([len(part) for part in parts], dtype=np.int64)
+    same: list[Any] = [step.snapshot, step.parent, step.sequence, step.time, step.message]
+    columns = [
+        pa.repeat(pa.scalar(v, f.type), int(lengths.sum())) for v, f in zip(same, list(ARROW_SCHEMA)[:5], strict=True)
+    ]
     columns += [_repeated([part.path for part in parts], lengths), _repeated([part.change for part in parts], lengths)]
     columns += [_lists([getattr(part, name) for part in parts], lengths) for name in ("chunk", "start", "stop")]
     columns.append(_repeated([part.old_path for part in parts], lengths))

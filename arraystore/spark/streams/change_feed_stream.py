@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,6 @@ from arraystore._repository.repository import Repository
 from arraystore.errors import InvalidInputError
 from arraystore.spark.errors import marked_errors
 from arraystore.spark.snapshots import open_repository
-from arraystore.spark.streams.change_feed import check_paths
 from arraystore.spark.streams.change_feed_history import HistoryStep, newest_step, slices, steps_between
 
 if TYPE_CHECKING:
@@ -28,41 +26,11 @@ except ImportError:  # before Spark 4.2, which brought this and limits
 else:
     _MIXINS = (SupportsTriggerAvailableNow,)
 
-__all__ = ["ChangePartition", "ChangeStreamReader", "FeedOptions"]
+__all__ = ["ChangePartition", "ChangeStreamReader"]
 
 _SNAPSHOTS_PER_TASK = 16
 _NOTHING = ""
 """Stand-in for the id of a snapshot in an offset: before the first one."""
-
-
-@dataclass(frozen=True)
-class FeedOptions:
-    """Options of a change feed."""
-
-    starting: str = "earliest"
-    """``"earliest"``, ``"latest"``, or the id of the snapshot after which a new query begins."""
-    most: int | None = None
-    """Most snapshots of a batch; None for all."""
-    paths: tuple[str, ...] | None = None
-    """Arrays and groups whose changes are read; None for all."""
-
-    @classmethod
-    def of(cls, options: Mapping[str, str]) -> FeedOptions:
-        """Read options as Spark hands them over, with names in lower case; others are left alone."""
-        text = options.get("maxsnapshotspertrigger")
-        if text is not None and not (text.isascii() and text.isdigit() and int(text) > 0):
-            raise InvalidInputError(f"maxSnapshotsPerTrigger is {text!r}, but must be an integer >= 1")
-        most = None if text is None else int(text)
-        return cls(options.get("startingsnapshot", "earliest"), most, _paths(options.get("paths")))
-
-
-def _paths(text: str | None) -> tuple[str, ...] | None:
-    if text is None or not text.lstrip().startswith("["):
-        return check_paths(text)
-    try:
-        return check_paths(json.loads(text))
-    except ValueError as error:  # of JSON, or of `check_paths`
-        raise InvalidInputError(f"paths is {text!r}, but must be a path or a JSON list of paths") from error
 
 
 @dataclass(frozen=True)
@@ -84,11 +52,16 @@ class ChangeStreamReader(DataSourceStreamReader, *_MIXINS):  # type: ignore[misc
         self,
         source: Repository | str | os.PathLike[str],
         branch: str = "main",
-        options: Mapping[str, str] | None = None,
+        *,
+        starting: str = "earliest",
+        most: int | None = None,
+        paths: tuple[str, ...] | None = None,
     ) -> None:
         self._source = source
         self._branch = branch
-        self._options = FeedOptions.of(options or {})
+        self._starting = starting  # "earliest", "latest", or the snapshot after which a new query begins
+        self._most = most  # snapshots of a batch
+        self._paths = paths
         self._target: tuple[str, int] | None = None
 
     @cached_property
@@ -104,15 +77,13 @@ class ChangeStreamReader(DataSourceStreamReader, *_MIXINS):  # type: ignore[misc
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the offset at which a new query begins."""
         with marked_errors():
-            starting = self._options.starting
-            if starting == "earliest":
+            if self._starting == "earliest":
                 return _offset(_NOTHING, -1)
             newest = newest_step(self._repo, self._branch)
-            return _offset(*newest) if starting == "latest" else self._offset_of(starting, newest[0])
-
-    def _offset_of(self, snapshot: str, newest: str) -> dict[str, Any]:
-        after = steps_between(self._repo, self._branch, snapshot, newest)  # it is on the branch, or this says so
-        return _offset(snapshot, after[0].sequence - 1 if after else -1)
+            if self._starting == "latest":
+                return _offset(*newest)
+            after = steps_between(self._repo, self._branch, self._starting, newest[0])  # raises off the branch
+            return _offset(self._starting, after[0].sequence - 1 if after else -1)
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the offset at which the next batch ends: of the newest snapshot, or before it by the limit."""
@@ -132,7 +103,7 @@ class ChangeStreamReader(DataSourceStreamReader, *_MIXINS):  # type: ignore[misc
         """Return the limit of a batch; snapshots count as files, the closest limit that Spark has."""
         from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
-        return ReadAllAvailable() if self._options.most is None else ReadMaxFiles(self._options.most)
+        return ReadAllAvailable() if self._most is None else ReadMaxFiles(self._most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Take the newest snapshot as the last one of the query."""
@@ -172,7 +143,7 @@ class ChangeStreamReader(DataSourceStreamReader, *_MIXINS):  # type: ignore[misc
 
         if isinstance(partition, ChangePartition):
             with marked_errors():
-                yield from batches_of(self._repo, partition.steps, self._options.paths)
+                yield from batches_of(self._repo, partition.steps, self._paths)
 
 
 def _offset(snapshot: str, sequence: int) -> dict[str, Any]:

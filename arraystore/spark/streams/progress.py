@@ -9,30 +9,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from zarr.abc.store import RangeByteRequest
 from zarr.core.buffer import cpu
 
-from arraystore._format.node import Node
 from arraystore._format.reserved_keys import HIDDEN
-from arraystore._session.hierarchy import Hierarchy
-from arraystore._session.listing import all_nodes
 from arraystore._session.session import Session
 from arraystore.errors import FormatError, InvalidInputError, StreamRestartedError
 
 __all__ = [
     "STREAMS",
     "StreamProgress",
-    "forget_stream",
     "is_written",
     "last_batch",
     "note_batch",
     "progress_of",
     "stream_key",
-    "streams",
 ]
 
 STREAMS = f"{HIDDEN}/streams/"
@@ -118,25 +112,6 @@ def note_batch(
     if run is not None:
         value["run"] = run
     session.store.set_sync(stream_key(stream_id), cpu.Buffer.from_bytes(json.dumps(value).encode()))
-
-
-def forget_stream(session: Session, stream_id: str) -> bool:
-    """Delete the progress of a stream, and return whether there was any; its next batch is then its first."""
-    key = stream_key(stream_id)
-    there = key in {node.path for node in _files(session.hierarchy)}
-    if there:
-        session.store.delete_sync(key)
-    return there
-
-
-def streams(session: Session) -> dict[str, StreamProgress]:
-    """Return the progress of all streams by their ids."""
-    all_progress = (_read(session, node.path) for node in list(_files(session.hierarchy)))
-    return {each.stream: each for each in all_progress if each is not None}
-
-
-def _files(hierarchy: Hierarchy) -> Iterator[Node]:
-    return (node for node in all_nodes(hierarchy) if node.key.startswith("\0" + STREAMS))
 
 
 def _read(session: Session, key: str) -> StreamProgress | None:
