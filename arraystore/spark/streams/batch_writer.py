@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from arraystore._commit.solvers import ConflictDetector, ConflictSolver
@@ -22,7 +22,7 @@ from arraystore.spark.streams.progress import stream_key
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from arraystore.spark.writing.planning import Dims
+    from arraystore.spark.writing.planning import DimensionColumnNames
 
 __all__ = ["BatchWriter", "batch_writer", "exactly_once"]
 
@@ -85,15 +85,14 @@ class BatchWriter:
             own = base(report) if callable(base) else base
             return {**own, **app, "spark.rows": report.rows, "spark.tasks": report.tasks}
 
-        done = self.commit
-        return BatchCommit(done.branch, done.message, metadata, done.rebase_with, done.on_commit)
+        return replace(self.commit, metadata=metadata)
 
 
 def batch_writer(
     repo: Repository | str | os.PathLike[str],
     path: str | None,
     *,
-    dims: Dims,
+    dims: DimensionColumnNames,
     stream_id: str | None = None,
     branch: str = "main",
     message: str | None = None,

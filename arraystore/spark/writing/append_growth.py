@@ -13,22 +13,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import zarr
 
-from arraystore._format.types import Bools
 from arraystore._session.append import unique_of, with_unique
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
 from arraystore.spark.cf_time import cf_time_codec
+from arraystore.spark.reading.opening import dimension_names
 from arraystore.spark.spark_action import run_action
 from arraystore.spark.writing.axes import Axis, label_axis, read_coordinate
 from arraystore.spark.writing.chunk_grid import NOWHERE
 from arraystore.spark.writing.columns import INTEGERS, TIMES, column_kind, microseconds, quoted, raw
-from arraystore.spark.writing.planning import Coords, Dims, dimension_columns, for_dimension
-from arraystore.spark.writing.target_arrays import Target, dimensions_of
+from arraystore.spark.writing.planning import (
+    DimensionColumnKinds,
+    DimensionColumnNames,
+    dimension_columns,
+    for_dimension,
+)
+from arraystore.spark.writing.target_arrays import Target
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 __all__ = ["AppendLabels", "Growth", "find_growth", "grow"]
@@ -58,8 +63,8 @@ def find_growth(
     df: DataFrame,
     session: Session,
     targets: Sequence[Target],
-    dims: Dims,
-    coords: Coords,
+    dims: DimensionColumnNames,
+    coords: DimensionColumnKinds,
     dimension: str,
     append_labels: AppendLabels | None,
 ) -> Growth:
@@ -99,7 +104,7 @@ def _arrays(session: Session, targets: Sequence[Target], dimension: str, length:
     arrays: list[tuple[str, int]] = []
     for group in sorted({target.group for target in targets}):
         for name, array in zarr.open_group(session.store, path=group, mode="r").arrays():
-            names = dimensions_of(array)
+            names = dimension_names(array)
             if dimension not in names:
                 continue
             path = f"{group}/{name}".strip("/")
@@ -141,8 +146,6 @@ def _labels(df: DataFrame, axis: Axis, append_labels: AppendLabels | None) -> pa
 
 def _typed_labels(axis: Axis, append_labels: Sequence[Any] | Array, wanted: pa.DataType) -> pa.Array:
     """Return passed labels in the type of the column that they are compared with."""
-    import pyarrow as pa
-
     labels = [_python_label(label) for label in append_labels]
     try:
         array = pa.array(labels)
@@ -170,7 +173,7 @@ def _collect(frame: DataFrame, description: str) -> pa.Table:
 def _new_labels(axis: Axis, candidates: pa.Array, values: Array, attrs: Any) -> Array:
     """Return the labels that a coordinate does not have, in the order in which they continue it."""
     assert axis.labels is not None
-    new = candidates.filter(_mask(axis.indices(candidates) == NOWHERE))
+    new = candidates.filter(pa.array(axis.indices(candidates) == NOWHERE))
     decoded, _ = raw(new, axis.kind)
     labels = _convert_labels(axis, np.asarray(decoded), values, attrs)
     labels = labels[np.argsort(labels, kind="stable")]
@@ -185,12 +188,6 @@ def _new_labels(axis: Axis, candidates: pa.Array, values: Array, attrs: Any) -> 
                 f"one, {last!s}: an array grows only at its end"
             )
     return labels
-
-
-def _mask(values: Bools) -> Any:
-    import pyarrow as pa
-
-    return pa.array(values)
 
 
 def _convert_labels(axis: Axis, labels: Array, values: Array, attrs: Any) -> Array:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import zarr
 
 from arraystore.errors import InvalidInputError
@@ -18,7 +19,6 @@ from arraystore.spark.writing.columns import INTEGERS, TIMES, column_kind, is_pa
 from arraystore.spark.writing.labels import LabelIndex
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.types import StructType
 
 __all__ = ["Axis", "Tolerance", "index_axis", "label_axis", "read_coordinate"]

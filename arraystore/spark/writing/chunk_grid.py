@@ -79,10 +79,9 @@ class ChunkGrid:
             if over:
                 positions += (index // chunk) * over
         for axis in reversed(range(len(indices))):  # the first dimension with a flaw is the one that is reported
-            least = indices[axis].min() if len(positions) else 0
-            if least < 0:
+            if len(positions) and indices[axis].min() < 0:
                 flawed = indices[axis] < 0
-                positions[flawed] = _flaw_codes(axis, indices[axis][flawed])
+                positions[flawed] = indices[axis][flawed] - 2 * axis
         return positions
 
     def position_sql(self, names: Sequence[str]) -> str:
@@ -115,14 +114,7 @@ class ChunkGrid:
 
 
 def _strides(lengths: Sequence[int]) -> tuple[int, ...]:
-    strides = [1]
-    for length in reversed(lengths[1:]):
-        strides.append(strides[-1] * length)
-    return tuple(reversed(strides))
-
-
-def _flaw_codes(axis: int, codes: Int64s) -> Int64s:
-    return codes - 2 * axis
+    return tuple(math.prod(lengths[axis + 1 :]) for axis in range(len(lengths)))
 
 
 def flaw(position: int) -> tuple[int, int]:

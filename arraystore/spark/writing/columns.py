@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from arraystore._format.types import Bools, Int64s
 from arraystore.errors import InvalidInputError
 from arraystore.spark.cf_time import CFTimeCodec, cf_time_codec
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.types import StructType
 
 __all__ = [
@@ -107,8 +108,6 @@ class ValueColumn:
         return converted, far | (converted.astype("M8[us]") != reachable)
 
     def _texts(self, array: pa.Array, values: Array) -> tuple[Array, Bools | None]:
-        import pyarrow.compute as pc
-
         if self.dtype.kind not in "US":
             return values.astype(self.dtype), None
         size = self.dtype.itemsize // (4 if self.dtype.kind == "U" else 1)
@@ -130,8 +129,6 @@ def raw(array: pa.Array, kind: str) -> tuple[Array, Bools | None]:
 
     Numbers are not copied; instants are returned as integers, text as Python strings.
     """
-    import pyarrow as pa
-
     absent: Bools | None = None
     if array.null_count:
         absent = array.is_null().to_numpy(zero_copy_only=False)

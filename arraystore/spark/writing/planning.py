@@ -18,10 +18,19 @@ from arraystore.spark.writing.write_plan import OnNull, WritePlan
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["Coords", "Dims", "OnDuplicate", "Partial", "check_choice", "dimension_columns", "plan_axes", "plan_write"]
+__all__ = [
+    "DimensionColumnKinds",
+    "DimensionColumnNames",
+    "OnDuplicate",
+    "Partial",
+    "check_choice",
+    "dimension_columns",
+    "plan_axes",
+    "plan_write",
+]
 
-Coords = Literal["index", "label"] | Mapping[str, Literal["index", "label"]]
-Dims = Sequence[str] | Mapping[str, str]
+DimensionColumnKinds = Literal["index", "label"] | Mapping[str, Literal["index", "label"]]
+DimensionColumnNames = Sequence[str] | Mapping[str, str]
 Partial = Literal["merge", "fill"]
 OnDuplicate = Literal["error", "same"]
 
@@ -31,10 +40,10 @@ def plan_write(
     schema: StructType,
     path: str | None,
     *,
-    dims: Dims,
+    dims: DimensionColumnNames,
     value: str | None = None,
     values: Mapping[str, str] | Sequence[str] | None = None,
-    coords: Coords = "index",
+    coords: DimensionColumnKinds = "index",
     tolerance: Tolerance | Mapping[str, Tolerance] | None = None,
     partial: Partial = "merge",
     on_duplicate: OnDuplicate = "error",
@@ -70,8 +79,8 @@ def plan_axes(
     schema: StructType,
     path: str,
     *,
-    dims: Dims,
-    coords: Coords = "index",
+    dims: DimensionColumnNames,
+    coords: DimensionColumnKinds = "index",
     tolerance: Tolerance | Mapping[str, Tolerance] | None = None,
 ) -> WritePlan:
     """Plan the places of rows, without values."""
@@ -94,7 +103,7 @@ def _fill(target: Target) -> Any:
     return fill
 
 
-def dimension_columns(target: Target, dims: Dims) -> list[tuple[str, str]]:
+def dimension_columns(target: Target, dims: DimensionColumnNames) -> list[tuple[str, str]]:
     """Return the name of each dimension of an array with its column, which also names a nameless dimension."""
     names = target.dimensions
     if isinstance(dims, str):
@@ -132,8 +141,8 @@ def _axes(
     store: Any,
     schema: StructType,
     target: Target,
-    dims: Dims,
-    coords: Coords,
+    dims: DimensionColumnNames,
+    coords: DimensionColumnKinds,
     tolerance: Tolerance | Mapping[str, Tolerance] | None,
 ) -> tuple[Axis, ...]:
     named = dimension_columns(target, dims)

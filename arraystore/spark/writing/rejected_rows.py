@@ -7,36 +7,32 @@ only. They report them, and the driver raises once, with the totals.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
 from typing import Any
 
 from arraystore.errors import FormatError
 
-__all__ = [
-    "DUPLICATE",
-    "EXAMPLES",
-    "NO_INDEX",
-    "NO_LABEL",
-    "NO_PLACE",
-    "NO_VALUE",
-    "UNFIT",
-    "RejectedRows",
-    "rejected_rows_in",
-]
+__all__ = ["EXAMPLES", "Cause", "RejectedRows", "rejected_rows_in"]
 
-NO_PLACE = "no place"
-NO_INDEX = "no index"
-NO_LABEL = "no label"
-NO_VALUE = "no value"
-UNFIT = "unfit"
-DUPLICATE = "duplicate"
+
+class Cause(StrEnum):
+    """Why rows are rejected."""
+
+    NO_PLACE = "no place"
+    NO_INDEX = "no index"
+    NO_LABEL = "no label"
+    NO_VALUE = "no value"
+    UNFIT = "unfit"
+    DUPLICATE = "duplicate"
+
 
 _TEXTS = {
-    NO_PLACE: "have no value in the dimension column {column!r}",
-    NO_INDEX: "are outside the array by {column!r}",
-    NO_LABEL: "have a {column!r} that is not in the coordinate",
-    NO_VALUE: "have no value in {column!r} (on_null='fill' or 'skip' accepts them)",
-    UNFIT: "have a {column!r} that does not fit the type of the array",
-    DUPLICATE: "name a cell that another row names, too",
+    Cause.NO_PLACE: "have no value in the dimension column {column!r}",
+    Cause.NO_INDEX: "are outside the array by {column!r}",
+    Cause.NO_LABEL: "have a {column!r} that is not in the coordinate",
+    Cause.NO_VALUE: "have no value in {column!r} (on_null='fill' or 'skip' accepts them)",
+    Cause.UNFIT: "have a {column!r} that does not fit the type of the array",
+    Cause.DUPLICATE: "name a cell that another row names, too",
 }
 EXAMPLES = 3
 """Rows of each kind that are shown."""
@@ -49,12 +45,12 @@ class RejectedRows:
 
     def __init__(self) -> None:
         self.rows = 0
-        self._found: dict[tuple[str, str], tuple[int, list[str]]] = {}
+        self._found: dict[tuple[Cause, str], tuple[int, list[str]]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._found)
 
-    def add(self, kind: str, column: str, count: int, examples: Iterable[str]) -> None:
+    def add(self, kind: Cause, column: str, count: int, examples: Iterable[str]) -> None:
         """Add rejected rows; only as many examples are taken as are shown."""
         before, shown = self._found.get((kind, column), (0, []))
         if len(shown) < EXAMPLES:
@@ -70,13 +66,13 @@ class RejectedRows:
         for entry in plain if isinstance(plain, list) else [None]:
             match entry:
                 case [str() as kind, str() as column, int() as count, list() as shown] if kind in _TEXTS:
-                    self.add(kind, column, count, (str(text) for text in shown))
+                    self.add(Cause(kind), column, count, (str(text) for text in shown))
                 case _:
                     raise FormatError("report of a task", f"does not list rejected rows: {entry!r:.100}")
 
-    def lacking(self) -> list[tuple[str, str]]:
+    def lacking(self) -> list[tuple[Cause, str]]:
         """Return the kinds and columns of rejected places without examples."""
-        places = {NO_PLACE, NO_INDEX, NO_LABEL}
+        places = {Cause.NO_PLACE, Cause.NO_INDEX, Cause.NO_LABEL}
         return [which for which, (_, shown) in self._found.items() if which[0] in places and not shown]
 
     def text(self) -> str:

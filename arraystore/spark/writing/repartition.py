@@ -6,9 +6,13 @@ split what belongs together, so none of them is used here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.functions import expr
+from pyspark.sql.types import LongType, StructField, StructType
 
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
@@ -16,12 +20,11 @@ from arraystore.spark.cluster import slots
 from arraystore.spark.spark_action import map_in_arrow, run_action
 from arraystore.spark.writing.chunk_grid import ChunkOwners
 from arraystore.spark.writing.columns import quoted
-from arraystore.spark.writing.planning import Coords, Dims, plan_axes
+from arraystore.spark.writing.planning import DimensionColumnKinds, DimensionColumnNames, plan_axes
 from arraystore.spark.writing.rejected_rows import EXAMPLES
 from arraystore.spark.writing.write_plan import WritePlan
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 __all__ = ["locate", "lost_rows", "repartition_by_chunk", "shuffle_by_owner", "write_task_count"]
@@ -34,9 +37,9 @@ def repartition_by_chunk(
     session: Session,
     path: str,
     *,
-    dims: Dims,
+    dims: DimensionColumnNames,
     tasks: int | None = None,
-    coords: Coords = "index",
+    coords: DimensionColumnKinds = "index",
     tolerance: Any = None,
     sort: bool = True,
 ) -> DataFrame:
@@ -70,7 +73,7 @@ def repartition_by_chunk(
     plan = plan_axes(session, df.schema, path, dims=dims, coords=coords, tolerance=tolerance)
     tasks = write_task_count(df, plan, tasks)
     name = _free_name(df)
-    frame = _with_position(df, plan, name)
+    frame = _with_position(df, plan, name, [(column, column) for column in df.columns])
     frame = _by_owner(frame, ChunkOwners.of(plan.grid, tasks, plan.cell_bytes), quoted(name))
     if sort:
         frame = frame.sortWithinPartitions(quoted(name))
@@ -95,8 +98,6 @@ def _free_name(df: DataFrame) -> str:
 
 
 def _by_owner(frame: DataFrame, owners: ChunkOwners, position: str) -> DataFrame:
-    from pyspark.sql.functions import expr
-
     owner = expr(owners.sql(position))
     if hasattr(frame, "repartitionById"):
         return frame.repartitionById(owners.tasks, owner)
@@ -109,97 +110,45 @@ def shuffle_by_owner(df: DataFrame, plan: WritePlan, tasks: int, *, sort: bool) 
     return frame.sortWithinPartitions(POSITION) if sort else frame
 
 
-def _rename_columns(df: DataFrame, plan: WritePlan) -> tuple[DataFrame, WritePlan]:
-    """Return the needed columns under plain names, which Spark passes to Python unchanged."""
-    columns = dict.fromkeys([*(axis.column for axis in plan.axes), *(value.column for value in plan.values)])
-    names = {column: f"c{number}" for number, column in enumerate(columns)}
-    axes = tuple(replace(axis, column=names[axis.column]) for axis in plan.axes)
-    values = tuple(replace(value, column=names[value.column]) for value in plan.values)
-    frame = df.selectExpr(*(f"{quoted(column)} AS {name}" for column, name in names.items()))
-    return frame, replace(plan, axes=axes, values=values)
-
-
 def locate(df: DataFrame, plan: WritePlan) -> DataFrame:
     """Return rows as ``position`` and values, from ``v0`` on, for the shuffle."""
-    values = [f"{quoted(value.column)} AS v{number}" for number, value in enumerate(plan.values)]
-    names = [f"v{number}" for number in range(len(values))]
-    if not plan.in_spark:
-        return _located_in_python(df, plan, names)
-    indices = [f"{axis.sql()} AS i{number}" for number, axis in enumerate(plan.axes)]
-    position = plan.grid.position_sql([f"i{number}" for number in range(len(indices))])
-    return df.selectExpr(*indices, *values).selectExpr(f"{position} AS {POSITION}", *names)
+    values = [(value.column, f"v{number}") for number, value in enumerate(plan.values)]
+    return _with_position(df, plan, POSITION, values)
 
 
 def lost_rows(df: DataFrame, plan: WritePlan, position: int) -> list[str]:
     """Return the dimension columns of a few rows with a flaw, as text for messages."""
-    columns = [quoted(axis.column) for axis in plan.axes]
-    name = _free_name(df)
-    frame = _with_position(df.selectExpr(*dict.fromkeys(columns)), plan, name).where(f"{quoted(name)} = {position}L")
-    shown = [f"CAST({column} AS STRING) AS d{number}" for number, column in enumerate(columns)]
-    some = frame.selectExpr(*shown).limit(EXAMPLES)
+    columns = [(axis.column, f"d{number}") for number, axis in enumerate(plan.axes)]
+    frame = _with_position(df, plan, POSITION, columns).where(f"{POSITION} = {position}L")
+    some = frame.selectExpr(*(f"CAST({name} AS STRING) AS {name}" for _, name in columns)).limit(EXAMPLES)
     table = run_action(df.sparkSession, some.toArrow, description="look at rows that were refused", tasks=1)
     rows = [zip(plan.axes, row.values(), strict=True) for row in table.to_pylist()]
     return [", ".join(f"{axis.column}={'null' if text is None else text}" for axis, text in row) for row in rows]
 
 
-def _with_position(df: DataFrame, plan: WritePlan, name: str) -> DataFrame:
-    """Return rows with one more column, the position."""
-    columns = [quoted(column) for column in df.columns]
-    if plan.in_spark:
-        indices = [f"{axis.sql()} AS {quoted(f'{name}{number}')}" for number, axis in enumerate(plan.axes)]
-        frame = df.selectExpr(*columns, *indices)
-        position = plan.grid.position_sql([quoted(f"{name}{number}") for number in range(len(plan.axes))])
-        return frame.selectExpr(*columns, f"{position} AS {quoted(name)}")
-    from pyspark.sql.types import LongType, StructField, StructType
-
-    schema = StructType([*_nullable(df.schema).fields, StructField(name, LongType())])
-    return map_in_arrow(df, _AddPosition(plan, name), schema)
+def _with_position(df: DataFrame, plan: WritePlan, position: str, kept: Sequence[tuple[str, str]]) -> DataFrame:
+    """Return the positions of rows in a column of this name, and some of their columns under other names."""
+    if not plan.in_spark:
+        return _position_by_search(df, plan, position, kept)
+    names = [quoted(f"{position}{number}") for number in range(len(plan.axes))]
+    indices = [f"{axis.sql()} AS {name}" for axis, name in zip(plan.axes, names, strict=True)]
+    frame = df.selectExpr(*(f"{quoted(column)} AS {quoted(name)}" for column, name in kept), *indices)
+    rest = (quoted(name) for _, name in kept)
+    return frame.selectExpr(f"{plan.grid.position_sql(names)} AS {quoted(position)}", *rest)
 
 
-def _nullable(schema: Any) -> Any:
-    from pyspark.sql.types import StructField, StructType
+def _position_by_search(df: DataFrame, plan: WritePlan, position: str, kept: Sequence[tuple[str, str]]) -> DataFrame:
+    """Do so for labels that only a search finds; Spark passes columns with plain names to Python unchanged."""
+    needed = dict.fromkeys([*(axis.column for axis in plan.axes), *(column for column, _ in kept)])
+    plain = {column: f"c{number}" for number, column in enumerate(needed)}
+    located = replace(plan, axes=tuple(replace(axis, column=plain[axis.column]) for axis in plan.axes))
+    types = [StructField(name, df.schema[column].dataType) for column, name in kept]
+    names = [position, *(name for _, name in kept)]
 
-    return StructType([StructField(field.name, field.dataType) for field in schema.fields])
-
-
-def _located_in_python(df: DataFrame, plan: WritePlan, names: list[str]) -> DataFrame:
-    from pyspark.sql.types import LongType, StructField, StructType
-
-    df, plan = _rename_columns(df, plan)
-    values = [
-        StructField(name, df.schema[value.column].dataType) for name, value in zip(names, plan.values, strict=True)
-    ]
-    schema = StructType([StructField(POSITION, LongType()), *values])
-    return map_in_arrow(df, _Locate(plan), schema)
-
-
-@dataclass(frozen=True)
-class _AddPosition:
-    """Adds the position to rows whose labels only a search finds."""
-
-    plan: WritePlan
-    name: str
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
+    def locate_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            positions, _ = self.plan.locate(batch)
-            names = [*batch.schema.names, self.name]
-            yield pa.RecordBatch.from_arrays([*batch.columns, pa.array(positions)], names=names)
+            values = [batch.column(batch.schema.get_field_index(plain[column])) for column, _ in kept]
+            yield pa.RecordBatch.from_arrays([pa.array(located.locate(batch)[0]), *values], names=names)
 
-
-@dataclass(frozen=True)
-class _Locate:
-    """Replaces labels that only a search finds by the position."""
-
-    plan: WritePlan
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        for batch in batches:
-            positions, _ = self.plan.locate(batch)
-            values = [batch.column(batch.schema.get_field_index(value.column)) for value in self.plan.values]
-            names = [POSITION, *(f"v{number}" for number in range(len(values)))]
-            yield pa.RecordBatch.from_arrays([pa.array(positions), *values], names=names)
+    frame = df.selectExpr(*(f"{quoted(column)} AS {name}" for column, name in plain.items()))
+    return map_in_arrow(frame, locate_batches, StructType([StructField(position, LongType()), *types]))

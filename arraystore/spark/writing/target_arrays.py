@@ -11,6 +11,7 @@ import numpy.typing as npt
 import zarr
 
 from arraystore.errors import InvalidInputError, NodeNotFoundError
+from arraystore.spark.reading.opening import dimension_names
 from arraystore.spark.writing.chunk_grid import ChunkGrid
 
 __all__ = ["ArrayChunks", "Target", "find_targets", "grid_of"]
@@ -37,15 +38,7 @@ class Target:
     @property
     def dimensions(self) -> tuple[str | None, ...]:
         """Names of its dimensions, None where one has no name."""
-        return dimensions_of(self.array)
-
-
-def dimensions_of(array: zarr.Array[Any]) -> tuple[str | None, ...]:
-    """Return the names of the dimensions of an array, None where one has no name."""
-    names = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS")
-    if not isinstance(names, list | tuple) or len(names) != array.ndim:
-        return (None,) * array.ndim
-    return tuple(name if isinstance(name, str) else None for name in names)
+        return dimension_names(self.array)
 
 
 def find_targets(

@@ -10,13 +10,18 @@ from typing import TYPE_CHECKING
 
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
-from arraystore.spark.change_set_transfer import is_spilled
-from arraystore.spark.fork_job import Outcome, merge_outcomes, run_fork_job
+from arraystore.spark.fork_job import Outcome, merge_outcomes, report_of, run_fork_job
 from arraystore.spark.report import Progress, WriteReport
 from arraystore.spark.writing.append_growth import AppendLabels, find_growth, grow
 from arraystore.spark.writing.axes import Tolerance
 from arraystore.spark.writing.columns import quoted
-from arraystore.spark.writing.planning import Coords, Dims, OnDuplicate, Partial, plan_write
+from arraystore.spark.writing.planning import (
+    DimensionColumnKinds,
+    DimensionColumnNames,
+    OnDuplicate,
+    Partial,
+    plan_write,
+)
 from arraystore.spark.writing.rejected_rows import rejected_rows_in
 from arraystore.spark.writing.repartition import lost_rows, shuffle_by_owner, write_task_count
 from arraystore.spark.writing.target_arrays import find_targets
@@ -33,10 +38,10 @@ def write_dataframe(
     session: Session,
     path: str | None = None,
     *,
-    dims: Dims,
+    dims: DimensionColumnNames,
     value: str | None = None,
     values: Mapping[str, str] | Sequence[str] | None = None,
-    coords: Coords = "index",
+    coords: DimensionColumnKinds = "index",
     tolerance: Tolerance | Mapping[str, Tolerance] | None = None,
     partial: Partial = "merge",
     on_duplicate: OnDuplicate = "error",
@@ -120,7 +125,7 @@ def write_dataframe(
     TaskFailedError
         If a task failed for good.
     """
-    began = time.monotonic()
+    began = time.perf_counter()
     if df.isStreaming:
         raise InvalidInputError("write_dataframe cannot take a stream: use writeStream.foreachBatch(batch_writer(...))")
     session.check_writable()
@@ -144,7 +149,7 @@ def write_dataframe(
         outcomes = run_fork_job(
             session, frame, plan.work, description=text, tasks=tasks, progress=progress, take=_taking(df, session, plan)
         )
-    return _report(plan, outcomes, time.monotonic() - began)
+    return report_of(plan.arrays, outcomes, began)
 
 
 def _taking(df: DataFrame, session: Session, plan: WritePlan) -> Callable[[list[Outcome]], None]:
@@ -172,16 +177,3 @@ def _arrange(
     if sort is None:
         sort = not plan.fits(-(-plan.grid.chunks // tasks))
     return shuffle_by_owner(df, plan, tasks, sort=sort), plan.of_positions(ordered=sort)
-
-
-def _report(plan: WritePlan, outcomes: Sequence[Outcome], seconds: float) -> WriteReport:
-    return WriteReport(
-        arrays=plan.arrays,
-        rows=sum(outcome.report["rows"] for outcome in outcomes),
-        chunks=sum(outcome.report["chunks"] for outcome in outcomes),
-        nbytes=sum(outcome.report["nbytes"] for outcome in outcomes),
-        tasks=len(outcomes),
-        attempts_wasted=sum(outcome.attempt for outcome in outcomes),
-        spilled=sum(is_spilled(outcome.change_set) for outcome in outcomes),
-        seconds=seconds,
-    )

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from arraystore._format.types import Bools
 from arraystore._session.fork import ForkSession
@@ -19,20 +20,8 @@ from arraystore.spark.writing.axes import Axis
 from arraystore.spark.writing.chunk_assembler import ChunkAssembler, Policy
 from arraystore.spark.writing.chunk_grid import MISSING, NOWHERE, ChunkGrid, Int64s, flaw
 from arraystore.spark.writing.columns import ValueColumn
-from arraystore.spark.writing.rejected_rows import (
-    DUPLICATE,
-    NO_INDEX,
-    NO_LABEL,
-    NO_PLACE,
-    NO_VALUE,
-    UNFIT,
-    RejectedRows,
-    rejected_rows_in,
-)
+from arraystore.spark.writing.rejected_rows import Cause, RejectedRows
 from arraystore.spark.writing.target_arrays import ArrayChunks
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 __all__ = ["OnNull", "WritePlan"]
 
@@ -84,22 +73,18 @@ class WritePlan:
         return chunks * self.grid.cells * (self.cell_bytes + 2) <= self.policy.budget
 
     def work(self, fork: ForkSession, batches: Iterator[pa.RecordBatch]) -> Mapping[str, Any]:
-        """Write rows through a fork, and return a report for `check`."""
+        """Write rows through a fork, and return a report for `rejected_rows_in`."""
         return _Task(self, fork).run(batches)
-
-    def check(self, reports: Sequence[Mapping[str, Any]]) -> None:
-        """Check that all rows were accepted."""
-        self.refuse(rejected_rows_in(reports))
 
     def refuse(self, rejected: RejectedRows) -> None:
         """Raise `InvalidInputError` if there are rejected rows."""
         if rejected:
             raise InvalidInputError(f"of {rejected.rows:,} rows for {self.what} {rejected.text()}. Nothing was written")
 
-    def lost_position(self, kind: str, column: str) -> int:
+    def lost_position(self, kind: Cause, column: str) -> int:
         """Return the code that replaces the position of rejected rows."""
         axis = next(number for number, axis in enumerate(self.axes) if axis.column == column)
-        return (MISSING if kind == NO_PLACE else NOWHERE) - 2 * axis
+        return (MISSING if kind == Cause.NO_PLACE else NOWHERE) - 2 * axis
 
     def locate(self, batch: pa.RecordBatch) -> tuple[Int64s, npt.NDArray[Any]]:
         """Return the positions of rows, and the numbers of the rows that have none."""
@@ -117,10 +102,8 @@ class WritePlan:
 
     def cell_of(self, position: int) -> str:
         """Return the place of a cell as text for messages, with labels where rows hold labels."""
-        parts: list[str] = []
-        for axis, index in zip(self.axes, self.grid.indices(position), strict=True):
-            parts.append(f"{axis.column}={axis.text(index)}")
-        return ", ".join(parts)
+        places = zip(self.axes, self.grid.indices(position), strict=True)
+        return ", ".join(f"{axis.column}={axis.text(index)}" for axis, index in places)
 
 
 class _Task:
@@ -159,7 +142,7 @@ class _Task:
         if lost is not None and len(lost):
             self._refuse_lost(batch, positions[lost], lost)
             rest = np.flatnonzero(positions >= 0)
-            columns = [column.take(_arrow(rest)) for column in columns]
+            columns = [column.take(pa.array(rest)) for column in columns]
             positions = positions[rest]
         if len(positions):
             self._put(positions, columns)
@@ -173,43 +156,33 @@ class _Task:
             column_values = read.values
             if read.unfit is not None:
                 texts = (
-                    f"{self._shorten(column[row].as_py())} at {plan.cell_of(int(positions[row]))}"
+                    f"{column[row].as_py()!r:.60} at {plan.cell_of(int(positions[row]))}"
                     for row in np.flatnonzero(read.unfit)
                 )
-                self._refuse(UNFIT, value.column, int(read.unfit.sum()), texts)
+                self._refuse(Cause.UNFIT, value.column, int(read.unfit.sum()), texts)
             if read.absent is not None and plan.on_null == "error":
                 texts = (plan.cell_of(int(position)) for position in positions[read.absent])
-                self._refuse(NO_VALUE, value.column, int(read.absent.sum()), texts)
+                self._refuse(Cause.NO_VALUE, value.column, int(read.absent.sum()), texts)
             if read.absent is not None and plan.on_null == "fill":
                 column_values = np.where(read.absent, np.asarray(fill, column_values.dtype), column_values)
             values.append(column_values)
             absent.append(read.absent if plan.on_null == "skip" else None)
         self._assembler.add(positions, values, absent)
 
-    @staticmethod
-    def _shorten(value: object) -> str:
-        return repr(value)[:60]
-
-    def _refuse(self, kind: str, column: str, count: int, examples: Iterator[str]) -> None:
+    def _refuse(self, kind: Cause, column: str, count: int, examples: Iterator[str]) -> None:
         self._rejected.add(kind, column, count, examples)
         self._assembler.dry = True
 
     def _refuse_duplicates(self, positions: Int64s) -> None:
         texts = (self._plan.cell_of(int(position)) for position in positions)
-        self._rejected.add(DUPLICATE, "", len(positions), texts)
+        self._rejected.add(Cause.DUPLICATE, "", len(positions), texts)
 
     def _refuse_lost(self, batch: pa.RecordBatch, codes: Int64s, rows: npt.NDArray[Any]) -> None:
         for code in np.unique(codes).tolist():
             number, kind = flaw(code)
             axis = self._plan.axes[number]
             these = rows[codes == code]
-            cause = NO_PLACE if kind != NOWHERE else NO_INDEX if axis.labels is None else NO_LABEL
+            cause = Cause.NO_PLACE if kind != NOWHERE else Cause.NO_INDEX if axis.labels is None else Cause.NO_LABEL
             # Rows that Spark has located have lost their labels; the driver reads some of them again.
             texts = iter(()) if self._plan.located else (self._plan.place_of(batch, int(row)) for row in these)
             self._refuse(cause, axis.column, len(these), texts)
-
-
-def _arrow(rows: npt.NDArray[Any]) -> pa.Array:
-    import pyarrow as pa
-
-    return pa.array(rows)
