@@ -230,6 +230,7 @@ def test_options_of_the_storage_reach_it_with_their_types():
     options = {
         "array": "t", "storage.region": "eu-west-1", "storage.allow_http": "true",
         "storage.endpoint_url": "http://127.0.0.1:9000", "storage.network_stream_timeout_seconds": "5",
+        "storage.listing_lag": "0.5",
     }  # fmt: skip
 
     assert load(**options).location.storage == {
@@ -237,6 +238,7 @@ def test_options_of_the_storage_reach_it_with_their_types():
         "allow_http": True,
         "endpoint_url": "http://127.0.0.1:9000",
         "network_stream_timeout_seconds": 5,
+        "listing_lag": 0.5,
     }
 
 

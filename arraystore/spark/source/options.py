@@ -37,7 +37,7 @@ __all__ = [
 _FLAGS = frozenset(
     {"allow_http", "anonymous", "from_env", "force_path_style", "requester_pays", "fsync", "use_ssl", "anon"}
 )
-_NUMBERS = frozenset({"network_stream_timeout_seconds"})
+_NUMBERS = {"network_stream_timeout_seconds": int, "listing_lag": float}
 
 
 @dataclass(frozen=True)
@@ -225,9 +225,9 @@ def _storage_value(name: str, text: str) -> Any:
     if name in _FLAGS:
         return flag_of(f"storage.{name}", text)
     if name in _NUMBERS:
-        if not text.isdigit():
-            raise InvalidInputError(f"option 'storage.{name}' is {text!r}, and must be an integer >= 0")
-        return int(text)
+        if not text.replace(".", "", _NUMBERS[name] is float).isdigit():
+            raise InvalidInputError(f"option 'storage.{name}' is {text!r}, and must be a number >= 0")
+        return _NUMBERS[name](text)
     return text
 
 
