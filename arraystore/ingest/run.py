@@ -22,6 +22,7 @@ from arraystore.ingest.transfer import RegionTransfer
 from arraystore.ingest.values import check_values
 from arraystore.spark.cluster import parallelism, start_session
 from arraystore.spark.fork_job import merge_outcomes, run_tasks
+from arraystore.spark.regions.write_regions import TASKS_PER_SLOT
 from arraystore.spark.report import Progress
 from arraystore.storage import Storage
 from arraystore.storage.sharing import check_shared
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["IngestReport", "PreparedIngest", "carry_out", "default_message", "ingest", "prepare"]
-
-TASKS_PER_SLOT = 3
-"""Tasks per slot: enough to even out slow ones, few enough for the cost of starting them not to matter."""
 
 
 @dataclass(frozen=True, slots=True)

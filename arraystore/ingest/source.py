@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import warnings
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -151,7 +150,8 @@ def _variable(path: str, name: str, var: xr.Variable) -> VariableInfo:
             f"variable {name!r} of {path!r} is of type {var.dtype}, which no Zarr array can hold; leave it out "
             f"(--skip {name})"
         )
-    return VariableInfo(name, dims, tuple(var.shape), dtype, _attributes(var), _native_chunks(var))
+    attrs = {str(key): value for key, value in var.attrs.items()}
+    return VariableInfo(name, dims, tuple(var.shape), dtype, attrs, _native_chunks(var))
 
 
 def _is_text(var: xr.Variable) -> bool:
@@ -161,10 +161,6 @@ def _is_text(var: xr.Variable) -> bool:
         return True
     first = var[(slice(0, 1),) * var.ndim].values
     return all(isinstance(value, str) for value in first.ravel().tolist())
-
-
-def _attributes(var: xr.Variable) -> Mapping[str, Any]:
-    return {str(key): value for key, value in var.attrs.items()}
 
 
 def _native_chunks(var: xr.Variable) -> tuple[int, ...] | None:

@@ -21,8 +21,9 @@ from arraystore.ingest.plan import IngestPlan
 from arraystore.ingest.source import open_source, read_box, to_plain
 from arraystore.ingest.target import open_target
 from arraystore.ingest.times import recode_values
+from arraystore.spark.regions.boxes import region_text
 
-__all__ = ["RegionTransfer", "RegionTransferError", "Sources", "box_text"]
+__all__ = ["RegionTransfer", "RegionTransferError", "Sources"]
 
 
 MOST_OPEN_SOURCES = 32
@@ -38,11 +39,6 @@ class SupportsStore(Protocol):
 
     @property
     def store(self) -> Store: ...
-
-
-def box_text(dims: Sequence[str], box: Box) -> str:
-    """Return a box as text for messages: ``time[0:60] lat[0:37]``."""
-    return " ".join(f"{dim}[{start}:{stop}]" for dim, (start, stop) in zip(dims, box, strict=True)) or "scalar"
 
 
 class Sources:
@@ -121,7 +117,7 @@ class RegionTransfer:
             cause = str(error) if isinstance(error, ArrayStoreError) else f"{type(error).__name__}: {error}"
             raise RegionTransferError(
                 f"copying failed at source {paths!r}, variable {region.array!r}, region "
-                f"{box_text(variable.dims, region.box)}: {cause}"
+                f"{region_text(region.box, variable.dims)}: {cause}"
             ) from error
 
 

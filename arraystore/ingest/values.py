@@ -12,7 +12,8 @@ from arraystore.ingest.model import Box, VariableInfo
 from arraystore.ingest.plan import IngestPlan, UnchangedVariable
 from arraystore.ingest.regions import LARGEST_REGION_BYTES, cut
 from arraystore.ingest.source import to_plain
-from arraystore.ingest.transfer import Sources, box_text
+from arraystore.ingest.transfer import Sources
+from arraystore.spark.regions.boxes import region_text
 
 __all__ = ["check_values"]
 
@@ -44,7 +45,7 @@ def _compare(plan: IngestPlan, sources: Sources, target: zarr.Group | None, item
             owner = f"group {plan.group.path!r}" if item.kept_in is None else f"source {sources.path(item.kept_in)!r}"
             raise VariableMismatchError(
                 f"variable {item.name!r} of {sources.path(item.source)!r} has other values than in {owner} (at "
-                f"{box_text(kept.dims, box)}), and {_why_not_both(plan.append_dim)}; "
+                f"{region_text(box, kept.dims)}), and {_why_not_both(plan.append_dim)}; "
                 f"if the values that are kept will do, leave it out (--skip {item.name})"
             )
 

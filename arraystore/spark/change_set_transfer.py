@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from arraystore._concurrency import bounded
-from arraystore._format.ids import ID_BYTES, id_to_text
+from arraystore._format.ids import ID_BYTES
+from arraystore._log.branch_log import transaction_key
 from arraystore._runtime import run
 from arraystore._session.fork import ForkSession
 from arraystore.errors import FormatError, ObjectNotFoundError, SessionExpiredError
@@ -40,14 +41,9 @@ async def _send(fork: ForkSession, most: int) -> bytes:
     if len(changes) <= most:
         return pack((changes,))
     identifier = fork.context.environment.new_id()
-    await fork.context.storage.put(spilled_key(identifier), changes)
+    await fork.context.storage.put(transaction_key(identifier), changes)  # garbage collection covers its prefix
     await fork.context.storage.sync()
     return pack((identifier, len(changes)))
-
-
-def spilled_key(identifier: bytes) -> str:
-    """Return the key of a change set that is sent through the storage; garbage collection covers its prefix."""
-    return "transactions/" + id_to_text(identifier)
 
 
 def _read(change_set: bytes) -> bytes | tuple[bytes, int]:
@@ -79,7 +75,7 @@ async def _receive(context: Context, sent: Sequence[bytes]) -> list[bytes]:
 
 
 async def _fetch(context: Context, identifier: bytes, size: int) -> bytes:
-    key = spilled_key(identifier)
+    key = transaction_key(identifier)
     try:
         changes = bytes(await context.storage.get(key))
     except ObjectNotFoundError as error:

@@ -16,9 +16,18 @@ from typing import TYPE_CHECKING
 from arraystore.spark.errors import SparkUnavailableError
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-__all__ = ["active_session", "keep_logs", "parallelism", "required_session", "slots", "start_session"]
+__all__ = [
+    "active_session",
+    "classic_context",
+    "keep_logs",
+    "parallelism",
+    "required_session",
+    "slots",
+    "start_session",
+]
 
 OLDEST_JAVA = 17
 _HOW_TO_GET_JAVA = (
@@ -62,12 +71,18 @@ def parallelism(master: str | None = None) -> int:
     return os.cpu_count() or 1
 
 
-def slots(spark: SparkSession) -> int:
-    """Return the count of tasks that a running session runs at once."""
+def classic_context(spark: SparkSession) -> SparkContext | None:
+    """Return the Spark context of a session; None under Spark Connect, where the driver is another process."""
     from pyspark.sql.utils import is_remote
 
-    if not is_remote() and not type(spark).__module__.startswith("pyspark.sql.connect"):
-        return spark.sparkContext.defaultParallelism
+    return None if is_remote() or type(spark).__module__.startswith("pyspark.sql.connect") else spark.sparkContext
+
+
+def slots(spark: SparkSession) -> int:
+    """Return the count of tasks that a running session runs at once."""
+    context = classic_context(spark)
+    if context is not None:
+        return context.defaultParallelism
     configured = spark.conf.get("spark.default.parallelism", None) or spark.conf.get(_LEAVES, None)
     if configured is not None and configured.isdigit():
         return int(configured)

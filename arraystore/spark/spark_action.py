@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
-from arraystore.spark.cluster import keep_logs
+from arraystore.spark.cluster import classic_context, keep_logs
 from arraystore.spark.errors import TaskFailedError, marked_errors, translate_error
 from arraystore.spark.report import Progress
 
@@ -22,20 +22,13 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["by_task", "classic_context", "map_in_arrow", "map_tasks", "run_action", "task_frame"]
+__all__ = ["by_task", "map_in_arrow", "map_tasks", "run_action", "task_frame"]
 
 T = TypeVar("T")
 
 _POLL_SECONDS = 0.1
 _GROUP = "spark.jobGroup.id"
 _DESCRIPTION = "spark.job.description"
-
-
-def classic_context(spark: SparkSession) -> SparkContext | None:
-    """Return the Spark context of a session; None under Spark Connect, where the driver is another process."""
-    from pyspark.sql.utils import is_remote
-
-    return None if is_remote() or type(spark).__module__.startswith("pyspark.sql.connect") else spark.sparkContext
 
 
 def map_in_arrow(frame: DataFrame, function: Callable[[Iterator[Any]], Iterator[Any]], schema: Any) -> DataFrame:

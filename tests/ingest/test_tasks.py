@@ -90,7 +90,7 @@ def test_a_task_that_cannot_read_names_source_variable_and_region(
 
     monkeypatch.setattr(ingest_run, "run_tasks", vanish)
     with pytest.raises(
-        TaskFailedError, match=r"vanishing\.nc', variable '\w+', region (time\[0:\d+\] )?y\[0:45\]"
+        TaskFailedError, match=r"vanishing\.nc', variable '\w+', region (time\[0:\d+\], )?y\[0:45\]"
     ) as caught:
         ingest([path], storage, spark=spark)
     assert "Nothing was committed" in str(caught.value)

@@ -14,6 +14,7 @@ import zarr
 
 from arraystore._session.base import SessionBase
 from arraystore.errors import InvalidInputError
+from arraystore.spark.argument_checks import check_choice, check_count
 from arraystore.spark.reading.decoding import Column, Decoder, decoder_of
 from arraystore.spark.reading.opening import OpenedArrays, coordinate_of, open_arrays, sides_of
 from arraystore.spark.reading.selection import AxisSelection, ChunkRuns, Int64s, check_dimension_names, index_positions
@@ -94,8 +95,7 @@ def plan_frame(
     name_dims: bool = True,
 ) -> FramePlan:
     """Plan a read; the arguments are those of `read_dataframe`."""
-    if coords not in get_args(DimensionColumns):
-        raise InvalidInputError(f"coords={coords!r} must be 'index', 'label' or 'none'")
+    check_choice("coords", coords, get_args(DimensionColumns))
     opened = open_arrays(session, paths, dims)
     lead = opened.lead
     check_dimension_names("isel", isel or {}, opened.dims)
@@ -163,9 +163,8 @@ def read_task_count(plan: FramePlan, slots: int, chunks_per_task: int | None, ta
     """Return the count of tasks for a plan: few, but at most some 256 MiB of values for each."""
     if chunks_per_task is not None and tasks is not None:
         raise InvalidInputError("chunks_per_task and tasks must not both be given: pass one of them")
-    for name, value in (("chunks_per_task", chunks_per_task), ("tasks", tasks)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidInputError(f"{name}={value!r} must be an integer >= 1")
+    check_count("chunks_per_task", chunks_per_task)
+    check_count("tasks", tasks)
     chunks = len(plan.chunks)
     if tasks is not None or chunks_per_task is not None:
         wanted = min(tasks, chunks) if tasks is not None else -(-chunks // (chunks_per_task or 1))

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from arraystore._session.base import SessionBase
 from arraystore.errors import InvalidInputError
+from arraystore.spark.argument_checks import check_choice
 from arraystore.spark.reading.blocks import blocks_of_task
 from arraystore.spark.reading.frame_plan import FramePlan, plan_frame, read_task_count
 from arraystore.spark.reading.rows import ChunkData, ChunkRows, PositionRows
@@ -53,10 +54,8 @@ def plan_read(
     **selection: Any,
 ) -> ReadPlan:
     """Plan a read; the arguments are those of `arraystore.spark.read_dataframe`."""
-    if layout not in get_args(Layout):
-        raise InvalidInputError(f"layout={layout!r} must be 'rows' or 'chunks'")
-    if data not in get_args(ChunkData):
-        raise InvalidInputError(f"data={data!r} must be 'binary' or 'array'")
+    check_choice("layout", layout, get_args(Layout))
+    check_choice("data", data, get_args(ChunkData))
     plan = plan_frame(session, paths, name_dims=layout == "rows", **selection)
     count = read_task_count(plan, slots or os.cpu_count() or 1, chunks_per_task, tasks)
     return ReadPlan(_rows(plan, layout, data), count)

@@ -42,10 +42,10 @@ _MOST_IN_A_CHUNK = 20_000
 _MOST_TOUCHED = 200_000_000
 
 
-def region_text(bounds: Int64s, dims: Sequence[str | None] | None = None) -> str:
+def region_text(bounds: Int64s | Sequence[tuple[int, int]], dims: Sequence[str | None] | None = None) -> str:
     """Return a region as text for messages: ``time[0:60], lat[0:37]``."""
-    names = list(dims) if dims is not None else [None] * len(bounds)
-    return ", ".join(f"{name or ''}[{a}:{b}]" for name, (a, b) in zip(names, bounds.tolist(), strict=True)) or "()"
+    names = dims if dims is not None else [None] * len(bounds)
+    return ", ".join(f"{name or ''}[{a}:{b}]" for name, (a, b) in zip(names, bounds, strict=True)) or "()"
 
 
 def as_slices(bounds: Int64s) -> tuple[slice, ...]:

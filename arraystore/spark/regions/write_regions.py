@@ -17,6 +17,7 @@ from arraystore._format.types import Int64s
 from arraystore._session.fork import ForkSession
 from arraystore._session.session import Session
 from arraystore.errors import ArrayStoreError, InvalidInputError, NodeNotFoundError
+from arraystore.spark.argument_checks import check_count
 from arraystore.spark.cluster import required_session, slots
 from arraystore.spark.fork_job import merge_outcomes, report_of, run_tasks
 from arraystore.spark.reading.opening import dimension_names
@@ -149,7 +150,8 @@ def write_regions(
     paths = [path] if isinstance(path, str) else list(path)
     targets = _targets(session, paths)
     spark = required_session(spark)
-    most = _task_count(tasks, spark)
+    check_count("tasks", tasks)
+    most = TASKS_PER_SLOT * slots(spark) if tasks is None else tasks
     bounds = _bounds(regions, targets, most)
     owned = [ownership(bounds, item.shape, item.unit, align, item.dims) for item in targets]
     weight = (bounds[..., 1] - bounds[..., 0]).prod(axis=1)
@@ -162,14 +164,6 @@ def write_regions(
     )  # fmt: skip
     chunks = sum(item.chunks for item in owned)
     return report_of(tuple(item.path for item in targets), outcomes, began, chunks=chunks)
-
-
-def _task_count(tasks: int | None, spark: SparkSession) -> int:
-    if tasks is None:
-        return TASKS_PER_SLOT * slots(spark)
-    if type(tasks) is not int or tasks < 1:
-        raise InvalidInputError(f"tasks={tasks!r} must be an integer >= 1, or None")
-    return tasks
 
 
 def _targets(session: Session, paths: Sequence[str]) -> list[_Target]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql.datasource import WriterCommitMessage
 
@@ -57,7 +57,7 @@ def handoff_in(messages: Sequence[object], context: Context, branch: str) -> Ses
             str() as of, str() as pinned, int() as sequence, None | (int(), bytes()) as hint,
             bytes() as snapshot, bytes() as identifier,
         ) if of == branch:  # fmt: skip
-            locator = SnapshotLocator(context, pinned, sequence, hint, SnapshotId(snapshot))
+            locator = SnapshotLocator(context, pinned, sequence, cast("Any", hint), SnapshotId(snapshot))
             return SessionHandoff(locator, branch, identifier)
         case _:
             raise FormatError(_NAME, f"it names no session of branch {branch!r}")

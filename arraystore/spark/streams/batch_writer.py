@@ -12,10 +12,10 @@ from arraystore._commit.solvers import ConflictDetector, ConflictSolver
 from arraystore._repository.repository import Repository
 from arraystore._session.session import Session
 from arraystore.errors import ArrayStoreError, InvalidInputError
+from arraystore.spark.cluster import classic_context
 from arraystore.spark.errors import marked_text
 from arraystore.spark.report import WriteReport
 from arraystore.spark.snapshots import open_repository
-from arraystore.spark.spark_action import classic_context
 from arraystore.spark.streams.batches import Batch, BatchCommit, OnCommit, exactly_once
 from arraystore.spark.streams.progress import stream_key
 

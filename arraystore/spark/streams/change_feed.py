@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from arraystore._repository.repository import Repository
 from arraystore.errors import InvalidInputError
+from arraystore.spark.argument_checks import check_count
 from arraystore.spark.cluster import slots
 from arraystore.spark.snapshots import check_reachable, open_repository
 from arraystore.spark.spark_action import map_tasks
@@ -81,8 +82,7 @@ def plan_changes(
     repo: Repository, branch: str, from_: str | None, to: str | None, tasks: int
 ) -> list[tuple[HistoryStep, ...]]:
     """Return the snapshots that each task compares with those before them."""
-    if type(tasks) is not int or tasks < 1:
-        raise InvalidInputError(f"tasks={tasks!r} must be an integer >= 1")
+    check_count("tasks", tasks)
     newest, _ = newest_step(repo, branch)
     if to is not None and to != newest:
         steps_between(repo, branch, to, newest)  # it is on the branch, or this says so

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
+from arraystore.spark.argument_checks import check_choice
 from arraystore.spark.writing.axes import Axis, Tolerance, index_axis, label_axis, read_coordinate
 from arraystore.spark.writing.chunk_assembler import Policy
 from arraystore.spark.writing.columns import value_column
@@ -53,15 +54,15 @@ def plan_write(
 
     The arguments are those of `write_dataframe`; no Spark session is needed.
     """
-    check_choice("partial", partial, ("merge", "fill"))
-    check_choice("on_null", on_null, ("error", "fill", "skip"))
+    check_choice("partial", partial, get_args(Partial))
+    check_choice("on_null", on_null, get_args(OnNull))
     choice: str = on_duplicate
     if choice == "last":
         raise InvalidInputError(
             "on_duplicate='last' would depend on the order in which a shuffle delivers rows; choose the row first "
             "(df.groupBy(*dims).agg(max_by(value, order))), or use 'same' if repeated rows have the same values"
         )
-    check_choice("on_duplicate", on_duplicate, ("error", "same"))
+    check_choice("on_duplicate", on_duplicate, get_args(OnDuplicate))
     targets = find_targets(session.store, path, value, values)
     grid = grid_of(targets)
     columns = [
@@ -87,12 +88,6 @@ def plan_axes(
     targets = find_targets(session.store, path, "", None)
     axes = _axes(session.store, schema, targets[0], dims, coords, tolerance)
     return WritePlan((targets[0].path,), grid_of(targets), axes, (), (), Policy())
-
-
-def check_choice(name: str, choice: object, choices: Sequence[str]) -> None:
-    """Check an argument that has few values; raise `InvalidInputError`."""
-    if choice not in choices:
-        raise InvalidInputError(f"{name}={choice!r} must be one of {', '.join(map(repr, choices))}")
 
 
 def _fill(target: Target) -> Any:

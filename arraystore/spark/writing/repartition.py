@@ -15,7 +15,7 @@ from pyspark.sql.functions import expr
 from pyspark.sql.types import LongType, StructField, StructType
 
 from arraystore._session.session import Session
-from arraystore.errors import InvalidInputError
+from arraystore.spark.argument_checks import check_count
 from arraystore.spark.cluster import slots
 from arraystore.spark.spark_action import map_in_arrow, run_action
 from arraystore.spark.writing.chunk_grid import ChunkOwners
@@ -82,11 +82,8 @@ def repartition_by_chunk(
 
 def write_task_count(df: DataFrame, plan: WritePlan, tasks: int | None) -> int:
     """Return the count of tasks that write; raise `InvalidInputError`."""
-    if tasks is not None:
-        if tasks < 1:
-            raise InvalidInputError(f"tasks={tasks!r} must be an integer >= 1")
-        return tasks
-    return max(1, min(plan.grid.chunks, slots(df.sparkSession)))
+    check_count("tasks", tasks)
+    return max(1, min(plan.grid.chunks, slots(df.sparkSession))) if tasks is None else tasks
 
 
 def _free_name(df: DataFrame) -> str:
