@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from arraystore.errors import ObjectNotFoundError, StorageError
@@ -33,30 +34,19 @@ class Sender(Owner):
         self.chance = chance
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Request:
     """Request from a sender, with its effect on the bucket (`act`), which returns the answer."""
 
-    __slots__ = ("act", "args", "error", "future", "key", "operation", "sender", "size", "value")
-
-    def __init__(
-        self,
-        sender: Sender,
-        operation: str,
-        key: str,
-        size: int,
-        act: Callable[..., Any],
-        args: tuple[Any, ...],
-        future: asyncio.Future[Any],
-    ) -> None:
-        self.sender = sender
-        self.operation = operation
-        self.key = key
-        self.size = size
-        self.act = act
-        self.args = args
-        self.future = future
-        self.value: Any = None
-        self.error: Exception | None = None
+    sender: Sender
+    operation: str
+    key: str
+    size: int
+    act: Callable[..., Any]
+    args: tuple[Any, ...]
+    future: asyncio.Future[Any]
+    value: Any = None
+    error: Exception | None = None
 
     def __repr__(self) -> str:
         return f"<Request {self.sender.name}: {self.operation} {self.key}>"
@@ -156,7 +146,7 @@ class TimedNetwork:
             at(given_up, self._time_out, request)
             at(given_up + faults.lateness * rng.random(), self._take_effect, request, ", too late")
         elif fate == 3:
-            at(now + total, self._throttle, request)
+            at(now + total, self._refuse, request, "throttled", "was refused, on purpose: 503 Slow Down")
         elif fate == 4:
             at(now + before, self._arrive, request, total - before)
             if request.operation in CHANGING:
@@ -165,9 +155,9 @@ class TimedNetwork:
             at(now + before, self._arrive_refused, request, total - before)
         elif fate == 6:
             at(now + before, self._take_effect, request, ", failed")
-            at(now + total, self._fail, request)
+            at(now + total, self._refuse, request, "500", "failed, on purpose: 500 Internal Server Error")
         elif fate == 8:
-            at(now + total, self._break, request)
+            at(now + total, self._refuse, request, "broken", "failed, on purpose: I/O error")
         else:
             again = before + faults.lateness * rng.random()
             at(now + before, self._take_effect, request, ", unanswered")
@@ -185,7 +175,8 @@ class TimedNetwork:
             request.act = self._bucket.list_late
             request.args = (*request.args, faults.late_listings * rng.random())
         elif request.operation in ("get", "get_ranges") and rng.random() < faults.short:
-            self._loop.at(now + total, self._cut_short, request)
+            why = "was cut short, on purpose: fewer bytes came than were announced"
+            self._loop.at(now + total, self._refuse, request, "cut short", why)
             return
         self._loop.at(now + before, self._arrive, request, total - before)
 
@@ -198,30 +189,12 @@ class TimedNetwork:
             )
         )
 
-    def _throttle(self, request: Request) -> None:
-        self._note(request, "throttled")
-        request.fail(
-            StorageError(
-                f"{self._bucket.location}: {request.operation} of {request.key!r} was refused, on purpose: "
-                "503 Slow Down"
-            )
-        )
-
     def _arrive_refused(self, request: Request, rest: float) -> None:
         """Let a request take effect, and answer as if it had before: something on the way has sent it twice."""
         if self._take_effect(request):
             if request.operation in CONDITIONAL:
                 request.value = "exists"
             self._loop.at(self._loop.time() + rest, request.answer)
-
-    def _fail(self, request: Request) -> None:
-        self._refuse(request, "500", "failed, on purpose: 500 Internal Server Error")
-
-    def _break(self, request: Request) -> None:
-        self._refuse(request, "broken", "failed, on purpose: I/O error")
-
-    def _cut_short(self, request: Request) -> None:
-        self._refuse(request, "cut short", "was cut short, on purpose: fewer bytes came than were announced")
 
     def _refuse(self, request: Request, noted: str, what: str) -> None:
         """Let a request end with an error."""
@@ -230,10 +203,7 @@ class TimedNetwork:
 
     def _repeat(self, request: Request) -> None:
         """Let a request take effect once more; its answer is the first one's."""
-        twin = Request(
-            request.sender, request.operation, request.key, request.size, request.act, request.args, request.future
-        )
-        self._note(request, twin.take_effect() + ", again")
+        self._note(request, replace(request).take_effect() + ", again")
 
 
 def _drawn(rates: tuple[float, ...], draw: float) -> int | None:

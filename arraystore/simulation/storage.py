@@ -160,14 +160,6 @@ class SimulatedStorage(Storage):
         effect: str = await self._ask("put_if_absent", key, len(data), self._bucket.put_if_absent, key, bytes(data))
         return effect != "exists"
 
-    async def put_new(self, key: str, data: BytesLike) -> bool:
-        """Write what was never sent before unless an object of this key exists.
-
-        As in a real client, a refusal is taken at its word unless an earlier attempt may have arrived.  No two such
-        objects are the same, so that ``same`` can only be an earlier attempt of this call.
-        """
-        return await self.put_if_absent(key, data)
-
     async def head(self, key: str) -> ObjectInfo:
         """Tell about one object."""
         return ObjectInfo(key, await self._ask("head", key, 0, self._bucket.size, key))
