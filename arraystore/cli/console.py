@@ -23,10 +23,12 @@ __all__ = [
     "make_console",
     "make_table",
     "plain",
-    "print_fields",
     "print_json",
     "print_note",
+    "print_pairs",
+    "print_report",
     "print_result",
+    "print_table",
     "stream_json",
     "time_text",
 ]
@@ -79,15 +81,29 @@ def print_result(as_json: bool, text: str, **values: object) -> None:
         print(text)
 
 
-def print_fields(value: object) -> None:
-    """Print the fields of a report, one per line."""
+def print_table(columns: Iterable[str], rows: Iterable[Iterable[object]], right: Iterable[str] = ()) -> None:
+    """Print a table of literal cells."""
+    table = make_table(*columns, right=right)
+    for row in rows:
+        add_row(table, *row)
+    make_console().print(table)
+
+
+def print_pairs(pairs: Iterable[tuple[str, object]]) -> None:
+    """Print names and values, one pair per line."""
     table = make_table("", "")
     table.show_header = False
-    items = plain(value)
-    assert isinstance(items, dict)
-    for name, item in items.items():
-        add_row(table, name.replace("_", " "), _field_text(name, item))
+    for pair in pairs:
+        add_row(table, *pair)
     make_console().print(table)
+
+
+def print_report(as_json: bool, report: Any) -> None:
+    """Print a report, its fields one per line or as JSON."""
+    if as_json:
+        print_json(report)
+    else:
+        print_pairs((name.replace("_", " "), _field_text(name, item)) for name, item in plain(report).items())
 
 
 def _field_text(name: str, value: Any) -> str:

@@ -1,4 +1,4 @@
-"""History of snapshots: ``log``, ``show``, ``diff``."""
+"""History of snapshots and of the repository: ``log``, ``show``, ``diff``, ``ops``."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arraystore.cli.console import (
-    add_row,
     literal,
     make_console,
-    make_table,
     plain,
     print_json,
+    print_pairs,
     stream_json,
     time_text,
 )
@@ -23,9 +22,12 @@ from arraystore.cli.resolve import ResolvedRef, newest_of, open_repository, reso
 from arraystore.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from arraystore import Diff, Repository, SnapshotInfo
+    from rich.text import Text
 
-__all__ = ["diff", "log", "print_history", "show"]
+    from arraystore import Diff, Repository, SnapshotInfo
+    from arraystore._history.operations_log import Update
+
+__all__ = ["diff", "log", "ops", "show"]
 
 
 _DRAWN = 100
@@ -59,9 +61,9 @@ def log(
     history = repository.ancestry(branch=place.branch, tag=place.tag, snapshot_id=place.id)
     shown = itertools.islice(history, limit)
     if as_json:
-        stream_json(map(_as_json, shown))
+        stream_json(map(plain, shown))
     else:
-        print_history(shown)
+        _print_lines(f"{'snapshot':<20}  {'written (UTC)':<19}  message", map(_snapshot_line, shown))
 
 
 def _start(repository: Repository, ref: str, branch: str | None, tag: str | None) -> ResolvedRef:
@@ -79,33 +81,50 @@ def _unicode() -> bool:
     return make_console().encoding.lower().startswith("utf")
 
 
-def print_history(snapshots: Iterable[SnapshotInfo]) -> None:
-    """Print snapshots one by one."""
+def _print_lines(header: str, lines: Iterable[Text]) -> None:
+    """Print lines one by one, as soon as they are available."""
     console = make_console()
-    console.print(literal(f"{'snapshot':<20}  {'written (UTC)':<19}  message", "bold dim"), soft_wrap=True)
-    for snapshot in snapshots:
-        line = literal(snapshot.id, "yellow") + literal(f"  {time_text(snapshot.written_at)}  ", "dim")
-        console.print(line + literal(" ".join(snapshot.message.split())), soft_wrap=True)
+    console.print(literal(header, "bold dim"), soft_wrap=True)
+    for line in lines:
+        console.print(line, soft_wrap=True)
 
 
-def _as_json(snapshot: SnapshotInfo) -> dict[str, Any]:
-    fields: dict[str, Any] = plain(snapshot)
-    return fields
+def _snapshot_line(snapshot: SnapshotInfo) -> Text:
+    line = literal(snapshot.id, "yellow") + literal(f"  {time_text(snapshot.written_at)}  ", "dim")
+    return line + literal(" ".join(snapshot.message.split()))
+
+
+def ops(url: Url, limit: Limit = None, as_json: Json = False) -> None:
+    """Show the operations log, newest first: commits, branches, tags, settings, expiry, garbage collection.
+
+    It ends where the logs do: records of expired snapshots are deleted eventually.
+    """
+    updates = itertools.islice(open_repository(url).ops_log(), limit)
+    if as_json:
+        stream_json(updates)
+    else:
+        _print_lines(f"{'time (UTC)':<19}  {'operation':<18}  details", map(_update_line, updates))
+
+
+def _update_line(update: Update) -> Text:
+    when = "-" if update.updated_at is None else time_text(update.updated_at)
+    details = {"branch": update.branch, **update.details} if update.branch else update.details
+    text = ", ".join(f"{name}: {' '.join(str(value).split())}" for name, value in details.items())
+    return literal(f"{when:<19}  ", "dim") + literal(f"{update.kind.value:<18}  ", "cyan") + literal(text)
 
 
 def show(url: Url, snapshot: Snapshot = "main", as_json: Json = False) -> None:
     """Show a snapshot: time, message, metadata, refs and changes."""
     repository = open_repository(url)
     info = repository.lookup_snapshot(resolve(repository, snapshot).snapshot_id)
-    changes = None if info.parent_id is None else _changes(repository, info.parent_id, info.id)
+    changes = None
+    if info.parent_id is not None:
+        changes = repository.diff(from_snapshot_id=info.parent_id, to_snapshot_id=info.id)
     if as_json:
-        print_json({**_as_json(info), "changes": changes})
+        print_json({**plain(info), "changes": changes})
         return
-    console = make_console()
-    table = make_table("", "")
-    table.show_header = False
     names = _names_of(repository, info.id)
-    rows = [
+    rows: list[tuple[str, object]] = [
         ("snapshot", info.id),
         ("parent", info.parent_id or "none (first snapshot)"),
         ("written", f"{time_text(info.written_at)} UTC"),
@@ -113,15 +132,9 @@ def show(url: Url, snapshot: Snapshot = "main", as_json: Json = False) -> None:
         *((f"  {key}", _short(value)) for key, value in sorted(info.metadata.items())),
         *([("refs", ", ".join(names))] if names else []),
     ]
-    for name, value in rows:
-        add_row(table, name, value)
-    console.print(table)
+    print_pairs(rows)
     if changes is not None:
-        print_diff(changes)
-
-
-def _changes(repository: Repository, before: str, after: str) -> Diff:
-    return repository.diff(from_snapshot_id=before, to_snapshot_id=after)
+        _print_diff(changes)
 
 
 def _names_of(repository: Repository, snapshot: str) -> list[str]:
@@ -159,9 +172,8 @@ def diff(
     elif markdown:
         print(difference.to_markdown())
     else:
-        print_diff(difference)
+        _print_diff(difference)
 
 
-def print_diff(difference: Diff) -> None:
-    """Print a diff."""
+def _print_diff(difference: Diff) -> None:
     make_console().print(difference if hasattr(difference, "__rich__") else literal(repr(difference)), soft_wrap=True)

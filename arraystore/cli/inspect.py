@@ -6,14 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arraystore.cli.console import (
-    add_row,
-    count_text,
-    literal,
-    make_console,
-    make_table,
-    print_json,
-)
+from arraystore.cli.console import count_text, literal, make_console, print_json, print_table
 from arraystore.cli.options import AsOf, Json, Path, Url
 from arraystore.cli.resolve import open_repository, open_session
 
@@ -100,10 +93,12 @@ def ls(url: Url, path: Path = "", ref: Ref = "main", as_of: AsOf = None, as_json
     if not views:
         print("(empty)")
         return
-    table = make_table("name", "kind", "type", "shape", "chunks")
-    for view in views:
-        add_row(
-            table, view.path.rpartition("/")[2], view.kind, view.dtype or "",
-            "" if view.shape is None else _sizes(view.shape), "" if view.chunks is None else _sizes(view.chunks),
-        )  # fmt: skip
-    make_console().print(table)
+    rows = [
+        (view.path.rpartition("/")[2], view.kind, view.dtype or "", *map(_cell, (view.shape, view.chunks)))
+        for view in views
+    ]
+    print_table(("name", "kind", "type", "shape", "chunks"), rows)
+
+
+def _cell(sizes: tuple[int, ...] | None) -> str:
+    return "" if sizes is None else _sizes(sizes)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from arraystore.cli.confirmation import confirm
-from arraystore.cli.console import add_row, make_console, make_table, print_json, print_result
+from arraystore.cli.console import print_json, print_result, print_table
 from arraystore.cli.group import Commands
 from arraystore.cli.options import DryRun, Json, Url, Yes
 from arraystore.cli.resolve import open_repository
@@ -31,10 +31,7 @@ def list_metadata(url: Url, as_json: Json = False) -> None:
     if as_json:
         print_json(values)
         return
-    table = make_table("name", "value")
-    for name, value in sorted(values.items()):
-        add_row(table, name, _format(value))
-    make_console().print(table)
+    print_table(("name", "value"), [(name, _format(value)) for name, value in sorted(values.items())])
 
 
 @metadata.command("get")
@@ -104,11 +101,9 @@ def list_flags(url: Url, as_json: Json = False) -> None:
     if as_json:
         print_json({flag.name: flag.enabled for flag in all_flags})
         return
-    table = make_table("operation", "allowed", "setting")
-    for flag in all_flags:
-        setting = "" if flag.setting is None else "on" if flag.setting else "off"
-        add_row(table, flag.name, "yes" if flag.enabled else "no", setting)
-    make_console().print(table)
+    settings = {None: "", True: "on", False: "off"}
+    rows = [(flag.name, "yes" if flag.enabled else "no", settings[flag.setting]) for flag in all_flags]
+    print_table(("operation", "allowed", "setting"), rows)
 
 
 @flags.command("set")

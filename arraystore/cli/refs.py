@@ -1,4 +1,4 @@
-"""Branches and tags: ``branch``, ``tag``, ``reset``."""
+"""Branches and tags, and commits derived from others: ``branch``, ``tag``, ``reset``, ``revert``, ``cherry-pick``."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from arraystore.cli.confirmation import confirm
-from arraystore.cli.console import add_row, make_console, make_table, print_json, print_result, time_text
+from arraystore.cli.console import print_json, print_result, print_table, time_text
 from arraystore.cli.group import Commands
-from arraystore.cli.options import DryRun, Json, Url, Yes
+from arraystore.cli.options import Branch, DryRun, Json, Message, Snapshot, Url, Yes
 from arraystore.cli.resolve import newest_of, open_repository, resolve
 from arraystore.errors import ConflictError
 
 if TYPE_CHECKING:
     from arraystore import Repository, SnapshotInfo
 
-__all__ = ["branches", "reset", "tags"]
+__all__ = ["branches", "cherry_pick", "reset", "revert", "tags"]
 
 branches = typer.Typer(cls=Commands, help="List, create and delete branches.")
 tags = typer.Typer(cls=Commands, help="List, create and delete tags: immutable names of snapshots.")
@@ -132,6 +132,34 @@ def reset(
     print_result(as_json, text, branch=branch, from_snapshot=before, snapshot=target, dry_run=dry_run)
 
 
+def revert(
+    url: Url, snapshot: Snapshot, branch: Branch = "main", message: Message = None, as_json: Json = False
+) -> None:
+    """Revert a commit by a new commit.
+
+    If later commits changed the same chunks or nodes, nothing is committed and the conflicts are listed.
+    """
+    repository = open_repository(url)
+    reverted = resolve(repository, snapshot, strict=True).snapshot_id
+    made = repository.revert(reverted, branch=branch, message=message)
+    text = f"Committed {made} to branch {branch}: reverts {reverted}."
+    print_result(as_json, text, snapshot=made, reverts=reverted)
+
+
+def cherry_pick(
+    url: Url, snapshot: Snapshot, branch: Branch = "main", message: Message = None, as_json: Json = False
+) -> None:
+    """Apply the changes of a commit to a branch, without copying chunks.
+
+    If the branch differs in the same chunks or nodes, nothing is committed and the conflicts are listed.
+    """
+    repository = open_repository(url)
+    picked = resolve(repository, snapshot, strict=True).snapshot_id
+    made = repository.cherry_pick(picked, branch=branch, message=message)
+    text = f"Committed {made} to branch {branch}: cherry-picks {picked}."
+    print_result(as_json, text, snapshot=made, cherry_picked=picked)
+
+
 def _create_tag(repository: Repository, tag: str | None, snapshot: str) -> None:
     if tag is not None:
         repository.create_tag(tag, snapshot)
@@ -144,10 +172,8 @@ def _print_names(infos: dict[str, SnapshotInfo], kind: str, as_json: bool) -> No
     if not infos:
         print("No tags." if kind == "tag" else "No branches.")
         return
-    table = make_table(kind, "snapshot", "written (UTC)", "message")
-    for name, info in infos.items():
-        add_row(table, name, info.id, time_text(info.written_at), info.message)
-    make_console().print(table)
+    rows = [(name, info.id, time_text(info.written_at), info.message) for name, info in infos.items()]
+    print_table((kind, "snapshot", "written (UTC)", "message"), rows)
 
 
 def _action(dry_run: bool, verb: str) -> str:

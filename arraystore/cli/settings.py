@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arraystore.cli.confirmation import confirm
-from arraystore.cli.console import add_row, make_console, make_table, plain, print_json, print_result
+from arraystore.cli.console import plain, print_json, print_result, print_table
 from arraystore.cli.group import Commands
 from arraystore.cli.options import DryRun, Json, Url, Yes
 from arraystore.cli.resolve import open_repository, open_storage
@@ -76,10 +76,11 @@ def list_config(url: Url, as_json: Json = False) -> None:
         print_json(configuration)
         return
     defaults = RepositoryConfig.default().to_dict()
-    table = make_table("setting", "value", "default", right=("value", "default"))
-    for name, value in configuration.to_dict().items():
-        add_row(table, name, _format(value), "" if value == defaults.get(name) else _format(defaults.get(name)))
-    make_console().print(table)
+    rows = [
+        (name, _format(value), "" if value == defaults.get(name) else _format(defaults.get(name)))
+        for name, value in configuration.to_dict().items()
+    ]
+    print_table(("setting", "value", "default"), rows, right=("value", "default"))
 
 
 @config.command("get")
