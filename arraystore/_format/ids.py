@@ -6,16 +6,15 @@ Both forms sort by time, so listings of objects are in order of time.
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import NewType, TypeVar
+from typing import Any, NewType, TypeVar
 
 import numpy as np
 
 from arraystore._format.types import Bools, IdColumn
 from arraystore.errors import InvalidInputError
-from arraystore.storage.forking import renew_locks_after_fork
+from arraystore.storage.forking import ForkSafeLock
 
 __all__ = [
     "ID_BYTES",
@@ -127,12 +126,7 @@ class IdSource:
         self._clock_ms = clock_ms
         self._random_bytes = random_bytes
         self._last = b""
-        self.renew_locks()
-        renew_locks_after_fork(self)
-
-    def renew_locks(self) -> None:
-        """Replace the lock, in a forked child."""
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     def __call__(self) -> bytes:
         """Return a new identifier."""
@@ -154,11 +148,5 @@ class IdSource:
             with self._lock:
                 self._last = max(self._last, identifier)
 
-    def __getstate__(self) -> dict[str, object]:
-        return {"_clock_ms": self._clock_ms, "_random_bytes": self._random_bytes}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state)
-        self._last = b""
-        self.renew_locks()
-        renew_locks_after_fork(self)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self._clock_ms, self._random_bytes))

@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from arraystore._environment import Environment
 from arraystore.errors import ObjectNotFoundError, StorageError, UnsupportedStorageError
-from arraystore.storage.comparing import holds
-from arraystore.storage.protocol import Storage
+from arraystore.storage.protocol import Storage, holds
 
 __all__ = ["Put", "put_surely", "unsettled"]
 

@@ -28,7 +28,7 @@ from arraystore._log.state import SnapshotState
 from arraystore._maintenance.pack_usage import ids_of, positions
 from arraystore._maintenance.rewrite import Exchange, placed
 from arraystore.errors import ChunkDamagedError, StorageError
-from arraystore.storage.coalescing import merge_ranges
+from arraystore.storage.keys import merge_ranges
 from arraystore.storage.protocol import ByteRange, BytesLike, Storage
 
 __all__ = ["Repacker"]

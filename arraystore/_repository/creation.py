@@ -32,8 +32,7 @@ from arraystore.errors import (
     RepositoryNotFoundError,
     UnsupportedStorageError,
 )
-from arraystore.storage.comparing import holds
-from arraystore.storage.protocol import Storage
+from arraystore.storage.protocol import Storage, holds
 
 MAIN = FIRST_BRANCH
 

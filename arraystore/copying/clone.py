@@ -33,9 +33,8 @@ from arraystore.errors import (
     RepositoryNotFoundError,
     UnsupportedStorageError,
 )
-from arraystore.storage.comparing import holds
 from arraystore.storage.counting import CountingStorage
-from arraystore.storage.protocol import BytesLike, Storage
+from arraystore.storage.protocol import BytesLike, Storage, holds
 
 __all__ = ["clone_repository", "clone_repository_async"]
 

@@ -8,8 +8,7 @@ from arraystore._concurrency import ByteBudget, MiB, for_each
 from arraystore._format.envelope import Kind, decode_object
 from arraystore.copying.report import CopyCounter
 from arraystore.errors import FormatError, ObjectNotFoundError
-from arraystore.storage.comparing import holds
-from arraystore.storage.protocol import BytesLike, ObjectInfo, Storage
+from arraystore.storage.protocol import BytesLike, ObjectInfo, Storage, holds
 
 __all__ = ["ObjectCopier", "check_envelope"]
 

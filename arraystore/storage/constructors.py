@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from itertools import compress
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -92,20 +93,15 @@ def s3_storage(
     keys = _s3_static_credentials(access_key_id, secret_access_key, session_token, expires_after)
     _check_one_credential_source(keys is not None, anonymous, from_env, get_credentials)
     _check_endpoint(endpoint_url, allow_http)
-    options: dict[str, str | bool] = {
-        "virtual_hosted_style_request": endpoint_url is None and not force_path_style and "." not in bucket,
-        "conditional_put": "etag",
-    }
-    if region is not None:
-        options["region"] = region
-    if endpoint_url is not None:
-        options["endpoint"] = endpoint_url.rstrip("/")
-    if anonymous:
-        options["skip_signature"] = True
-    if requester_pays:
-        options["request_payer"] = True
-    if checksum_algorithm is not None:
-        options["checksum_algorithm"] = checksum_algorithm
+    options = _given(
+        virtual_hosted_style_request=endpoint_url is None and not force_path_style and "." not in bucket,
+        conditional_put="etag",
+        region=region,
+        endpoint=None if endpoint_url is None else endpoint_url.rstrip("/"),
+        skip_signature=anonymous or None,
+        request_payer=requester_pays or None,
+        checksum_algorithm=checksum_algorithm,
+    )
     return _obstore(
         "s3",
         bucket,
@@ -226,26 +222,23 @@ def gcs_storage(
     allow_http
         Whether an endpoint in `config` may be unencrypted.
     """
-    secret_options = dict(config or {})
-    if service_account_key is not None:
-        secret_options["service_account_key"] = service_account_key
     fixed = [service_account_file, service_account_key, application_credentials, bearer_token]
     fixed_count = sum(value is not None for value in fixed)
     if fixed_count > 1:
         raise InvalidInputError("gcs_storage: give only one kind of credentials")
     _check_one_credential_source(bool(fixed_count), anonymous, from_env, get_credentials)
-    options: dict[str, str | bool] = {"skip_signature": True} if anonymous else {}
-    if service_account_file is not None:
-        options["service_account"] = os.fspath(service_account_file)
-    if application_credentials is not None:
-        options["application_credentials"] = os.fspath(application_credentials)
+    options = _given(
+        skip_signature=anonymous or None,
+        service_account=None if service_account_file is None else os.fspath(service_account_file),
+        application_credentials=None if application_credentials is None else os.fspath(application_credentials),
+    )
     return _obstore(
         "gcs",
         bucket,
         prefix,
         f"gs://{bucket}",
         options=options,
-        secret_options=secret_options,
+        secret_options={**(config or {}), **_given(service_account_key=service_account_key)},
         credentials=None if bearer_token is None else GcsBearerCredential(bearer_token),
         get_credentials=get_credentials,
         scatter_initial_credentials=scatter_initial_credentials,
@@ -291,22 +284,17 @@ def azure_storage(
     allow_http
         Whether an endpoint in `config` may be unencrypted.
     """
-    secret_options = dict(config or {})
-    credentials = {"account_key": access_key, "sas_key": sas_token, "token": bearer_token}
-    fixed = {name: value for name, value in credentials.items() if value is not None}
+    fixed = _given(account_key=access_key, sas_key=sas_token, token=bearer_token)
     if len(fixed) > 1:
         raise InvalidInputError("azure_storage: give only one of access_key, sas_token and bearer_token")
     _check_one_credential_source(bool(fixed), anonymous, from_env, None)
-    options: dict[str, str | bool] = {"account_name": account}
-    if anonymous:
-        options["skip_signature"] = True
     return _obstore(
         "azure",
         container,
         prefix,
         f"az://{account}/{container}",
-        options=options,
-        secret_options=secret_options | fixed,
+        options=_given(account_name=account, skip_signature=anonymous or None),
+        secret_options={**(config or {}), **fixed},
         headers=headers,
         allow_http=allow_http,
         pickle_credentials=pickle_credentials,
@@ -336,6 +324,7 @@ def _obstore(
             f"{bucket!r} is not a valid bucket name: it must not be empty or contain a slash; pass a path below the "
             "bucket as prefix"
         )
+    _check_headers(headers)
     clean = (prefix or "").strip("/")
     if clean:
         check_key(clean)
@@ -356,12 +345,16 @@ def _obstore(
             secret_options=_secrets(secret_options),
             credentials=None if credentials is None else SecretCredentials.wrap(credentials),
             get_credentials=get_credentials,
-            headers=_secrets(_checked_headers(headers)),
+            headers=_secrets(headers),
             allow_http=allow_http,
             pickle_credentials=pickle_credentials or scatter_initial_credentials,
             settings=settings or StorageSettings(),
         )
     )
+
+
+def _given(**options: str | bool | None) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _secrets(values: Mapping[str, str] | None) -> tuple[tuple[str, Secret], ...]:
@@ -383,16 +376,8 @@ def _s3_static_credentials(
 def _check_one_credential_source(
     fixed: bool, anonymous: bool | None, from_env: bool | None, get_credentials: Any
 ) -> None:
-    sources = [
-        name
-        for name, in_use in {
-            "fixed credentials": fixed,
-            "anonymous": anonymous,
-            "from_env": from_env,
-            "get_credentials": get_credentials is not None,
-        }.items()
-        if in_use
-    ]
+    names = ("fixed credentials", "anonymous", "from_env", "get_credentials")
+    sources = list(compress(names, (fixed, anonymous, from_env, get_credentials is not None)))
     if len(sources) > 1:
         raise InvalidInputError(f"credentials must have one source: choose one of {' and '.join(sources)}")
 
@@ -416,13 +401,12 @@ def _check_endpoint(endpoint_url: str | None, allow_http: bool) -> None:
         raise InvalidInputError(f"endpoint_url={endpoint_url!r} is unencrypted: use https, or pass allow_http=True")
 
 
-def _checked_headers(headers: Mapping[str, str] | None) -> Mapping[str, str] | None:
+def _check_headers(headers: Mapping[str, str] | None) -> None:
     for name in headers or {}:
         if name.lower().startswith("x-amz-"):
             raise InvalidInputError(
                 f"the header {name!r} must be signed, and extra headers are sent unsigned: leave it out"
             )
-    return headers
 
 
 def _with_stream_timeout(settings: StorageSettings | None, seconds: int | None) -> StorageSettings | None:

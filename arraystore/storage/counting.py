@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Generator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from arraystore.storage.forking import renew_locks_after_fork
-from arraystore.storage.protocol import ObjectInfo, Storage
+from arraystore.storage.forking import ForkSafeLock
+from arraystore.storage.protocol import Storage
 from arraystore.storage.wrapper import StorageRequest, WrapperStorage
 
 __all__ = ["CountingStorage", "Counts"]
@@ -65,15 +65,10 @@ class CountingStorage(WrapperStorage):
         self._read = 0
         self._written = 0
         self._log: list[tuple[str, str]] = []
-        self.renew_locks()
-        renew_locks_after_fork(self)
-
-    def renew_locks(self) -> None:
-        """Replace the lock, in a forked child."""
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_counting_storage, (self._inner, self._logs))
+        return (partial(CountingStorage, log=self._logs), (self._inner,))
 
     @property
     def counts(self) -> Counts:
@@ -110,15 +105,9 @@ class CountingStorage(WrapperStorage):
                 self._read += _size_of(result)
         yield 0.0
 
-    async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[list[ObjectInfo]]:
-        """List objects; each page a request, and an empty listing one."""
+    async def before_page(self, prefix: str) -> None:
+        """Count a page of a listing."""
         self._count("list", prefix)
-        first = True
-        async for page in self._inner.list(prefix, start_after):
-            if not first:
-                self._count("list", prefix)
-            first = False
-            yield page
 
 
 def _size_of(result: Any) -> int:
@@ -126,7 +115,3 @@ def _size_of(result: Any) -> int:
     if isinstance(result, tuple):
         return _size_of(result[0])
     return sum(map(len, result)) if isinstance(result, list) else len(result)
-
-
-def _counting_storage(inner: Storage, log: bool) -> CountingStorage:
-    return CountingStorage(inner, log=log)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from arraystore.errors import InvalidInputError
-from arraystore.storage.forking import renew_locks_after_fork
+from arraystore.storage.forking import ForkSafeLock
 from arraystore.storage.secret import Secret
 
 __all__ = ["AnyCredentials", "CredentialProvider", "GcsBearerCredential", "S3StaticCredentials"]
@@ -82,12 +81,7 @@ class CredentialProvider:
     def __init__(self, get_credentials: Callable[[], Any] | None, initial: AnyCredentials | None) -> None:
         self._get_credentials = get_credentials
         self._initial = initial
-        self._lock = threading.Lock()
-        renew_locks_after_fork(self)
-
-    def renew_locks(self) -> None:
-        """Replace the lock, in a forked child."""
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     def __repr__(self) -> str:
         return f"CredentialProvider({self._get_credentials!r})"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import fnmatch
 import random
-import threading
 from collections.abc import AsyncIterator, Generator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from arraystore.errors import InvalidInputError, StorageError
-from arraystore.storage.forking import renew_locks_after_fork
+from arraystore.storage.forking import ForkSafeLock
 from arraystore.storage.protocol import ObjectInfo, Storage
 from arraystore.storage.wrapper import StorageRequest, WrapperStorage
 
@@ -86,15 +86,10 @@ class FaultyStorage(WrapperStorage):
         self._rng = random.Random(seed)
         self._seen = [0] * len(self._faults)
         self._injected: list[tuple[str, str, str]] = []
-        self.renew_locks()
-        renew_locks_after_fork(self)
-
-    def renew_locks(self) -> None:
-        """Replace the lock, in a forked child."""
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_faulty_storage, (self._inner, self._faults, self._seed))
+        return (partial(FaultyStorage, seed=self._seed), (self._inner, self._faults))
 
     @property
     def injected(self) -> tuple[tuple[str, str, str], ...]:
@@ -138,7 +133,3 @@ class FaultyStorage(WrapperStorage):
         async for page in self._inner.list(prefix, start_after):
             yield page
             self._fail_if(point, "after", "list", prefix)
-
-
-def _faulty_storage(inner: Storage, faults: Sequence[Fault], seed: int) -> FaultyStorage:
-    return FaultyStorage(inner, faults, seed=seed)

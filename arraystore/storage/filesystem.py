@@ -10,18 +10,19 @@ import random
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any, NoReturn
 from urllib.parse import parse_qs
 
 from arraystore._concurrency import bounded
 from arraystore.errors import ObjectNotFoundError, StorageError, UnsupportedStorageError
-from arraystore.storage.coalescing import merge_ranges
 from arraystore.storage.forking import leak, renew_locks_after_fork
-from arraystore.storage.keys import check_key, check_range
-from arraystore.storage.object_state import synthetic_etag
+from arraystore.storage.keys import check_key, check_range, merge_ranges
+from arraystore.storage.object_state import info_of
 from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage, check_listing_lag
 from arraystore.storage.settings import StorageRetriesSettings
 
@@ -140,8 +141,13 @@ class FsspecStorage(Storage):
                 "the filesystem through the environment of each process, or create the storage with "
                 "pickle_credentials=True to include them"
             )
-        state = (self._protocol, self._root, self._options, self._location, self._pickle_credentials, self._retries)
-        return (_fsspec_storage, state, {"listing_lag": self.listing_lag})
+        create = partial(
+            FsspecStorage,
+            pickle_credentials=self._pickle_credentials,
+            retries=self._retries,
+            listing_lag=self.listing_lag,
+        )
+        return (create, (self._protocol, self._root, self._options, self._location))
 
     @property
     def _fs(self) -> Any:
@@ -185,6 +191,14 @@ class FsspecStorage(Storage):
         check_key(key)
         return f"{self._root}/{key}"
 
+    @contextmanager
+    def _translate(self, action: str, key: str) -> Iterator[None]:
+        """Translate any error of a filesystem, which raises what it likes."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - translated
+            self._fail(action, key, error)
+
     def _fail(self, action: str, key: str, error: Exception) -> NoReturn:
         if isinstance(error, _MISSING) and action in ("read", "look up", "delete"):
             raise ObjectNotFoundError(key, self._location) from None
@@ -199,18 +213,14 @@ class FsspecStorage(Storage):
     async def get(self, key: str) -> BytesLike:
         """Return a whole object."""
         path = self._path(key)
-        try:
+        with self._translate("read", key):
             return _bytes(await self._call_async("cat_file", path))
-        except Exception as error:  # noqa: BLE001 - filesystems raise what they like
-            self._fail("read", key, error)
 
     def get_sync(self, key: str) -> BytesLike:
         """Return a whole object, synchronously."""
         path = self._path(key)
-        try:
+        with self._translate("read", key):
             return _bytes(self._call("cat_file", path))
-        except Exception as error:  # noqa: BLE001 - filesystems raise what they like
-            self._fail("read", key, error)
 
     async def get_ranges(self, key: str, ranges: Sequence[ByteRange]) -> list[BytesLike]:
         """Return several byte ranges of one object; neighbours travel in one request."""
@@ -218,12 +228,10 @@ class FsspecStorage(Storage):
         for start, stop in ranges:
             check_range(key, start, stop)
         merged = merge_ranges(ranges, _GAP)
-        try:
+        with self._translate("read", key):
             parts = await asyncio.gather(
                 *[self._call_async("cat_file", path, start=start, end=stop) for start, stop in merged]
             )
-        except Exception as error:  # noqa: BLE001 - filesystems raise what they like
-            self._fail("read", key, error)
         starts = [start for start, _ in merged]
         views: list[BytesLike] = []
         for start, stop in ranges:
@@ -239,10 +247,8 @@ class FsspecStorage(Storage):
         check_range(key, start, stop)
         if start == stop:
             return b""
-        try:
+        with self._translate("read", key):
             part = self._call("cat_file", path, start=start, end=stop)
-        except Exception as error:  # noqa: BLE001 - filesystems raise what they like
-            self._fail("read", key, error)
         self._check_partial(key, (start, stop), part)
         return self._cut(key, start, stop, part, start)
 
@@ -267,36 +273,28 @@ class FsspecStorage(Storage):
     async def head(self, key: str) -> ObjectInfo:
         """Return size and state of an object."""
         path = self._path(key)
-        try:
+        with self._translate("look up", key):
             info = await self._call_async("info", path)
-        except Exception as error:  # noqa: BLE001 - filesystems raise what they like
-            self._fail("look up", key, error)
         if info["type"] != "file":
             raise ObjectNotFoundError(key, self._location)
         size = int(info.get("size") or 0)  # optional in HTTP
         modified = _modified(info)
         etag = next((str(info[name]) for name in ("ETag", "etag") if info.get(name)), None)
-        if etag is None and modified is not None:
-            etag = synthetic_etag(round(modified * 1_000_000) * 1000, size)
-        return ObjectInfo(key, size, modified, etag)
+        return info_of(key, size, modified, etag)
 
     # Writing
 
     async def put(self, key: str, data: BytesLike) -> None:
         """Write an object; atomicity and durability are those of the filesystem."""
         path = self._path(key)
-        try:
+        with self._translate("write", key):
             await self._call_async("pipe_file", path, bytes(data))
-        except Exception as error:  # noqa: BLE001 - filesystems raise what they like
-            self._fail("write", key, error)
 
     def put_sync(self, key: str, data: BytesLike) -> None:
         """Write an object, synchronously."""
         path = self._path(key)
-        try:
+        with self._translate("write", key):
             self._call("pipe_file", path, bytes(data))
-        except Exception as error:  # noqa: BLE001 - filesystems raise what they like
-            self._fail("write", key, error)
 
     async def put_if_absent(self, key: str, data: BytesLike) -> bool:
         """Write an object unless one of this key exists.
@@ -396,17 +394,6 @@ class FsspecStorage(Storage):
         infos = [infos_by_key[key] for key in sorted(infos_by_key)]
         for position in range(0, len(infos), _PAGE):
             yield infos[position : position + _PAGE]
-
-
-def _fsspec_storage(
-    protocol: str,
-    path: str,
-    options: Mapping[str, Any],
-    location: str,
-    pickle_credentials: bool,
-    retries: StorageRetriesSettings,
-) -> FsspecStorage:
-    return FsspecStorage(protocol, path, options, location, pickle_credentials=pickle_credentials, retries=retries)
 
 
 def _is_transient(error: Exception) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
 import weakref
 from typing import Any, Protocol
 
-__all__ = ["HasLocks", "leak", "renew_locks_after_fork"]
+__all__ = ["ForkSafeLock", "HasLocks", "leak", "renew_locks_after_fork"]
 
 
 class HasLocks(Protocol):
@@ -35,6 +36,24 @@ _holders: weakref.WeakSet[HasLocks] = weakref.WeakSet()
 def renew_locks_after_fork(holder: HasLocks) -> None:
     """Register `holder` to get fresh locks in every forked child."""
     _holders.add(holder)
+
+
+class ForkSafeLock:
+    """Lock that is free in every forked child, even if another thread held it during the fork."""
+
+    def __init__(self) -> None:
+        self.renew_locks()
+        renew_locks_after_fork(self)
+
+    def renew_locks(self) -> None:
+        """Replace the lock, in a forked child."""
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
 
 
 def _renew() -> None:

@@ -1,12 +1,13 @@
-"""Validation of object keys: the same rules on every backend, so that a repository can move between them."""
+"""Object keys and byte ranges: the same rules on every backend, so that a repository can move between them."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from arraystore.errors import InvalidInputError, InvalidKeyError
 
-__all__ = ["MAX_KEY_BYTES", "check_key", "check_range"]
+__all__ = ["MAX_KEY_BYTES", "check_key", "check_range", "merge_ranges"]
 
 MAX_KEY_BYTES = 1024
 """Limit of S3, GCS and Azure, the storage's own prefix included."""
@@ -55,3 +56,16 @@ def check_range(key: str, start: int, stop: int) -> None:
     """
     if not 0 <= start <= stop:
         raise InvalidInputError(f"bytes {start}..{stop} of {key!r} are not a valid range: 0 <= start <= stop must hold")
+
+
+def merge_ranges(ranges: Sequence[tuple[int, int]], gap: int) -> list[tuple[int, int]]:
+    """Return ascending ranges that cover `ranges`, with those at most `gap` bytes apart merged."""
+    merged: list[tuple[int, int]] = []
+    for start, stop in sorted(ranges):
+        if start == stop:
+            continue
+        if merged and start - merged[-1][1] <= gap:
+            merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
+        else:
+            merged.append((start, stop))
+    return merged

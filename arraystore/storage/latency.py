@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-import threading
-from collections.abc import AsyncIterator, Generator
+from collections.abc import Generator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from arraystore.errors import InvalidInputError
-from arraystore.storage.forking import renew_locks_after_fork
-from arraystore.storage.protocol import ObjectInfo, Storage
+from arraystore.storage.forking import ForkSafeLock
+from arraystore.storage.protocol import Storage
 from arraystore.storage.wrapper import StorageRequest, WrapperStorage
 
 __all__ = ["Latency", "LatencyStorage"]
@@ -67,16 +67,11 @@ class LatencyStorage(WrapperStorage):
         self._put = put_latency if isinstance(put_latency, Latency) else Latency(put_latency)
         self._seed = seed
         self._rng = random.Random(seed)
-        self.renew_locks()
-        renew_locks_after_fork(self)
+        self._lock = ForkSafeLock()
         self.cheap_probes = inner.cheap_probes and not self._get.median
 
-    def renew_locks(self) -> None:
-        """Replace the lock, in a forked child."""
-        self._lock = threading.Lock()
-
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_latency_storage, (self._inner, self._get, self._put, self._seed))
+        return (partial(LatencyStorage, seed=self._seed), (self._inner, self._get, self._put))
 
     def _draw(self, latency: Latency) -> float:
         with self._lock:
@@ -94,16 +89,6 @@ class LatencyStorage(WrapperStorage):
             yield half
             yield half
 
-    async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[list[ObjectInfo]]:
-        """List objects; every page is delayed, an empty one too."""
+    async def before_page(self, prefix: str) -> None:
+        """Delay a page of a listing."""
         await asyncio.sleep(self._draw(self._get))
-        first = True
-        async for page in self._inner.list(prefix, start_after):
-            if not first:
-                await asyncio.sleep(self._draw(self._get))
-            first = False
-            yield page
-
-
-def _latency_storage(inner: Storage, get_latency: Latency, put_latency: Latency, seed: int) -> LatencyStorage:
-    return LatencyStorage(inner, get_latency, put_latency, seed=seed)

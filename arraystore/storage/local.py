@@ -7,18 +7,24 @@ import contextlib
 import errno
 import itertools
 import os
-import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 from arraystore.errors import InvalidInputError, ObjectNotFoundError, StorageError, UnsupportedStorageError
-from arraystore.storage.forking import renew_locks_after_fork
+from arraystore.storage.forking import ForkSafeLock
 from arraystore.storage.keys import check_key, check_range
-from arraystore.storage.local_files import fsync_entries, fsync_path, link_exclusively, remove_leftovers, write_file
+from arraystore.storage.local_files import (
+    fsync_entries,
+    fsync_path,
+    link_exclusively,
+    remove_leftovers,
+    walk,
+    write_file,
+)
 from arraystore.storage.local_handles import Handle, HandleCache
-from arraystore.storage.local_listing import walk
 from arraystore.storage.local_sources import check_below, file_info, is_same_file
 from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage, check_listing_lag
 
@@ -99,14 +105,8 @@ class LocalStorage(Storage):
         # Directories whose own entries, all the way up, are known to be durable.
         self._durable_directories: set[str] = set()
         self._swept = False
-        self.renew_locks()
-        renew_locks_after_fork(self)
-
-    def renew_locks(self) -> None:
-        """Replace all locks, in a forked child."""
-        self._lock = threading.Lock()
-        self._sync_lock = threading.Lock()
-        self._handles.renew_locks()
+        self._lock = ForkSafeLock()
+        self._sync_lock = ForkSafeLock()
 
     @property
     def location(self) -> str:
@@ -122,9 +122,8 @@ class LocalStorage(Storage):
         return f"LocalStorage({self._root!r}{'' if self._fsync else ', fsync=False'})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        state = (self._root, self._fsync)
-        arguments = (*state, True) if self._follow_symlinks else state
-        return (_local_storage, arguments, {"listing_lag": self.listing_lag})
+        options: dict[str, Any] = {"follow_symlinks": self._follow_symlinks, "listing_lag": self.listing_lag}
+        return (partial(LocalStorage, fsync=self._fsync, **options), (self._root,))
 
     # Reading
 
@@ -442,10 +441,6 @@ def local_filesystem_storage(
         Most seconds for which a listing may miss what was written, as by clients of a network filesystem.
     """
     return LocalStorage(path, fsync=fsync, follow_symlinks=follow_symlinks, listing_lag=listing_lag)
-
-
-def _local_storage(path: str, fsync: bool, follow_symlinks: bool = False) -> LocalStorage:
-    return LocalStorage(path, fsync=fsync, follow_symlinks=follow_symlinks)
 
 
 def _unlink_if_there(path: str) -> None:

@@ -1,4 +1,4 @@
-"""Atomic, exclusive and durable writing of files."""
+"""Atomic, exclusive and durable writing of files, and the walk of a directory tree in key order."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
 from arraystore.errors import UnsupportedStorageError
+from arraystore.storage.protocol import ObjectInfo
 
-__all__ = ["fsync_entries", "fsync_path", "link_exclusively", "remove_leftovers", "write_file"]
+__all__ = ["fsync_entries", "fsync_path", "link_exclusively", "remove_leftovers", "walk", "write_file"]
 
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 # Errors of link(2) on filesystems without hard links.
@@ -147,3 +148,38 @@ def remove_leftovers(directory: str) -> None:
                 os.unlink(entry.path)
         except FileNotFoundError:
             continue  # another process was quicker
+
+
+def walk(root: str, prefix: str, start_after: str, hidden: str) -> Iterator[ObjectInfo]:
+    """Yield the files below `root` as `Storage.list` does, except for its directory `hidden`.
+
+    Directories that cannot match are not read.
+    """
+    parent, slash, start_of_name = prefix.rpartition("/")
+    if parent.partition("/")[0] != hidden:
+        yield from _walk(root, parent + slash, start_of_name, start_after, hidden)
+
+
+def _walk(root: str, directory: str, start_of_name: str, start_after: str, hidden: str) -> Iterator[ObjectInfo]:
+    """Yield the files below a directory, which is empty or a key prefix that ends with a slash."""
+    try:
+        with os.scandir(f"{root}/{directory}") as scan:
+            # A directory sorts as its name with a slash, as its keys do: 'a-b' < 'a.b' < 'a/b' < 'a0'.
+            entries = sorted(
+                (entry.name + "/" if entry.is_dir() else entry.name, entry)
+                for entry in scan
+                if entry.name.startswith(start_of_name) and (directory or entry.name != hidden)
+            )
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for name, entry in entries:
+        key = directory + name
+        if name[-1] == "/":
+            if key > start_after or start_after.startswith(key):
+                yield from _walk(root, key, "", start_after, hidden)
+        elif key > start_after:
+            try:
+                status = entry.stat()
+            except FileNotFoundError:
+                continue  # deleted meanwhile
+            yield ObjectInfo(key, status.st_size, status.st_mtime)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
+
+from arraystore.storage.forking import ForkSafeLock
 
 __all__ = ["Handle", "HandleCache"]
 
@@ -34,11 +35,7 @@ class HandleCache:
         self._limit = limit
         self._handles: dict[str, Handle] = {}
         self.get = self._handles.get
-        self.renew_locks()
-
-    def renew_locks(self) -> None:
-        """Replace the lock, in a forked child."""
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     def __len__(self) -> int:
         return len(self._handles)

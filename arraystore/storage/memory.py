@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
 import time
 import uuid
 import weakref
@@ -13,7 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from arraystore.errors import ObjectNotFoundError, StorageError
-from arraystore.storage.forking import renew_locks_after_fork
+from arraystore.storage.forking import ForkSafeLock
 from arraystore.storage.keys import check_key, check_range
 from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage
 
@@ -51,13 +50,8 @@ class MemoryStorage(Storage):
         # Sorted keys, plus those added since: sorting two runs together is linear.  None after a delete.
         self._ordered: list[str] | None = []
         self._unordered: list[str] = []
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         _alive[self._id] = self
-        renew_locks_after_fork(self)
-
-    def renew_locks(self) -> None:
-        """Replace the lock, in a forked child."""
-        self._lock = threading.Lock()
 
     @property
     def location(self) -> str:

@@ -6,7 +6,15 @@ from datetime import UTC, datetime, timedelta
 
 from arraystore.storage.protocol import ObjectInfo
 
-__all__ = ["describe_expected", "describe_info", "is_unchanged", "modified_us", "synthetic_etag", "time_text"]
+__all__ = [
+    "describe_expected",
+    "describe_info",
+    "info_of",
+    "is_unchanged",
+    "modified_us",
+    "synthetic_etag",
+    "time_text",
+]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -17,6 +25,13 @@ def synthetic_etag(modified_ns: int, size: int) -> str:
     It contains no inode, so that a copy with the same times, on another disk or machine, counts as the same object.
     """
     return f"{modified_ns:x}-{size:x}"
+
+
+def info_of(key: str, size: int, modified: float | None, etag: str | None) -> ObjectInfo:
+    """Return the state of an object that a storage reports, with a derived entity tag if it reports none."""
+    if etag is None and modified is not None:
+        etag = synthetic_etag(round(modified * 1_000_000) * 1000, size)
+    return ObjectInfo(key, size, modified, etag)
 
 
 def modified_us(info: ObjectInfo) -> int | None:

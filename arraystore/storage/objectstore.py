@@ -15,11 +15,10 @@ from typing import Any, TypeVar
 from arraystore._concurrency import bounded
 from arraystore.errors import ObjectNotFoundError, StorageError, UnsupportedStorageError
 from arraystore.storage import obstore_module as native
-from arraystore.storage.coalescing import merge_ranges
 from arraystore.storage.forking import leak, renew_locks_after_fork
-from arraystore.storage.keys import check_key, check_range
+from arraystore.storage.keys import check_key, check_range, merge_ranges
 from arraystore.storage.listing_order import Reorder, beyond, safe_offset
-from arraystore.storage.object_state import synthetic_etag
+from arraystore.storage.object_state import info_of
 from arraystore.storage.obstore_config import Client, ObstoreConfig, build_client
 from arraystore.storage.obstore_errors import ErrorKind, classify_error, first_line, refused_at_once, remedy
 from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage
@@ -419,9 +418,7 @@ class _RetryState:
 def _info(key: str, meta: Any) -> ObjectInfo:
     size, etag = int(meta["size"]), meta["e_tag"]
     modified = meta["last_modified"].timestamp() or None  # 1970 means that the server reported none
-    if etag is None and modified is not None:
-        etag = synthetic_etag(round(modified * 1_000_000) * 1000, size)
-    return ObjectInfo(key, size, modified, etag)
+    return info_of(key, size, modified, etag)
 
 
 def _is_nonempty(key: str, start: int, stop: int) -> bool:

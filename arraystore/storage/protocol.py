@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from arraystore._runtime import run
 from arraystore.errors import InvalidInputError
 
-__all__ = ["ByteRange", "BytesLike", "DeleteFailure", "ObjectInfo", "Storage", "check_listing_lag"]
+__all__ = ["ByteRange", "BytesLike", "DeleteFailure", "ObjectInfo", "Storage", "check_listing_lag", "holds"]
 
 BytesLike = bytes | bytearray | memoryview
 """Payload of an object: any contiguous buffer."""
@@ -121,7 +121,7 @@ class Storage(abc.ABC):
             True if this call wrote the object, or if after a lost acknowledgement the existing bytes equal `data`.
             False only means that an object exists: it may be the caller's own, as a proxy may have sent the request
             twice and passed on the response to the second.  Callers that depend on it compare the bytes
-            (`arraystore.storage.comparing`).
+            (`holds`).
         """
 
     async def put_new(self, key: str, data: BytesLike) -> bool:
@@ -165,7 +165,7 @@ class Storage(abc.ABC):
 
     def get_sync(self, key: str) -> BytesLike:
         """Return a whole object, synchronously."""
-        return run(_get(self, key))
+        return run(self.get(key))
 
     def get_range_sync(self, key: str, start: int, stop: int) -> BytesLike:
         """Return one byte range, synchronously."""
@@ -185,8 +185,13 @@ class Storage(abc.ABC):
         self.put_sync(key, b"".join(parts))
 
 
-async def _get(storage: Storage, key: str) -> BytesLike:
-    return await storage.get(key)
+async def holds(storage: Storage, key: str, data: BytesLike) -> bool:
+    """Return whether the object of a key has exactly these bytes; raises `ObjectNotFoundError` without an object.
+
+    A refused put-if-absent only means that an object exists.  It may be the caller's own: an intermediary may have
+    sent the request twice, and passed on the response to the second.
+    """
+    return memoryview(await storage.get(key)) == memoryview(data)
 
 
 def check_listing_lag(seconds: float) -> float:

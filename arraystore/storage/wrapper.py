@@ -29,7 +29,7 @@ class StorageRequest:
 class WrapperStorage(Storage):
     """Storage that delegates every method to another one.
 
-    What is to happen around each request, but those of a listing, goes into `around`.
+    What is to happen around each request goes into `around`, and before each page of a listing into `before_page`.
 
     Parameters
     ----------
@@ -71,6 +71,9 @@ class WrapperStorage(Storage):
         """
         yield 0.0
         yield 0.0
+
+    async def before_page(self, prefix: str) -> None:
+        """Precede each page of a listing, an empty first one too."""
 
     async def _send(self, request: StorageRequest, send: Callable[..., Awaitable[T]], *arguments: Any) -> T:
         around = self.around(request)
@@ -141,7 +144,12 @@ class WrapperStorage(Storage):
 
     async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[list[ObjectInfo]]:
         """List objects in order of their keys."""
+        await self.before_page(prefix)
+        first = True
         async for page in self._inner.list(prefix, start_after):
+            if not first:
+                await self.before_page(prefix)
+            first = False
             yield page
 
 

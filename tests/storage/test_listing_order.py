@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arraystore.storage import ObjectInfo
-from arraystore.storage.coalescing import merge_ranges
+from arraystore.storage.keys import merge_ranges
 from arraystore.storage.listing_order import Reorder, beyond, safe_offset
 
 NAMES = st.text("ab-.0~", min_size=1, max_size=3).filter(lambda name: name not in (".", ".."))

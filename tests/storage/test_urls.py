@@ -60,7 +60,7 @@ def test_paths_and_file_urls_are_directories(tmp_path: Path) -> None:
         storage = storage_from_url(url)
         assert isinstance(storage, LocalStorage)
         assert storage.path == str(spaced)
-    assert storage_from_url(f"{tmp_path.as_uri()}?fsync=false").__reduce__()[1] == (str(tmp_path), False)
+    assert repr(storage_from_url(f"{tmp_path.as_uri()}?fsync=false")) == f"LocalStorage({str(tmp_path)!r}, fsync=False)"
 
 
 def test_the_same_name_in_memory_is_the_same_storage() -> None:
