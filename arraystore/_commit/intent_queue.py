@@ -45,7 +45,8 @@ from arraystore._format.intent import (
 from arraystore._format.node import NodeKind
 from arraystore._format.record import Commit
 from arraystore._format.zarr_metadata import array_info
-from arraystore._log.branch_log import AppendUncertainError, BranchLog, put_surely, unsettled
+from arraystore._log.branch_log import AppendUncertainError, BranchLog
+from arraystore._log.conditional_put import put_surely, unsettled
 from arraystore._log.loading import Step, Tip, steps_to
 from arraystore.errors import ArrayStoreError, FormatError, ObjectNotFoundError, StorageError
 

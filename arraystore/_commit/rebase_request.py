@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from arraystore._commit.rebase_step import Conflicts, Invalid, Passage, admission_error, step
 from arraystore._commit.request import Committed, Obstacle, Request
 from arraystore._format.ids import SnapshotId, id_to_text
-from arraystore._format.record import Birth, Commit, Reset
+from arraystore._format.lifecycle import Reset
+from arraystore._format.record import Birth, Commit
 from arraystore._format.transaction import NodeChange
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Passed, Tip, advance, passed_between

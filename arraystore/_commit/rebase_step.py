@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 
 from arraystore._commit.prepared import Prepared
 from arraystore._format.ids import NodeId, SnapshotId, id_to_text
-from arraystore._format.record import Birth, Body, Commit, Deleted, Reset
+from arraystore._format.lifecycle import Deleted, Reset
+from arraystore._format.record import Birth, Body, Commit
 from arraystore._format.transaction import NodeChange
 from arraystore._log.footprint import Footprint, footprint_of
 from arraystore._log.loading import Passed, Step

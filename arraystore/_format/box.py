@@ -13,8 +13,6 @@ import numpy as np
 from arraystore._format.types import Int64s
 from arraystore.errors import FormatError
 
-__all__ = ["MAX_DIMENSIONS", "MAX_VOLUME", "Box", "bounding_box"]
-
 MAX_DIMENSIONS = 64
 """Limit of numpy."""
 

@@ -11,8 +11,6 @@ from arraystore._format.lifecycle import BranchLife
 from arraystore._format.refs import read_name
 from arraystore._format.wire import Id, Number, Wire, read_ids, rows_of, rows_to_wire
 
-__all__ = ["Collection", "LogSeen", "collection_key", "decode_collection", "encode_collection"]
-
 
 @dataclass(frozen=True)
 class LogSeen(Wire):

@@ -22,8 +22,6 @@ import numpy.typing as npt
 from arraystore._format.types import Int64s
 from arraystore.errors import FormatError
 
-__all__ = ["decode_column", "decode_strings", "encode_column", "encode_strings", "from_zigzag", "narrow", "to_zigzag"]
-
 _CONST, _PLAIN, _DELTA = 0, 1, 2
 _DTYPES: dict[int, np.dtype[Any]] = {1: np.dtype("<u1"), 2: np.dtype("<u2"), 4: np.dtype("<u4"), 8: np.dtype("<u8")}
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from arraystore.errors import FormatError
 
-__all__ = ["DIGEST_BYTES", "chained", "log_start", "read_digest"]
-
 DIGEST_BYTES = 8
 
 

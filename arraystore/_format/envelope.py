@@ -28,18 +28,6 @@ from arraystore._format.msgpack_limits import measure
 from arraystore._format.wire import Wire
 from arraystore.errors import FormatError
 
-__all__ = [
-    "FORMAT_VERSION",
-    "Kind",
-    "bind_object",
-    "check_plain",
-    "decode_object",
-    "encode_object",
-    "pack_body",
-    "read_object",
-    "unpack_body",
-]
-
 FORMAT_VERSION = 2
 MAGIC = b"ARST"
 _HEADER = struct.Struct("<4sBBBBII")

@@ -9,9 +9,6 @@ from arraystore._format.locations import Locations
 from arraystore._format.references import DELETED, INLINE, VIRTUAL, References
 from arraystore._format.types import Bools, Int64s
 
-__all__ = ["equal_references"]
-
-
 _BATCH = 1 << 21
 """Number of bytes compared at a time; each takes some 20 bytes of memory."""
 

@@ -29,8 +29,6 @@ from arraystore._format.types import Int64s
 from arraystore._format.wire import Number, Wire, read_id, read_tuple, tuple_of
 from arraystore.errors import FormatError
 
-__all__ = ["ChangePayload", "ForkChanges", "Part", "decode_changes", "encode_changes"]
-
 
 @dataclass(frozen=True)
 class ForkChanges(Wire):

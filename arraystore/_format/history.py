@@ -14,19 +14,6 @@ from arraystore._format.record import LONG_SKIP
 from arraystore._format.wire import LATEST_TIME, Number, Wire, read_id, read_ids, read_number, read_tuple, tuple_of
 from arraystore.errors import FormatError
 
-__all__ = [
-    "HistoryPage",
-    "SnapshotRow",
-    "Survivors",
-    "decode_history",
-    "decode_survivors",
-    "encode_history",
-    "encode_survivors",
-    "history_key",
-    "page_span",
-    "survivors_key",
-]
-
 MAX_ROWS = 1 << 20
 _NO_ID = bytes(ID_BYTES)
 

@@ -16,24 +16,6 @@ from arraystore._format.types import Bools, IdColumn
 from arraystore.errors import InvalidInputError
 from arraystore.storage.forking import ForkSafeLock
 
-__all__ = [
-    "ID_BYTES",
-    "ID_CHARS",
-    "CheckpointId",
-    "ForkId",
-    "IdSource",
-    "LayerId",
-    "NodeId",
-    "PackId",
-    "SnapshotId",
-    "all_different",
-    "id_from_text",
-    "id_time",
-    "id_to_text",
-    "ids_from_texts",
-    "split_ids",
-]
-
 ID_BYTES = 12
 ID_CHARS = 20
 

@@ -39,17 +39,6 @@ from arraystore._format.wire import (
 )
 from arraystore.errors import FormatError, InvalidInputError
 
-__all__ = [
-    "MAX_INTENT",
-    "PATIENCE",
-    "Intent",
-    "Proposal",
-    "decode_intent",
-    "encode_intent",
-    "intent_key",
-    "read_intent_key",
-]
-
 PATIENCE = 32
 """Number of records after the one on which an intent was checked that may commit it: some six seconds at five records
 a second.  The leader keeps the snapshots of as many records."""

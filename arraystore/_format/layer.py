@@ -12,8 +12,6 @@ from arraystore._format.manifest import MAX_REFERENCES
 from arraystore._format.wire import Number, Wire, read_id, read_tuple
 from arraystore.errors import FormatError
 
-__all__ = ["LARGEST_SHIFT", "Attachment", "EnclosingRecord", "Layer", "Placement", "check_owner"]
-
 LARGEST_SHIFT = (1 << 62) - 1
 
 

@@ -22,8 +22,6 @@ from arraystore._format.manifest import MAX_REFERENCES
 from arraystore._format.wire import read_ids, read_tuple
 from arraystore.errors import FormatError
 
-__all__ = ["decode_layers", "encode_layers"]
-
 _MAX_BOUNDS = 1 << 22
 """Maximum number of bounds of all layers: a million layers of four dimensions."""
 

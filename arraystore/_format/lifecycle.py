@@ -13,8 +13,6 @@ from arraystore._format.refs import Name
 from arraystore._format.wire import Id, Number, Time, Wire
 from arraystore.errors import FormatError
 
-__all__ = ["NEW_LIFE", "NO_FENCE", "BranchLife", "Deleted", "Expiry", "Fence", "Origin", "Reset"]
-
 NO_FENCE = bytes(ID_BYTES)
 """Watermark of a branch without a fence; every id is above it."""
 

@@ -14,8 +14,6 @@ from arraystore._format.types import Int64s
 from arraystore._format.wire import read_tuple
 from arraystore.errors import FormatError
 
-__all__ = ["NO_LOCATIONS", "Locations", "common_directory", "concat_locations", "locations_from_urls"]
-
 MAX_LOCATIONS = 1 << 20
 
 

@@ -24,18 +24,6 @@ from arraystore._format.types import Int64s
 from arraystore._format.wire import read_tuple
 from arraystore.errors import FormatError
 
-__all__ = [
-    "MAX_REACH",
-    "MAX_REFERENCES",
-    "Manifest",
-    "decode_manifest",
-    "decode_presence",
-    "encode_manifest",
-    "encode_presence",
-    "manifest_from_wire",
-    "manifest_to_wire",
-]
-
 MAX_REFERENCES = 1 << 20
 """Maximum number of references that a reader accepts in one manifest."""
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from arraystore.errors import FormatError
 
-__all__ = ["MAX_DEPTH", "measure"]
-
 MAX_DEPTH = 64
 """Maximum nesting of lists and maps, which bounds the recursion of decoders."""
 

@@ -11,8 +11,6 @@ from arraystore._format.ids import NodeId
 from arraystore._format.layer import Layer
 from arraystore.errors import FormatError
 
-__all__ = ["DOCUMENT_NAMES", "Documents", "Node", "NodeKind", "ancestors", "check_path", "node_key"]
-
 MAX_PATH = 4096
 """Maximum length of the path of a node, in characters."""
 

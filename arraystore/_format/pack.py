@@ -16,8 +16,6 @@ from arraystore._format.ids import PackId
 if TYPE_CHECKING:
     from arraystore.storage.protocol import BytesLike
 
-__all__ = ["CHECKSUM_BYTES", "is_sound", "pack_seed", "padded_size", "trailer"]
-
 CHECKSUM_BYTES = 4
 _ALIGNMENT = 8
 """Largest alignment of numpy's numeric types."""

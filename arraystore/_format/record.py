@@ -43,43 +43,6 @@ from arraystore._format.wire import (
 )
 from arraystore.errors import FormatError, InvalidInputError
 
-__all__ = [
-    "MAX_ATTACHED",
-    "MAX_BODY",
-    "MAX_LOG_IN_BODY",
-    "MAX_MANIFEST_IN_BODY",
-    "MAX_MESSAGE",
-    "MAX_METADATA",
-    "MAX_NOTE_IN_BODY",
-    "MAX_PACKED_LOG_IN_BODY",
-    "MOST_PACKS_IN_BODY",
-    "Birth",
-    "Body",
-    "Commit",
-    "Deleted",
-    "EntryKind",
-    "Expiry",
-    "Fence",
-    "Origin",
-    "Record",
-    "Replacement",
-    "Reset",
-    "Rewrite",
-    "Transaction",
-    "check_packs",
-    "decode_body",
-    "decode_note",
-    "decode_record",
-    "encode_body",
-    "encode_note",
-    "encode_record",
-    "first_carried",
-    "fits_body",
-    "read_attachments",
-    "read_record_key",
-    "record_key",
-]
-
 SHORT_SKIP = 8
 LONG_SKIP = 64
 LONGEST_SKIP = 512

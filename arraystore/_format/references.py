@@ -18,17 +18,6 @@ from arraystore._format.locations import NO_LOCATIONS, Locations, concat_locatio
 from arraystore._format.manifest import Manifest
 from arraystore._format.types import Bools, Int64s
 
-__all__ = [
-    "DELETED",
-    "INLINE",
-    "REFERENCES_PER_MANIFEST",
-    "VIRTUAL",
-    "References",
-    "overlay",
-    "tile_shape",
-    "to_manifests",
-]
-
 INLINE = -1
 DELETED = -2
 VIRTUAL = 1 << 40

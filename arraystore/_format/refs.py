@@ -11,25 +11,6 @@ from arraystore._format.ids import ID_BYTES, CheckpointId, id_to_text
 from arraystore._format.wire import Id, Time, Wire, read_id, read_number, read_tuple
 from arraystore.errors import FormatError, InvalidInputError
 
-__all__ = [
-    "REPOSITORY_KEY",
-    "Hint",
-    "Name",
-    "RepositoryInfo",
-    "branch_prefix",
-    "branches_prefix",
-    "decode_hint",
-    "decode_repository",
-    "encode_hint",
-    "encode_repository",
-    "hint_key",
-    "history_prefix",
-    "name_from_key",
-    "name_in_key",
-    "read_name",
-    "refs_prefix",
-]
-
 REPOSITORY_KEY = "repo"
 _LONGEST_NAME = 200
 

@@ -31,23 +31,6 @@ from arraystore._format.wire import (
 )
 from arraystore.errors import FormatError
 
-__all__ = [
-    "FIRST_BRANCH",
-    "MAX_SETTING",
-    "TABLE_EVERY",
-    "BranchRow",
-    "RepositoryEntry",
-    "RepositoryOperation",
-    "RepositoryRecord",
-    "RepositoryTable",
-    "Tag",
-    "carried_from",
-    "decode_repository_record",
-    "encode_repository_record",
-    "entry_digest",
-    "repository_log_prefix",
-]
-
 FIRST_BRANCH = "main"
 TABLE_EVERY = 64
 MAX_SETTING = 64 * 1024

@@ -6,8 +6,6 @@ from collections.abc import Iterable
 
 from arraystore._format.node import Node
 
-__all__ = ["HIDDEN", "has_visible_files", "is_hidden", "visible"]
-
 HIDDEN = ".arraystore"
 """Path of the group of reserved keys."""
 

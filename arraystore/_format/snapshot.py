@@ -18,8 +18,6 @@ from arraystore._format.node import DOCUMENT_NAMES, Documents, Node, NodeKind, c
 from arraystore._format.wire import Number, Time, Wire, read_ids, read_tuple
 from arraystore.errors import FormatError
 
-__all__ = ["MAX_NODES", "Checkpoint", "PageRef", "checkpoint_key", "decode_checkpoint", "encode_checkpoint"]
-
 MAX_NODES = 1 << 22
 
 

@@ -19,18 +19,6 @@ from arraystore._format.types import Int64s
 from arraystore._format.wire import Wire, enum_reader, optional, read_id, read_tuple, tuple_of
 from arraystore.errors import FormatError
 
-__all__ = [
-    "Append",
-    "ChunkChange",
-    "NodeChange",
-    "Operation",
-    "Presence",
-    "TransactionLog",
-    "decode_transaction",
-    "encode_transaction",
-    "read_log",
-]
-
 _DOCUMENT_NAMES = frozenset(DOCUMENT_NAMES)
 
 

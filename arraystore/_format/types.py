@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Bools", "IdColumn", "Int32s", "Int64s"]
-
 Bools = npt.NDArray[np.bool_]
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]

@@ -18,26 +18,6 @@ from typing import Annotated, Any, NewType, Self, TypeVar, Union, get_args, get_
 from arraystore._format.ids import ID_BYTES, split_ids
 from arraystore.errors import FormatError
 
-__all__ = [
-    "LATEST_TIME",
-    "Id",
-    "Number",
-    "Reader",
-    "Time",
-    "Wire",
-    "enum_reader",
-    "optional",
-    "read_id",
-    "read_ids",
-    "read_isolation",
-    "read_number",
-    "read_time",
-    "read_tuple",
-    "rows_of",
-    "rows_to_wire",
-    "tuple_of",
-]
-
 Read = Callable[[str, Any], Any]
 Reader = type | tuple[type, ...] | Read
 

@@ -16,17 +16,6 @@ from arraystore._format.node import Documents
 from arraystore._format.zarr_metadata import array_info
 from arraystore.errors import InvalidInputError
 
-__all__ = [
-    "MEANING_ATTRIBUTES",
-    "Dimension",
-    "alike",
-    "dimension_of",
-    "reads_alike",
-    "same_shape",
-    "with_length",
-    "without_consolidated",
-]
-
 MEANING_ATTRIBUTES = (
     "scale_factor",
     "add_offset",

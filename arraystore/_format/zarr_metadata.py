@@ -13,8 +13,6 @@ from typing import Any
 
 from arraystore.errors import InvalidInputError
 
-__all__ = ["DOCUMENT_NAMES", "ArrayInfo", "array_info", "known_index", "node_type", "parse_index"]
-
 DOCUMENT_NAMES = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 
 _indices: dict[str, int] = {}

@@ -9,17 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from arraystore._format.ids import id_to_text
-from arraystore._format.record import (
-    Birth,
-    Commit,
-    Deleted,
-    Expiry,
-    Fence,
-    Reset,
-    Rewrite,
-    decode_note,
-    first_carried,
-)
+from arraystore._format.lifecycle import Deleted, Expiry, Fence, Reset
+from arraystore._format.record import Birth, Commit, Rewrite, decode_note, first_carried
 from arraystore._format.repository_log import FIRST_BRANCH, RepositoryEntry, RepositoryOperation
 from arraystore._log.ancestry import rows_of_records
 from arraystore._log.branch_log import BranchLog

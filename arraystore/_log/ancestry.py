@@ -27,19 +27,6 @@ from arraystore._log.state import SnapshotState
 from arraystore.errors import ObjectNotFoundError
 from arraystore.storage.protocol import Storage
 
-__all__ = [
-    "Newest",
-    "Place",
-    "ancestry",
-    "covered",
-    "find_expired",
-    "find_snapshot",
-    "list_logs",
-    "read_page",
-    "read_survivors",
-    "rows_of_records",
-]
-
 Newest = Callable[[str], Awaitable[SnapshotState]]
 """Returns the newest state of a branch's log, deleted or not: what has expired there is said in it."""
 

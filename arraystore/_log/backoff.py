@@ -20,8 +20,6 @@ import math
 
 from arraystore._environment import Environment
 
-__all__ = ["Backoff"]
-
 _WIDEST = 6.0
 _LONGEST = 0.5
 """Most seconds between two attempts."""

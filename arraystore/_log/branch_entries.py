@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from arraystore._format.record import Birth, Body, Deleted, Record, Reset, encode_body, first_carried
+from arraystore._format.lifecycle import Deleted, Reset
+from arraystore._format.record import Birth, Body, Record, encode_body, first_carried
 from arraystore._format.repository_log import BranchRow, RepositoryEntry, RepositoryOperation, RepositoryTable
 from arraystore._log.backoff import Backoff
 from arraystore._log.branch_log import BranchLog
@@ -17,8 +18,6 @@ from arraystore._log.spans import previous_bodies
 from arraystore._log.state import SnapshotState
 from arraystore._log.status import check_open
 from arraystore.errors import RefNotFoundError, StorageError
-
-__all__ = ["append_entry", "append_when", "delete_branch", "deleted_error", "settle", "settle_deletion"]
 
 _TRIES = 500
 

@@ -11,10 +11,10 @@ from arraystore._format.digest import log_start
 from arraystore._format.envelope import unpack_body
 from arraystore._format.ids import id_to_text
 from arraystore._format.layer import EnclosingRecord
+from arraystore._format.lifecycle import Expiry
 from arraystore._format.record import (
     Body,
     Commit,
-    Expiry,
     Record,
     Transaction,
     decode_body,
@@ -45,18 +45,6 @@ from arraystore.errors import (
     StorageError,
 )
 from arraystore.storage.protocol import BytesLike, Storage
-
-__all__ = [
-    "LONGEST_PAUSE",
-    "AppendUncertainError",
-    "BranchLog",
-    "Put",
-    "Resolved",
-    "check_repository",
-    "put_surely",
-    "read_hint",
-    "unsettled",
-]
 
 LONGEST_PAUSE = 600.0
 """Seconds between finding the tip and having written the next record after which a writer checks that its place in the

@@ -8,8 +8,6 @@ from arraystore._format.digest import chained
 from arraystore._format.record import Record
 from arraystore.errors import LogForkError
 
-__all__ = ["LogChain"]
-
 _DIGESTS_KEPT = 512
 
 

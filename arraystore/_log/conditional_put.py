@@ -9,8 +9,6 @@ from arraystore._environment import Environment
 from arraystore.errors import ObjectNotFoundError, StorageError, UnsupportedStorageError
 from arraystore.storage.protocol import Storage, holds
 
-__all__ = ["Put", "put_surely", "unsettled"]
-
 _APPEND_TRIES = 6
 
 

@@ -19,8 +19,6 @@ from arraystore._format.zarr_metadata import array_info
 from arraystore._log.branch_log import Resolved
 from arraystore._log.state import SnapshotState, taken_along
 
-__all__ = ["Footprint", "NodeFootprint", "Written", "footprint_of"]
-
 
 @dataclass(frozen=True)
 class Written:

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, replace
 
 from arraystore._format.ids import CheckpointId, SnapshotId
-from arraystore._format.lifecycle import BranchLife, Deleted, Expiry, Origin
+from arraystore._format.lifecycle import BranchLife, Deleted, Expiry, Origin, Reset
 from arraystore._format.record import (
     LONG_SKIP,
     LONGEST_SKIP,
@@ -14,7 +14,6 @@ from arraystore._format.record import (
     Body,
     Commit,
     Record,
-    Reset,
     Rewrite,
     encode_note,
     first_carried,
@@ -27,21 +26,6 @@ from arraystore._log.spans import Span
 from arraystore._log.state import CheckpointRef, SnapshotState, StateBuilder, empty_state, state_from_checkpoint
 from arraystore.errors import FormatError, ObjectNotFoundError, SessionExpiredError
 from arraystore.storage.protocol import Storage
-
-__all__ = [
-    "INITIAL_MESSAGE",
-    "Passed",
-    "Step",
-    "Tip",
-    "advance",
-    "follow",
-    "load_checkpoint",
-    "load_tip",
-    "passed_between",
-    "refresh",
-    "steps_to",
-    "window_start",
-]
 
 INITIAL_MESSAGE = "Repository initialized"
 

@@ -7,8 +7,6 @@ from arraystore._format.refs import REPOSITORY_KEY, Hint, decode_hint, decode_re
 from arraystore.errors import FormatError, ObjectNotFoundError, RepositoryGoneError
 from arraystore.storage.protocol import Storage
 
-__all__ = ["check_repository", "read_hint"]
-
 
 async def check_repository(storage: Storage, repository: bytes) -> None:
     """Check that the storage still has a repository; raises `RepositoryGoneError` if it was deleted or replaced."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-__all__ = ["RecordCache"]
-
 T = TypeVar("T")
 
 

@@ -18,11 +18,10 @@ from arraystore._format.repository_log import (
     repository_log_prefix,
 )
 from arraystore._log.backoff import Backoff
-from arraystore._log.branch_log import check_repository, put_surely
+from arraystore._log.conditional_put import put_surely
+from arraystore._log.presence import check_repository
 from arraystore.errors import FormatError, LogForkError, ObjectNotFoundError, StorageError
 from arraystore.storage.protocol import BytesLike, Storage
-
-__all__ = ["RepositoryLog"]
 
 _TRIES = 100
 

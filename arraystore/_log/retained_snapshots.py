@@ -20,8 +20,6 @@ from arraystore._log.state import SnapshotState
 from arraystore.errors import ObjectNotFoundError
 from arraystore.storage.protocol import Storage
 
-__all__ = ["RetainedHistory", "RetainedRecords", "load_retained", "load_retained_by"]
-
 
 @dataclass(frozen=True, order=True)
 class RetainedRecords:

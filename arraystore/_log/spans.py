@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from arraystore._format.record import Record, first_carried
 
-__all__ = ["Span", "carriers", "previous_bodies"]
-
 
 def carriers(first: int, last: int) -> list[int]:
     """Return the records to read for the bodies of `first` to `last`: ≤ 3 + (last-first)/512."""

@@ -16,19 +16,6 @@ from arraystore._format.zarr_changes import dimension_of, with_length
 from arraystore._format.zarr_metadata import array_info
 from arraystore.errors import FormatError, InvalidInputError
 
-__all__ = [
-    "CheckpointRef",
-    "SnapshotState",
-    "StateBuilder",
-    "empty_state",
-    "follows",
-    "is_detached",
-    "replaced_layers",
-    "state_from_checkpoint",
-    "taken_along",
-]
-
-
 NO_NOTE = encode_note("", {})
 """Note of a state that no commit created."""
 

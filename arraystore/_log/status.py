@@ -11,19 +11,6 @@ from arraystore._format.repository_log import RepositoryTable
 from arraystore._log.state import SnapshotState
 from arraystore.errors import ArrayStoreError, FormatError, InvalidInputError, ReadOnlyError, RefNotFoundError
 
-__all__ = [
-    "FLAGS",
-    "FeatureFlag",
-    "RepoAvailability",
-    "RepoStatus",
-    "branch_deleted_error",
-    "check_allowed",
-    "check_open",
-    "flags_of",
-    "setting_of",
-    "status_of_table",
-]
-
 FLAGS = ("create_branch", "create_tag", "delete_branch", "delete_tag", "move_node")
 """Operations that can be switched off."""
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from arraystore._concurrency import bounded
 from arraystore._format.history import SnapshotRow, Survivors, encode_survivors, page_span, survivors_key
 from arraystore._format.ids import CheckpointId, SnapshotId
-from arraystore._format.record import Body, Expiry
+from arraystore._format.lifecycle import Expiry
+from arraystore._format.record import Body
 from arraystore._format.refs import Hint
 from arraystore._format.repository_log import RepositoryEntry, RepositoryOperation, RepositoryTable, Tag
 from arraystore._format.snapshot import checkpoint_key

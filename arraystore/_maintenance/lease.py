@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from arraystore._environment import Environment
 from arraystore._format.ids import id_to_text
-from arraystore._log.branch_log import put_surely
+from arraystore._log.conditional_put import put_surely
 from arraystore.errors import ArrayStoreError, ObjectNotFoundError
 from arraystore.storage.protocol import Storage
 

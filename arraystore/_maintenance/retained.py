@@ -13,9 +13,10 @@ import numpy as np
 from arraystore._chunks.reader import ChunkReader
 from arraystore._format.ids import CheckpointId, LayerId
 from arraystore._format.layer import Layer
+from arraystore._format.lifecycle import Reset
 from arraystore._format.manifest import Manifest
 from arraystore._format.pack import padded_size
-from arraystore._format.record import Birth, Commit, Reset, Rewrite
+from arraystore._format.record import Birth, Commit, Rewrite
 from arraystore._format.types import IdColumn, Int64s
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import load_checkpoint

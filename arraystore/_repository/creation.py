@@ -23,7 +23,8 @@ from arraystore._format.refs import (
     encode_repository,
 )
 from arraystore._format.repository_log import FIRST_BRANCH
-from arraystore._log.branch_log import put_surely, read_hint
+from arraystore._log.conditional_put import put_surely
+from arraystore._log.presence import read_hint
 from arraystore._log.repository_log import RepositoryLog
 from arraystore.errors import (
     AlreadyExistsError,

@@ -6,8 +6,8 @@ from contextlib import suppress
 
 from arraystore._context import Context
 from arraystore._format.ids import SnapshotId, id_from_text, id_to_text
-from arraystore._format.lifecycle import Origin
-from arraystore._format.record import Body, Reset
+from arraystore._format.lifecycle import Origin, Reset
+from arraystore._format.record import Body
 from arraystore._format.refs import name_in_key
 from arraystore._format.repository_log import FIRST_BRANCH, RepositoryEntry, RepositoryOperation, RepositoryTable
 from arraystore._history.pinning import OutdatedAnnouncementError, pin_and_activate

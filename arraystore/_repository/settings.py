@@ -10,7 +10,8 @@ from arraystore._commit.note import check_note
 from arraystore._config import RepositoryConfig
 from arraystore._context import Context
 from arraystore._format.envelope import pack_body
-from arraystore._format.record import Body, Fence
+from arraystore._format.lifecycle import Fence
+from arraystore._format.record import Body
 from arraystore._format.repository_log import (
     FIRST_BRANCH,
     MAX_SETTING,

@@ -32,20 +32,15 @@ from arraystore._format.history import (
 )
 from arraystore._format.intent import Intent, Proposal, decode_intent, encode_intent
 from arraystore._format.layer import Attachment, Layer
-from arraystore._format.lifecycle import BranchLife
+from arraystore._format.lifecycle import BranchLife, Deleted, Expiry, Fence, Origin, Reset
 from arraystore._format.locations import Locations
 from arraystore._format.manifest import Manifest, decode_manifest, encode_manifest
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.record import (
     Birth,
     Commit,
-    Deleted,
-    Expiry,
-    Fence,
-    Origin,
     Record,
     Replacement,
-    Reset,
     Rewrite,
     Transaction,
     decode_record,

@@ -16,7 +16,7 @@ from arraystore._format.fork_payload import ChangePayload, ForkChanges, Part
 from arraystore._format.history import HistoryPage, SnapshotRow, Survivors, page_span
 from arraystore._format.intent import PATIENCE, Intent, Proposal
 from arraystore._format.layer import Attachment, EnclosingRecord, Layer
-from arraystore._format.lifecycle import BranchLife
+from arraystore._format.lifecycle import BranchLife, Deleted, Expiry, Fence, Origin, Reset
 from arraystore._format.locations import NO_LOCATIONS, Locations, locations_from_urls
 from arraystore._format.manifest import MAX_REACH, Manifest
 from arraystore._format.node import Node, NodeKind
@@ -25,12 +25,7 @@ from arraystore._format.record import (
     Birth,
     Body,
     Commit,
-    Deleted,
-    Expiry,
-    Fence,
-    Origin,
     Replacement,
-    Reset,
     Rewrite,
     Transaction,
     encode_note,

@@ -12,7 +12,8 @@ import zarr
 from arraystore import Repository
 from arraystore._chunks.pack_writer import pack_key
 from arraystore._format.ids import ID_BYTES
-from arraystore._format.record import Fence, Rewrite
+from arraystore._format.lifecycle import Fence
+from arraystore._format.record import Rewrite
 from arraystore._maintenance import rewrite
 from arraystore.errors import ObjectNotFoundError, StorageError
 from arraystore.storage import CountingStorage, Fault, FaultyStorage

@@ -14,7 +14,8 @@ from zarr.core.buffer import cpu
 
 from arraystore import Repository, RepositoryConfig, in_memory_storage
 from arraystore._commit.prepare import upload
-from arraystore._format.record import Body, Expiry, Rewrite
+from arraystore._format.lifecycle import Expiry
+from arraystore._format.record import Body, Rewrite
 from arraystore._format.snapshot import checkpoint_key, encode_checkpoint
 from arraystore._log.branch_entries import append_entry
 from arraystore._log.loading import Tip, load_tip

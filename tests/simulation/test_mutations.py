@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from arraystore._commit import prepare
-from arraystore._log.branch_log import put_surely
+from arraystore._log.conditional_put import put_surely
 from tests.simulation.__main__ import main
 from tests.simulation.checker.violations import RULES
 from tests.simulation.mutations import MUTATIONS, answers, identity

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from arraystore._format.record import Body, Fence
+from arraystore._format.lifecycle import Fence
+from arraystore._format.record import Body
 from arraystore._format.repository_log import RepositoryEntry, RepositoryOperation, RepositoryTable
 from arraystore._log.branch_entries import append_when
 from arraystore._log.loading import Tip

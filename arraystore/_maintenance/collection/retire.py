@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from arraystore._concurrency import bounded
 from arraystore._format.ids import CheckpointId
-from arraystore._format.record import Body, Expiry
+from arraystore._format.lifecycle import Expiry
+from arraystore._format.record import Body
 from arraystore._format.snapshot import checkpoint_key
 from arraystore._log.branch_entries import append_when
 from arraystore._log.loading import Tip

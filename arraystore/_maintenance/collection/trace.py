@@ -13,9 +13,9 @@ from arraystore._format.collection import Collection
 from arraystore._format.history import page_span
 from arraystore._format.ids import CheckpointId, LayerId
 from arraystore._format.layer import Layer
-from arraystore._format.lifecycle import BranchLife, Origin
+from arraystore._format.lifecycle import BranchLife, Origin, Reset
 from arraystore._format.node import Node
-from arraystore._format.record import Birth, Commit, Reset, Rewrite
+from arraystore._format.record import Birth, Commit, Rewrite
 from arraystore._format.refs import Hint
 from arraystore._format.snapshot import PageRef
 from arraystore._format.transaction import TransactionLog

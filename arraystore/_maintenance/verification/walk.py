@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from arraystore._format.history import SnapshotRow, page_span
 from arraystore._format.ids import CheckpointId, NodeId, SnapshotId
 from arraystore._format.layer import Layer
-from arraystore._format.lifecycle import BranchLife, Deleted, Expiry, Fence, Origin
+from arraystore._format.lifecycle import BranchLife, Deleted, Expiry, Fence, Origin, Reset
 from arraystore._format.node import Node
-from arraystore._format.record import Birth, Commit, Record, Reset, Rewrite, encode_note
+from arraystore._format.record import Birth, Commit, Record, Rewrite, encode_note
 from arraystore._format.snapshot import checkpoint_key
 from arraystore._format.transaction import NodeChange, Operation
 from arraystore._log.branch_log import BranchLog, Resolved

@@ -11,7 +11,8 @@ from arraystore._commit.batch import Batch
 from arraystore._environment import Environment
 from arraystore._format.record import Body
 from arraystore._log.branch_entries import append_entry
-from arraystore._log.branch_log import AppendUncertainError, BranchLog, put_surely, unsettled
+from arraystore._log.branch_log import AppendUncertainError, BranchLog
+from arraystore._log.conditional_put import put_surely, unsettled
 from arraystore._log.loading import Tip
 from arraystore._maintenance import rewrite
 from arraystore._maintenance.rewrite import Exchange, Exchanged

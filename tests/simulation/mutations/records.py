@@ -20,7 +20,8 @@ from arraystore._format.ids import SnapshotId
 from arraystore._format.record import Body, Record, Transaction, encode_body, encode_record
 from arraystore._format.snapshot import Checkpoint, PageRef
 from arraystore._log.branch_entries import append_entry
-from arraystore._log.branch_log import BranchLog, put_surely
+from arraystore._log.branch_log import BranchLog
+from arraystore._log.conditional_put import put_surely
 from arraystore._log.loading import Tip
 from arraystore._log.spans import previous_bodies
 from arraystore._log.state import SnapshotState
