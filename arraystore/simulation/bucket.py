@@ -5,6 +5,7 @@ Every method is one atomic effect, whose time the network decides.
 
 from __future__ import annotations
 
+import hashlib
 import random
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Sequence
@@ -102,9 +103,10 @@ class Bucket:
         self._written[key] = self._clock()
         return "written"
 
-    def size(self, key: str) -> int:
-        """Return the bytes of an object."""
-        return len(self.get(key))
+    def info(self, key: str) -> ObjectInfo:
+        """Return the state of an object; the entity tag is the first half of the SHA-256 of its bytes, as hex."""
+        data = self.get(key)
+        return ObjectInfo(key, len(data), self._written[key], hashlib.sha256(data).hexdigest()[:32])
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete objects, if they are there."""

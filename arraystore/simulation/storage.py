@@ -162,7 +162,8 @@ class SimulatedStorage(Storage):
 
     async def head(self, key: str) -> ObjectInfo:
         """Tell about one object."""
-        return ObjectInfo(key, await self._ask("head", key, 0, self._bucket.size, key))
+        info: ObjectInfo = await self._ask("head", key, 0, self._bucket.info, key)
+        return info
 
     async def delete(self, keys: Sequence[str]) -> list[DeleteFailure]:
         """Delete objects, in one request."""
@@ -184,7 +185,8 @@ class SimulatedStorage(Storage):
 
 def _of_this_process(location: str) -> SimulatedStorage:
     """Unpickle: whoever gets a session or a fork works through its own handle."""
-    storage = getattr(OWNER.get(), "storage", None)
-    if not isinstance(storage, SimulatedStorage) or storage.location != location:
-        raise StorageError(f"{location} is simulated, and can be reached from processes of that simulation only")
-    return storage
+    owner = OWNER.get()
+    for storage in (getattr(owner, "storage", None), getattr(owner, "sources", None)):
+        if isinstance(storage, SimulatedStorage) and storage.location == location:
+            return storage
+    raise StorageError(f"{location} is simulated, and can be reached from processes of that simulation only")

@@ -63,10 +63,13 @@ from arraystore.simulation.storage import SimulatedStorage, Tally
 from arraystore.simulation.trace import Trace
 from arraystore.storage.counting import Counts
 
-__all__ = ["EPOCH", "Main", "Process", "World"]
+__all__ = ["EPOCH", "SOURCES", "Main", "Process", "World"]
 
 EPOCH = 1_700_000_000
 """Start of virtual time, in seconds since 1970."""
+
+SOURCES = "sources://simulated/"
+"""Container of virtual chunks, where a world has sources."""
 
 _OPENINGS = 50
 
@@ -85,6 +88,8 @@ class Process(Sender):
         Count of its crashes before.
     storage
         Its way to the bucket.
+    sources
+        Its way to the sources of virtual chunks; None if there are none.
     environment
         Its clock, its ids.
     rng
@@ -102,6 +107,7 @@ class Process(Sender):
         self.rng = world.stream(f"decisions of {name}")
         self.result: Any = None
         self.storage = world.storage_for(self)
+        self.sources = world.sources_for(self)
         self._skew = self.chance.uniform(-1, 1) * world.faults.skew
         self.environment = Environment(
             now_us=self.now_us,
@@ -149,12 +155,15 @@ class Process(Sender):
 
     async def repository(self, config: RepositoryConfig | None = None) -> Repository:
         """Open the repository, or create it, with caches of its own; again and again while the storage fails."""
+        containers = {} if self.sources is None else {SOURCES: self.sources}
         for _ in range(_OPENINGS):
             try:
-                return await Repository.open_or_create_async(self.storage, config)
+                return await Repository.open_or_create_async(
+                    self.storage, config, authorize_virtual_chunk_access=containers
+                )
             except StorageError:
                 await asyncio.sleep(self.rng.random())
-        return await Repository.open_or_create_async(self.storage, config)
+        return await Repository.open_or_create_async(self.storage, config, authorize_virtual_chunk_access=containers)
 
     @property
     def counts(self) -> Counts:
@@ -219,6 +228,9 @@ class World:
         Whether events are kept; runs of millions of requests had better not.
     network
         Carries requests instead of the one with latencies and faults; made from the world.
+    sources
+        Makes the bucket of the sources of virtual chunks from a clock, which all processes read, and the trace does not
+        show; None for no sources.
 
     Attributes
     ----------
@@ -236,6 +248,7 @@ class World:
         latencies: Latencies | None = None,
         keep_trace: bool = True,
         network: Callable[[World], Network] | None = None,
+        sources: Callable[[Callable[[], float]], Bucket] | None = None,
     ) -> None:
         self.seed = seed
         self.faults = faults or Faults.none()
@@ -243,6 +256,7 @@ class World:
         self.loop = SimulatedLoop()  # type: ignore[abstract] # what it leaves out, nothing here asks for
         self.bucket = Bucket(f"simulated://{seed}", self.loop.time)
         self.trace = Trace(keep_trace)
+        self.sources = None if sources is None else sources(self.loop.time)
         self.processes: dict[str, Process] = {}
         self._total = Tally()
         self._going: set[str] = set()
@@ -303,6 +317,13 @@ class World:
             parallel=self.latencies.parallel,
             listing_lag=self.faults.late_listings,
         )
+
+    def sources_for(self, sender: Sender) -> SimulatedStorage | None:
+        """Return a way to the sources of virtual chunks; None if there are none."""
+        if self.sources is None:
+            return None
+        network = TimedNetwork(self.loop, self.sources, self.latencies, self.faults, Trace(keep=False))
+        return SimulatedStorage(sender, self.loop, network, self.sources, Tally())
 
     # -- running ------------------------------------------------------------------------------------------------
 

@@ -46,6 +46,8 @@ __all__ = [
     "Refused",
     "Repeated",
     "Solver",
+    "SourceLost",
+    "SourceVersion",
     "TipLook",
     "Transaction",
     "Transplant",
@@ -432,6 +434,28 @@ class Unfinished:
     since: float
 
 
+@dataclass(frozen=True)
+class SourceLost:
+    """A chunk was not read, since its source was said to have changed; `position` as in `ValueRead`."""
+
+    process: str
+    snapshot: str
+    key: str
+    url: str
+    began: float
+    ended: float
+    position: int = 0
+
+
+@dataclass(frozen=True)
+class SourceVersion:
+    """A source had these bytes from a time on, or was gone."""
+
+    url: str
+    time: float
+    data: bytes | None
+
+
 Seen = (
     ValueRead
     | ListingRead
@@ -444,6 +468,7 @@ Seen = (
     | Upkeep
     | Missing
     | Repeated
+    | SourceLost
     | Unfinished
 )
 

@@ -22,7 +22,7 @@ def test_only_the_first_of_two_conditional_writes_succeeds() -> None:
 
 def test_objects_that_are_missing_are_so_for_every_operation() -> None:
     bucket = Bucket()
-    for ask in (bucket.get, bucket.size, lambda key: bucket.get_ranges(key, [(0, 1)])):
+    for ask in (bucket.get, bucket.info, lambda key: bucket.get_ranges(key, [(0, 1)])):
         with pytest.raises(ObjectNotFoundError):
             ask("a")
     bucket.delete(["a"])
@@ -34,6 +34,16 @@ def test_ranges_are_exact() -> None:
     assert bucket.get_ranges("a", [(8, 10), (0, 2)]) == [b"89", b"01"]
     with pytest.raises(StorageError, match="has 10 bytes"):
         bucket.get_ranges("a", [(8, 11)])
+
+
+def test_the_state_of_an_object_tells_each_of_its_values_apart() -> None:
+    bucket = Bucket(clock=iter((1.0, 2.0, 3.0)).__next__)
+    states = []
+    for data in (b"one", b"two", b"one"):
+        bucket.put("a", data)
+        states.append(bucket.info("a"))
+    assert [(info.size, info.modified) for info in states] == [(3, 1.0), (3, 2.0), (3, 3.0)]
+    assert states[0].etag == states[2].etag != states[1].etag is not None
 
 
 def test_unsafe_keys_are_refused() -> None:

@@ -10,6 +10,7 @@ from tests.simulation.actors.reader import read_turn
 from tests.simulation.actors.referrer import refer_turn
 from tests.simulation.actors.scene import Scene
 from tests.simulation.actors.script import Turn
+from tests.simulation.actors.sources import overwrite_turn
 from tests.simulation.actors.transplanter import transplant_turn
 from tests.simulation.actors.upkeep import collect_turn, compact_turn, expire_turn
 from tests.simulation.actors.writer import write_turn
@@ -28,5 +29,6 @@ KINDS: Mapping[str, TakeTurn] = {
     "collector": collect_turn,
     "compactor": compact_turn,
     "transplanter": transplant_turn,
+    "overwriter": overwrite_turn,
 }
 """Kinds of actors; a new kind is a line here and a count in `Workload`."""

@@ -12,7 +12,7 @@ from zarr.core.buffer import cpu
 
 from arraystore._format.node import NodeKind
 from arraystore._session.session import Session
-from arraystore.errors import InvalidInputError
+from arraystore.errors import InvalidInputError, SourceChangedError
 from tests.simulation.actors.documents import (
     DOCUMENT,
     UNIQUE_DIMENSION,
@@ -32,6 +32,7 @@ from tests.simulation.observations import (
     Move,
     Operation,
     Repeated,
+    SourceLost,
     Transaction,
     Update,
     ValueRead,
@@ -39,7 +40,7 @@ from tests.simulation.observations import (
     WriteFile,
 )
 
-__all__ = ["Hand", "session_get", "session_list"]
+__all__ = ["Hand", "note_lost", "session_get", "session_list"]
 
 
 async def session_get(session: Session, key: str) -> bytes | None:
@@ -52,6 +53,13 @@ async def session_list(session: Session, prefix: str, deep: bool) -> tuple[str, 
     """Return what a session's store lists, sorted."""
     names = session.store.list_prefix(prefix) if deep else session.store.list_dir(prefix)
     return tuple(sorted([name async for name in names]))
+
+
+def note_lost(
+    scene: Scene, process: str, session: Session, key: str, error: SourceChangedError, began: float, position: int = 0
+) -> None:
+    """Note that a chunk cannot be read since its source has changed; the checker knows whether it has."""
+    scene.notes.see(SourceLost(process, session.snapshot_id, key, error.url, began, scene.clock(), position))
 
 
 class Hand:
@@ -126,9 +134,13 @@ class Hand:
     async def get(self, key: str, *, counts: bool = True) -> bytes | None:
         """Read a value."""
         began = self.scene.clock()
-        data = await session_get(self.session, key)
+        position = 0 if self.is_fork else len(self.operations)
+        try:
+            data = await session_get(self.session, key)
+        except SourceChangedError as error:
+            note_lost(self.scene, self.process, self.session, key, error, began, position)
+            return None
         if self._notes_reads:
-            position = 0 if self.is_fork else len(self.operations)
             self.see(
                 ValueRead(
                     self.process,

@@ -7,8 +7,8 @@ import random
 
 from arraystore._repository.repository import MAIN, Repository
 from arraystore._session.session import Session
-from arraystore.errors import RefNotFoundError
-from tests.simulation.actors.hand import session_get, session_list
+from arraystore.errors import RefNotFoundError, SourceChangedError
+from tests.simulation.actors.hand import note_lost, session_get, session_list
 from tests.simulation.actors.losses import lost_branch, lost_snapshot
 from tests.simulation.actors.scene import Scene
 from tests.simulation.actors.script import Turn
@@ -128,7 +128,11 @@ async def _list(scene: Scene, process: str, session: Session, prefix: str, *, de
 
 async def _get(scene: Scene, process: str, session: Session, key: str) -> None:
     began = scene.clock()
-    data = await session_get(session, key)
+    try:
+        data = await session_get(session, key)
+    except SourceChangedError as error:
+        note_lost(scene, process, session, key, error, began)
+        return
     scene.notes.see(ValueRead(process, session.snapshot_id, key, data, began, scene.clock()))
 
 

@@ -37,6 +37,8 @@ class Scene:
         Tags that are known to be there.
     snapshots
         Snapshots that are known to be there: told by commits.
+    referred
+        Ranges of versions of sources that chunks refer to.
     errors
         What went wrong in a way that nobody expects: process, what it did, and the error.
     """
@@ -51,6 +53,7 @@ class Scene:
     tags: list[str] = field(default_factory=list)
     snapshots: list[str] = field(default_factory=list)
     errors: list[tuple[str, str, BaseException]] = field(default_factory=list)
+    referred: set[tuple[str, str | None, int, int]] = field(default_factory=set)
 
     def faulty(self) -> bool:
         """Tell whether requests may fail now."""

@@ -86,4 +86,5 @@ def _casts(workload: Workload) -> tuple[tuple[str, str, int], ...]:
         ("collector", "g", workload.collectors),
         ("compactor", "c", workload.compactors),
         ("transplanter", "t", workload.transplanters),
+        ("overwriter", "v", workload.overwriters),
     )

@@ -15,6 +15,7 @@ from tests.simulation.actors.documents import (
     shape_of,
 )
 from tests.simulation.actors.hand import Hand
+from tests.simulation.actors.sources import refer
 from tests.simulation.observations import Coords
 
 __all__ = ["MOST_ITEMS", "Step", "append_unique", "grow_names", "steps"]
@@ -48,6 +49,7 @@ def steps() -> Mapping[str, Step]:
         "file": _file,
         "look": _look,
         "list": _list,
+        "refer": _refer,
     }
 
 
@@ -90,6 +92,12 @@ async def _write(hand: Hand, rng: random.Random) -> None:
     found = _any_chunk(hand, rng)
     if found is not None:
         await hand.write(*found, _bytes(hand, rng, f"{found[0]}{list(found[1])}"))
+
+
+async def _refer(hand: Hand, rng: random.Random) -> None:
+    found = _any_chunk(hand, rng)
+    if found is not None:
+        await refer(hand, *found, rng)
 
 
 async def _erase(hand: Hand, rng: random.Random) -> None:

@@ -30,8 +30,12 @@ OPERATIONS: Mapping[str, float] = {
     "list": 1.0,
     "rebase": 0.7,
     "fork": 0.7,
+    "refer": 0.0,
 }
-"""How often a step of a transaction is what; a run of its own weights need not name those that it does not want."""
+"""How often a step of a transaction is what; a run of its own weights need not name those that it does not want.
+
+There is nothing to refer to but in runs with sources.
+"""
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,8 @@ class Workload:
         Share of steps that append values which must not repeat, to an array that is there for that.
     transplanters
         How many actors undo snapshots, or repeat them on another branch.
+    overwriters
+        How many overwrite and delete the sources of virtual chunks; without any there are no sources.
     config
         Of the repository.
     """
@@ -118,6 +124,7 @@ class Workload:
     flushing: float = 0.0
     unique: float = 0.0
     transplanters: int = 0
+    overwriters: int = 0
     config: RepositoryConfig = SMALL_CONFIG
 
     @property

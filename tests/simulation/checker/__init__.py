@@ -10,7 +10,7 @@ how.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tests.simulation.checker.content import wrong_content
 from tests.simulation.checker.decoder import Commit, Reader
@@ -32,10 +32,11 @@ from tests.simulation.checker.records import broken_history
 from tests.simulation.checker.repeats import wrong_repeats
 from tests.simulation.checker.repository import read_repository
 from tests.simulation.checker.serial import dependency_cycles, stale_reads
+from tests.simulation.checker.sources import Sources, groundless_losses
 from tests.simulation.checker.transplanted import groundless_transplants, transplanted
 from tests.simulation.checker.violations import RULES, DecodingError, Violation
 from tests.simulation.checker.written import Happening, rewritten_objects
-from tests.simulation.observations import Observations, Transaction, Unfinished, Upkeep
+from tests.simulation.observations import Observations, SourceVersion, Transaction, Unfinished, Upkeep
 
 __all__ = ["RULES", "DecodingError", "Violation", "check"]
 
@@ -43,7 +44,7 @@ __all__ = ["RULES", "DecodingError", "Violation", "check"]
 def check(
     objects: Mapping[str, bytes],
     notes: Observations,
-    virtual: Callable[[str, int, int], bytes] | None = None,
+    sources: Sequence[SourceVersion] = (),
     events: Iterable[Happening] = (),
     gone: Mapping[str, bytes] = {},
     lag: float = 0.0,
@@ -56,8 +57,8 @@ def check(
         Everything in the bucket, by key.
     notes
         What the actors noted.
-    virtual
-        Returns a range of the object at a URL, where there are virtual chunks.
+    sources
+        All that sources of virtual chunks ever were, in order.
     events
         The trace, to see that no object was changed, and what was kept when.
     gone
@@ -71,7 +72,8 @@ def check(
         Everything that must never be; empty for a correct run.
     """
     everything = {**gone, **objects}
-    reader = Reader(everything) if virtual is None else Reader(everything, virtual)
+    origins = Sources(sources)
+    reader = Reader(everything, origins.read)
     told = list(events)
     logs = Logs.read(reader, Moments.of(told))
     lifetimes = Lifetimes(logs, read_repository(reader), logs.moments, lag)
@@ -89,6 +91,7 @@ def check(
         *wrong_repeats(logs, notes),
         *broken_hierarchies(logs),
         *wrong_reads(logs, notes),
+        *groundless_losses(logs, notes, origins),
         *_readable(wrong_ancestries(logs, notes, lifetimes)),
         *stale_reads(logs, notes),
         *dependency_cycles(logs, notes),

@@ -51,7 +51,7 @@ def reading(key: str) -> Iterator[None]:
         raise DecodingError(key, f"{type(error).__name__}: {error}") from error
 
 
-def _elsewhere(url: str, start: int, stop: int) -> bytes:
+def _elsewhere(url: str, etag: str, modified: int, start: int, stop: int) -> bytes:
     raise ValueError(f"a virtual chunk at {url}, which was not handed to the reader")
 
 
@@ -75,10 +75,10 @@ class Reader:
     objects
         Everything in it, by key.
     virtual
-        Returns a range of the object at a URL.
+        Returns a range of the object at a URL, in the state with an entity tag, or of a time of modification.
     """
 
-    def __init__(self, objects: Objects, virtual: Callable[[str, int, int], bytes] = _elsewhere) -> None:
+    def __init__(self, objects: Objects, virtual: Callable[[str, str, int, int, int], bytes] = _elsewhere) -> None:
         self.objects = objects
         self.virtual = virtual
         self._records: dict[tuple[str, int], Any] = {}

@@ -140,7 +140,7 @@ def cells(low: list[int], high: list[int], presence: int, data: bytes, count: in
 
 
 def manifest(
-    key: str, value: Any, objects: Objects, virtual: Callable[[str, int, int], bytes]
+    key: str, value: Any, objects: Objects, virtual: Callable[[str, str, int, int, int], bytes]
 ) -> tuple[Cells, dict[Coords, str]]:
     """Return what a decoded manifest says of each of its cells, with all bytes fetched, and the keys of their packs.
 
@@ -151,7 +151,7 @@ def manifest(
     """
     (low, high), count, presence, present, packs, sources, offsets, lengths, locations, inline = value
     pack_count = len(packs) // 12
-    urls = [] if locations is None else _urls(locations)
+    urls = [] if locations is None else _locations(locations)
     source, length, residuals = column(sources, count), column(lengths, count), column(offsets, count)
     found: Cells = {}
     places: dict[Coords, str] = {}
@@ -176,7 +176,7 @@ def manifest(
                 raise DecodingError(name, f"the checksum behind the {size} bytes from {start} on is not theirs")
             places[coords] = name
         elif where < pack_count + len(urls):
-            data = virtual(urls[where - pack_count], start, end)
+            data = virtual(*urls[where - pack_count], start, end)
         elif where == pack_count + len(urls):
             data = inline[start:end]
         else:
@@ -198,7 +198,9 @@ def _is_marked(pack: bytes, start: int, chunk: bytes, behind: bytes) -> bool:
     return behind == struct.pack("<I", checksum).ljust(_slot(len(chunk)) - len(chunk), b"\0")
 
 
-def _urls(table: Any) -> list[str]:
-    count, prefixes, prefix, suffix_lengths, suffixes, *_ = table
-    ends = texts(suffix_lengths, suffixes, count)
-    return [prefixes[p] + e.decode() for p, e in zip(column(prefix, count), ends, strict=True)]
+def _locations(table: Any) -> list[tuple[str, str, int]]:
+    """Return URL, entity tag and latest time of modification of each location."""
+    count, prefixes, prefix, suffix_lengths, suffixes, etag_lengths, etags, modified = table
+    ends, tags = texts(suffix_lengths, suffixes, count), texts(etag_lengths, etags, count)
+    urls = [prefixes[p] + e.decode() for p, e in zip(column(prefix, count), ends, strict=True)]
+    return [(u, t.decode(), m) for u, t, m in zip(urls, tags, column(modified, count), strict=True)]

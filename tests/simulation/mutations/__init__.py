@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.simulation.mutations import answers, besides, conflicts, identity, layers, lifecycle, lines, records
+from tests.simulation.mutations import answers, besides, conflicts, identity, layers, lifecycle, lines, records, sources
 from tests.simulation.mutations.patching import Mutation
 
 __all__ = ["MUTATIONS", "Mutation"]
 
-_MODULES = (records, identity, answers, conflicts, layers, lines, lifecycle, besides)
+_MODULES = (records, identity, answers, conflicts, layers, lines, lifecycle, besides, sources)
 
 MUTATIONS: Mapping[str, Mutation] = {each.name: each for module in _MODULES for each in module.MUTATIONS}
 """All of them, by name."""

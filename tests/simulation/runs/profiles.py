@@ -137,6 +137,19 @@ def _amends(rng: random.Random) -> Workload:
     return replace(_ordinary(rng), writers=rng.randint(1, 3), amending=rng.choice((0.2, 0.5)), turns=(4, 9))
 
 
+def _virtual(rng: random.Random) -> Workload:
+    """Chunks that are ranges of sources, which others overwrite."""
+    operations = {"refer": 8.0, "look": 8.0, "write": 2.0, "erase": 1.0, "attributes": 1.0, "delete": 0.5, "list": 1.0}
+    return replace(
+        _ordinary(rng),
+        overwriters=rng.randint(1, 2),
+        readers=rng.randint(1, 3),
+        serializable=0.0,
+        operations=operations,
+        solvers={"none": 1.0, "detector": 5.0, "basic": 2.0},
+    )
+
+
 def _long(rng: random.Random) -> Workload:
     """Enough commits for checkpoints, pages and folds."""
     return replace(_ordinary(rng), writers=rng.randint(3, 5), turns=(25, 35), steps=(1, 2), think=0.05)
@@ -253,6 +266,7 @@ PROFILES: Mapping[str, Profile] = {
     "clocks": Profile(
         "the same under clocks a day apart, and collectors die", _lifecycle, _clocks, _killed_collectors, besides=0.4
     ),
+    "virtual": Profile("chunks refer to sources that others overwrite", _virtual, _swarm, _some_upkeep),
     "mixed": Profile("any of these, with any mixture of faults", _mixed, _swarm, _some_upkeep, besides=_BESIDES),
 }
 """Kinds of runs."""

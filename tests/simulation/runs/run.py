@@ -23,6 +23,7 @@ from arraystore.simulation.world import World
 from tests.simulation.actors.company import company, founder, latecomer, straggler
 from tests.simulation.actors.scene import Scene
 from tests.simulation.actors.script import Part, Script, script_of
+from tests.simulation.actors.sources import Sources
 from tests.simulation.actors.workload import Workload
 from tests.simulation.checker import check
 from tests.simulation.checker.violations import Violation
@@ -141,12 +142,14 @@ def simulate(
         if faults is not None:
             plan = Plan(seed, plan.workload, faults, plan.script)
     began = time.process_time()
-    with World(plan.seed, faults=plan.faults) as world, _undisturbed():
+    sources = Sources if plan.workload.overwriters else None
+    with World(plan.seed, faults=plan.faults, sources=sources) as world, _undisturbed():
         scene = _scene(world, plan)
         _run(world, scene, plan)
         ran = time.process_time()
         lag = plan.faults.late_listings
-        found = check(world.bucket.objects, scene.notes, events=world.trace, gone=world.bucket.gone, lag=lag)
+        versions = world.sources.versions if isinstance(world.sources, Sources) else ()
+        found = check(world.bucket.objects, scene.notes, versions, events=world.trace, gone=world.bucket.gone, lag=lag)
         violations = (*_unexpected(scene), *found)
         checked = time.process_time()
         outcomes = [each.outcome for each in scene.notes.transactions.values()]
