@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from arraystore._changes.node_changes import AppendMark, append_mark, node_changes
-from arraystore._chunks.chunk_table import ChunkTable, Entry
+from arraystore._changes.node_changes import append_mark, node_changes
+from arraystore._chunks.chunk_table import DELETED_CHUNK, ChunkReference, ChunkTable
 from arraystore._chunks.pack_writer import PackWriter
 from arraystore._format.ids import CheckpointId, NodeId
+from arraystore._format.intent import AppendMark
 from arraystore._format.locations import Locations, concat_locations
 from arraystore._format.node import Node, NodeKind, ancestors, node_key
-from arraystore._format.references import DELETED, INLINE, VIRTUAL, References
+from arraystore._format.references import INLINE, VIRTUAL, References
 from arraystore._format.reserved_keys import has_visible_files, is_hidden
 from arraystore._format.transaction import NodeChange
 from arraystore._format.types import Int64s
@@ -271,7 +272,7 @@ class ChangeSet:
                 changes = self.arrays[node.id] = ArrayChanges(ChunkTable(grid))
             return changes
 
-    def put_chunk(self, node: Node, coords: tuple[int, ...], entry: Entry) -> ArrayChanges:
+    def put_chunk(self, node: Node, coords: tuple[int, ...], entry: ChunkReference) -> ArrayChanges:
         """Set the reference of a chunk."""
         with self.lock:
             self.check_open()
@@ -285,7 +286,7 @@ class ChangeSet:
     def _touch(self, node: Node, coords: tuple[int, ...]) -> None:
         """Note a chunk that the session itself changes while it has forks."""
         table = self._touched_table(node)
-        table.put(table.number(coords), (self.epoch, 0, 0))
+        table.put(table.number(coords), ChunkReference(self.epoch, 0, 0))
 
     def touch_many(self, node: Node, coords: Int64s) -> None:
         """Note chunks, shape (n, d), whose references are put into the table of a node without `put_chunk`."""
@@ -302,12 +303,12 @@ class ChangeSet:
         table.fit(grid)
         return table
 
-    def put_inline(self, data: memoryview) -> Entry:
+    def put_inline(self, data: memoryview) -> ChunkReference:
         """Keep the bytes of a tiny chunk."""
         with self.lock:
             offset = len(self.inline)
             self.inline += data
-            return INLINE, offset, len(data)
+            return ChunkReference(INLINE, offset, len(data))
 
     def put_locations(self, locations: Locations) -> int:
         """Keep virtual locations; returns the source of the first one."""
@@ -355,7 +356,7 @@ class ChangeSet:
                 self._touch(node, coords)
             number = changes.table.number(coords)
             if below and not changes.hides(coords):
-                changes.table.put(number, (DELETED, 0, 0))
+                changes.table.put(number, DELETED_CHUNK)
             else:
                 changes.table.forget(number)
             return True

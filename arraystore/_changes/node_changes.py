@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from arraystore._format.ids import NodeId
+from arraystore._format.intent import AppendMark
 from arraystore._format.node import Documents, Node, NodeKind
 from arraystore._format.transaction import Append, NodeChange, Operation
 from arraystore._format.zarr_changes import dimension_of, with_length
@@ -15,31 +15,7 @@ from arraystore._format.zarr_metadata import array_info
 from arraystore._log.state import SnapshotState, taken_along
 from arraystore.errors import InvalidInputError
 
-__all__ = ["AppendMark", "append_mark", "append_of", "axis_of", "dimension_name", "node_changes"]
-
-
-@dataclass(frozen=True)
-class AppendMark:
-    """End of an array before a session appended to it.
-
-    Parameters
-    ----------
-    axis
-        The dimension.
-    start
-        Its length then, in items.
-    chunk
-        Length of a chunk along it; None where chunks differ in length.
-    """
-
-    axis: int
-    start: int
-    chunk: int | None
-
-    @property
-    def aligned(self) -> bool:
-        """True if the array ended where a chunk does, so that what is appended can be moved as whole chunks."""
-        return self.chunk is not None and self.start % self.chunk == 0
+__all__ = ["append_mark", "append_of", "axis_of", "dimension_name", "node_changes"]
 
 
 def axis_of(documents: Documents, dimension: str) -> int | None:

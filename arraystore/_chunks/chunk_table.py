@@ -9,25 +9,34 @@ from __future__ import annotations
 
 import math
 from operator import mul
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from arraystore._format.box import MAX_VOLUME, Box
+from arraystore._format.references import DELETED
 from arraystore._format.types import Bools, Int64s
 from arraystore.errors import InvalidInputError
 
-__all__ = ["ChunkTable", "Entry"]
+__all__ = ["DELETED_CHUNK", "ChunkReference", "ChunkTable"]
 
 _SPILL = 1 << 14
 _HEADROOM_LIMIT = 1 << 60
 
-Entry = tuple[int, int, int]
-"""Source, offset, length; see `arraystore._format.references`."""
-
 Values = npt.NDArray[np.signedinteger[Any]]
 """Source, offset and length as int64; what derives from the table may keep something else."""
+
+
+class ChunkReference(NamedTuple):
+    """Place of a chunk; see `arraystore._format.references`."""
+
+    source: int
+    offset: int
+    length: int
+
+
+DELETED_CHUNK = ChunkReference(DELETED, 0, 0)
 
 
 class ChunkTable:
@@ -37,7 +46,7 @@ class ChunkTable:
 
     def __init__(self, grid: tuple[int, ...]) -> None:
         self._box = Box((), ())
-        self._recent: dict[int, Entry] = {}
+        self._recent: dict[int, ChunkReference] = {}
         self._runs: list[tuple[Int64s, Values]] = []
         self._forgotten: set[int] = set()
         self._renumber(grid)
@@ -82,14 +91,14 @@ class ChunkTable:
         """Return the number of a cell."""
         return sum(map(mul, coords, self._strides))
 
-    def put(self, number: int, entry: Entry) -> None:
+    def put(self, number: int, entry: ChunkReference) -> None:
         """Set the reference of a cell."""
         recent = self._recent
         recent[number] = entry
         if len(recent) >= _SPILL:
             self._spill()
 
-    def get(self, number: int) -> Entry | None:
+    def get(self, number: int) -> ChunkReference | None:
         """Return the reference of a cell; None if this table has none."""
         entry = self._recent.get(number)
         if entry is not None or not self._runs or number in self._forgotten:
@@ -97,8 +106,7 @@ class ChunkTable:
         for numbers, values in reversed(self._runs):
             at = int(numbers.searchsorted(number))
             if at < len(numbers) and numbers[at] == number:
-                source, offset, length = values[at].tolist()
-                return source, offset, length
+                return ChunkReference(*values[at].tolist())
         return None
 
     def put_many(self, coords: Int64s, source: Int64s, offset: Int64s, length: Int64s) -> None:

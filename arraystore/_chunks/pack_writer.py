@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from arraystore._chunks.chunk_table import ChunkReference
 from arraystore._environment import Environment
 from arraystore._format.ids import PackId, id_to_text
 from arraystore._format.pack import pack_seed, padded_size, trailer
@@ -105,11 +106,11 @@ class PackWriter:
 
     # -- writing ----------------------------------------------------------------------------------------------
 
-    def add(self, data: memoryview) -> tuple[int, int, int]:
-        """Take a chunk, whose bytes may change after return; returns the number of its pack, offset and length."""
+    def add(self, data: memoryview) -> ChunkReference:
+        """Take a chunk, whose bytes may change after return."""
         size = len(data)
         if size >= self.settings.own_object:
-            return self._add_object(data), 0, size
+            return ChunkReference(self._add_object(data), 0, size)
         padded = padded_size(size)
         with self._lock:
             if self._used + padded > len(self._buffer):
@@ -118,7 +119,7 @@ class PackWriter:
             at = self._used
             self._put(at, data)
             self._used = at + padded
-            where = self._open, at, size
+            where = ChunkReference(self._open, at, size)
         if self._waiting > self.settings.in_flight:
             self._wait_for_room()
         return where
@@ -147,7 +148,7 @@ class PackWriter:
             waiting = [*self._pending, self._open] if self._open >= 0 else list(self._pending)
             return {pack_key(self.packs[source]): source for source in waiting}
 
-    async def add_async(self, data: memoryview) -> tuple[int, int, int]:
+    async def add_async(self, data: memoryview) -> ChunkReference:
         """Take a chunk like `add`; large chunks are uploaded from their own memory, while other tasks go on."""
         if len(data) < self.settings.own_object:
             if self._waiting > self.settings.in_flight:
@@ -157,7 +158,7 @@ class PackWriter:
             source = self._new_pack()
         pack = self.packs[source]
         await self.storage.put_parts(pack_key(pack), (data, trailer(pack_seed(pack), 0, data)))
-        return source, 0, len(data)
+        return ChunkReference(source, 0, len(data))
 
     def adopt(self, packs: Sequence[PackId], *, committed: bool = False) -> int:
         """Number packs that others have written; returns the number of the first one."""

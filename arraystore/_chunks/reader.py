@@ -85,13 +85,13 @@ class ChunkReader:
 
     # -- look-up --------------------------------------------------------------------------------------------
 
-    def find_cached(self, layers: Sequence[Layer], coords: tuple[int, ...]) -> ReferencePosition | bool | None:
-        """Look a cell up without a request; None if it has no chunk, False where a manifest would have to be loaded."""
+    def find_cached(self, layers: Sequence[Layer], coords: tuple[int, ...]) -> ReferencePosition | Layer | None:
+        """Look a cell up without a request; None if it has no chunk, a layer if its manifest has to be loaded first."""
         for layer in reversed(layers):
             if layer.box.contains(coords):
                 manifest = self.manifests.get(layer)
                 if manifest is None:
-                    return False
+                    return layer
                 at = manifest.find(coords if layer.shift is None else _unshifted(coords, layer.shift))
                 if at >= 0:
                     return None if manifest.source[at] == manifest.deleted_source else (manifest, at)
@@ -99,25 +99,15 @@ class ChunkReader:
 
     def find_sync(self, layers: Sequence[Layer], coords: tuple[int, ...]) -> ReferencePosition | None:
         """Look a cell up."""
-        while True:
-            position = self.find_cached(layers, coords)
-            if not isinstance(position, bool):
-                return position
-            for layer in reversed(layers):
-                if layer.box.contains(coords) and self.manifests.get(layer) is None:
-                    self.manifests.load_sync(layer)
-                    break
+        while isinstance(position := self.find_cached(layers, coords), Layer):
+            self.manifests.load_sync(position)
+        return position
 
     async def find(self, layers: Sequence[Layer], coords: tuple[int, ...]) -> ReferencePosition | None:
         """Look a cell up."""
-        while True:
-            position = self.find_cached(layers, coords)
-            if not isinstance(position, bool):
-                return position
-            for layer in reversed(layers):
-                if layer.box.contains(coords) and self.manifests.get(layer) is None:
-                    await self.manifests.load(layer)
-                    break
+        while isinstance(position := self.find_cached(layers, coords), Layer):
+            await self.manifests.load(position)
+        return position
 
     async def references(self, layers: Sequence[Layer]) -> list[References]:
         """Return the references of layers, oldest first."""

@@ -8,10 +8,10 @@ from arraystore._format.ids import SnapshotId
 from arraystore._format.record import MAX_ATTACHED, MAX_BODY, Commit, Transaction, encode_body
 from arraystore._format.transaction import TransactionLog
 from arraystore._log.branch_entries import append_entry
-from arraystore._log.branch_log import BranchLog, Resolved
+from arraystore._log.branch_log import BranchLog
 from arraystore._log.footprint import Footprint
 from arraystore._log.loading import Passed, Step, Tip
-from arraystore._log.state import StateBuilder
+from arraystore._log.state import Resolved, StateBuilder
 from arraystore.errors import ArrayStoreError, InvalidInputError
 
 __all__ = ["Batch"]
@@ -80,7 +80,7 @@ class Batch:
             if attached > MAX_ATTACHED or self._body + size > _ROOM:
                 return False
         located = prepared.located(self.log.branch, self.sequence, first)
-        resolved: Resolved = (transaction, located, prepared.note)
+        resolved = Resolved(transaction, located, prepared.note)
         try:
             self._builder.commit(self.sequence, [resolved])
         except ArrayStoreError:

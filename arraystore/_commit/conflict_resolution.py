@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from arraystore._chunks.cells import Cells, shared
+from arraystore._chunks.chunk_table import ChunkReference
 from arraystore._chunks.pack_writer import PackSettings, PackWriter
 from arraystore._chunks.reader import ChunkReader
 from arraystore._commit.append_adaptation import adapt_node_change
@@ -352,12 +353,12 @@ def _deletions(coords: Int64s, written: Sequence[Cells]) -> References:
 
 def _write_chunks(packs: PackWriter, chunks: dict[tuple[int, ...], bytes]) -> References:
     inline = bytearray()
-    entries: list[tuple[int, int, int]] = []
+    entries: list[ChunkReference] = []
     cells = sorted(chunks)
     for cell in cells:
         data = chunks[cell]
         if len(data) <= packs.settings.inline:
-            entries.append((INLINE, len(inline), len(data)))
+            entries.append(ChunkReference(INLINE, len(inline), len(data)))
             inline += data
         else:
             entries.append(packs.add(memoryview(data)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from arraystore._changes.node_changes import AppendMark
 from arraystore._changes.read_set import ReadSet
 from arraystore._commit.prepared import Prepared
 from arraystore._commit.rebase_step import PendingTransaction
@@ -24,7 +23,7 @@ def proposal_of(transaction: PendingTransaction) -> Proposal:
         prepared.attachments,
         prepared.time,
         prepared.isolation,
-        {node: (mark.axis, mark.start, mark.chunk) for node, mark in prepared.marks.items()},
+        prepared.marks,
         prepared.cuts,
         None if reads is None else reads.encode(),
         tuple(sorted(transaction.guard)),
@@ -43,7 +42,7 @@ def read_proposal(name: str, proposal: Proposal) -> PendingTransaction:
         proposal.attachments,
         proposal.time,
         proposal.isolation,
-        {node: AppendMark(*mark) for node, mark in proposal.marks.items()},
+        dict(proposal.marks),
         dict(proposal.cuts),
         oldest=proposal.oldest,
         packs=proposal.packs,

@@ -48,6 +48,7 @@ from arraystore._format.zarr_metadata import array_info
 from arraystore._log.branch_log import AppendUncertainError, BranchLog
 from arraystore._log.conditional_put import put_surely, unsettled
 from arraystore._log.loading import Step, Tip, steps_to
+from arraystore._log.state import Resolved
 from arraystore.errors import ArrayStoreError, FormatError, ObjectNotFoundError, StorageError
 
 __all__ = ["IntentQueue"]
@@ -527,7 +528,7 @@ class IntentQueue:
             return False
         transaction = entry.prepared.transaction(state.snapshot, self.log.branch, sequence + 1)
         try:
-            after = state.committed(sequence + 1, [(transaction, entry.prepared.log, entry.prepared.note)])
+            after = state.committed(sequence + 1, [Resolved(transaction, entry.prepared.log, entry.prepared.note)])
             for change in entry.prepared.log.nodes:
                 node = after.by_id(change.id)
                 if node is not None and node.kind == NodeKind.ARRAY:

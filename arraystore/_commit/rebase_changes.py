@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from arraystore._changes.change_set import ArrayChanges, ChangeSet
-from arraystore._changes.node_changes import AppendMark
 from arraystore._chunks.pack_writer import PackWriter
 from arraystore._chunks.reader import ChunkReader
 from arraystore._commit.prepared import Prepared
+from arraystore._format.intent import AppendMark
 from arraystore._format.manifest import decode_manifest
 from arraystore._format.node import Node
 from arraystore._format.references import INLINE, VIRTUAL, References

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from arraystore._format.box import MAX_DIMENSIONS, MAX_VOLUME
 from arraystore._format.envelope import Kind, encode_object, pack_body, read_object, unpack_body
@@ -48,8 +48,21 @@ MAX_INTENT = 512 * 1024
 
 _UNKNOWN_RECORD = EnclosingRecord("", 0)
 
-Mark = tuple[int, int, int | None]
-"""End of an array that is appended to: dimension, length in items, items per chunk (None if chunks differ)."""
+
+class AppendMark(NamedTuple):
+    """End of an array before a session appended to it."""
+
+    axis: int
+    """The dimension."""
+    start: int
+    """Its length then, in items."""
+    chunk: int | None
+    """Length of a chunk along it; None where chunks differ in length."""
+
+    @property
+    def aligned(self) -> bool:
+        """True if the array ended where a chunk does, so that what is appended can be moved as whole chunks."""
+        return self.chunk is not None and self.start % self.chunk == 0
 
 
 @dataclass(frozen=True)
@@ -70,7 +83,7 @@ class Proposal:
     """Time in microseconds since 1970."""
     isolation: int
     """Isolation level: 0 snapshot, 1 serializable."""
-    marks: Mapping[NodeId, Mark] = field(default_factory=dict[NodeId, Mark])
+    marks: Mapping[NodeId, AppendMark] = field(default_factory=dict[NodeId, AppendMark])
     """Ends of the arrays that it appends to, by id."""
     cuts: Mapping[NodeId, tuple[int, ...]] = field(default_factory=dict[NodeId, tuple[int, ...]])
     """Grids outside of which it deletes all chunks, by id of the array."""
@@ -173,11 +186,11 @@ def _read_proposal(name: str, value: Any) -> Proposal:
     return Proposal(identifier, note, log, place, attachments, time, isolation, dict(marks), dict(cuts), *rest)
 
 
-def _read_mark(name: str, value: Any) -> tuple[NodeId, Mark]:
+def _read_mark(name: str, value: Any) -> tuple[NodeId, AppendMark]:
     node, axis, start, chunk = read_tuple(name, value, read_id, int, int, (int, type(None)))
     if not (0 <= axis < MAX_DIMENSIONS and 0 <= start < MAX_VOLUME and (chunk is None or 0 < chunk < MAX_VOLUME)):
         raise FormatError(name, "an append has a dimension or length out of range")
-    return node, (axis, start, chunk)
+    return node, AppendMark(axis, start, chunk)
 
 
 def _read_cut(name: str, value: Any) -> tuple[NodeId, tuple[int, ...]]:

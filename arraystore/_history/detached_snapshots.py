@@ -15,7 +15,7 @@ from arraystore._format.snapshot import checkpoint_key
 from arraystore._format.transaction import ChunkChange, TransactionLog
 from arraystore._history.pinning import check_kept
 from arraystore._log.loading import Tip, load_checkpoint
-from arraystore._log.state import CheckpointRef, SnapshotState
+from arraystore._log.state import CheckpointRef, Resolved, SnapshotState
 from arraystore._log.status import check_allowed
 from arraystore._maintenance.checkpoints import encode_state
 from arraystore.errors import (
@@ -53,7 +53,7 @@ async def write_detached(context: Context, base: Tip, prepared: Prepared) -> Tip
     log = TransactionLog(prepared.log.nodes, chunks)
     await upload(context.storage, objects)
     transaction = prepared.transaction(base.state.snapshot, base.state.branch, base.sequence)
-    made = base.state.committed(base.sequence, [(transaction, log, prepared.note)])
+    made = base.state.committed(base.sequence, [Resolved(transaction, log, prepared.note)])
     identifier = CheckpointId(prepared.id)
     state = replace(made, checkpoint=CheckpointRef(base.sequence, identifier), recorded=False)
     key = checkpoint_key(identifier)

@@ -14,10 +14,10 @@ from itertools import pairwise
 from arraystore._chunks.cells import Cells
 from arraystore._format.ids import NodeId, SnapshotId
 from arraystore._format.record import Commit, Rewrite
-from arraystore._log.branch_log import BranchLog, Resolved
+from arraystore._log.branch_log import BranchLog
 from arraystore._log.footprint import Footprint
 from arraystore._log.loading import Passed, load_checkpoint, passed_between
-from arraystore._log.state import SnapshotState
+from arraystore._log.state import Resolved, SnapshotState
 from arraystore.errors import ObjectNotFoundError, SessionExpiredError
 
 __all__ = ["LogOf", "cells_touched"]

@@ -35,6 +35,7 @@ from arraystore._log.conditional_put import Put, put_surely, unsettled
 from arraystore._log.presence import check_repository, read_hint
 from arraystore._log.record_cache import RecordCache
 from arraystore._log.spans import Span, carriers
+from arraystore._log.state import Resolved
 from arraystore.errors import (
     FormatError,
     LogForkError,
@@ -67,9 +68,6 @@ _ALL = 1 << 60
 
 _OVERHEAD, _DECODED = 1024, 8
 """Bytes that the Python objects of a record take, and the size of its decoded values relative to its bytes."""
-
-Resolved = tuple[Transaction, TransactionLog, bytes]
-"""Transaction with its change log and its encoded note, which may be outside of the body of its record."""
 
 
 class AppendUncertainError(StorageError):
@@ -363,7 +361,7 @@ class BranchLog:
         resolved = self._resolved.get(sequence)
         if resolved is None:
             resolved = [
-                (item, await self._log(sequence, item, records), await self.note(sequence, item, records))
+                Resolved(item, await self._log(sequence, item, records), await self.note(sequence, item, records))
                 for item in commit.transactions
             ]
             if not any(isinstance(item.log, bytes) for item in commit.transactions):

@@ -16,8 +16,7 @@ from arraystore._format.transaction import ChunkChange, NodeChange, Operation, T
 from arraystore._format.types import Int64s
 from arraystore._format.zarr_changes import dimension_of, reads_alike, with_length
 from arraystore._format.zarr_metadata import array_info
-from arraystore._log.branch_log import Resolved
-from arraystore._log.state import SnapshotState, taken_along
+from arraystore._log.state import Resolved, SnapshotState, taken_along
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,16 @@ from arraystore._format.record import (
 from arraystore._format.refs import Hint
 from arraystore._format.snapshot import checkpoint_key, decode_checkpoint
 from arraystore._format.transaction import TransactionLog
-from arraystore._log.branch_log import BranchLog, Resolved
+from arraystore._log.branch_log import BranchLog
 from arraystore._log.spans import Span
-from arraystore._log.state import CheckpointRef, SnapshotState, StateBuilder, empty_state, state_from_checkpoint
+from arraystore._log.state import (
+    CheckpointRef,
+    Resolved,
+    SnapshotState,
+    StateBuilder,
+    empty_state,
+    state_from_checkpoint,
+)
 from arraystore.errors import FormatError, ObjectNotFoundError, SessionExpiredError
 from arraystore.storage.protocol import Storage
 

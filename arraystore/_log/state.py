@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from arraystore._format.ids import CheckpointId, NodeId, SnapshotId
 from arraystore._format.layer import Layer
@@ -27,6 +28,14 @@ class CheckpointRef:
     sequence: int
     id: CheckpointId
     digest: bytes | None = field(default=None, compare=False)
+
+
+class Resolved(NamedTuple):
+    """Transaction with its change log and its encoded note, which may be outside of the body of its record."""
+
+    transaction: Transaction
+    log: TransactionLog
+    note: bytes
 
 
 @dataclass(frozen=True)
@@ -59,9 +68,7 @@ class SnapshotState:
         key = self.keys.get(identifier)
         return None if key is None else self.nodes[key]
 
-    def committed(
-        self, sequence: int, transactions: Iterable[tuple[Transaction, TransactionLog, bytes]]
-    ) -> SnapshotState:
+    def committed(self, sequence: int, transactions: Iterable[Resolved]) -> SnapshotState:
         """Return the state after one commit; see `StateBuilder.commit`."""
         builder = StateBuilder(self)
         builder.commit(sequence, transactions)
@@ -114,7 +121,7 @@ class StateBuilder:
         if not self._own:
             self._nodes, self._keys, self._own = dict(self._nodes), dict(self._keys), True
 
-    def commit(self, sequence: int, transactions: Iterable[tuple[Transaction, TransactionLog, bytes]]) -> None:
+    def commit(self, sequence: int, transactions: Iterable[Resolved]) -> None:
         """Apply a commit of transactions, each with its log and its encoded note."""
         name = self._name(sequence)
         self._detach()

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from arraystore._changes.change_set import ArrayChanges, ChangeSet, file_key, file_node
 from arraystore._changes.read_tracking import moved_below, note_document, note_missing, places_beneath, speaks_of
-from arraystore._chunks.chunk_table import Entry
+from arraystore._chunks.chunk_table import DELETED_CHUNK, ChunkReference
 from arraystore._chunks.reader import ChunkReader, ReferencePosition, Window, sole_reference, whole_chunk
 from arraystore._format.ids import NodeId
+from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest
 from arraystore._format.node import MAX_PATH, Node, NodeKind, ancestors
 from arraystore._format.references import DELETED, INLINE, VIRTUAL
@@ -241,17 +242,15 @@ class Hierarchy:
             note_document(reads, self.beneath, self.changes, key, document_key[1], node)
         return None if node is None else node.documents.get(document_key[1])
 
-    def _changed(self, handle: ArrayHandle, coords: tuple[int, ...]) -> Entry | bool | None:
-        """Return this session's entry of a chunk: None for a deleted one, False for an unchanged one."""
+    def _changed(self, handle: ArrayHandle, coords: tuple[int, ...]) -> ChunkReference | None:
+        """Return this session's reference of a chunk, with source `DELETED` for a deleted one; None if unchanged."""
         changes = handle.changes
         if changes is None:
-            return False
+            return None
         assert self.changes is not None
         with self.changes.lock:  # another thread may resize the array, which renumbers its chunks
             entry = changes.table.get(changes.table.number(coords))
-            if entry is not None:
-                return None if entry[0] == DELETED else entry
-            return None if changes.hides(coords) else False
+            return DELETED_CHUNK if entry is None and changes.hides(coords) else entry
 
     def get_sync(self, key: str, window: Window = whole_chunk) -> BytesLike | None:
         """Return a value, or the window of it; None if the key is missing."""
@@ -264,15 +263,15 @@ class Hierarchy:
             return None
         if handle.changes is not None:
             entry = self._changed(handle, coords)
-            if isinstance(entry, tuple):
+            if entry is not None:
+                if entry.source == DELETED:
+                    return None
                 part = self._entry_at_hand(entry, window)
                 return self._read_sync(handle, coords, self._entry_place(entry), window) if part is None else part
-            if entry is None:
-                return None
         if self.reads is not None:
             self._note_chunk(self.reads, handle, coords)
         place = self._place(handle, coords)
-        if isinstance(place, bool):
+        if isinstance(place, Layer):
             place = self.reader.find_sync(handle.layers, coords)
         return None if place is None else self._read_sync(handle, coords, place, window)
 
@@ -285,8 +284,8 @@ class Hierarchy:
             refused = [error.of_chunk(handle.node.path, coords)]
         raise refused.pop()  # outside of the handler, whose error's frames reference the chunk, and without a cycle
 
-    def _place(self, handle: ArrayHandle, coords: tuple[int, ...]) -> ReferencePosition | bool | None:
-        """Look up a committed chunk without a request; False if one is needed."""
+    def _place(self, handle: ArrayHandle, coords: tuple[int, ...]) -> ReferencePosition | Layer | None:
+        """Look up a committed chunk without a request; a layer if its manifest has to be loaded first."""
         sole = handle.sole
         if sole is None:
             reference = self.reader.find_cached(handle.layers, coords)
@@ -307,15 +306,15 @@ class Hierarchy:
             return None
         if handle.changes is not None:
             entry = self._changed(handle, coords)
-            if isinstance(entry, tuple):
+            if entry is not None:
+                if entry.source == DELETED:
+                    return None
                 part = self._entry_at_hand(entry, window)
                 return await self._read(handle, coords, self._entry_place(entry), window) if part is None else part
-            if entry is None:
-                return None
         if self.reads is not None:
             self._note_chunk(self.reads, handle, coords)
         place = self._place(handle, coords)
-        if isinstance(place, bool):
+        if isinstance(place, Layer):
             place = await self.reader.find(handle.layers, coords)
         return None if place is None else await self._read(handle, coords, place, window)
 
@@ -335,7 +334,7 @@ class Hierarchy:
         start, stop = window(len(document))
         return document[start:stop]
 
-    def _entry_at_hand(self, entry: Entry, window: Window) -> BytesLike | None:
+    def _entry_at_hand(self, entry: ChunkReference, window: Window) -> BytesLike | None:
         """Return bytes of a chunk of this session that are in memory."""
         assert self.changes is not None
         source, offset, length = entry
@@ -346,7 +345,7 @@ class Hierarchy:
             return self.changes.inline[offset + start : offset + stop]  # a view would keep the buffer from growing
         return self.changes.packs.read(source, offset + start, offset + stop) if source < VIRTUAL else None
 
-    def _entry_place(self, entry: Entry) -> ReferencePosition:
+    def _entry_place(self, entry: ChunkReference) -> ReferencePosition:
         """Return the reference of a chunk of this session that is not in memory."""
         assert self.changes is not None
         source, offset, length = entry
@@ -365,8 +364,8 @@ class Hierarchy:
             self._note_outside(handle)
             return None
         entry = self._changed(handle, coords)
-        if not isinstance(entry, bool):
-            return None if entry is None else entry[2]
+        if entry is not None:
+            return None if entry.source == DELETED else entry.length
         if self.reads is not None:
             self._note_chunk(self.reads, handle, coords)
         place = await self.reader.find(handle.layers, coords)
@@ -400,7 +399,7 @@ class Hierarchy:
             )
         return target
 
-    def _record(self, changes: ChangeSet, handle: ArrayHandle, coords: tuple[int, ...], entry: Entry) -> None:
+    def _record(self, changes: ChangeSet, handle: ArrayHandle, coords: tuple[int, ...], entry: ChunkReference) -> None:
         handle.changes = changes.put_chunk(handle.node, coords, entry)
 
     def set_sync(self, key: str, data: memoryview) -> None:
@@ -427,7 +426,7 @@ class Hierarchy:
         with changes.lock:
             target = self.chunk(key)
             present = self.document(key) if target is None else self._changed(*target)
-            if not isinstance(present, bytes | tuple):
+            if present is None or present == DELETED_CHUNK:
                 self.set_sync(key, data)
 
     def _set_small(self, changes: ChangeSet, handle: ArrayHandle, coords: tuple[int, ...], data: memoryview) -> bool:
@@ -440,7 +439,7 @@ class Hierarchy:
             return False
         with changes.lock:
             entry = written.table.get(written.table.number(coords))
-            return entry is not None and entry[0] >= 0 and changes.packs.replace(*entry, data)
+            return entry is not None and entry.source >= 0 and changes.packs.replace(*entry, data)
 
     def _set_document(self, key: str, data: memoryview) -> bool:
         """Set a metadata document; False if key or bytes are not those of one."""

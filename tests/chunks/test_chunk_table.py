@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arraystore._chunks import chunk_table
-from arraystore._chunks.chunk_table import ChunkTable, Entry
+from arraystore._chunks.chunk_table import ChunkReference, ChunkTable
 
 CELLS = st.tuples(st.integers(0, 5), st.integers(0, 3))
 
@@ -22,7 +22,9 @@ def _early_runs() -> Iterator[None]:
         yield
 
 
-def apply(table: ChunkTable, model: dict[tuple[int, ...], Entry], step: str, cells: list[tuple[int, int]]) -> None:
+def apply(
+    table: ChunkTable, model: dict[tuple[int, ...], ChunkReference], step: str, cells: list[tuple[int, int]]
+) -> None:
     if step == "put":
         for offset, cell in enumerate(cells):
             model[cell] = (len(model), offset, 1)
@@ -53,7 +55,7 @@ STEPS = ["put", "put", "many", "forget", "forget", "grow", "drop", "columns"]
 
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.lists(CELLS, max_size=8, unique=True)), max_size=20))
 def test_a_table_is_a_dictionary(steps: list[tuple[str, list[tuple[int, int]]]]) -> None:
-    table, model = ChunkTable((6, 4)), dict[tuple[int, ...], Entry]()
+    table, model = ChunkTable((6, 4)), dict[tuple[int, ...], ChunkReference]()
     for step, cells in steps:
         apply(table, model, step, cells)
         for cell in np.ndindex(6, 4):

@@ -17,7 +17,7 @@ from arraystore._format.box import Box
 from arraystore._format.collection import Collection
 from arraystore._format.columns import decode_column, encode_column
 from arraystore._format.envelope import Kind, decode_object, encode_object, pack_body, unpack_body
-from arraystore._format.intent import Intent, Mark, Proposal, decode_intent, encode_intent
+from arraystore._format.intent import AppendMark, Intent, Proposal, decode_intent, encode_intent
 from arraystore._format.layer import EnclosingRecord
 from arraystore._format.lifecycle import Deleted, Expiry, Fence
 from arraystore._format.manifest import MAX_REFERENCES, decode_presence, encode_presence
@@ -102,7 +102,7 @@ def _intent_seeds() -> Iterator[bytes]:
         TransactionLog((), (ChunkChange(node.id, layer),)) if len(node.layers[0].box.low) == 2 else TransactionLog()
     )
     *_, reads = _read_seeds()
-    marks: dict[bytes, Mark] = {bytes(12): (0, 40, 2), b"n" * 12: (1, 7, None)}
+    marks: dict[bytes, AppendMark] = {bytes(12): AppendMark(0, 40, 2), b"n" * 12: AppendMark(1, 7, None)}
     plain_one = Proposal(b"i" * 12, note, written, None, (b"attached",), 1, 1, {}, {}, reads, packs=b"p" * 24)
     log = a_log("", 0)
     log = replace(log, chunks=log.chunks[:3])  # the last ones have attachments of other records

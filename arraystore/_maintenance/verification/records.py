@@ -21,7 +21,8 @@ from arraystore._format.record import (
 )
 from arraystore._format.record import decode_record as decode
 from arraystore._format.transaction import TransactionLog, decode_transaction, read_log
-from arraystore._log.branch_log import BranchLog, Resolved, transaction_key
+from arraystore._log.branch_log import BranchLog, transaction_key
+from arraystore._log.state import Resolved
 from arraystore._maintenance.verification.findings import Collector
 from arraystore._maintenance.verification.inventory import Inventory
 from arraystore._maintenance.verification.rebuilding import KnownLog, attached_to
@@ -219,8 +220,10 @@ class LogWindows:
             return Entry(number, entry)
         try:
             async with room:
-                resolved = [(item, await self._log(number, item, records), await self._note(number, item, records))
-                            for item in entry.transactions]  # fmt: skip
+                resolved = [
+                    Resolved(item, await self._log(number, item, records), await self._note(number, item, records))
+                    for item in entry.transactions
+                ]
         except FormatError as error:
             return Entry(number, entry, None, (error.object_name, error.reason, _RESTORE))
         except ObjectNotFoundError as error:

@@ -14,9 +14,9 @@ from arraystore._format.node import Node
 from arraystore._format.record import Birth, Commit, Record, Rewrite, encode_note
 from arraystore._format.snapshot import checkpoint_key
 from arraystore._format.transaction import NodeChange, Operation
-from arraystore._log.branch_log import BranchLog, Resolved
+from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import INITIAL_MESSAGE
-from arraystore._log.state import SnapshotState, StateBuilder, empty_state
+from arraystore._log.state import Resolved, SnapshotState, StateBuilder, empty_state
 from arraystore._maintenance.verification.checkpoints import Checkpoints, Named
 from arraystore._maintenance.verification.findings import Collector, Use
 from arraystore._maintenance.verification.inventory import Inventory
