@@ -43,19 +43,13 @@ _MOST_SINGLE_LOCATIONS = 1 << 16
 
 @dataclass
 class ArrayChanges:
-    """Chunk changes of one array or file.
-
-    Parameters
-    ----------
-    table
-        References written.
-    visible
-        Cells of the base snapshot beyond this grid do not count: the array was smaller in between.  Along dimensions
-        in which it was not it is out of reach, for what others append there is not meant.
-    """
+    """Chunk changes of one array or file."""
 
     table: ChunkTable
+    """References written."""
     visible: tuple[int, ...] | None = None
+    """Grid beyond which cells of the base do not count, since the array was smaller in between; a dimension in which it
+    was not is out of reach, so that what others append stays."""
 
     def hides(self, coords: tuple[int, ...]) -> bool:
         """Tell whether the base's chunk of a cell was cut off by a shrink."""
@@ -63,15 +57,7 @@ class ArrayChanges:
 
 
 class ChangeSet:
-    """Changes over a base snapshot.
-
-    Parameters
-    ----------
-    base
-        The snapshot.
-    packs
-        Where chunk bytes go.
-    """
+    """Changes over a base snapshot; chunks are written through `packs`."""
 
     def __init__(self, base: SnapshotState, packs: PackWriter) -> None:
         self.base = base
@@ -244,13 +230,7 @@ class ChangeSet:
             self.sealed = False
 
     def check_open(self) -> None:
-        """Check, with the lock held, that a change would still be part of what is committed.
-
-        Raises
-        ------
-        SessionStateError
-            If the change set is sealed.
-        """
+        """Check, with the lock held, that a change would still be committed; raises `SessionStateError`."""
         if self.sealed:
             raise SessionStateError(_SEALED)
         self.version += 1

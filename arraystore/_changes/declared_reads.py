@@ -28,21 +28,10 @@ _MOST_LISTED = 1 << 16
 
 
 def declared_reads(state: SnapshotState, reads: Mapping[str, Any]) -> ReadSet:
-    """Return a read set for what a user declares.
+    """Return a read set for reads of a snapshot that a user declares, by path; raises `InvalidInputError`.
 
-    Parameters
-    ----------
-    state
-        The snapshot that was read.
-    reads
-        By path: None for the metadata of what is there, or for its absence; ``...`` for all of an array, or for
-        everything at and below a group; or a selection of items of an array, made of integers, slices and ``...`` as
-        numpy takes them.
-
-    Raises
-    ------
-    InvalidInputError
-        If a path or a selection cannot be used.
+    A value is None for the metadata of a node, or for its absence; ``...`` for all of an array, or for everything at
+    and below a group; or a selection of items of an array, made of integers, slices and ``...`` as numpy takes them.
     """
     if not isinstance(reads, Mapping):
         raise InvalidInputError(

@@ -79,14 +79,8 @@ def node_changes(
 ) -> list[NodeChange]:
     """Return what changed, in an order in which it can be applied: deletions, moves, creations, updates, appends.
 
-    Parameters
-    ----------
-    base
-        What the changes are made on.
-    nodes
-        Nodes as they are now, by key, where they differ; None for none.
-    marks
-        Where arrays ended that were appended to, by id.
+    `nodes` are those that differ from the base, by key, None where there is none any more; `marks` are the ends of
+    arrays before appends, by id.
     """
     now = {node.id: node for node in nodes.values() if node is not None}
     deleted: list[NodeChange] = []

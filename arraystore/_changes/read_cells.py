@@ -33,16 +33,8 @@ _COARSEST = 63
 class ReadCells:
     """Chunks of one array that were read, or more than these, but never fewer.
 
-    Attributes
-    ----------
-    whole
-        Whether all of the array counts as read.
-    level
-        A block has ``2**level`` chunks along each axis.
-    blocks
-        Blocks, by their place among the blocks of their level; None for none.
-    boxes
-        Boxes of chunks, whatever the level.
+    `whole` tells that all of the array counts as read.  `blocks`, by their place among the blocks of their level, have
+    ``2**level`` chunks along each axis.  `boxes` are of chunks, whatever the level.
     """
 
     __slots__ = ("blocks", "boxes", "level", "whole")

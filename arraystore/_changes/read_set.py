@@ -208,20 +208,10 @@ class ReadSet:
     # -- what others changed of it --------------------------------------------------------------------------
 
     def collisions(self, footprint: Footprint, before: SnapshotState | None = None) -> list[Conflict]:
-        """Return what of it others have changed.
+        """Return the conflicts with what others have changed, in order of path.
 
-        Parameters
-        ----------
-        footprint
-            What they changed.
-        before
-            The state before their changes.  With it a listing collides with a key that brought the first name of an
-            implicit directory, and not with every file further below.
-
-        Returns
-        -------
-        list of Conflict
-            One a node, or two where both its metadata and its chunks were read and changed.
+        With the state `before` their changes, a listing collides with a key that brought the first name of an implicit
+        directory, and not with every file further below.
         """
         with self._lock:
             self._spill()
@@ -230,19 +220,11 @@ class ReadSet:
     # -- looking, and travelling ----------------------------------------------------------------------------
 
     def summary(self, keys: Mapping[NodeId, str] | None = None) -> dict[str, Any]:
-        """Return what was read, for people.
+        """Describe what was read, with the arrays called by their `keys`, or by id where they have none.
 
-        Parameters
-        ----------
-        keys
-            Keys of nodes by id, as in a `SnapshotState`; an array that is not there is called by its id.
-
-        Returns
-        -------
-        dict
-            ``everything``: whether too much was read to tell; ``metadata``, ``places``, ``listings``, ``prefixes``,
-            ``trees``: sorted texts; ``chunks``: by path of the array ``"all"``, or the number of chunks, with the
-            side of the blocks in which they are remembered.
+        ``everything`` tells whether too much was read to say; ``metadata``, ``places``, ``listings``, ``prefixes`` and
+        ``trees`` are sorted strings; ``chunks`` has, by path of the array, ``"all"`` or the count of chunks, with the
+        side of the blocks in which they are remembered.
         """
         with self._lock:
             self._spill()
@@ -266,20 +248,7 @@ class ReadSet:
 
     @classmethod
     def decode(cls, name: str, data: bytes) -> ReadSet:
-        """Read what `encode` gave; it may come from anywhere.
-
-        Parameters
-        ----------
-        name
-            Of the object, for errors.
-        data
-            The bytes.
-
-        Raises
-        ------
-        FormatError
-            If anything at all is wrong with them.
-        """
+        """Decode a read set, which may come from anywhere; raises `FormatError`."""
         *kinds, arrays = read_tuple(name, unpack_body(name, data, stored=len(data)), *[tuple] * 6)
         if sum(map(len, (*kinds, arrays))) > MAX_ENTRIES:
             raise FormatError(name, f"more than the {MAX_ENTRIES} keys, listings and arrays that a session keeps")

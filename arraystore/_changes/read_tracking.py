@@ -57,21 +57,7 @@ def moved_below(state: SnapshotState, changes: ChangeSet | None, prefix: str) ->
 def note_document(
     reads: ReadSet, state: SnapshotState, changes: ChangeSet | None, key: str, name: str, node: Node | None
 ) -> None:
-    """Note that a metadata document was looked for.
-
-    Parameters
-    ----------
-    reads
-        Where to note it.
-    state
-        The snapshot.
-    changes
-        What the session has changed.
-    key, name
-        Key of the document, and the last part of it.
-    node
-        The node that it would belong to, as it is now.
-    """
+    """Note that a metadata document, called `name`, of a node was looked for; there may be no such node."""
     if node is None:
         for path in places_beneath(state, changes, key[: -len(name) - 1]):
             if len(path) <= MAX_PATH and path not in state.nodes:

@@ -21,15 +21,7 @@ _ROOM = MAX_BODY - 256
 
 
 class Batch:
-    """Transactions that share a record.
-
-    Parameters
-    ----------
-    log
-        The branch.
-    tip
-        The record before it.
-    """
+    """Transactions that share a record, which comes after that of `tip`."""
 
     def __init__(self, log: BranchLog, tip: Tip) -> None:
         self.log = log
@@ -61,12 +53,9 @@ class Batch:
         return rebase_over(transaction, self.theirs, self.tip.state, self._builder.peek()) == OnTop()
 
     def add(self, prepared: Prepared) -> bool:
-        """Put a transaction behind the others; False if the record has no room for it, an empty one takes any.
+        """Add a transaction; False if the record, which has room for one of any size, has no room left for it.
 
-        Raises
-        ------
-        FormatError
-            If it does not fit what the others make.
+        Raises `FormatError` if it does not fit the snapshot that the others make.
         """
         first = len(self._attachments)
         before = self._builder.peek()

@@ -33,17 +33,7 @@ _MOVE = ConflictType.MoveOperationCannotBeRebased
 
 @dataclass(frozen=True)
 class Ours:
-    """Changes of one transaction.
-
-    Parameters
-    ----------
-    log
-        Its changes.
-    marks
-        Where arrays ended that it appends to, by id.
-    cuts
-        Grids outside of which it deletes what there is, by id of the array.
-    """
+    """Changes of one transaction; see `Prepared`."""
 
     log: TransactionLog
     marks: Mapping[NodeId, AppendMark] = field(default_factory=dict)
@@ -84,18 +74,10 @@ class Ours:
 
 
 def detect(ours: Ours, theirs: Footprint, before: SnapshotState, after: SnapshotState) -> list[Conflict]:
-    """Return every conflict between a transaction and what was committed since it was last checked.
+    """Return every conflict between a transaction and what was committed between two snapshots.
 
-    Parameters
-    ----------
-    ours
-        The transaction.
-    theirs
-        What was committed.
-    before
-        The snapshot on which ours was made, or for which it was checked last.
-    after
-        The snapshot that theirs made.
+    `before` is the snapshot on which ours was made, or for which it was checked last; `after` is the one that theirs
+    made.
     """
     view = _View(ours, theirs, before, after)
     conflicts = [

@@ -58,36 +58,23 @@ class RewriteContext:
 
 @dataclass
 class _Plan:
-    """Decisions about a transaction.
-
-    Parameters
-    ----------
-    ours
-        What the transaction wants.
-    without
-        Operations on nodes that are dropped.
-    without_chunks
-        Arrays whose chunk changes are dropped.
-    cells
-        Cells that are dropped, by array.
-    merged
-        Chunks that are put on top, by array.
-    cut
-        Cells that are deleted unless ours writes them, by array.
-    deleted
-        Nodes of theirs that are deleted too.
-    documents
-        Metadata documents that are put in place of ours.
-    """
+    """Decisions about a transaction."""
 
     ours: Ours
     without: set[tuple[Operation, NodeId]] = field(default_factory=set)
+    """Dropped operations on nodes."""
     without_chunks: set[NodeId] = field(default_factory=set)
+    """Arrays whose chunk changes are dropped."""
     cells: dict[NodeId, list[Int64s]] = field(default_factory=dict)
+    """Dropped cells, by array."""
     merged: dict[NodeId, dict[tuple[int, ...], bytes]] = field(default_factory=dict)
+    """Chunks that are put on top, by array."""
     cut: dict[NodeId, Int64s] = field(default_factory=dict)
+    """Cells that are deleted unless ours writes them, by array."""
     deleted: dict[NodeId, Node] = field(default_factory=dict)
+    """Nodes of theirs that are deleted, too."""
     documents: dict[NodeId, Documents] = field(default_factory=dict)
+    """Metadata documents that replace those of ours."""
 
 
 async def resolve(
@@ -97,23 +84,9 @@ async def resolve(
     after: SnapshotState,
     rewriting: RewriteContext,
 ) -> Prepared:
-    """Rewrite a transaction as the solutions of its conflicts ask for.
+    """Rewrite a transaction as the solutions of its conflicts ask for; merged chunks are bytes.
 
-    Parameters
-    ----------
-    prepared
-        The transaction.
-    solved
-        Each conflict with its solution; merged chunks are bytes.
-    before, after
-        The snapshots before and after what it collided with.
-    rewriting
-        For what has to be written anew.
-
-    Raises
-    ------
-    RefusedError
-        If a solution cannot be put into effect; its first argument is the conflict, its second the reason.
+    Raises `RefusedError`, with the conflict and the reason, for a solution that cannot be put into effect.
     """
     plan = _Plan(Ours.of(prepared))
     for conflict, solution in solved:

@@ -66,27 +66,17 @@ def _kept_by(prepared: Prepared) -> frozenset[NodeId]:
 
 @dataclass(frozen=True, eq=False)
 class _Edge:
-    """The part of an array where chunks are merged.
-
-    Parameters
-    ----------
-    conflict
-        Names the array.
-    documents
-        Of the array as it will be.
-    chunk
-        Shape of its chunks.
-    chosen
-        Shape that the array has for the side that was chosen.
-    ours
-        Whether that is ours.
-    """
+    """Part of an array where chunks are merged."""
 
     conflict: Conflict
     documents: Documents
+    """Documents of the array as it will be."""
     chunk: Shape
+    """Shape of its chunks."""
     chosen: Shape
+    """Shape of the array for the side that was chosen."""
     ours: bool
+    """True if that is ours."""
 
     @property
     def shape(self) -> Shape:
@@ -101,25 +91,10 @@ async def merge_edge_chunks(
     after: SnapshotState,
     reader: ChunkReader,
 ) -> list[tuple[Conflict, Solution]]:
-    """Merge chunks that the chosen side knows only a part of; returns the solutions with these chunks.
+    """Merge chunks of which the chosen side knows only a part, and return the solutions with these chunks.
 
-    Parameters
-    ----------
-    prepared
-        The transaction.
-    solved
-        Each conflict with its solution.
-    base
-        The snapshot that the session is based on.
-    after
-        The newest one.
-    reader
-        Reads chunks of both sides.
-
-    Raises
-    ------
-    RefusedError
-        If chunks cannot be merged.
+    `base` is the snapshot of the session, `after` the newest one. Raises `RefusedError` for chunks that cannot be
+    merged.
     """
     return [(each, await _merge_edge(prepared, each, answer, base, after, reader)) for each, answer in solved]
 

@@ -50,20 +50,9 @@ _SHORT_TRIES = 2
 class GroupCommitter:
     """Commits what the sessions of one process want to commit to one branch.
 
-    Parameters
-    ----------
-    log
-        The branch.
-    start
-        Runs a coroutine in the background.
-    newest
-        Returns the newest record that this process knows, None if it knows none.
-    after
-        Told of every record that was written: its tip, and whether its change logs are outside of its body.
-    age
-        Returns for how many seconds nobody here has looked at the branch.
-    tidy
-        Runs in the background what may as well fail.
+    `start` runs a coroutine in the background, `tidy` one that may as well fail. `newest` returns the newest record
+    that this process knows. `after` is told of every record written: its tip, and whether change logs are outside of
+    its body. `age` returns for how many seconds nobody here has looked at the branch.
     """
 
     def __init__(

@@ -72,18 +72,11 @@ _WAIT = 3.0
 
 
 class IntentQueue:
-    """The queue of intents of a branch, as one process sees it.
+    """Queue of intents of a branch, as one process sees it.
 
-    Parameters
-    ----------
-    log
-        The branch.
-    wrote
-        Told of every record that was written here: its tip, and whether change logs are outside of its body.
-    tidy
-        Runs in the background what may as well fail.
-    lock
-        Held by whoever withdraws a request, and by this while it takes some.
+    `wrote` is told of every record written here: its tip, and whether change logs are outside of its body. `tidy` runs
+    in the background what may as well fail. `lock` is held by whoever withdraws a request, and by the queue while it
+    takes some.
     """
 
     def __init__(
@@ -161,22 +154,10 @@ class IntentQueue:
         return request.tries > request.rebased and not isinstance(request.prepared.log_place, bytes)
 
     async def propose(self, requests: Sequence[Request], tip: Tip) -> Tip:
-        """Propose transactions that were checked for a tip, and wait for their verdicts.
+        """Propose transactions that were checked for a tip, wait for their verdicts, and return the newest record.
 
         Those without an answer afterwards were refused, or too late, and are as they were; they are certain not to be
         committed, unless something of them is `outstanding`.
-
-        Parameters
-        ----------
-        requests
-            The transactions.
-        tip
-            The record that they are based on.
-
-        Returns
-        -------
-        Tip
-            The newest record known.
         """
         await self._start_at(tip)
         mine = await self._publish(requests)

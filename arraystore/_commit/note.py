@@ -14,13 +14,7 @@ _DEEPEST = 32
 
 
 def check_note(message: Any, metadata: Any, defaults: dict[str, Any] | None = None) -> bytes:
-    """Encode message and metadata of a commit; defaults yield to what the metadata says.
-
-    Raises
-    ------
-    InvalidInputError
-        If they cannot be stored: not a string, not JSON, or too large.
-    """
+    """Encode message and metadata of a commit, which override `defaults`; raises `InvalidInputError`."""
     if not isinstance(message, str):
         raise InvalidInputError(f"a commit message must be a string, not {type(message).__name__}")
     if metadata is None or isinstance(metadata, dict):

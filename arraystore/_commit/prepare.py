@@ -62,21 +62,7 @@ class _Attachments:
 async def prepare(
     changes: ChangeSet, reader: ChunkReader, environment: Environment, note: bytes, isolation: int = 0
 ) -> Prepared:
-    """Make the changes of a session durable: packs, manifests, and the change log where it is large.
-
-    Parameters
-    ----------
-    changes
-        What to commit.
-    reader
-        Reads the base snapshot's manifests.
-    environment
-        Time and ids.
-    note
-        Encoded message and metadata.
-    isolation
-        0 snapshot, 1 serializable.
-    """
+    """Make the changes of a session durable: packs, manifests, and the change log where it is large."""
     await changes.packs.flush()
     nodes = changes.node_changes()
     placing = Placing(note, environment, changes.packs.committed)

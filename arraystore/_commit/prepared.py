@@ -15,53 +15,35 @@ __all__ = ["Prepared"]
 
 @dataclass(frozen=True)
 class Prepared:
-    """A transaction, ready to be put into a record.
-
-    Parameters
-    ----------
-    id
-        Of the snapshot that it makes.
-    note
-        Message and metadata, encoded; its place is in the body, or attachment 0 where it is long.
-    log
-        What it changes; attachments are those of an unknown record.
-    log_place
-        The log itself, the number of its attachment or the id of its object.
-    attachments
-        What the record carries besides its body.
-    time
-        Microseconds since 1970.
-    isolation
-        0 snapshot, 1 serializable.
-    marks
-        Where arrays ended that it appends to, by id, those included whose end is not that of a chunk.
-    cuts
-        Grids outside of which it deletes what there is, by id of the array: those that were smaller in between.
-    swept
-        Ids of what it deletes only since others have put it where everything goes; who takes it away from there again
-        has saved it.
-    oldest
-        Smallest id of the objects that it brings in, and of the checkpoints that keep what it refers to besides; None
-        for neither.
-    packs
-        Ids of the packs that its manifests refer to, as its record names them.
-    amends
-        Id of the snapshot whose place it takes.
-    """
+    """Transaction, ready to be put into a record."""
 
     id: SnapshotId
+    """Id of the snapshot that it makes."""
     note: bytes
+    """Encoded message and metadata; in the body of the record, or attachment 0 if long."""
     log: TransactionLog
+    """Change log; attachments are those of an unknown record."""
     log_place: TransactionLog | int | bytes
+    """The log itself, the number of its attachment or the id of its object."""
     attachments: tuple[bytes, ...]
+    """What the record carries besides its body."""
     time: int
+    """Microseconds since 1970."""
     isolation: int = 0
+    """0 snapshot, 1 serializable."""
     marks: dict[NodeId, AppendMark] = field(default_factory=dict)
+    """Ends of the arrays that it appends to, by id, those included that are not ends of chunks."""
     cuts: dict[NodeId, tuple[int, ...]] = field(default_factory=dict)
+    """Grids outside of which it deletes all chunks, by id of the array: arrays that were smaller in between."""
     swept: frozenset[NodeId] = frozenset()
+    """Nodes that it deletes only since others put them into what it deletes; to move one away again saves it."""
     oldest: bytes | None = None
+    """Smallest id of the objects that it adds, and of checkpoints that hold what it refers to besides; None for
+    none."""
     packs: bytes | None = b""
+    """Ids of the packs of its manifests, as its record names them."""
     amends: SnapshotId | None = None
+    """Id of the snapshot that it replaces."""
 
     def transaction(self, parent: SnapshotId, branch: str, sequence: int, first: int = 0) -> Transaction:
         """Return the transaction as it stands in the record of a number, with its attachments from `first` on."""

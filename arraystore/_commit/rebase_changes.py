@@ -28,18 +28,7 @@ async def rebase_changes(
 ) -> ChangeSet:
     """Rebase the changes of a session onto another snapshot.
 
-    Parameters
-    ----------
-    changes
-        Those so far.
-    prepared
-        The same, prepared and rebased; its chunks are in the storage.
-    base
-        The snapshot that they go on.
-    reader
-        Reads manifests that have objects of their own.
-    packs
-        Takes chunks that are written from now on.
+    `prepared` are the same changes, prepared and rebased, whose chunks are in the storage; `packs` takes later chunks.
     """
     moved = ChangeSet(base, packs)
     moved.epoch = changes.epoch
@@ -121,23 +110,9 @@ def _shift(node: Node, append: Append, low: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def put_references(changes: ChangeSet, node: Node, part: References, *, known: bool = False) -> Int64s:
-    """Write references into a change set; packs, locations and inlined bytes come along.
+    """Write references into a change set, with their packs, locations and inlined bytes; returns the coordinates.
 
-    Parameters
-    ----------
-    changes
-        The change set.
-    node
-        The array.
-    part
-        The references.
-    known
-        Whether what they refer to is committed already.
-
-    Returns
-    -------
-    array
-        The coordinates of the chunks.
+    `known` tells that what they refer to is committed already.
     """
     first_pack = changes.packs.adopt(part.packs, committed=known)
     source = part.source.copy()

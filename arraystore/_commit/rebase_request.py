@@ -28,15 +28,7 @@ __all__ = ["Passages", "check_recorded", "find_own", "rebase_request", "rebase_u
 
 
 class Passages:
-    """The records since each base, up to a tip; read once for all who are based on the same snapshot.
-
-    Parameters
-    ----------
-    log
-        The branch.
-    tip
-        The record.
-    """
+    """Records since each base, up to a tip; read once for all who are based on the same snapshot."""
 
     def __init__(self, log: BranchLog, tip: Tip) -> None:
         self.log = log
@@ -44,14 +36,9 @@ class Passages:
         self._known: dict[tuple[int, SnapshotId], Passage] = {}
 
     async def since(self, base: Tip) -> Passage:
-        """Return what was committed since a base.
+        """Return what was committed since a base; raises `SessionExpiredError` if some of it has expired.
 
         Not by the number alone: a base that is no record of the branch would spoil the check of those that are.
-
-        Raises
-        ------
-        SessionExpiredError
-            If some of it has expired.
         """
         at = base.sequence, base.state.snapshot
         if at not in self._known:
@@ -117,10 +104,7 @@ async def rewrite_request(log: BranchLog, request: Request, nodes: Sequence[Node
 async def rebase_uncommitted(log: BranchLog, request: Request, tip: Tip) -> Obstacle | None:
     """Rebase a transaction onto a record without committing it; returns the conflicts if there are any.
 
-    Raises
-    ------
-    ArrayStoreError
-        If it can never be committed behind that record.
+    Raises an `ArrayStoreError` if it can never be committed behind that record.
     """
     answer = await rebase_request(request, Passages(log, tip))
     if isinstance(answer, Invalid):
@@ -130,12 +114,9 @@ async def rebase_uncommitted(log: BranchLog, request: Request, tip: Tip) -> Obst
 
 
 def check_recorded(base: SnapshotState) -> None:
-    """Check that a snapshot is one that a record of its branch made.
+    """Check that a record of its branch made a snapshot, so that commits on top of it can be read.
 
-    Raises
-    ------
-    SessionStateError
-        If it holds uncommitted changes, or is on no branch: what is committed on top of it could not be read.
+    Raises `SessionStateError` for one with uncommitted changes, or on no branch.
     """
     if not base.recorded:
         raise _unrecorded_error(base)
@@ -150,17 +131,7 @@ def _unrecorded_error(base: SnapshotState) -> SessionStateError:
 
 
 def foreign_base_error(base: SnapshotState, tip: SnapshotState, passed: Iterable[Passed]) -> SessionStateError | None:
-    """Return the error of a base that the log does not hold at its place; None where nothing speaks against it.
-
-    Parameters
-    ----------
-    base
-        What a transaction was prepared for.
-    tip
-        The newest record.
-    passed
-        What the log holds in between.
-    """
+    """Return the error of a base that the log, with the records passed since, does not hold at its place, if so."""
     if base.branch == tip.branch and _leads_on(base, tip, passed):
         return None
     return SessionStateError(

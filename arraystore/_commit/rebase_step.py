@@ -56,21 +56,14 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class PendingTransaction:
-    """A transaction that is to be committed, by its owner or by the leader of a queue of intents.
-
-    Parameters
-    ----------
-    prepared
-        The changes; other ones, under the same id, once it was rebased.
-    reads
-        What it depends on, where it is serializable.
-    guard
-        Arrays to which, if others have appended, its owner wants to look before it goes on.
-    """
+    """Transaction to be committed, by its owner or by the leader of a queue of intents."""
 
     prepared: Prepared
+    """Its changes, which a rebase replaces by others of the same id."""
     reads: ReadSet | None = None
+    """Its read set, if it is serializable."""
     guard: frozenset[NodeId] = frozenset()
+    """Arrays to which its owner looks before it goes on, if others have appended to them."""
 
     @cached_property
     def ours(self) -> Ours:
@@ -120,15 +113,10 @@ class Passage:
 
 @dataclass(frozen=True)
 class OnTop:
-    """The transaction can be committed on top of the passage.
-
-    Parameters
-    ----------
-    nodes
-        Changes of nodes to commit in place of its own; None for its own.
-    """
+    """The transaction can be committed on top of the passage."""
 
     nodes: Sequence[NodeChange] | None = None
+    """Changes of nodes to commit in place of its own; None for its own."""
 
 
 @dataclass(frozen=True)

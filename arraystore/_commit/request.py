@@ -20,86 +20,54 @@ __all__ = ["Committed", "Obstacle", "Outstanding", "Request"]
 
 @dataclass(frozen=True)
 class Committed:
-    """A transaction that is in the log.
-
-    Parameters
-    ----------
-    tip
-        Its record, with the snapshot that it made.
-    attempts
-        In how many records it was tried.
-    together
-        How many transactions its record holds.
-    """
+    """Transaction that is in the log."""
 
     tip: Tip
+    """Its record, with the snapshot that it made."""
     attempts: int
+    """Number of records in which it was tried."""
     together: int
+    """Number of transactions in its record."""
 
 
 @dataclass(frozen=True)
 class Obstacle:
-    """Conflicts that a transaction has to be rebased over before it can be tried again.
-
-    Parameters
-    ----------
-    conflicts
-        With what was committed meanwhile; may be empty where only `PendingTransaction.guard` asks for a look.
-    theirs
-        What was committed.
-    before, tip
-        The snapshot on which it was checked last, and the newest one.
-    attempts
-        In how many records it was tried.
-    """
+    """Conflicts that a transaction has to be rebased over before it can be tried again."""
 
     conflicts: tuple[Conflict, ...]
+    """Conflicts; empty where only `PendingTransaction.guard` asks for a look."""
     theirs: Footprint
     before: SnapshotState
+    """Snapshot on which it was checked last."""
     tip: Tip
     attempts: int
+    """Number of records in which it was tried."""
 
 
 @dataclass(frozen=True, eq=False)
 class Outstanding:
-    """A proposal of a transaction that others may still commit (see `arraystore._commit.intent_queue`).
-
-    Parameters
-    ----------
-    last
-        Number of the last record that may take it.
-    transaction, base
-        What was proposed, and on which record.
-    """
+    """Proposal of a transaction that others may still commit (see `arraystore._commit.intent_queue`)."""
 
     last: int
+    """Number of the last record that may take it."""
     transaction: PendingTransaction
     base: Tip
+    """Record on which it was proposed."""
 
 
 @dataclass(eq=False)
 class Request:
-    """A transaction that its owner wants to have committed.
-
-    Parameters
-    ----------
-    transaction
-        What it changes and depends on; another one as it is rebased.
-    base
-        Record for which it was checked last.
-    tries
-        How many times it may be rebased over what others committed.
-    uncertain
-        Whether an earlier attempt may have arrived.
-    outstanding
-        What others may still commit of it.
-    """
+    """Transaction that its owner wants to have committed."""
 
     transaction: PendingTransaction
     base: Tip
+    """Record for which it was checked last."""
     tries: int = 0
+    """Number of times that it may be rebased over what others committed."""
     uncertain: bool = False
+    """True if an earlier attempt may have arrived."""
     outstanding: Outstanding | None = None
+    """What others may still commit of it."""
     attempts: int = 0
     rebased: int = 0
     taken: bool = False

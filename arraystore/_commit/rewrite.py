@@ -26,20 +26,8 @@ async def rewrite_transaction(
 ) -> Prepared:
     """Write a transaction with other changes, as a rebase or the solution of a conflict asks for.
 
-    Parameters
-    ----------
-    prepared
-        The transaction so far.
-    nodes
-        All changes of nodes.
-    chunks
-        Those of its changes of chunks that stay as they are.
-    added
-        Manifests to put on top, with the ids of their arrays.
-    storage
-        Where manifests go that are too large for a record.
-    environment
-        Where ids come from.
+    `nodes` are all changes of nodes, `chunks` the changes of chunks that stay, and `added` the manifests to put on top,
+    with the ids of their arrays.
     """
     placing = Placing(prepared.note, environment)
     for change in chunks:

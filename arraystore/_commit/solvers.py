@@ -134,13 +134,7 @@ class BasicConflictSolver(ConflictSolver):
 
 
 def check_solver(solver: Any) -> None:
-    """Check that something is a solver, or None.
-
-    Raises
-    ------
-    InvalidInputError
-        If it is neither.
-    """
+    """Check that something is a solver, or None; raises `InvalidInputError`."""
     if solver is not None and not isinstance(solver, ConflictSolver):
         raise InvalidInputError(
             f"{solver!r} is not a valid ConflictSolver: pass ConflictDetector(), BasicConflictSolver(), or an instance "
@@ -149,13 +143,7 @@ def check_solver(solver: Any) -> None:
 
 
 def answer_of(answer: Any) -> Solution | None:
-    """Return a solver's answer as a solution; None for unsolved.
-
-    Raises
-    ------
-    TypeError
-        If it is none of what `ConflictSolver.solve` may return.
-    """
+    """Return a solver's answer as a solution, None for unsolved; raises `TypeError` for anything else."""
     if answer is None or answer is VersionSelection.Fail:
         return None
     if isinstance(answer, VersionSelection):

@@ -78,21 +78,7 @@ def isolation_number(name: str) -> int:
 
 
 class SessionBase:
-    """A snapshot, with or without changes over it, and its read-only operations.
-
-    Parameters
-    ----------
-    context
-        State shared by the sessions of the repository.
-    tip
-        The record of the base.
-    branch
-        Branch that its description names.
-    isolation
-        ``"serializable"`` tracks reads.
-    verify_chunks
-        Whether to verify chunks that are read; None for the configured default.
-    """
+    """A snapshot, with or without changes over it, and its read-only operations."""
 
     hierarchy: Hierarchy
 
@@ -250,14 +236,8 @@ class SessionBase:
     # -- changing -------------------------------------------------------------------------------------------
 
     def check_writable(self, refusal: str = "the session is read-only") -> None:
-        """Check that the session is writable.
-
-        Raises
-        ------
-        ReadOnlyError
-            If the session is read-only.
-        SessionStateError
-            If it is being committed, or belongs to another process.
+        """Check that the session is writable: raises `ReadOnlyError`, or `SessionStateError` while it is being
+        committed or if it belongs to another process.
         """
         if self._state is not SessionState.OPEN:
             raise self._refused(refusal)
