@@ -163,10 +163,10 @@ def combine_payloads(payloads: Sequence[ChangePayload], on_overlap: OnOverlap) -
     return table.payload(session)
 
 
-def _check_not_resized(table: PayloadTable, writers: dict[bytes, set[ForkId]], cells: Int64s) -> None:
+def _check_not_resized(table: PayloadTable, writers: dict[NodeId, set[ForkId]], cells: Int64s) -> None:
     """Check that no array with chunks written twice was resized by only some of its writers."""
     # Where one of them let the array grow into a chunk, another has padding in the place of what was appended.
-    resized: dict[bytes, set[ForkId]] = {}
+    resized: dict[NodeId, set[ForkId]] = {}
     for fork in table.forks:
         for change in fork.nodes:
             resized.setdefault(change.id, set()).add(fork.fork)
@@ -208,9 +208,9 @@ def _edges(changes: ChangeSet, node: Node, coords: Int64s) -> Int64s:
     return coords[(end > np.array(before, dtype=np.int64)).any(axis=1)]
 
 
-def _writers(table: PayloadTable) -> dict[bytes, set[ForkId]]:
+def _writers(table: PayloadTable) -> dict[NodeId, set[ForkId]]:
     """Return the forks that wrote chunks of each array."""
-    writers: dict[bytes, set[ForkId]] = {}
+    writers: dict[NodeId, set[ForkId]] = {}
     for part in table.parts:
         writers.setdefault(table.arrays[part.array][0], set()).add(table.forks[part.fork].fork)
     return writers

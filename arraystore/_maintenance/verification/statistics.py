@@ -268,7 +268,7 @@ async def _packs(inventory: Inventory, states: Sequence[SnapshotState], reader: 
     """Sum the live bytes of each pack, one array at a time, counting chunks shared by several states once."""
     shelf = inventory.packs
     live = np.zeros(len(shelf), dtype=np.int64)
-    versions: dict[bytes, dict[tuple[LayerId, ...], Node]] = {}
+    versions: dict[NodeId, dict[tuple[LayerId, ...], Node]] = {}
     for state in states:
         for node in state.nodes.values():
             if node.layers:
