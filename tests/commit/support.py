@@ -163,6 +163,11 @@ def tip_of(repository: Repository, branch: str = "main") -> Tip:
     return asyncio.run(repository._context.tip(branch))
 
 
+def paths(session: Session) -> list[str]:
+    """Return the paths of all groups and arrays but the root, in order."""
+    return sorted(dict(zarr.open_group(session.store, mode="r").members(max_depth=None)))
+
+
 def reopened(storage: Storage, branch: str = "main") -> Tip:
     """Load the newest record of a branch with nothing in memory."""
     return asyncio.run(_reopened(Repository.open(storage)._context.log(branch)))

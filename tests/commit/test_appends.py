@@ -365,7 +365,7 @@ def test_appends_before_and_after_a_checkpoint_replay_to_the_same() -> None:
     repository.wait_for_maintenance()
     order = [v for value in range(1, 71) for v in ([value, 1000 + value] if value % 10 == 0 else [value])]
     with_checkpoint = latest(storage)
-    assert with_checkpoint._tip.state.checkpoint is not None
+    assert with_checkpoint.base_tip.state.checkpoint is not None
     check_order(with_checkpoint, *order)
     asyncio.run(storage.delete(["hints/main"]))
     check_order(latest(storage), *order)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from zarr.core.buffer import default_buffer_prototype
 
@@ -18,6 +19,7 @@ from arraystore._format.node import NodeKind
 from arraystore._format.record import encode_note
 from arraystore._format.transaction import ChunkChange, NodeChange, Operation, TransactionLog
 from arraystore._log.branch_log import AppendUncertainError
+from arraystore._session.rebase import Unique
 from arraystore._session.session import Session
 from arraystore.errors import SessionStateError
 from arraystore.simulation import Latencies, Process, World
@@ -303,7 +305,7 @@ def test_who_is_refused_and_proposes_again_is_taken_by_others(world: World) -> N
         await asyncio.sleep(1.0)
         await append(session)
         node = session.hierarchy.state.nodes["t"].id
-        session._guarded = lambda: frozenset([node])  # type: ignore[method-assign]
+        session.uniques.append(Unique(node, "t", 0, np.empty(0)))
         return await session.commit_async("mine", rebase_with=ConflictDetector())
 
     before = world.counts.total

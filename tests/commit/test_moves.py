@@ -273,7 +273,7 @@ def test_a_checkpoint_after_moves_and_the_log_from_its_start_tell_the_same() -> 
         session.commit(str(turn))
     repository.wait_for_maintenance()
     expected = {"g69": None, "g69/x": 69, "g69/deep": None, "g69/deep/y": 2, "h": None, "h/z": 3, "top": 4}
-    assert latest(storage)._tip.state.checkpoint is not None
+    assert latest(storage).base_tip.state.checkpoint is not None
     assert _tree(latest(storage)) == expected
     asyncio.run(storage.delete(["hints/main"]))
     assert _tree(latest(storage)) == expected
@@ -436,7 +436,7 @@ def test_whatever_moves_meet_the_hierarchy_stays_valid_and_what_theirs_changed_c
 
 def _check_valid(storage: Storage) -> None:
     """Check that every node has a group above it, all the way up, and that both ways of reading agree."""
-    nodes = latest(storage)._tip.state.nodes
+    nodes = latest(storage).base_tip.state.nodes
     for key in nodes:
         above = key
         while above:

@@ -16,7 +16,7 @@ import pytest
 from arraystore import Repository, Storage, local_filesystem_storage
 from arraystore._format.record import Birth, Commit
 from arraystore._session.session import Session
-from tests.commit.support import create_repository, entries, keys, number, run_alone
+from tests.commit.support import create_repository, entries, keys, number
 from tests.commit.workers import PACKED, commit_for_ever, commit_rows_of, create, make_ref, value
 from tests.keys import log_of
 from tests.s3server import S3Server
@@ -164,4 +164,4 @@ def test_a_repository_is_used_after_a_fork_as_before(tmp_path: Path) -> None:
     results = call_in_processes("fork", commit_rows_of, [(storage, who, 3) for who in (1, 2)])
     assert [len(result) for result in results] == [3, 3], results
     assert len(list(repository.ancestry(branch="main"))) == 8
-    assert run_alone(repository._context.tip("main")).sequence == 7
+    assert repository.readonly_session("main").base_tip.sequence == 7

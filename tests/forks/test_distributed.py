@@ -46,9 +46,8 @@ def rich_forks(session: ars.Session, count: int) -> list[ars.ForkSession]:
 def locations(session: ars.Session, path: str) -> list[str]:
     """Return the URLs of all virtual chunks of an array that the session has set, in order of the chunks."""
     node = session.hierarchy.node(path)
-    assert session._changes is not None
     assert node is not None
-    references = session._changes.references(node.id)
+    references = session.hierarchy.writable().references(node.id)
     return [references.locations.url(n - VIRTUAL) for n in references.source.tolist() if n >= VIRTUAL]
 
 

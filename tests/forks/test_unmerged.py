@@ -43,7 +43,7 @@ def test_a_fork_that_was_used_and_not_merged_is_reported(
 ) -> None:
     kept = [use(session), use(session)]
     with pytest.warns(UnmergedForksWarning, match="2 forks") as caught:
-        session._warn_of_unmerged_forks()
+        session.commit("work of forks", allow_empty=True)
     assert caught[0].filename == __file__
     assert "merge" in str(caught[0].message)
     del kept
@@ -58,7 +58,7 @@ def test_forks_that_were_merged_or_never_used_are_not_reported(session: ars.Sess
     session.merge(merged, ars.merge_sessions(copy, combined))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        session._warn_of_unmerged_forks()
+        session.commit("work of forks", allow_empty=True)
     assert not unused.has_uncommitted_changes
 
 
@@ -70,7 +70,7 @@ def test_a_fork_whose_merge_failed_is_still_reported(session: ars.Session) -> No
         session.merge(one, two)
     session.merge(one)
     with pytest.warns(UnmergedForksWarning, match="1 fork "):
-        session._warn_of_unmerged_forks()
+        session.commit("work of forks", allow_empty=True)
 
 
 def test_a_fork_that_nobody_holds_and_nobody_sent_is_forgotten(session: ars.Session) -> None:
@@ -78,7 +78,7 @@ def test_a_fork_that_nobody_holds_and_nobody_sent_is_forgotten(session: ars.Sess
     gc.collect()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        session._warn_of_unmerged_forks()
+        session.commit("work of forks", allow_empty=True)
 
 
 def test_discarding_forgets_the_forks_of_what_is_discarded(session: ars.Session) -> None:
@@ -86,5 +86,5 @@ def test_discarding_forgets_the_forks_of_what_is_discarded(session: ars.Session)
     session.discard_changes()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        session._warn_of_unmerged_forks()
+        session.commit("work of forks", allow_empty=True)
     del kept

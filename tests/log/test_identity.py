@@ -316,7 +316,7 @@ def test_a_hole_that_no_reader_comes_upon_is_named_by_verify_and_mended_by_repai
     storage = local_filesystem_storage(tmp_path / "repository", fsync=False)
     for key in keys(inner):
         storage.put_sync(key, bytes(inner.get_sync(key)))
-    assert Repository.open(storage).readonly_session("main")._tip.sequence == 69  # nothing tells
+    assert Repository.open(storage).readonly_session("main").base_tip.sequence == 69  # nothing tells
     missing = {each.key for each in verified(Repository.open(storage)).errors if "does not exist" in each.problem}
     assert missing == {record(storage, each) for each in lost}
     assert Repository.open(storage).repair().ok
