@@ -27,7 +27,7 @@ from arraystore._environment import Environment
 from arraystore._format.ids import NodeId
 from arraystore._format.manifest import Manifest, decode_manifest
 from arraystore._format.node import Documents, Node, NodeKind, ancestors, node_key
-from arraystore._format.references import DELETED, INLINE, References, to_manifests
+from arraystore._format.references import INLINE, References, to_manifests
 from arraystore._format.transaction import ChunkChange, NodeChange, Operation
 from arraystore._format.types import Int64s
 from arraystore._format.zarr_changes import reads_alike, same_shape
@@ -318,8 +318,7 @@ def _without(references: References, coords: Int64s) -> References:
 
 def _deletions(coords: Int64s, written: Sequence[Cells]) -> References:
     """Return deletions of cells that are not written."""
-    nothing = np.zeros(len(coords), dtype=np.int64)
-    deleted = References(coords, nothing + DELETED, nothing, nothing)
+    deleted = References.deletions(coords)
     own = shared([Cells.of(coords)], written) if len(coords) and written else coords[:0]
     return _without(deleted, own) if len(own) else deleted
 

@@ -126,9 +126,7 @@ async def final_references(changes: ChangeSet, reader: ChunkReader, node: Node) 
     cut = base.take((base.coords >= bound).any(axis=1))
     if not len(cut):
         return written
-    gone = np.full(len(cut), DELETED, dtype=np.int64)
-    nothing = np.zeros(len(cut), dtype=np.int64)
-    return overlay([References(cut.coords, gone, nothing, nothing), written], keep_deleted=True)
+    return overlay([References.deletions(cut.coords), written], keep_deleted=True)
 
 
 class Placing:

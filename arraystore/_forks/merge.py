@@ -94,8 +94,7 @@ async def collect(changes: ChangeSet, reader: ChunkReader, origin: PayloadOrigin
 def _concatenate(sets: Sequence[References]) -> References:
     """Concatenate references of one change set; its tables only grow, so those of the last set hold for all."""
     if not sets:
-        empty = np.empty(0, dtype=np.int64)
-        return References(np.empty((0, 0), dtype=np.int64), empty, empty, empty)
+        return References.none(0)
     source, offset, length = (
         np.concatenate([getattr(part, name) for part in sets]) for name in ("source", "offset", "length")
     )

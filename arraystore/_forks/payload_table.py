@@ -165,8 +165,7 @@ def _references(payloads: Sequence[ChangePayload]) -> References:
     """Return the references of all payloads, in the order of their cells, with one numbering of sources."""
     manifests = [manifest for payload in payloads for manifest in payload.manifests]
     if not manifests:
-        empty = np.empty(0, dtype=np.int64)
-        return References(np.empty((0, 0), dtype=np.int64), empty, empty, empty)
+        return References.none(0)
     counts = np.array([manifest.count for manifest in manifests], dtype=np.int64)
     blob = b"".join([manifest.packs for manifest in manifests])
     packs: dict[PackId, int] = {}

@@ -56,6 +56,17 @@ class References:
         )
 
     @classmethod
+    def none(cls, dimensions: int) -> References:
+        """Return no references."""
+        return cls.deletions(np.empty((0, dimensions), dtype=np.int64))
+
+    @classmethod
+    def deletions(cls, coords: Int64s) -> References:
+        """Return deletions of cells."""
+        nothing = np.zeros(len(coords), dtype=np.int64)
+        return cls(coords, nothing + DELETED, nothing, nothing)
+
+    @classmethod
     def from_manifest(cls, manifest: Manifest, shift: tuple[int, ...] | None = None) -> References:
         """Expand a manifest, with the shift of its layer applied."""
         coords = manifest.box.coords(manifest.numbers())

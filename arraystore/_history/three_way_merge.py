@@ -22,7 +22,7 @@ from arraystore._format.box import bounding_box
 from arraystore._format.ids import NodeId
 from arraystore._format.layer import Layer
 from arraystore._format.node import Documents, Node, NodeKind, node_key
-from arraystore._format.references import DELETED, VIRTUAL, References, overlay
+from arraystore._format.references import VIRTUAL, References, overlay
 from arraystore._format.reserved_keys import is_hidden, visible
 from arraystore._format.transaction import NodeChange, Operation
 from arraystore._format.types import Bools, Int64s
@@ -307,7 +307,6 @@ async def _references_at(
             return References.from_manifest(await manifests.load(layer), layer.shift)
 
     parts = await asyncio.gather(*(load(layer) for layer in layers if layer.box.intersects(box)))
-    gone = np.full(len(coords), DELETED, dtype=np.int64)
-    nothing = np.zeros(len(coords), dtype=np.int64)
-    below = References(coords, gone, nothing, nothing)
-    return overlay([below, *(part.take(_among(part.coords, coords)) for part in parts)], keep_deleted=True)
+    return overlay(
+        [References.deletions(coords), *(part.take(_among(part.coords, coords)) for part in parts)], keep_deleted=True
+    )

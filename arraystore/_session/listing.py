@@ -51,8 +51,7 @@ async def _present_chunks(hierarchy: Hierarchy, node: Node) -> References:
     ndim = 0 if node.kind == NodeKind.FILE else len(array_info(node.documents).grid)
     parts = [part for part in parts if len(part)]
     if not parts:
-        empty = np.empty(0, dtype=np.int64)
-        return References(np.empty((0, ndim), dtype=np.int64), empty, empty, empty)
+        return References.none(ndim)
     present = overlay(parts, keep_deleted=False)
     return present.take(present.source != DELETED)
 

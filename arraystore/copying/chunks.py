@@ -37,8 +37,7 @@ _MOST_STRETCHES = 16
 
 async def references_at(reader: ChunkReader, layers: Sequence[Layer], coords: Int64s) -> References:
     """Look up the references of many cells; those without a chunk are returned as deleted."""
-    nothing = np.zeros(len(coords), dtype=np.int64)
-    parts = [References(coords, nothing + DELETED, nothing, nothing)]
+    parts = [References.deletions(coords)]
     if not len(coords):
         return parts[0]
     needed: list[Layer] = []
