@@ -11,7 +11,6 @@ from arraystore._commit.request import Committed, Obstacle, Request
 from arraystore._format.ids import SnapshotId, id_to_text
 from arraystore._format.lifecycle import Reset
 from arraystore._format.record import Birth, Commit
-from arraystore._format.transaction import NodeChange
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Passed, Tip, advance, passed_between
 from arraystore._log.state import SnapshotState, follows
@@ -86,19 +85,13 @@ async def _step(request: Request, passage: Passage, passages: Passages) -> Obsta
     if isinstance(verdict, Conflicts):
         return Obstacle(verdict.conflicts, passage.footprint, passage.before, tip, request.attempts)
     if verdict.nodes is not None:
-        await rewrite_request(log, request, verdict.nodes)
+        prepared = await rewrite.rewrite_nodes(request.prepared, verdict.nodes, log.storage, log.environment)
+        request.transaction = replace(request.transaction, prepared=prepared)
         error = admission_error(request.prepared, tip.state)  # a slow clock may have made ids that are too small
         if error is not None:
             return Invalid(error)
     request.base = tip
     return None
-
-
-async def rewrite_request(log: BranchLog, request: Request, nodes: Sequence[NodeChange]) -> None:
-    """Write the transaction of a request with other changes of nodes."""
-    old = request.prepared
-    new = await rewrite.rewrite_transaction(old, nodes, old.log.chunks, (), log.storage, log.environment)
-    request.transaction = replace(request.transaction, prepared=new)
 
 
 async def rebase_uncommitted(log: BranchLog, request: Request, tip: Tip) -> Obstacle | None:

@@ -13,7 +13,7 @@ from arraystore._format.manifest import Manifest
 from arraystore._format.transaction import ChunkChange, NodeChange
 from arraystore.storage.protocol import Storage
 
-__all__ = ["rewrite_in_memory", "rewrite_transaction"]
+__all__ = ["rewrite_in_memory", "rewrite_nodes", "rewrite_transaction"]
 
 
 async def rewrite_transaction(
@@ -35,6 +35,13 @@ async def rewrite_transaction(
     for node, manifest in added:
         placing.add_manifest(node, manifest, appended=False)
     return _same(prepared, await placing.finish(storage, nodes, prepared.isolation))
+
+
+async def rewrite_nodes(
+    prepared: Prepared, nodes: Sequence[NodeChange], storage: Storage, environment: Environment
+) -> Prepared:
+    """Write a transaction with other changes of nodes."""
+    return await rewrite_transaction(prepared, nodes, prepared.log.chunks, (), storage, environment)
 
 
 def rewrite_in_memory(prepared: Prepared, nodes: Sequence[NodeChange], environment: Environment) -> Prepared | None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from arraystore._changes.change_set import ChangeSet
@@ -26,12 +27,12 @@ from arraystore.errors import InvalidInputError, SessionStateError
 
 __all__ = [
     "ForkSession",
+    "PickledFork",
     "SessionOnlyError",
     "collect_payloads",
     "forks_in",
     "issue_fork",
     "merge_forks",
-    "rebuild_fork_async",
 ]
 
 _AT_ONCE = 64
@@ -151,50 +152,53 @@ class ForkSession(SessionBase):
     def __reduce__(self) -> tuple[Any, ...]:
         self._check_unwritten()
         below = run(self._below.send()) if isinstance(self._below, UncommittedView) else self._below
-        return rebuild_fork, self._parts(below)
+        return PickledFork.open, (self._pickled(below),)
 
-    async def parts_async(self) -> tuple[Any, ...]:
-        """Return the pickled form: the arguments of `rebuild_fork_async`."""
+    async def parts_async(self) -> PickledFork:
+        """Return the form in which a fork travels to another process."""
         self._check_unwritten()
-        return self._parts(await self._below.send() if isinstance(self._below, UncommittedView) else self._below)
+        return self._pickled(await self._below.send() if isinstance(self._below, UncommittedView) else self._below)
 
     def _check_unwritten(self) -> None:
         if self.has_uncommitted_changes:
             raise SessionStateError("this fork has been written to: send the result of changes(), not the fork")
 
-    def _parts(self, below: bytes | None) -> tuple[Any, ...]:
+    def _pickled(self, below: bytes | None) -> PickledFork:
         self._issued.sent = True
         locator = SnapshotLocator.of(self.context, self._origin.state, self.verify_chunks)
-        return locator, self._session, self._epoch, below, self.isolation, self._noted()
+        return PickledFork(locator, self._session, self._epoch, below, self.isolation, self._noted())
 
 
-def rebuild_fork(
-    locator: SnapshotLocator, session: bytes, epoch: int, below: bytes | None, isolation: Isolation, noted: bytes
-) -> ForkSession:
-    """Return a fork of its own from a pickled one."""
-    return _rebuilt(locator, locator.load(), session, epoch, below, isolation, noted)
+@dataclass(frozen=True)
+class PickledFork:
+    """Fork on its way to another process; whoever opens it gets a fork of their own."""
 
+    locator: SnapshotLocator
+    session: bytes
+    """Id of the session."""
+    epoch: int
+    below: bytes | None
+    """Encoded uncommitted changes of the session."""
+    isolation: Isolation
+    reads: bytes
+    """Encoded read set; empty if reads are not tracked."""
 
-async def rebuild_fork_async(
-    locator: SnapshotLocator, session: bytes, epoch: int, below: bytes | None, isolation: Isolation, noted: bytes
-) -> ForkSession:
-    """Return a fork of its own from a pickled one, asynchronously."""
-    return _rebuilt(locator, await locator.load_async(), session, epoch, below, isolation, noted)
+    def open(self) -> ForkSession:
+        """Return a fork of its own."""
+        return self._at(self.locator.load())
 
+    async def open_async(self) -> ForkSession:
+        """Asynchronous twin of `open`."""
+        return self._at(await self.locator.load_async())
 
-def _rebuilt(
-    locator: SnapshotLocator,
-    tip: Tip,
-    session: bytes,
-    epoch: int,
-    below: bytes | None,
-    isolation: Isolation,
-    noted: bytes,
-) -> ForkSession:
-    fork = ForkSession(locator.context, tip, session, epoch, below, isolation, verify_chunks=locator.verify_chunks)
-    if noted and fork.hierarchy.reads is not None:
-        fork.hierarchy.reads.update(ReadSet.decode("reads of a pickled fork", noted))
-    return fork
+    def _at(self, tip: Tip) -> ForkSession:
+        place = self.locator
+        fork = ForkSession(
+            place.context, tip, self.session, self.epoch, self.below, self.isolation, verify_chunks=place.verify_chunks
+        )
+        if self.reads and fork.hierarchy.reads is not None:
+            fork.hierarchy.reads.update(ReadSet.decode("reads of a pickled fork", self.reads))
+        return fork
 
 
 async def issue_fork(session: SessionBase, ledger: ForkLedger) -> ForkSession:

@@ -25,7 +25,7 @@ from arraystore._commit.prepared import Prepared
 from arraystore._commit.rebase_request import rebase_uncommitted
 from arraystore._commit.rebase_step import PendingTransaction
 from arraystore._commit.request import Obstacle, Request
-from arraystore._commit.rewrite import rewrite_transaction
+from arraystore._commit.rewrite import rewrite_nodes
 from arraystore._commit.solvers import (
     BasicConflictSolver,
     ConflictDetector,
@@ -87,11 +87,8 @@ async def resolve_conflicts(
     after = obstacle.tip.state
     saved = saved_by_others(prepared, after)
     if saved:
-        context = session.context
         nodes = [change for change in prepared.log.nodes if change.id not in saved]
-        prepared = await rewrite_transaction(
-            prepared, nodes, prepared.log.chunks, (), context.storage, context.environment
-        )
+        prepared = await rewrite_nodes(prepared, nodes, session.context.storage, session.context.environment)
         obstacle = replace(obstacle, conflicts=tuple(c for c in obstacle.conflicts if c.node not in saved))
     conflicts = [*obstacle.conflicts, *await _find_repeated(session, uniques, obstacle)]
     answers = await _ask(session, prepared, conflicts, obstacle, solver) if conflicts else []
@@ -121,8 +118,7 @@ async def _adapt(session: SessionBase, prepared: Prepared, obstacle: Obstacle) -
     nodes = adapt_node_changes(prepared, obstacle.before, obstacle.tip.state)
     if nodes is None:
         return prepared
-    context = session.context
-    return await rewrite_transaction(prepared, nodes, prepared.log.chunks, (), context.storage, context.environment)
+    return await rewrite_nodes(prepared, nodes, session.context.storage, session.context.environment)
 
 
 def _failed(session: SessionBase, after: SnapshotState, conflicts: Sequence[Conflict]) -> RebaseFailedError:

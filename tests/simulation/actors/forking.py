@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from arraystore._forks.merge import OnOverlap
-from arraystore._session.fork import rebuild_fork_async
 from arraystore._session.session import Session
 from arraystore.errors import MergeConflictError, StorageError
 from arraystore.simulation.world import Process
@@ -105,7 +104,7 @@ async def _work(
     """Write through a fork; None if the storage failed."""
     brought = Brought()
     try:
-        fork = await rebuild_fork_async(*pickle.loads(pickled))
+        fork = await pickle.loads(pickled).open_async()
         hand = Hand(scene, process.name, cast(Session, fork), noted, brought.operations)  # no more than forks can
         hand.readable, hand.see = readable, brought.reads.append
         for _ in range(rng.randint(1, 3)):
