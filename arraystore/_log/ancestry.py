@@ -85,16 +85,8 @@ async def ancestry(log: BranchLog, tip: Tip, newest: Newest | None = None) -> As
     """List snapshots newest first, a page at a time, through the origins of branches.
 
     Snapshots that have expired, whose place others took, or that a reset has left behind are passed over; the parent
-    of what comes after them is the next one that is listed.
-
-    Parameters
-    ----------
-    log
-        The branch.
-    tip
-        Where to start.
-    newest
-        Tells what has expired where `tip` is not the newest record of its log; by default it is.
+    of what comes after them is the next one that is listed.  `newest` tells what has expired where `tip` is not the
+    newest record of its log.
     """
     find = newest or _newest_in(log)
     life = tip.state.life if newest is None else (await newest(log.branch)).life

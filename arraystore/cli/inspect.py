@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arraystore.cli.console import count_text, literal, make_console, print_json, print_table
-from arraystore.cli.options import AsOf, Json, Path, Url
+from arraystore.cli.options import AsOf, Json, Path, RefOption, Url
 from arraystore.cli.resolve import open_repository, open_session
 
 if TYPE_CHECKING:
@@ -17,15 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["ls", "tree"]
 
-Ref = Annotated[str, typer.Option("--ref", "-r", metavar="REF", help="Branch, tag or snapshot id; main by default.")]
-
 Quick = Annotated[bool, typer.Option("--quick", help="Do not count initialised chunks, which may need requests.")]
 
 
 def tree(
     url: Url,
     path: Path = "",
-    ref: Ref = "main",
+    ref: RefOption = "main",
     as_of: AsOf = None,
     quick: Quick = False,
     as_json: Json = False,
@@ -82,7 +80,7 @@ def _fraction(view: NodeView) -> str:
     return f"{percent} of {count_text(view.grid_size, 'chunk')}"
 
 
-def ls(url: Url, path: Path = "", ref: Ref = "main", as_of: AsOf = None, as_json: Json = False) -> None:
+def ls(url: Url, path: Path = "", ref: RefOption = "main", as_of: AsOf = None, as_json: Json = False) -> None:
     """List the arrays, groups and files directly below a group."""
     from arraystore.cli.nodes import children
 

@@ -22,6 +22,7 @@ __all__ = [
     "Message",
     "Path",
     "Ref",
+    "RefOption",
     "Snapshot",
     "Url",
     "Yes",
@@ -40,6 +41,9 @@ Url = Annotated[
 Ref = Annotated[
     str,
     typer.Argument(metavar="REF", help="Branch, tag or snapshot id; branch:NAME or tag:NAME if both exist."),
+]
+RefOption = Annotated[
+    str, typer.Option("--ref", "-r", metavar="REF", help="Branch, tag or snapshot id; main by default.")
 ]
 Snapshot = Annotated[str, typer.Argument(metavar="SNAPSHOT", help="Snapshot id, tag, or branch for its tip.")]
 Path = Annotated[str, typer.Argument(metavar="PATH", help="Path of a group or array; the root by default.")]

@@ -10,7 +10,7 @@ from arraystore.cli.confirmation import confirm
 from arraystore.cli.console import print_report
 from arraystore.cli.failures import redact
 from arraystore.cli.group import Commands
-from arraystore.cli.options import Branch, Json, Message, Url, Yes
+from arraystore.cli.options import Branch, Json, Message, RefOption, Url, Yes
 from arraystore.cli.progress import progress_bar
 from arraystore.cli.resolve import open_repository, open_storage, resolve
 from arraystore.errors import InvalidInputError
@@ -50,9 +50,7 @@ def clone(
 def copy(
     source: Source,
     target: Target,
-    ref: Annotated[
-        str, typer.Option("--ref", "-r", metavar="REF", help="Branch, tag or snapshot id to copy.")
-    ] = "main",
+    ref: RefOption = "main",
     to_branch: Annotated[
         str | None,
         typer.Option("--to-branch", metavar="NAME", help="Branch of the target; the same name, or main, by default."),
@@ -136,7 +134,7 @@ def import_icechunk(
 def export(
     url: Url,
     target: Annotated[str, typer.Argument(metavar="TARGET", help="Directory or URL of the plain Zarr hierarchy.")],
-    ref: Annotated[str, typer.Option("--ref", "-r", metavar="REF", help="Branch, tag or snapshot id.")] = "main",
+    ref: RefOption = "main",
     group: Group = "",
     overwrite: Overwrite = False,
     yes: Yes = False,

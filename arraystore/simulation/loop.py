@@ -36,13 +36,7 @@ class HorizonError(SimulationError):
 
 
 class Owner:
-    """Whoever callbacks belong to: one life of one simulated process.
-
-    Parameters
-    ----------
-    name
-        Shown in messages.
-    """
+    """Whoever callbacks belong to: one life of one simulated process, with a name for messages."""
 
     __slots__ = ("held", "name", "state")
 

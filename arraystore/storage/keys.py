@@ -19,11 +19,8 @@ _UNSAFE = re.compile(r"(?:\A|/)\.{0,2}(?:/|\Z)|[\x00-\x1f\x7f\\]")
 def check_key(key: str) -> None:
     """Refuse a key that some backend would read as another key, or as a path outside the storage.
 
-    Raises
-    ------
-    InvalidKeyError
-        If the key is empty or absolute, has an empty part or one that is ``.`` or ``..``, a backslash, a control
-        character, a lone surrogate, or more than 1024 bytes in UTF-8.
+    Raises `InvalidKeyError` if the key is empty or absolute, has an empty part or one that is ``.`` or ``..``, a
+    backslash, a control character, a lone surrogate, or more than 1024 bytes in UTF-8.
     """
     if _UNSAFE.search(key):
         raise InvalidKeyError(
@@ -47,13 +44,7 @@ def _check_encoding(key: str) -> None:
 
 
 def check_range(key: str, start: int, stop: int) -> None:
-    """Refuse a range that is not ascending.
-
-    Raises
-    ------
-    InvalidInputError
-        If `start` is negative or greater than `stop`.
-    """
+    """Refuse a range that is not ascending; raises `InvalidInputError`."""
     if not 0 <= start <= stop:
         raise InvalidInputError(f"bytes {start}..{stop} of {key!r} are not a valid range: 0 <= start <= stop must hold")
 

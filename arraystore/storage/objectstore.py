@@ -95,10 +95,12 @@ class ObstoreStorage(Storage):
 
     # Attempts
 
-    async def _attempt(self, action: str, key: str, request: Callable[[Client], Awaitable[T]]) -> T:
+    async def _attempt(
+        self, action: str, key: str, request: Callable[[Client], Awaitable[T]], *, conditional: bool = False
+    ) -> T:
         """Send a request, retry transient failures, and translate errors into those of this package."""
         client = self._client()
-        retry = _RetryState(self, client)
+        retry = _RetryState(self, client, conditional)
         while True:
             try:
                 async with self._slot():
@@ -266,30 +268,23 @@ class ObstoreStorage(Storage):
 
     async def _put_if_absent(self, key: str, data: BytesLike, *, new: bool) -> bool:
         path = self._path(key)
+        attempts = 0
 
         async def request(client: Client) -> bool:
+            nonlocal attempts
+            attempts += 1
             try:
                 await client.module.put_async(client.store, path, data, mode="create", use_multipart=False)
                 return True
             except client.module.exceptions.AlreadyExistsError as error:
-                if new and not retry.failures and refused_at_once(error):
+                if new and attempts == 1 and refused_at_once(error):
                     return False
                 # Written by another writer, or by an attempt of ours whose response was lost; or two writers
                 # collided (409), and possibly neither succeeded.
                 result = await client.module.get_async(client.store, path)
                 return bool(memoryview(await result.bytes_async()) == memoryview(data))
 
-        client = self._client()
-        retry = _RetryState(self, client)
-        while True:
-            try:
-                async with self._slot():
-                    return await request(client)
-            except FileNotFoundError as error:
-                delay = retry.delay_after_conflict(error, key)
-            except Exception as error:  # noqa: BLE001 - every error is classified
-                delay = retry.delay_after(error, "write", key)
-            await asyncio.sleep(delay)
+        return await self._attempt("write", key, request, conditional=True)
 
     async def delete(self, keys: Sequence[str]) -> list[DeleteFailure]:
         """Delete objects, in batches where the backend supports it."""
@@ -377,20 +372,23 @@ class ObstoreStorage(Storage):
 class _RetryState:
     """Failed attempts of one request, and the delay before the next attempt."""
 
-    def __init__(self, storage: ObstoreStorage, client: Client) -> None:
+    def __init__(self, storage: ObstoreStorage, client: Client, conditional: bool = False) -> None:
+        self._conditional = conditional
         self._location = storage.location
         self._retries = storage.config.settings.retries
         self._exceptions = client.module.exceptions
         self._started = time.monotonic()
-        self.failures = 0
+        self._failures = 0
 
     def _pause(self) -> float | None:
-        self.failures += 1
-        return self._retries.pause(self.failures, time.monotonic() - self._started, _random)
+        self._failures += 1
+        return self._retries.pause(self._failures, time.monotonic() - self._started, _random)
 
     def delay_after(self, error: Exception, action: str, key: str) -> float:
         """Return the seconds to wait before the next attempt, or raise the final error."""
         kind = classify_error(error, self._exceptions)
+        if kind is ErrorKind.MISSING and self._conditional:
+            return self._delay_after_conflict(key)
         if kind is ErrorKind.MISSING and action != "write":
             raise ObjectNotFoundError(key, self._location) from None
         if kind is ErrorKind.TRANSIENT:
@@ -402,14 +400,12 @@ class _RetryState:
             f"{self._location}: cannot {action} {key!r}: {first_line(error)}; {remedy(error, self._exceptions)}"
         ) from None
 
-    def delay_after_conflict(self, error: Exception, key: str) -> float:
+    def _delay_after_conflict(self, key: str) -> float:
         """Return the seconds to wait after a conditional write was refused although no object exists."""
-        if classify_error(error, self._exceptions) is not ErrorKind.MISSING:
-            return self.delay_after(error, "write", key)
         delay = self._pause()
         if delay is None:
             raise StorageError(
-                f"{self._location}: cannot write {key!r}: it was reported to exist {self.failures} times, but is "
+                f"{self._location}: cannot write {key!r}: it was reported to exist {self._failures} times, but is "
                 "missing; try again later"
             ) from None
         return delay
