@@ -18,9 +18,10 @@ from arraystore._format.envelope import pack_body, unpack_body
 from arraystore._format.ids import LayerId, NodeId
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import MAX_REFERENCES, Manifest, encode_manifest
-from arraystore._format.node import DOCUMENT_NAMES, Node, NodeKind, check_path
+from arraystore._format.node import Node, NodeKind, check_path
 from arraystore._format.references import DELETED, References, to_manifests
 from arraystore._format.wire import enum_reader, read_id, read_tuple, tuple_of
+from arraystore._format.zarr_metadata import DOCUMENT_NAMES
 from arraystore._log.state import SnapshotState
 from arraystore.errors import FormatError, SessionStateError
 from arraystore.storage.protocol import BytesLike

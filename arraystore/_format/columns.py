@@ -27,11 +27,7 @@ _DTYPES: dict[int, np.dtype[Any]] = {1: np.dtype("<u1"), 2: np.dtype("<u2"), 4: 
 
 
 def _width(largest: int) -> int:
-    if largest < 1 << 8:
-        return 1
-    if largest < 1 << 16:
-        return 2
-    return 4 if largest < 1 << 32 else 8
+    return int(np.min_scalar_type(largest).itemsize)
 
 
 def narrow(values: npt.NDArray[Any]) -> npt.NDArray[Any]:

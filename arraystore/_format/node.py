@@ -14,8 +14,6 @@ from arraystore.errors import FormatError
 MAX_PATH = 4096
 """Maximum length of the path of a node, in characters."""
 
-DOCUMENT_NAMES = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
-
 Documents = dict[str, bytes]
 """Metadata documents of a node by name: ``zarr.json``, or ``.zarray``, ``.zgroup``, ``.zattrs``, ``.zmetadata``."""
 

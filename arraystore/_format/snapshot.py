@@ -14,8 +14,9 @@ from arraystore._format.ids import CheckpointId, SnapshotId, all_different, id_t
 from arraystore._format.layer import Layer
 from arraystore._format.layer_table import decode_layers, encode_layers
 from arraystore._format.lifecycle import NEW_LIFE, BranchLife
-from arraystore._format.node import DOCUMENT_NAMES, Documents, Node, NodeKind, check_path
+from arraystore._format.node import Documents, Node, NodeKind, check_path
 from arraystore._format.wire import Number, Time, Wire, read_ids, read_tuple
+from arraystore._format.zarr_metadata import DOCUMENT_NAMES
 from arraystore.errors import FormatError
 
 MAX_NODES = 1 << 22

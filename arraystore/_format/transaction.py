@@ -14,9 +14,10 @@ from arraystore._format.envelope import Kind, encode_object, pack_body, read_obj
 from arraystore._format.ids import NodeId
 from arraystore._format.layer import EnclosingRecord, Layer
 from arraystore._format.manifest import decode_presence, encode_presence
-from arraystore._format.node import DOCUMENT_NAMES, Documents, NodeKind, check_path
+from arraystore._format.node import Documents, NodeKind, check_path
 from arraystore._format.types import Int64s
 from arraystore._format.wire import Wire, enum_reader, optional, read_id, read_tuple, tuple_of
+from arraystore._format.zarr_metadata import DOCUMENT_NAMES
 from arraystore.errors import FormatError
 
 _DOCUMENT_NAMES = frozenset(DOCUMENT_NAMES)

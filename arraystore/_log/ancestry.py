@@ -19,13 +19,12 @@ from arraystore._format.history import (
 from arraystore._format.ids import SnapshotId
 from arraystore._format.lifecycle import BranchLife
 from arraystore._format.record import Birth, Commit, encode_note
-from arraystore._format.refs import Hint, branches_prefix
+from arraystore._format.refs import Hint
 from arraystore._format.snapshot import PageRef
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import INITIAL_MESSAGE, Tip, load_checkpoint, load_tip
 from arraystore._log.state import SnapshotState
 from arraystore.errors import ObjectNotFoundError
-from arraystore.storage.protocol import Storage
 
 Newest = Callable[[str], Awaitable[SnapshotState]]
 """Returns the newest state of a branch's log, deleted or not: what has expired there is said in it."""
@@ -283,20 +282,3 @@ def _newest_start(rows: Sequence[SnapshotRow], at: int) -> int:
     """Return the newest record whose checkpoint leads to a snapshot: its own if it is the last one in there."""
     sequence = rows[at].sequence
     return sequence - 1 if at + 1 < len(rows) and rows[at + 1].sequence == sequence else sequence
-
-
-async def list_logs(storage: Storage, repository: bytes) -> list[str]:
-    """List the keys' form of the names of all branches that have a log, deleted ones included."""
-    names: list[str] = []
-    prefix = branches_prefix(repository)
-    after = ""
-    while True:
-        found = None
-        async for page in storage.list(prefix, after):
-            if page:
-                found = page[0].key[len(prefix) :].split("/")[0]
-                break
-        if found is None:
-            return names
-        names.append(found)
-        after = f"{prefix}{found}/\U0010ffff"

@@ -10,11 +10,11 @@ import numpy as np
 
 from arraystore._changes.read_tracking import moved_below, places_beneath
 from arraystore._commit.prepare import final_references
-from arraystore._format.node import DOCUMENT_NAMES, MAX_PATH, Node, NodeKind, ancestors
+from arraystore._format.node import MAX_PATH, Node, NodeKind, ancestors
 from arraystore._format.references import DELETED, References, overlay
 from arraystore._format.reserved_keys import HIDDEN, visible
 from arraystore._format.types import Int64s
-from arraystore._format.zarr_metadata import ArrayInfo, array_info
+from arraystore._format.zarr_metadata import DOCUMENT_NAMES, ArrayInfo, array_info
 from arraystore._session.hierarchy import Hierarchy, join
 
 if TYPE_CHECKING:

@@ -16,10 +16,9 @@ from arraystore import Repository, Session
 from arraystore._format.box import Box
 from arraystore._format.envelope import bind_object
 from arraystore._format.ids import id_to_text
-from arraystore._format.node import DOCUMENT_NAMES
 from arraystore._format.refs import REPOSITORY_KEY, decode_repository
 from arraystore._format.zarr_changes import dimension_of, reads_alike, same_shape, with_length
-from arraystore._format.zarr_metadata import array_info, node_type
+from arraystore._format.zarr_metadata import DOCUMENT_NAMES, array_info, node_type
 from arraystore.errors import ArrayStoreError, InvalidInputError
 from arraystore.storage import MemoryStorage
 from tests.fuzz.mutate import TEXTS, change_bytes, change_tree, pack, unpack
