@@ -8,7 +8,7 @@ the bodies of its predecessors, byte for byte, back to the last multiple of 8, o
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -340,29 +340,28 @@ def check_packs(name: str, packs: Any) -> Any:
 
 
 def _read_commit(name: str, value: Any, branch: str, sequence: int) -> Commit:
-    read = partial(_read_transaction, branch=branch, sequence=sequence)
-    commit = Commit(*read_tuple(name, value, tuple_of(read), read_ids))
-    if not commit.transactions:
+    transactions, refused = read_tuple(name, value, tuple, read_ids)
+    if not transactions:
         raise FormatError(name, "a commit must have transactions")
-    return commit
+    return Commit(tuple([_read_transaction(name, item, branch, sequence) for item in transactions]), refused)
+
+
+_TRANSACTION = (
+    *(read_id, read_id, read_time, read_isolation, (bytes, int), (tuple, bytes, int)),
+    *(read_number, optional(read_id), check_packs),
+)
 
 
 def _read_transaction(name: str, value: Any, branch: str, sequence: int) -> Transaction:
-    item = Transaction(
-        *read_tuple(
-            name, value, read_id, read_id, read_time, read_isolation, (bytes, int), (tuple, bytes, int),
-            read_number, optional(read_id), check_packs,
-        )
-    )  # fmt: skip
-    log: Any = item.log
-    for place in (item.note, log):
+    identifier, parent, time, isolation, note, log, first, amends, packs = read_tuple(name, value, *_TRANSACTION)
+    for place in (note, log):
         if type(place) is int:
             read_number(name, place)
     if type(log) is bytes:
         read_id(name, log)
     if type(log) is tuple:
-        return replace(item, log=read_log(name, log, EnclosingRecord(branch, sequence, item.first)))
-    return item
+        log = read_log(name, log, EnclosingRecord(branch, sequence, first))
+    return Transaction(identifier, parent, time, isolation, note, log, first, amends, packs)
 
 
 def _read_rewrite(name: str, value: Any, record: EnclosingRecord) -> Rewrite:

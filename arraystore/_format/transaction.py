@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from arraystore._format.layer import EnclosingRecord, Layer
 from arraystore._format.manifest import decode_presence, encode_presence
 from arraystore._format.node import Documents, NodeKind, check_path
 from arraystore._format.types import Int64s
-from arraystore._format.wire import Wire, enum_reader, optional, read_id, read_tuple, tuple_of
+from arraystore._format.wire import Wire, enum_reader, read_id, read_tuple, tuple_of
 from arraystore._format.zarr_metadata import DOCUMENT_NAMES
 from arraystore.errors import FormatError
 
@@ -115,6 +114,7 @@ class NodeChange(Wire):
 
 
 _read_operation, _read_kind = enum_reader(Operation), enum_reader(NodeKind)
+_read_nodes = tuple_of(NodeChange.from_wire)
 
 
 @dataclass(frozen=True)
@@ -157,9 +157,8 @@ class ChunkChange:
     @classmethod
     def from_wire(cls, name: str, value: Any, record: EnclosingRecord | None) -> ChunkChange:
         """Decode the value of `to_wire`; raises `FormatError`."""
-        node, layer, presence, appended = read_tuple(
-            name, value, read_id, partial(Layer.from_wire, record=record), optional(_read_presence), bool
-        )
+        node, wire, presence, appended = read_tuple(name, value, read_id, tuple, _read_presence, bool)
+        layer = Layer.from_wire(name, wire, record)
         if presence is not None:
             decode_presence(name, layer.box, layer.count, *presence)
         elif layer.inline is None and not layer.dense:
@@ -169,8 +168,8 @@ class ChunkChange:
         return cls(node, layer, presence, appended)
 
 
-def _read_presence(name: str, value: Any) -> tuple[Any, ...]:
-    return read_tuple(name, value, int, bytes)
+def _read_presence(name: str, value: Any) -> tuple[Any, ...] | None:
+    return None if value is None else read_tuple(name, value, int, bytes)
 
 
 @dataclass(frozen=True)
@@ -187,8 +186,8 @@ class TransactionLog:
 
 def read_log(name: str, value: Any, record: EnclosingRecord | None = None) -> TransactionLog:
     """Decode the value of `TransactionLog.to_wire`; raises `FormatError`."""
-    read_chunk = partial(ChunkChange.from_wire, record=record)
-    log = TransactionLog(*read_tuple(name, value, tuple_of(NodeChange.from_wire), tuple_of(read_chunk)))
+    nodes, chunks = read_tuple(name, value, _read_nodes, tuple)
+    log = TransactionLog(nodes, tuple([ChunkChange.from_wire(name, chunk, record) for chunk in chunks]))
     grown = {change.id for change in log.nodes if change.append is not None}
     if len(grown) < sum(change.append is not None for change in log.nodes):
         raise FormatError(name, "a log must not append to an array twice")

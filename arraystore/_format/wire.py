@@ -37,10 +37,11 @@ def read_tuple(name: str, value: Any, *readers: Reader) -> tuple[Any, ...]:
     )
 
 
-def _read(name: str, value: Any, reader: Reader) -> Any:
-    if not isinstance(reader, type | tuple):
+def _read(name: str, value: Any, reader: Any) -> Any:
+    kind = type(reader)
+    if kind is not type and kind is not tuple:
         return reader(name, value)
-    allowed = reader if isinstance(reader, tuple) else (reader,)
+    allowed = reader if kind is tuple else (reader,)
     if type(value) not in allowed:
         raise FormatError(name, f"expected {[kind.__name__ for kind in allowed]}, got {type(value).__name__}")
     return value
