@@ -62,7 +62,12 @@ def test_what_once_failed_does_not(profile: str, seed: int) -> None:
     assert simulate(seed, *plain).violations == ()
 
 
-FAILED_SINCE = {"lifecycle": [42, 5002, 300012], "mixed": [1795363261], "amends": [300009, 300017]}
+FAILED_SINCE = {
+    "lifecycle": [42, 5002, 300012],
+    "mixed": [1795363261],
+    "amends": [300009, 300017],
+    "virtual": [1325],
+}
 
 
 @pytest.mark.parametrize(("profile", "seed"), [(each, seed) for each, seeds in FAILED_SINCE.items() for seed in seeds])

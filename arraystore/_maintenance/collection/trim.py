@@ -53,7 +53,8 @@ async def detach(scope: MaintenanceScope, layers: Iterable[Layer]) -> None:
             return  # detached by an earlier collection
         if at.index >= len(record.attachments):
             raise FormatError(key, f"has no attachment {at.index}")
-        await scope.storage.put(layer.key, bind_object(layer.key, record.attachments[at.index]))
+        # Another collection may have done so: objects are written once.
+        await scope.storage.put_if_absent(layer.key, bind_object(layer.key, record.attachments[at.index]))
 
     await bounded(one, layers)
     await scope.storage.sync()
