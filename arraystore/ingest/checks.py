@@ -12,7 +12,7 @@ from arraystore.ingest.model import Recode, SourceInfo, VariableInfo
 from arraystore.ingest.times import recode_between, same_clock
 from arraystore.spark.cf_time import is_time
 
-__all__ = ["check_alignment", "check_fits", "check_same_names", "clock_recodes", "same_attribute"]
+__all__ = ["check_alignment", "check_fits", "check_same_names", "clock_recodes"]
 
 _MEANING = (
     "units",
@@ -82,7 +82,7 @@ def check_fits(
         if key == "units" and is_time(variable.attrs) and is_time(array.attrs):
             continue
         new, kept = _meaning(variable, key), _meaning(array, key)
-        if not same_attribute(new, kept):
+        if not _same_attribute(new, kept):
             raise VariableMismatchError(
                 f"{what} has the attribute {key}={new!r}, but in {owner} it is {kept!r}: the same number would "
                 "mean something else; convert the source, or ingest it into another group"
@@ -97,7 +97,7 @@ def _meaning(variable: VariableInfo, key: str) -> Any:
     return value
 
 
-def same_attribute(a: Any, b: Any) -> bool:
+def _same_attribute(a: Any, b: Any) -> bool:
     """Return whether values of attributes are equal, whatever numpy or JSON made of them; NaN equals NaN."""
     if a is None or b is None:
         return a is b

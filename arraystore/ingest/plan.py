@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 from arraystore.errors import InvalidInputError
@@ -188,7 +189,7 @@ def _plan_along(
         _refuse_existing(pattern, group, f"; none of its arrays has the dimension {dim!r} to append along")
         _check_sizes(sources[:1], group)
     recodes = [_check_source(source, pattern, owner, dim) for source in sources]
-    starts = [start + sum(lengths[:index]) for index in range(len(lengths))]
+    places = list(zip(accumulate(lengths[:-1], initial=start), lengths, recodes, strict=True))
     arrays: list[ArrayPlan] = []
     for name in sources[0].variables:  # in the source's order; a group has none
         array, axis = pattern[name], pattern[name].axis(dim)
@@ -197,10 +198,7 @@ def _plan_along(
         grown = _lengthen(array, dim, start + sum(lengths))
         if not appends:
             grown = replace(grown, chunks=choose_chunks(grown, wanted, dim, lengths))
-        origins = [
-            Origin(index, *place, recode.get(name))
-            for index, (place, recode) in enumerate(zip(zip(starts, lengths, strict=True), recodes, strict=True))
-        ]
+        origins = [Origin(index, at, length, of.get(name)) for index, (at, length, of) in enumerate(places)]
         plan = _array_plan(grown, start, axis, not appends, origins)
         if appends and axis is not None and not plan.on_driver:
             check_alignment(array, axis, dim)

@@ -30,7 +30,7 @@ from arraystore.storage.sharing import check_shared
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["IngestReport", "PreparedIngest", "carry_out", "default_message", "ingest", "prepare"]
+__all__ = ["IngestReport", "PreparedIngest", "carry_out", "ingest", "prepare"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,13 +177,12 @@ def carry_out(
     began = time.perf_counter()
     session = prepared.session or Repository.create(prepared.storage).writable_session(prepared.branch)
     _prepare_group(plan, session)
+    text = message or _default_message(plan)
     retried = 0
     if plan.tasks and spark is not None:
-        text = message or default_message(plan)
         outcomes = run_tasks(spark, session, plan.tasks, RegionTransfer.of(plan), description=text, progress=progress)
         merge_outcomes(session, outcomes)
         retried = sum(outcome.attempt > 0 for outcome in outcomes)
-    text = message or default_message(plan)
     snapshot = session.commit(text, metadata=_metadata(plan), rebase_with=ConflictDetector())
     run(session.context.idle())  # a batch job leaves nothing behind in the background
     return IngestReport(snapshot, plan, text, time.perf_counter() - began, retried)
@@ -199,7 +198,7 @@ def _prepare_group(plan: IngestPlan, session: Session) -> None:
     RegionTransfer.of(plan)(session, small)
 
 
-def default_message(plan: IngestPlan) -> str:
+def _default_message(plan: IngestPlan) -> str:
     """Return the default message of the commit."""
     what = plan.sources[0].name if len(plan.sources) == 1 else f"{len(plan.sources)} sources"
     if plan.appends:

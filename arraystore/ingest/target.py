@@ -73,14 +73,19 @@ def _decoded_fill(value: Any, dtype: np.dtype[Any]) -> Any:
 def _attributes(variable: VariableInfo) -> dict[str, Any]:
     """Return attributes as JSON values; the fill value in the form that xarray expects in Zarr v3."""
     attrs = {key: json_value(value) for key, value in variable.attrs.items() if key != _FILL}
-    if _FILL in variable.attrs:
-        fill = np.asarray(variable.attrs[_FILL]).ravel()[0]
-        attrs[_FILL] = (
-            str(fill)
-            if variable.dtype.kind == "O"
-            else FillValueCoder.encode(_typed(fill, variable.dtype).item(), variable.dtype)
-        )
+    fill = _fill_value(variable)
+    if fill is not None:
+        attrs[_FILL] = fill if isinstance(fill, str) else FillValueCoder.encode(fill.item(), variable.dtype)
     return attrs
+
+
+def _fill_value(variable: VariableInfo) -> Any:
+    """Return the fill value of an array in its type; None if it has none."""
+    value = variable.attrs.get(_FILL)
+    if value is None:
+        return None
+    first = np.asarray(value).ravel()[0]
+    return str(first) if variable.dtype.kind == "O" else np.asarray(first).astype(variable.dtype)[()]
 
 
 def json_value(value: Any) -> Any:
@@ -96,10 +101,6 @@ def json_value(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [json_value(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
     return value
-
-
-def _typed(fill: Any, dtype: np.dtype[Any]) -> Any:
-    return np.asarray(fill).astype(dtype)[()]
 
 
 def require_group(store: Store, path: str, attrs: Mapping[str, Any]) -> zarr.Group:
@@ -130,10 +131,8 @@ def open_target(store: Store, path: str) -> zarr.Group:
 def make_array(group: zarr.Group, plan: ArrayPlan) -> None:
     """Create the array of a plan, without values."""
     variable = plan.variable
-    fill = variable.attrs.get(_FILL)
-    options: dict[str, Any] = (
-        {} if fill is None else {"fill_value": _fill_value(np.asarray(fill).ravel()[0], variable.dtype)}
-    )
+    fill = _fill_value(variable)
+    options: dict[str, Any] = {} if fill is None else {"fill_value": fill}
     dtype: Any = VariableLengthUTF8() if variable.dtype.kind == "O" else variable.dtype
     with warnings.catch_warnings():
         # zarr warns that fixed-length bytes have no specification yet; they keep the values of a source unchanged.
@@ -147,10 +146,6 @@ def make_array(group: zarr.Group, plan: ArrayPlan) -> None:
             dimension_names=variable.dims,
             **options,
         )
-
-
-def _fill_value(fill: Any, dtype: np.dtype[Any]) -> Any:
-    return str(fill) if dtype.kind == "O" else _typed(fill, dtype)
 
 
 def resize_array(group: zarr.Group, plan: ArrayPlan) -> None:
