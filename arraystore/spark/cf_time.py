@@ -18,16 +18,7 @@ import numpy.typing as npt
 from arraystore._format.types import Bools, Int64s
 from arraystore.errors import InvalidInputError
 
-__all__ = [
-    "GREGORIAN_START",
-    "CFTimeCodec",
-    "cf_time_codec",
-    "is_time",
-    "microseconds_from_datetimes",
-    "split_units",
-    "unit_length",
-]
-
+__all__ = ["CFTimeCodec", "cf_time_codec", "is_time", "microseconds_from_datetimes", "split_units", "unit_length"]
 
 _MICROSECONDS = {
     "microsecond": 1,
@@ -47,13 +38,13 @@ _DAY = _MICROSECONDS["day"]
 _EPOCH = re.compile(
     r"(?P<year>[+-]?\d{1,6})-(?P<month>\d{1,2})-(?P<day>\d{1,2})"
     r"(?:[T\s]+(?P<hour>\d{1,2}):(?P<minute>\d{1,2})(?::(?P<second>\d{1,2})(?:\.(?P<fraction>\d{1,6})0*)?)?)?"
-    r"\s*(?:Z|UTC|GMT|(?P<zone>[+-]\d{1,2}(?::?\d{2})?))?",
+    r"\s*(?:Z|UTC|GMT|(?P<sign>[+-])(?P<zone_hour>\d{1,2})(?::?(?P<zone_minute>\d{2}))?)?",
     re.IGNORECASE,
 )
 _MIXED = frozenset({"standard", "gregorian"})
 _CALENDARS = _MIXED | {"proleptic_gregorian"}
 
-GREGORIAN_START = (date(1582, 10, 15) - date(1970, 1, 1)).days * _DAY
+_GREGORIAN_START = (date(1582, 10, 15) - date(1970, 1, 1)).days * _DAY
 """Microseconds since 1970 of the first day of the Gregorian calendar; the standard calendar is Julian before."""
 
 _FURTHEST = 2.0**63
@@ -90,7 +81,7 @@ class CFTimeCodec:
     epoch: int
     """Epoch in microseconds since 1970."""
     mixed: bool = False
-    """Whether its calendar is Julian before `GREGORIAN_START`."""
+    """Whether its calendar is Julian before `_GREGORIAN_START`."""
 
     def to_microseconds(self, values: npt.NDArray[Any]) -> tuple[Int64s, Bools | None]:
         """Return numbers as microseconds since 1970, and a mask of missing values."""
@@ -105,7 +96,7 @@ class CFTimeCodec:
         result = self._whole(values) if values.dtype.kind in "iu" else self._round(values)
         if missing is not None:
             result[missing] = 0
-        early = result < GREGORIAN_START if self.mixed else None
+        early = result < _GREGORIAN_START if self.mixed else None
         if early is not None and missing is not None:
             early &= ~missing
         if early is not None and early.any():
@@ -140,7 +131,7 @@ class CFTimeCodec:
         whole, rest = np.divmod(since, self.unit)
         exact = np.ones(since.shape, bool)
         if self.mixed:
-            exact &= instants >= GREGORIAN_START
+            exact &= instants >= _GREGORIAN_START
         if kind.kind == "f":
             return (whole.astype(np.float64) + rest / self.unit).astype(kind), exact
         limits = np.iinfo(kind.name)
@@ -205,15 +196,8 @@ def _epoch(what: str, text: str, mixed: bool) -> int:
         )
     seconds = int(match["hour"] or 0) * 3600 + int(match["minute"] or 0) * 60 + int(match["second"] or 0)
     fraction = int((match["fraction"] or "").ljust(6, "0"))
-    return days * _DAY + seconds * 1_000_000 + fraction - _zone_minutes(match["zone"]) * 60_000_000
-
-
-def _zone_minutes(zone: str | None) -> int:
-    if zone is None:
-        return 0
-    match = re.fullmatch(r"([+-])(\d{1,2}):?(\d{2})?", zone)
-    assert match is not None
-    return (int(match[2]) * 60 + int(match[3] or 0)) * (-1 if match[1] == "-" else 1)
+    ahead = (int(match["zone_hour"] or 0) * 60 + int(match["zone_minute"] or 0)) * (-1 if match["sign"] == "-" else 1)
+    return days * _DAY + seconds * 1_000_000 + fraction - ahead * 60_000_000
 
 
 def _days(year: int, month: int, day: int, mixed: bool) -> int | None:

@@ -80,7 +80,7 @@ def run_action(
             result = running.result()
         except Exception as error:
             raise _translate(error) from error
-    jobs.report_end()
+    jobs.report_done(tasks)
     return result
 
 
@@ -135,7 +135,7 @@ class _ActionJobs:
         remote: Any = self._spark
 
         def report(stages: Any, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
-            self._report(sum(stage.num_completed_tasks for stage in stages or ()))
+            self.report_done(sum(stage.num_completed_tasks for stage in stages or ()))
 
         remote.registerProgressHandler(report)
         try:
@@ -152,19 +152,13 @@ class _ActionJobs:
         jobs = (tracker.getJobInfo(job) for job in ours)
         stages = (tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds)
         done = [stage.numCompletedTasks for stage in stages if stage is not None and stage.numTasks == self._tasks]
-        self._report(max(done, default=0))
+        self.report_done(max(done, default=0))
 
-    def report_end(self) -> None:
-        """Report that all tasks are done."""
-        if self._progress is not None:
-            self._report(self._tasks)
-
-    def _report(self, done: int) -> None:
-        assert self._progress is not None
-        done = min(done, self._tasks)
-        if done > self._reported:
-            self._reported = done
-            self._progress(done, self._tasks)
+    def report_done(self, done: int) -> None:
+        """Report that so many tasks are done, unless it has been reported."""
+        if self._progress is not None and min(done, self._tasks) > self._reported:
+            self._reported = min(done, self._tasks)
+            self._progress(self._reported, self._tasks)
 
     def cancel(self) -> None:
         """Cancel the jobs of the action."""

@@ -28,7 +28,7 @@ from arraystore import (
 from arraystore.errors import ChunkDamagedError
 from arraystore.spark.errors import translate_error
 from arraystore.spark.reading import blocks
-from arraystore.spark.reading.read_plan import ReadPlan, plan_read
+from arraystore.spark.reading.read_dataframe import ReadPlan, plan_read
 from arraystore.spark.spark_action import by_task
 from arraystore.storage import CountingStorage
 from tests.commit.support import keys

@@ -101,11 +101,9 @@ class RawOptions:
     def count(self, name: str) -> int | None:
         """Return an option that is a count >= 1."""
         text = self.text(name)
-        if text is None:
-            return None
-        if not text.isascii() or not text.isdigit() or len(text) > _DIGITS or not int(text):
+        if text is not None and (not text.isascii() or not text.isdigit() or len(text) > _DIGITS or not int(text)):
             raise _wrong(name, text, "an integer >= 1")
-        return int(text)
+        return None if text is None else int(text)
 
     def choice(self, name: str, *among: str) -> str | None:
         """Return an option that is one of a few words."""
@@ -116,12 +114,8 @@ class RawOptions:
 
     def names(self, name: str) -> tuple[str, ...]:
         """Return an option that is a list: with commas, or in JSON."""
-        text = self.text(name)
-        if text is None:
-            return ()
-        if text.startswith("{"):
-            raise _wrong(name, text, 'names, as in u,v or ["u", "v"]')
-        if not text.startswith("["):
+        text = self.text(name) or ""
+        if text[:1] not in ("[", "{"):
             return tuple(part.strip() for part in text.split(",") if part.strip())
         parsed = self._json(name, text)
         if not isinstance(parsed, list) or not all(isinstance(each, str) and each for each in parsed):

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from arraystore.errors import InvalidInputError
 from arraystore.spark.errors import marked_errors
 from arraystore.spark.reading.arrow_columns import arrow_schema
-from arraystore.spark.reading.read_plan import ReadPlan, plan_read
+from arraystore.spark.reading.read_dataframe import ReadPlan, plan_read
 from arraystore.spark.snapshots import pinned_session
 from arraystore.spark.source.options import ReadOptions
 

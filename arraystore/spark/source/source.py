@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-    from arraystore.spark.reading.read_plan import ReadPlan
+    from arraystore.spark.reading.read_dataframe import ReadPlan
 
 __all__ = ["ArrayStoreDataSource"]
 

@@ -18,7 +18,7 @@ from arraystore.spark.streams.change_feed_rows import FEED_SCHEMA, batches_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["FEED_SCHEMA", "check_paths", "plan_changes", "read_changes"]
+__all__ = ["FEED_SCHEMA", "plan_changes", "read_changes"]
 
 
 def read_changes(
@@ -72,7 +72,7 @@ def read_changes(
     SnapshotNotFoundError
         If `from_` is not in the history that leads to `to`.
     """
-    opened, wanted = open_repository(repo), check_paths(paths)
+    opened, wanted = open_repository(repo), _check_paths(paths)
     check_reachable(opened.context)
     shares = plan_changes(opened, branch, from_, to, 4 * slots(spark) if tasks is None else tasks)
     return map_tasks(spark, len(shares), lambda task: batches_of(opened, shares[task], wanted), FEED_SCHEMA)
@@ -89,7 +89,7 @@ def plan_changes(
     return list(slices(steps_between(repo, branch, from_, newest if to is None else to), tasks))
 
 
-def check_paths(paths: Any) -> tuple[str, ...] | None:
+def _check_paths(paths: Any) -> tuple[str, ...] | None:
     """Return paths as a tuple; raise `InvalidInputError` if they are not valid paths."""
     if paths is None:
         return None
