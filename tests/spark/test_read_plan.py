@@ -505,6 +505,16 @@ def test_planning_reads_no_chunks_of_data(tmp_path: Path) -> None:
     assert not [key for _, key in storage.log if key.startswith("chunks/")]
 
 
+def test_a_coordinate_is_read_once_for_its_labels_and_a_selection(tmp_path: Path) -> None:
+    storage, repo = counted(tmp_path)
+    with repo.transaction("main", message="times") as store:
+        zarr.create_array(store, name="t", shape=(64,), chunks=(64,), dtype="f8", dimension_names=["t"])[:] = range(64)
+    session = Repository.open(storage).readonly_session("main")
+    storage.reset()
+    plan_read(session, "v", sel={"t": slice(5, 50)}, coords="label")
+    assert len([key for _, key in storage.log if key.startswith("chunks/")]) == 1
+
+
 def test_plans_pickle_small_however_many_chunks_there_are(tmp_path: Path) -> None:
     repo = Repository.create(local_filesystem_storage(tmp_path / "repo"))
     session = repo.writable_session("main")

@@ -15,9 +15,17 @@ import zarr
 from arraystore._session.base import SessionBase
 from arraystore.errors import InvalidInputError
 from arraystore.spark.argument_checks import check_choice, check_count
+from arraystore.spark.reading.coordinates import Coordinate
 from arraystore.spark.reading.decoding import Column, Decoder, decoder_of
-from arraystore.spark.reading.opening import OpenedArrays, coordinate_of, open_arrays, sides_of
-from arraystore.spark.reading.selection import AxisSelection, ChunkRuns, Int64s, check_dimension_names, index_positions
+from arraystore.spark.reading.opening import OpenedArray, OpenedArrays, coordinate_of, open_arrays, sides_of
+from arraystore.spark.reading.selection import (
+    AxisSelection,
+    ChunkRuns,
+    Int64s,
+    Positions,
+    check_dimension_names,
+    index_positions,
+)
 
 __all__ = ["DimensionColumns", "FramePlan", "FrameVariable", "plan_frame", "read_task_count"]
 
@@ -98,15 +106,17 @@ def plan_frame(
     check_choice("coords", coords, get_args(DimensionColumns))
     opened = open_arrays(session, paths, dims)
     lead = opened.lead
-    check_dimension_names("isel", isel or {}, opened.dims)
-    check_dimension_names("sel", sel or {}, opened.dims)
-    axes = []
+    sel, isel = sel or {}, isel or {}
+    check_dimension_names("isel", isel, opened.dims)
+    check_dimension_names("sel", sel, opened.dims)
+    axes: list[AxisSelection] = []
     labels: list[Column | None] = []
     for number, (name, size) in enumerate(zip(opened.dims, lead.array.shape, strict=True)):
-        axis = _axis(opened, number, name, size, sel or {}, isel or {}, decode=decode)
-        axes.append(axis)
-        coordinate = coordinate_of(opened, name, size, decode=decode) if coords == "label" else None
-        labels.append(None if coordinate is None else coordinate.column(axis.positions))
+        is_read = coords == "label" or name in sel
+        coordinate = coordinate_of(opened, name, size, decode=decode) if is_read else None
+        positions = _positions(lead, name, size, sel, isel, coordinate)
+        axes.append(AxisSelection(name, size, lead.side(number), positions))
+        labels.append(None if coordinate is None or coords != "label" else coordinate.column(positions))
     variables = tuple(
         FrameVariable(one.column, one.array.path, one.axes_in(opened.dims), decoder_of(one.array, decode=decode))
         for one in opened.arrays
@@ -122,32 +132,27 @@ def plan_frame(
     return FramePlan(session, variables, tuple(axes), tuple(labels), coords, chunks)
 
 
-def _axis(
-    opened: OpenedArrays,
-    number: int,
+def _positions(
+    lead: OpenedArray,
     name: str,
     size: int,
     sel: Mapping[str, Any],
     isel: Mapping[str, Any],
-    *,
-    decode: bool,
-) -> AxisSelection:
-    """Return the selection along a dimension."""
+    coordinate: Coordinate | None,
+) -> Positions:
+    """Return the selected positions along a dimension."""
     if name in sel and name in isel:
         raise InvalidInputError(f"sel and isel both select along {name!r}: give one of them")
     if name in isel:
-        positions = index_positions(f"dimension {name!r}", size, isel[name])
-    elif name in sel:
-        coordinate = coordinate_of(opened, name, size, decode=decode)
-        if coordinate is None:
-            raise InvalidInputError(
-                f"sel selects along {name!r} by label, but there is no coordinate array {name!r} of that dimension "
-                f"beside {opened.lead.array.path!r}: select by position with isel"
-            )
-        positions = coordinate.positions(sel[name])
-    else:
-        positions = range(size)
-    return AxisSelection(name, size, opened.lead.side(number), positions)
+        return index_positions(f"dimension {name!r}", size, isel[name])
+    if name not in sel:
+        return range(size)
+    if coordinate is None:
+        raise InvalidInputError(
+            f"sel selects along {name!r} by label, but there is no coordinate array {name!r} of that dimension "
+            f"beside {lead.array.path!r}: select by position with isel"
+        )
+    return coordinate.positions(sel[name])
 
 
 def _check_columns(opened: OpenedArrays) -> None:
