@@ -12,8 +12,6 @@ from arraystore.ingest.model import Recode, SourceInfo, VariableInfo
 from arraystore.ingest.times import recode_between, same_clock
 from arraystore.spark.cf_time import is_time
 
-__all__ = ["check_alignment", "check_fits", "check_same_names", "clock_recodes"]
-
 _MEANING = (
     "units",
     "scale_factor",

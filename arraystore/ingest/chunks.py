@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from arraystore.errors import InvalidInputError
 from arraystore.ingest.model import VariableInfo
 
-__all__ = ["choose_chunks", "parse_chunks"]
-
 TARGET_BYTES = 4 * 2**20
 """Chunk size that is large enough to be worth a request and small enough to be read for one value."""
 LARGEST_NATIVE_BYTES = 64 * 2**20

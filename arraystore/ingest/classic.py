@@ -14,8 +14,6 @@ from typing import BinaryIO
 
 from arraystore.ingest.errors import SourceFormatError
 
-__all__ = ["check_classic_length"]
-
 _TYPE_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 4, 6: 8, 7: 1, 8: 2, 9: 4, 10: 8, 11: 8}
 _STREAMING = {0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF}
 """Record counts that mean that the writer did not know the count."""

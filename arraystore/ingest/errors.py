@@ -4,15 +4,6 @@ from __future__ import annotations
 
 from arraystore.errors import AlreadyExistsError, ArrayStoreError, InvalidInputError, NotFoundError
 
-__all__ = [
-    "AlignmentError",
-    "IngestError",
-    "SourceFormatError",
-    "SourceNotFoundError",
-    "TargetExistsError",
-    "VariableMismatchError",
-]
-
 
 class IngestError(ArrayStoreError):
     """Base class: raised before any task starts, so nothing was written."""

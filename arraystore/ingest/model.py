@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ArrayPlan", "Box", "GroupInfo", "Origin", "Piece", "Recode", "Region", "SourceInfo", "VariableInfo"]
-
 Box = tuple[tuple[int, int], ...]
 """A half-open interval for each dimension."""
 

@@ -17,8 +17,6 @@ from arraystore.ingest.errors import TargetExistsError, VariableMismatchError
 from arraystore.ingest.model import ArrayPlan, GroupInfo, Origin, Recode, Region, SourceInfo, VariableInfo
 from arraystore.ingest.regions import assign_to_tasks, region_bytes, regions_of
 
-__all__ = ["IngestPlan", "UnchangedVariable", "plan_ingest"]
-
 DRIVER_LINE_BYTES = 2**20
 """Variables of at most one dimension are written by the driver up to this size: coordinates, scalars."""
 DRIVER_BYTES = 16 * 2**10

@@ -12,8 +12,6 @@ from arraystore.ingest.model import ArrayPlan, Box, Origin, Piece, Region
 from arraystore.spark.regions.boxes import assign_to_tasks as assign_numbers
 from arraystore.spark.regions.boxes import cut_regions
 
-__all__ = ["assign_to_tasks", "cut", "regions_of"]
-
 LARGEST_REGION_BYTES = 32 * 2**20
 """Upper bound of a region, which each running task holds in memory."""
 SMALLEST_REGION_BYTES = 256 * 2**10

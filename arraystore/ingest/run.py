@@ -30,8 +30,6 @@ from arraystore.storage.sharing import check_shared
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["IngestReport", "PreparedIngest", "carry_out", "ingest", "prepare"]
-
 
 @dataclass(frozen=True, slots=True)
 class IngestReport:

@@ -18,8 +18,6 @@ from arraystore.ingest.classic import check_classic_length
 from arraystore.ingest.errors import SourceFormatError, SourceNotFoundError
 from arraystore.ingest.model import SourceInfo, VariableInfo
 
-__all__ = ["describe_source", "open_source", "plain_dtype", "read_box", "to_plain"]
-
 _ENGINES = {
     "HDF5": ("netcdf4", "h5netcdf"),
     "NetCDF-3": ("netcdf4", "scipy"),

@@ -17,8 +17,6 @@ from arraystore.errors import InvalidInputError
 from arraystore.ingest.model import ArrayPlan, GroupInfo, VariableInfo
 from arraystore.ingest.source import plain_dtype
 
-__all__ = ["make_array", "normal_group", "open_target", "read_group", "require_group", "resize_array"]
-
 _DIMENSIONS_V2 = "_ARRAY_DIMENSIONS"
 _FILL = "_FillValue"
 

@@ -16,8 +16,6 @@ from arraystore.ingest.errors import VariableMismatchError
 from arraystore.ingest.model import Recode
 from arraystore.spark.cf_time import split_units, unit_length
 
-__all__ = ["recode_between", "recode_values", "same_clock"]
-
 _CALENDARS = {"gregorian": "standard", "365_day": "noleap", "366_day": "all_leap"}
 _TOLERANCE_US = 1_000
 

@@ -23,9 +23,6 @@ from arraystore.ingest.target import open_target
 from arraystore.ingest.times import recode_values
 from arraystore.spark.regions.boxes import region_text
 
-__all__ = ["RegionTransfer", "RegionTransferError", "Sources"]
-
-
 MOST_OPEN_SOURCES = 32
 """Limit of open sources: an ingest may have more sources than a process can have open files."""
 
@@ -38,7 +35,9 @@ class SupportsStore(Protocol):
     """A session, or a fork of one."""
 
     @property
-    def store(self) -> Store: ...
+    def store(self) -> Store:
+        """Store of the session."""
+        ...
 
 
 class Sources:

@@ -15,8 +15,6 @@ from arraystore.ingest.source import to_plain
 from arraystore.ingest.transfer import Sources
 from arraystore.spark.regions.boxes import region_text
 
-__all__ = ["check_values"]
-
 
 def check_values(plan: IngestPlan, target: zarr.Group | None) -> list[str]:
     """Check that unchanged variables are equal, and return remarks about the seams of the append coordinate."""

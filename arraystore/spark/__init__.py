@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from arraystore.spark.regions.write_regions import chunk_regions, write_regions
     from arraystore.spark.report import Progress, WriteReport
     from arraystore.spark.source.registration import register
-    from arraystore.spark.streams.batch_writer import batch_writer, exactly_once
+    from arraystore.spark.streams.batch_writer import batch_writer
+    from arraystore.spark.streams.batches import exactly_once
     from arraystore.spark.streams.change_feed import read_changes
     from arraystore.spark.writing.repartition import repartition_by_chunk
     from arraystore.spark.writing.write_dataframe import write_dataframe
@@ -31,7 +32,7 @@ _WHERE = {
     "batch_writer": "streams.batch_writer",
     "chunk_regions": "regions.write_regions",
     "create_view": "reading.read_dataframe",
-    "exactly_once": "streams.batch_writer",
+    "exactly_once": "streams.batches",
     "map_chunks": "reading.map_chunks",
     "map_partitions_writer": "partition_writer",
     "read_changes": "streams.change_feed",

@@ -7,8 +7,6 @@ from typing import Any
 
 from arraystore.errors import InvalidInputError
 
-__all__ = ["check_choice", "check_count"]
-
 
 def check_choice(name: str, choice: object, choices: Sequence[Any]) -> None:
     """Check an argument that has few values; raise `InvalidInputError`."""

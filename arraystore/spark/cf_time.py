@@ -18,8 +18,6 @@ import numpy.typing as npt
 from arraystore._format.types import Bools, Int64s
 from arraystore.errors import InvalidInputError
 
-__all__ = ["CFTimeCodec", "cf_time_codec", "is_time", "microseconds_from_datetimes", "split_units", "unit_length"]
-
 _MICROSECONDS = {
     "microsecond": 1,
     "millisecond": 1_000,

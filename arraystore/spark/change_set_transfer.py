@@ -22,8 +22,6 @@ from arraystore.spark.packing import pack, unpack
 if TYPE_CHECKING:
     from arraystore._context import Context
 
-__all__ = ["MOST_INLINE", "is_spilled", "receive_change_sets", "send_change_set"]
-
 MOST_INLINE = 1 << 20
 """Largest change set that is sent in the result of a task, in bytes: some 250,000 references."""
 

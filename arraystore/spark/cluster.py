@@ -19,16 +19,6 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-__all__ = [
-    "active_session",
-    "classic_context",
-    "keep_logs",
-    "parallelism",
-    "required_session",
-    "slots",
-    "start_session",
-]
-
 OLDEST_JAVA = 17
 _HOW_TO_GET_JAVA = (
     f"Spark needs a Java runtime, version {OLDEST_JAVA} or newer: install one (apt install openjdk-17-jre-headless, "

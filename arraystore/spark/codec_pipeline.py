@@ -8,8 +8,6 @@ from contextlib import contextmanager
 import zarr
 from zarr.core import codec_pipeline
 
-__all__ = ["fused_codec_pipeline"]
-
 _SETTING = "codec_pipeline.path"
 _USUAL = "zarr.core.codec_pipeline.BatchedCodecPipeline"
 _QUICK = "FusedCodecPipeline"

@@ -16,8 +16,6 @@ from typing import Any
 from arraystore import errors as core
 from arraystore.errors import ArrayStoreError
 
-__all__ = ["SparkUnavailableError", "TaskFailedError", "code_of", "marked_errors", "marked_text", "translate_error"]
-
 
 class SparkUnavailableError(ArrayStoreError):
     """Spark cannot be started: Java, PySpark or the cluster is missing."""

@@ -31,19 +31,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = [
-    "Attempt",
-    "Outcome",
-    "Work",
-    "merge_outcomes",
-    "pickle_fork",
-    "pickle_new_fork",
-    "read_outcome",
-    "report_of",
-    "run_fork_job",
-    "run_tasks",
-]
-
 T = TypeVar("T")
 
 Work = Callable[[ForkSession, Iterator[Any]], Mapping[str, Any]]

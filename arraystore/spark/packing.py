@@ -9,8 +9,6 @@ import numpy as np
 
 from arraystore.errors import FormatError
 
-__all__ = ["pack", "unpack"]
-
 
 def pack(value: Any) -> bytes:
     """Return plain values as bytes; numpy scalars become Python numbers."""

@@ -13,8 +13,6 @@ from arraystore.spark.fork_job import Attempt, Outcome, merge_outcomes, pickle_f
 if TYPE_CHECKING:
     from arraystore._session.store import ArrayStore
 
-__all__ = ["PartitionWriter", "map_partitions_writer"]
-
 Write = Callable[["ArrayStore", Iterator[Any]], Mapping[str, Any] | None]
 
 

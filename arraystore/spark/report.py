@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["Progress", "WriteReport"]
-
 Progress = Callable[[int, int], None]
 """Called on the driver with the count of finished tasks and the count of all."""
 

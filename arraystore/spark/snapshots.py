@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     Source: TypeAlias = Repository | SessionBase | str | os.PathLike[str]
 
-__all__ = ["check_reachable", "open_repository", "pinned_session"]
-
 
 def open_repository(place: Repository | str | os.PathLike[str]) -> Repository:
     """Return a repository that is passed as such, or by its path or URL."""

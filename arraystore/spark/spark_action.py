@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["by_task", "map_in_arrow", "map_tasks", "run_action", "task_frame"]
-
 T = TypeVar("T")
 
 _POLL_SECONDS = 0.1

@@ -18,8 +18,8 @@ from arraystore import (
     local_filesystem_storage,
 )
 from arraystore.spark.errors import translate_error
-from arraystore.spark.streams.change_feed import FEED_SCHEMA, plan_changes, read_changes
-from arraystore.spark.streams.change_feed_rows import ARROW_SCHEMA, batches_of
+from arraystore.spark.streams.change_feed import plan_changes, read_changes
+from arraystore.spark.streams.change_feed_rows import ARROW_SCHEMA, FEED_SCHEMA, batches_of
 from arraystore.spark.streams.change_feed_stream import ChangeStreamReader
 
 if TYPE_CHECKING:

@@ -15,8 +15,6 @@ from arraystore.spark.reading.decoding import Values
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-__all__ = ["arrow_array", "arrow_schema", "arrow_type", "spark_type"]
-
 _WIDER = {"u1": "i2", "u2": "i4", "u4": "i8", "f2": "f4"}
 """Wider types, as Spark has neither unsigned numbers nor half precision."""
 

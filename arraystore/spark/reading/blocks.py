@@ -17,8 +17,6 @@ from arraystore.spark.reading.decoding import Column, Values
 from arraystore.spark.reading.frame_plan import FramePlan, FrameVariable
 from arraystore.spark.reading.selection import Boxes, boxes_of
 
-__all__ = ["Block", "blocks_of_task"]
-
 _BLOCK_BYTES = 8 << 20
 """Bytes of values that are read at once, unless a single chunk has more."""
 

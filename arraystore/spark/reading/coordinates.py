@@ -15,9 +15,6 @@ from arraystore.errors import InvalidInputError
 from arraystore.spark.reading.decoding import Column, Decoder, Values, filled
 from arraystore.spark.reading.selection import Positions, compact
 
-__all__ = ["Coordinate"]
-
-
 _SHOWN = 5
 _INSTANT = np.dtype("M8[us]")
 _PERIOD = re.compile(r"-?\d{4,6}(-\d{2}(-\d{2})?)?")

@@ -18,8 +18,6 @@ from arraystore._format.types import Bools
 from arraystore.errors import InvalidInputError
 from arraystore.spark.cf_time import CFTimeCodec, cf_time_codec, microseconds_from_datetimes
 
-__all__ = ["Column", "Decoder", "Values", "decoder_of", "filled"]
-
 Values = npt.NDArray[Any]
 
 _INSTANT = np.dtype("M8[us]")

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import zarr
 
+from arraystore._format.types import Int64s
 from arraystore._session.base import SessionBase
 from arraystore.errors import InvalidInputError
 from arraystore.spark.argument_checks import check_choice, check_count
@@ -21,13 +22,10 @@ from arraystore.spark.reading.opening import OpenedArray, OpenedArrays, coordina
 from arraystore.spark.reading.selection import (
     AxisSelection,
     ChunkRuns,
-    Int64s,
     Positions,
     check_dimension_names,
     index_positions,
 )
-
-__all__ = ["DimensionColumns", "FramePlan", "FrameVariable", "plan_frame", "read_task_count"]
 
 DimensionColumns = Literal["index", "label", "none"]
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["Chunk", "ChunkFunction", "ChunkMapper", "map_chunks"]
-
 Columns: TypeAlias = "pa.Table | pa.RecordBatch | Mapping[str, Any]"
 
 

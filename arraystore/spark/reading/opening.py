@@ -16,8 +16,6 @@ from arraystore.errors import InvalidInputError, NodeNotFoundError
 from arraystore.spark.reading.coordinates import Coordinate
 from arraystore.spark.reading.decoding import decoder_of
 
-__all__ = ["OpenedArray", "OpenedArrays", "coordinate_of", "dimension_names", "open_arrays", "sides_of"]
-
 _SHOWN = 10
 
 

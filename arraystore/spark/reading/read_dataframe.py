@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["ReadPlan", "create_view", "plan_read", "read_dataframe"]
-
 Layout = Literal["rows", "chunks"]
 
 

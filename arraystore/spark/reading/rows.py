@@ -20,8 +20,6 @@ from arraystore.spark.reading.frame_plan import FramePlan, FrameVariable
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["ChunkData", "ChunkRows", "PositionRows"]
-
 ChunkData = Literal["binary", "array"]
 
 _ROWS = 1 << 16

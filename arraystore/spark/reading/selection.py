@@ -16,18 +16,6 @@ import numpy as np
 from arraystore._format.types import Int64s
 from arraystore.errors import InvalidInputError
 
-__all__ = [
-    "AxisSelection",
-    "Boxes",
-    "ChunkRuns",
-    "Int64s",
-    "Positions",
-    "boxes_of",
-    "check_dimension_names",
-    "compact",
-    "index_positions",
-]
-
 Positions = range | Int64s
 """Positions along a dimension, rising: a range without gaps, or an array."""
 

@@ -19,21 +19,6 @@ import numpy as np
 from arraystore._format.types import Int64s
 from arraystore.errors import InvalidInputError
 
-__all__ = [
-    "Align",
-    "Ownership",
-    "RegionLike",
-    "as_bounds",
-    "as_slices",
-    "assign_to_tasks",
-    "cut_regions",
-    "join_groups",
-    "ownership",
-    "pack_bounds",
-    "region_text",
-    "unpack_bounds",
-]
-
 Align = Literal["own", "error"]
 RegionLike = Sequence[slice | int | EllipsisType] | Mapping[str, slice | int] | slice | int | EllipsisType
 

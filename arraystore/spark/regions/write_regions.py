@@ -39,8 +39,6 @@ from arraystore.spark.report import Progress, WriteReport
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["RegionWriteError", "chunk_regions", "write_regions"]
-
 Region = tuple[slice, ...]
 
 TASKS_PER_SLOT = 3

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["FEED_SCHEMA", "ChangesReader", "changes_reader", "changes_stream", "pin"]
-
 
 class ChangesReader(DataSourceReader):
     """Reads the changes between two snapshots."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from arraystore._session.session import Session
     from arraystore.spark.source.options import RepositoryLocation
 
-__all__ = ["commit_job", "commit_stream_batch"]
-
 JOB = "spark.job"
 """Key of the id of a batch write in the metadata of its commit."""
 

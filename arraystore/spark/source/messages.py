@@ -21,8 +21,6 @@ from arraystore.spark.packing import pack, unpack
 if TYPE_CHECKING:
     from arraystore._context import Context
 
-__all__ = ["TaskMessage", "handoff_in", "message_of", "outcomes_of", "query_of"]
-
 _NAME = "message of a task"
 _VERSION = 1
 

@@ -17,19 +17,6 @@ from urllib.parse import parse_qsl
 
 from arraystore.errors import InvalidInputError
 
-__all__ = [
-    "CHANGES",
-    "READ",
-    "STREAM",
-    "WRITE",
-    "RawOptions",
-    "check_names",
-    "check_url",
-    "check_use",
-    "flag_of",
-    "is_for_writing",
-]
-
 READ, WRITE, STREAM, CHANGES = "reading", "writing", "writing a stream", "reading changes"
 
 _READS, _STREAMS, _WRITES, _FEED = {READ}, {STREAM}, {WRITE, STREAM}, {CHANGES}

@@ -23,17 +23,6 @@ from arraystore.spark.source.option_parsing import (
 if TYPE_CHECKING:
     from arraystore._repository.repository import Repository
 
-__all__ = [
-    "ChangesOptions",
-    "ReadOptions",
-    "RepositoryLocation",
-    "WriteOptions",
-    "changes_options",
-    "raw_options",
-    "read_options",
-    "write_options",
-]
-
 _FLAGS = frozenset(
     {"allow_http", "anonymous", "from_env", "force_path_style", "requester_pays", "fsync", "use_ssl", "anon"}
 )

@@ -19,8 +19,6 @@ from arraystore.spark.source.options import ReadOptions
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["ArrayReader", "ReadTask", "check_schema", "columns_of", "load_plan"]
-
 
 def load_plan(options: ReadOptions) -> ReadPlan:
     """Plan a load on the snapshot that its options name now."""

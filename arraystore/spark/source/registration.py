@@ -11,8 +11,6 @@ from arraystore.spark.errors import SparkUnavailableError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["register"]
-
 
 def register(spark: SparkSession) -> None:
     """Register ``format("arraystore")`` with a Spark session; calling it again has no effect.

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     from arraystore.spark.reading.read_dataframe import ReadPlan
 
-__all__ = ["ArrayStoreDataSource"]
-
 
 class ArrayStoreDataSource(DataSource):
     """Arrays of a repository as rows."""
@@ -60,7 +58,8 @@ class ArrayStoreDataSource(DataSource):
             return self._plan().schema
 
     def _schema_of_changes(self) -> str:
-        from arraystore.spark.source.changes import FEED_SCHEMA, pin
+        from arraystore.spark.source.changes import pin
+        from arraystore.spark.streams.change_feed_rows import FEED_SCHEMA
 
         self._changes = pin(changes_options(self._raw))
         return FEED_SCHEMA

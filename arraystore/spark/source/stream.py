@@ -26,8 +26,6 @@ from arraystore.spark.streams.batches import Batch
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["ArrowStreamWriter", "RowStreamWriter"]
-
 _log = logging.getLogger(__name__)
 
 

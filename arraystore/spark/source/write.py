@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from arraystore._session.session import Session
 
-__all__ = ["ArrowRowWriter", "PreparedWrite", "note_abort", "prepare_write"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -16,15 +16,13 @@ from arraystore.spark.cluster import classic_context
 from arraystore.spark.errors import marked_text
 from arraystore.spark.report import WriteReport
 from arraystore.spark.snapshots import open_repository
-from arraystore.spark.streams.batches import Batch, BatchCommit, OnCommit, exactly_once
+from arraystore.spark.streams.batches import Batch, BatchCommit, OnCommit
 from arraystore.spark.streams.progress import stream_key
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from arraystore.spark.writing.planning import DimensionColumnNames
-
-__all__ = ["BatchWriter", "batch_writer", "exactly_once"]
 
 _QUERY = "sql.streaming.queryId"
 """Local property in which Spark keeps the id of a streaming query; it stays the same over restarts."""

@@ -15,8 +15,6 @@ from arraystore.errors import ConflictError, SessionExpiredError, SessionStateEr
 from arraystore.spark.snapshots import open_repository
 from arraystore.spark.streams.progress import is_written, note_batch
 
-__all__ = ["Batch", "BatchCommit", "OnCommit", "commit_repeatedly", "exactly_once"]
-
 OnCommit = Callable[[Any, str], None]
 """Called after a commit with what the write returned and the id of the snapshot."""
 

@@ -18,8 +18,6 @@ from arraystore.spark.streams.change_feed_rows import FEED_SCHEMA, batches_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["FEED_SCHEMA", "plan_changes", "read_changes"]
-
 
 def read_changes(
     spark: SparkSession,

@@ -14,8 +14,6 @@ from arraystore._runtime import run
 from arraystore._session.session import Session
 from arraystore.errors import SnapshotExpiredError, SnapshotNotFoundError
 
-__all__ = ["HistoryStep", "newest_step", "slices", "steps_between"]
-
 
 @dataclass(frozen=True, slots=True)
 class HistoryStep:

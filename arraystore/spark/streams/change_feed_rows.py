@@ -21,9 +21,6 @@ from arraystore._repository.repository import Repository
 from arraystore._runtime import run
 from arraystore.spark.streams.change_feed_history import HistoryStep
 
-__all__ = ["ARROW_SCHEMA", "FEED_SCHEMA", "batches_of", "regions_of"]
-
-
 FEED_SCHEMA = (
     "snapshot_id string, parent_id string, sequence bigint, committed_at timestamp, message string, path string, "
     "change string, chunk array<bigint>, region_start array<bigint>, region_stop array<bigint>, old_path string"

@@ -26,8 +26,6 @@ except ImportError:  # before Spark 4.2, which brought this and limits
 else:
     _MIXINS = (SupportsTriggerAvailableNow,)
 
-__all__ = ["ChangePartition", "ChangeStreamReader"]
-
 _SNAPSHOTS_PER_TASK = 16
 _NOTHING = ""
 """Stand-in for the id of a snapshot in an offset: before the first one."""

@@ -19,8 +19,6 @@ from arraystore._format.reserved_keys import HIDDEN
 from arraystore._session.session import Session
 from arraystore.errors import FormatError, InvalidInputError, StreamRestartedError
 
-__all__ = ["STREAMS", "StreamProgress", "is_written", "last_batch", "note_batch", "progress_of", "stream_key"]
-
 STREAMS = f"{HIDDEN}/streams/"
 """Prefix of the keys of all streams."""
 

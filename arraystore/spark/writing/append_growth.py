@@ -36,8 +36,6 @@ from arraystore.spark.writing.target_arrays import Target
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["AppendLabels", "Growth", "find_growth", "grow"]
-
 Array = npt.NDArray[Any]
 AppendLabels = Sequence[Any] | npt.NDArray[Any] | int
 

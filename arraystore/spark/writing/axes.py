@@ -12,16 +12,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import zarr
 
+from arraystore._format.types import Int64s
 from arraystore.errors import InvalidInputError
 from arraystore.spark.cf_time import cf_time_codec, microseconds_from_datetimes
-from arraystore.spark.writing.chunk_grid import MISSING, NOWHERE, Int64s
+from arraystore.spark.writing.chunk_grid import MISSING, NOWHERE
 from arraystore.spark.writing.columns import INTEGERS, TIMES, column_kind, is_packed, microseconds, quoted, raw
 from arraystore.spark.writing.labels import LabelIndex
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
-
-__all__ = ["Axis", "Tolerance", "index_axis", "label_axis", "read_coordinate"]
 
 Array = npt.NDArray[Any]
 Tolerance = float | int | timedelta | np.timedelta64

@@ -14,10 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from arraystore._format.types import Bools
-from arraystore.spark.writing.chunk_grid import ChunkGrid, Int64s
-
-__all__ = ["ChunkAssembler", "Chunks", "Policy"]
+from arraystore._format.types import Bools, Int64s
+from arraystore.spark.writing.chunk_grid import ChunkGrid
 
 Array = npt.NDArray[Any]
 

@@ -17,9 +17,6 @@ import numpy as np
 from arraystore._format.types import Int64s
 from arraystore.errors import InvalidInputError
 
-__all__ = ["MISSING", "NOWHERE", "ChunkGrid", "ChunkOwners", "Int64s", "flaw"]
-
-
 NOWHERE = -1
 """Stand-in for an index: the row is outside the array, or its label is not in the coordinate."""
 

@@ -22,19 +22,6 @@ from arraystore.spark.cf_time import CFTimeCodec, cf_time_codec
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = [
-    "INTEGERS",
-    "TIMES",
-    "ColumnValues",
-    "ValueColumn",
-    "column_kind",
-    "is_packed",
-    "microseconds",
-    "quoted",
-    "raw",
-    "value_column",
-]
-
 Array = npt.NDArray[Any]
 
 INTEGERS = {"byte": "i1", "short": "i2", "integer": "i4", "long": "i8"}

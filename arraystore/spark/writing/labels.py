@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._format.types import Int64s
 from arraystore.errors import InvalidInputError
-from arraystore.spark.writing.chunk_grid import NOWHERE, Int64s
-
-__all__ = ["LabelIndex", "RegularLabels"]
+from arraystore.spark.writing.chunk_grid import NOWHERE
 
 Array = npt.NDArray[Any]
 

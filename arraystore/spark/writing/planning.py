@@ -19,17 +19,6 @@ from arraystore.spark.writing.write_plan import OnNull, WritePlan
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = [
-    "DimensionColumnKinds",
-    "DimensionColumnNames",
-    "OnDuplicate",
-    "Partial",
-    "check_choice",
-    "dimension_columns",
-    "plan_axes",
-    "plan_write",
-]
-
 DimensionColumnKinds = Literal["index", "label"] | Mapping[str, Literal["index", "label"]]
 DimensionColumnNames = Sequence[str] | Mapping[str, str]
 Partial = Literal["merge", "fill"]

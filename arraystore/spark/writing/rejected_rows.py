@@ -12,8 +12,6 @@ from typing import Any
 
 from arraystore.errors import FormatError
 
-__all__ = ["EXAMPLES", "Cause", "RejectedRows", "rejected_rows_in"]
-
 
 class Cause(StrEnum):
     """Why rows are rejected."""

@@ -27,8 +27,6 @@ from arraystore.spark.writing.write_plan import WritePlan
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["locate", "lost_rows", "repartition_by_chunk", "shuffle_by_owner", "write_task_count"]
-
 POSITION = "position"
 
 

@@ -14,8 +14,6 @@ from arraystore.errors import InvalidInputError, NodeNotFoundError
 from arraystore.spark.reading.opening import dimension_names
 from arraystore.spark.writing.chunk_grid import ChunkGrid
 
-__all__ = ["ArrayChunks", "Target", "find_targets", "grid_of"]
-
 
 @dataclass(frozen=True)
 class Target:

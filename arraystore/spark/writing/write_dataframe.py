@@ -30,8 +30,6 @@ from arraystore.spark.writing.write_plan import OnNull, WritePlan
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["plan_write", "write_dataframe"]
-
 
 def write_dataframe(
     df: DataFrame,

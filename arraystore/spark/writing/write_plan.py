@@ -13,17 +13,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from arraystore._format.types import Bools
+from arraystore._format.types import Bools, Int64s
 from arraystore._session.fork import ForkSession
 from arraystore.errors import InvalidInputError
 from arraystore.spark.writing.axes import Axis
 from arraystore.spark.writing.chunk_assembler import ChunkAssembler, Policy
-from arraystore.spark.writing.chunk_grid import MISSING, NOWHERE, ChunkGrid, Int64s, flaw
+from arraystore.spark.writing.chunk_grid import MISSING, NOWHERE, ChunkGrid, flaw
 from arraystore.spark.writing.columns import ValueColumn
 from arraystore.spark.writing.rejected_rows import Cause, RejectedRows
 from arraystore.spark.writing.target_arrays import ArrayChunks
-
-__all__ = ["OnNull", "WritePlan"]
 
 OnNull = Literal["error", "fill", "skip"]
 
