@@ -16,9 +16,10 @@ from arraystore.errors import FormatError, MergeConflictError, RebaseFailedError
 from arraystore.spark.change_set_transfer import send_change_set
 from arraystore.spark.fork_job import merge_outcomes, pickle_new_fork
 from arraystore.spark.packing import pack
-from arraystore.spark.source.commit import commit_job, commit_stream_batch
 from arraystore.spark.source.messages import TaskMessage, handoff_in, message_of, outcomes_of, query_of
 from arraystore.spark.source.options import RepositoryLocation
+from arraystore.spark.source.stream import commit_stream_batch
+from arraystore.spark.source.write import commit_job
 from arraystore.spark.streams.batches import Batch
 from arraystore.spark.streams.progress import last_batch
 from tests.spark.support import messages, read_array

@@ -15,20 +15,21 @@ import pyarrow as pa
 from pyspark.sql import datasource
 from pyspark.sql.datasource import WriterCommitMessage
 
-from arraystore.errors import InvalidInputError
+from arraystore._commit.solvers import ConflictDetector
+from arraystore.errors import ConflictError, InvalidInputError
 from arraystore.spark.errors import marked_errors
 from arraystore.spark.reading.arrow_columns import arrow_schema
-from arraystore.spark.source.commit import commit_stream_batch
 from arraystore.spark.source.messages import handoff_in, outcomes_of, query_of
 from arraystore.spark.source.write import PreparedWrite, note_abort
-from arraystore.spark.streams.batches import Batch
+from arraystore.spark.streams.batches import Batch, commit_repeatedly
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from arraystore._repository.repository import Repository
+    from arraystore._session.session import Session
+
 _log = logging.getLogger(__name__)
-
-
 _Writer: Any = getattr(datasource, "DataSourceStreamArrowWriter", datasource.DataSourceStreamWriter)
 
 
@@ -84,6 +85,20 @@ class RowStreamWriter(ArrowStreamWriter):
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Write the rows of one task."""
         return super().write(_batches(iterator, self._schema))
+
+
+def commit_stream_batch(
+    session: Session, repo: Repository, batch: Batch, message: str, metadata: dict[str, Any]
+) -> None:
+    """Commit a batch of a stream, and its number."""
+    assert session.branch is not None
+    batch.note(session)
+    try:
+        commit_repeatedly(session, message, metadata | batch.metadata, ConflictDetector())
+    except ConflictError:
+        # Another driver may have committed this very batch.
+        if not batch.is_written(repo.readonly_session(session.branch)):
+            raise
 
 
 _ROWS = 10_000

@@ -13,13 +13,15 @@ from uuid import uuid4
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from arraystore._commit.solvers import ConflictDetector
+from arraystore._runtime import run
 from arraystore._session.handoff import SessionHandoff, hand_off
-from arraystore.errors import InvalidInputError
+from arraystore.errors import ConflictError, InvalidInputError
 from arraystore.spark.errors import marked_errors
 from arraystore.spark.fork_job import Attempt, Outcome, merge_outcomes, pickle_new_fork
-from arraystore.spark.source.commit import commit_job
 from arraystore.spark.source.messages import message_of, outcomes_of
-from arraystore.spark.source.options import WriteOptions
+from arraystore.spark.source.options import RepositoryLocation, WriteOptions
+from arraystore.spark.streams.batches import commit_repeatedly
 from arraystore.spark.writing.planning import plan_write
 from arraystore.spark.writing.rejected_rows import rejected_rows_in
 from arraystore.spark.writing.write_plan import WritePlan
@@ -28,7 +30,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from arraystore._repository.repository import Repository
     from arraystore._session.session import Session
+
+JOB = "spark.job"
+"""Key of the id of a batch write in the metadata of its commit, by which a repeated commit detects its success."""
 
 _log = logging.getLogger(__name__)
 
@@ -103,6 +109,38 @@ class ArrowRowWriter(DataSourceArrowWriter):
         references.
         """
         note_abort(len(messages))
+
+
+def commit_job(
+    session: Session, location: RepositoryLocation, job: str, message: str, metadata: dict[str, Any]
+) -> None:
+    """Commit a batch write, unless it is committed already."""
+    branch, base = session.branch, session.snapshot_id
+    assert branch is not None
+    if not session.has_uncommitted_changes or _is_committed(session, location, branch, base, job):
+        return
+    try:
+        commit_repeatedly(session, message, metadata | {JOB: job}, ConflictDetector())
+    except ConflictError:
+        # It may conflict with another call of this very commit.
+        if not _is_in_history(location.repository(), branch, base, job):
+            raise
+
+
+def _is_committed(session: Session, location: RepositoryLocation, branch: str, base: str, job: str) -> bool:
+    tip = run(session.context.tip(branch))
+    if tip.state.snapshot == session.base_tip.state.snapshot:
+        return False  # nothing was committed since
+    return _is_in_history(location.repository(), branch, base, job)
+
+
+def _is_in_history(repo: Repository, branch: str, base: str, job: str) -> bool:
+    for snapshot in repo.ancestry(branch=branch):
+        if snapshot.id == base:
+            return False
+        if snapshot.metadata.get(JOB) == job:
+            return True
+    return False
 
 
 def note_abort(tasks: int) -> None:
