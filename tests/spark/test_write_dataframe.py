@@ -267,6 +267,7 @@ def test_what_can_be_known_before_a_task_starts_is_refused_then(spark: SparkSess
         with pytest.raises(error, match=text):
             write_dataframe(df, session, **{"path": "v", **options})
     assert not spark.sparkContext.statusTracker().getJobIdsForGroup("planning")
+    spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # for the other tests of this process
 
 
 def test_names_of_columns_may_hold_anything(spark: SparkSession, repo: ars.Repository) -> None:
