@@ -24,9 +24,6 @@ from arraystore._format.types import Bools, Int64s
 from arraystore._history.touched_chunks import LogOf, cells_touched
 from arraystore._log.state import SnapshotState, taken_along
 
-__all__ = ["Comparison", "compare"]
-
-
 _REQUESTS = 32
 """Manifests that are read at a time."""
 

@@ -26,8 +26,6 @@ from arraystore.errors import (
     SnapshotExpiredError,
 )
 
-__all__ = ["read_detached", "write_detached"]
-
 
 async def read_detached(context: Context, snapshot: SnapshotId) -> SnapshotState | None:
     """Read a snapshot on no branch; None if there is no such one."""

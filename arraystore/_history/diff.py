@@ -17,8 +17,6 @@ from arraystore._history.diff_rendering import Sections, diff_to_html, diff_to_m
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["Diff", "diff_of", "status_of"]
-
 
 @dataclass(frozen=True, eq=False)
 class Diff:

@@ -12,7 +12,6 @@ from arraystore._format.types import Int64s
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["Line", "Sections", "diff_to_html", "diff_to_markdown", "diff_to_rich", "sections_of"]
 
 _MOST_LINES = 20
 """Lines of each kind of change that a view shows of its own accord."""

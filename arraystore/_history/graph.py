@@ -12,8 +12,6 @@ from arraystore._format.history import SnapshotRow
 from arraystore._format.ids import SnapshotId, id_to_text
 from arraystore._format.record import decode_note
 
-__all__ = ["AncestryGraph", "GraphRow", "History", "draw_history", "gather_rows"]
-
 
 @dataclass(frozen=True)
 class GraphRow:

@@ -9,8 +9,6 @@ from arraystore._history.pinning import check_kept
 from arraystore._log.state import SnapshotState, empty_state
 from arraystore.errors import InvalidInputError, ObjectNotFoundError, SessionExpiredError
 
-__all__ = ["check_not_expired", "check_still_kept"]
-
 
 async def check_still_kept(context: Context, branch: str, sequence: int, snapshot: SnapshotId) -> None:
     """Raise `SnapshotExpiredError` where the snapshot of a record is no longer retained."""

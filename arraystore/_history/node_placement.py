@@ -9,8 +9,6 @@ from arraystore._format.node import Node, NodeKind, ancestors, node_key
 from arraystore._format.transaction import NodeChange, Operation
 from arraystore._log.state import SnapshotState, StateBuilder
 
-__all__ = ["misplaced"]
-
 _COMES = {
     Operation.CREATED: ConflictType.NewNodeConflictsWithExistingNode,
     Operation.MOVED: ConflictType.MoveOperationCannotBeRebased,

@@ -16,8 +16,6 @@ from arraystore._log.ancestry import rows_of_records
 from arraystore._log.branch_log import BranchLog
 from arraystore.errors import ObjectNotFoundError
 
-__all__ = ["Update", "UpdateType", "merged", "updates_of_log", "updates_of_repository"]
-
 _BLOCK = 512
 
 

@@ -23,8 +23,6 @@ from arraystore._log.state import SnapshotState, is_detached
 from arraystore._maintenance.checkpoints import encode_state
 from arraystore.errors import ArrayStoreError, RefNotFoundError, SnapshotExpiredError, StorageError
 
-__all__ = ["OutdatedAnnouncementError", "announce", "check_kept", "pin_and_activate"]
-
 _TRIES = 20
 
 

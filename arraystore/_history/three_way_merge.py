@@ -32,9 +32,6 @@ from arraystore._history.compare import Comparison, compare
 from arraystore._history.node_placement import misplaced
 from arraystore._log.state import SnapshotState
 
-__all__ = ["Transplant", "transplant"]
-
-
 _REQUESTS = 32
 """Manifests that are read at a time."""
 

@@ -13,8 +13,6 @@ from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip
 from arraystore.errors import InvalidInputError
 
-__all__ = ["NaiveTimeError", "microseconds_of", "nearer", "newest_until"]
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _CLOCK_GOES_BACK = 3600 * 1_000_000

@@ -20,8 +20,6 @@ from arraystore._log.loading import Passed, load_checkpoint, passed_between
 from arraystore._log.state import Resolved, SnapshotState
 from arraystore.errors import ObjectNotFoundError, SessionExpiredError
 
-__all__ = ["LogOf", "cells_touched"]
-
 LogOf = Callable[[str], BranchLog]
 """Returns the log of a branch."""
 

@@ -20,9 +20,6 @@ from arraystore._log.state import CheckpointRef, SnapshotState
 from arraystore._maintenance.due import checkpoint_due, last_multiple
 from arraystore.errors import FormatError, ObjectNotFoundError
 
-__all__ = ["encode_state", "put_hint_of", "write_checkpoint", "write_periodic"]
-
-
 _HIGHEST_LEVEL = 2
 """Level of pages of 4096 snapshots, some 300 KB; larger ones make finding one snapshot slow."""
 

@@ -24,8 +24,6 @@ from arraystore._maintenance.scope import MaintenanceScope
 from arraystore._maintenance.selection import Selection, select
 from arraystore.errors import FormatError, ObjectNotFoundError
 
-__all__ = ["Budget", "CompactionSummary", "DamagedPack", "compact", "fold_all"]
-
 _ROUNDS = 6
 """Rounds of a run, each of which handles commits and collections that outdated the one before."""
 

@@ -7,8 +7,6 @@ from datetime import timedelta
 from arraystore._format.record import LONG_SKIP
 from arraystore._log.loading import Tip
 
-__all__ = ["MOST_DETACHED", "RECORD_GRACE", "checkpoint_due", "last_multiple"]
-
 MOST_DETACHED = 8
 """Change logs outside of bodies that a reader may fetch, one request each, before any writer makes a checkpoint.
 

@@ -23,8 +23,6 @@ from arraystore._maintenance.checkpoints import encode_state
 from arraystore._maintenance.scope import MaintenanceScope
 from arraystore.errors import ArrayStoreError, FormatError, ObjectNotFoundError, StorageError
 
-__all__ = ["DeletedRefs", "Keeps", "expire"]
-
 _TRIES = 10
 
 Keeps = Callable[[Sequence[SnapshotRow]], set[SnapshotId]]

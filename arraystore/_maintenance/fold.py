@@ -17,8 +17,6 @@ from arraystore._log.loading import Tip
 from arraystore._log.status import check_open
 from arraystore._maintenance.rewrite import Exchange, exchange, in_batches, placed
 
-__all__ = ["fold", "foldable"]
-
 _SHORTEST_RUN = 8
 """Layers below which reading all of them is faster than rewriting them."""
 

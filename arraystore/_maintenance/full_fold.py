@@ -23,8 +23,6 @@ from arraystore._format.references import References, overlay, tile_shape, to_ma
 from arraystore._format.types import IdColumn, Int64s
 from arraystore._maintenance.rewrite import LARGEST_EXCHANGE, Exchange, delete_leftovers, placed
 
-__all__ = ["FullFold", "fold_fully"]
-
 _IN_WINDOW = 6 << 20
 """References that are folded together: their manifests, some 190 at most, fit one record."""
 

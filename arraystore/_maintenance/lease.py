@@ -17,8 +17,6 @@ from arraystore._log.conditional_put import put_surely
 from arraystore.errors import ArrayStoreError, ObjectNotFoundError
 from arraystore.storage.protocol import Storage
 
-__all__ = ["Lease", "LeaseTakenError", "leased"]
-
 _PREFIX = "leases/maintenance/"
 
 

@@ -24,9 +24,6 @@ from arraystore._log.state import SnapshotState
 from arraystore.errors import ObjectNotFoundError
 from arraystore.storage.protocol import Storage
 
-__all__ = ["PackUse", "id_at", "ids_of", "manifests_of", "pack_sizes", "pack_use", "positions", "visible"]
-
-
 _ID = np.dtype(f"S{ID_BYTES}")
 _AT_ONCE = 16
 _FEW = 32

@@ -31,8 +31,6 @@ from arraystore.errors import ChunkDamagedError, StorageError
 from arraystore.storage.keys import merge_ranges
 from arraystore.storage.protocol import ByteRange, BytesLike, Storage
 
-__all__ = ["Repacker"]
-
 MiB = 1 << 20
 
 _GAP = 64 * 1024

@@ -26,8 +26,6 @@ from arraystore._maintenance.pack_usage import ids_of, manifests_of, positions, 
 from arraystore._maintenance.scope import MaintenanceScope
 from arraystore.errors import ObjectNotFoundError
 
-__all__ = ["retained_bytes"]
-
 _RECORDS_AT_ONCE = 4096
 _ROWS_AT_ONCE = 1 << 20
 _TRIES = 3

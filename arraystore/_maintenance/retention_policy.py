@@ -11,8 +11,6 @@ from arraystore._format.history import SnapshotRow
 from arraystore._format.ids import SnapshotId
 from arraystore.errors import InvalidInputError
 
-__all__ = ["KeepRule", "RetentionPolicy", "parse_policy", "parse_span"]
-
 _UNITS = {
     "s": timedelta(seconds=1),
     "second": timedelta(seconds=1),

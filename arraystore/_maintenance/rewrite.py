@@ -31,8 +31,6 @@ from arraystore._log.state import SnapshotState
 from arraystore._log.status import check_open
 from arraystore.storage.protocol import Storage
 
-__all__ = ["LARGEST_EXCHANGE", "Exchange", "Exchanged", "delete_leftovers", "exchange", "in_batches", "placed"]
-
 _logger = logging.getLogger("arraystore")
 
 _MOST_BYTES = MAX_BODY // 4

@@ -17,8 +17,6 @@ from arraystore._log.retained_snapshots import RetainedHistory, load_retained, l
 from arraystore._log.state import SnapshotState
 from arraystore.storage.protocol import Storage
 
-__all__ = ["MaintenanceScope"]
-
 
 @dataclass(frozen=True)
 class MaintenanceScope:

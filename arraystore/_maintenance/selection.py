@@ -16,8 +16,6 @@ from arraystore._maintenance.pack_usage import id_at, pack_sizes, pack_use
 from arraystore._maintenance.retained import retained_bytes
 from arraystore._maintenance.scope import MaintenanceScope
 
-__all__ = ["Selection", "select"]
-
 _SMALL = 4
 """Divisor of the target size below which a pack is small."""
 

@@ -10,8 +10,6 @@ from arraystore._format.ids import id_to_text
 from arraystore._format.refs import RepositoryInfo
 from arraystore.storage.protocol import Storage
 
-__all__ = ["RepositoryBase"]
-
 
 class RepositoryBase:
     """Identity of a repository.

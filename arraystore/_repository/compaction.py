@@ -15,8 +15,6 @@ from arraystore._repository.scope import scope_of
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
 
-__all__ = ["compact", "rewrite_manifests"]
-
 
 async def compact(
     context: Context,

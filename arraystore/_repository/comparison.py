@@ -16,8 +16,6 @@ from arraystore._repository.history import read_ancestry
 from arraystore._repository.snapshots import load_snapshot
 from arraystore.errors import InvalidInputError, RefNotFoundError
 
-__all__ = ["diff", "draw_graph"]
-
 _REQUESTS = 16
 """Branches that are looked up at a time."""
 

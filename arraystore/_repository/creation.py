@@ -37,7 +37,6 @@ from arraystore.storage.protocol import Storage, holds
 
 MAIN = FIRST_BRANCH
 
-__all__ = ["MAIN", "create_repository", "find_repository", "repository_exists"]
 
 _FIRST_RECORD = re.compile(r"refs/[0-9A-Z]{20}/branch/main/0{12}")
 """Keys that an interrupted creation leaves."""

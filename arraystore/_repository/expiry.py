@@ -19,8 +19,6 @@ from arraystore._repository.scope import scope_of
 from arraystore._repository.snapshots import load_snapshot
 from arraystore.errors import ArrayStoreError, ConflictError, InvalidInputError, RefNotFoundError
 
-__all__ = ["expire_snapshots"]
-
 
 async def expire_snapshots(
     context: Context,

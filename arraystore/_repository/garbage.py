@@ -16,8 +16,6 @@ from arraystore._maintenance.due import RECORD_GRACE
 from arraystore._repository.scope import counted_scope
 from arraystore.errors import InvalidInputError
 
-__all__ = ["garbage_collect"]
-
 
 async def garbage_collect(
     context: Context,

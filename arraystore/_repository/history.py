@@ -12,8 +12,6 @@ from arraystore._log.ancestry import ancestry
 from arraystore._repository.snapshots import load_snapshot
 from arraystore._runtime import run
 
-__all__ = ["iterate", "operations", "read_ancestry"]
-
 T = TypeVar("T")
 
 

@@ -12,8 +12,6 @@ from arraystore._maintenance.lease import LeaseTakenError, leased
 from arraystore._repository import compaction, expiry, garbage, refs, settings, verification
 from arraystore.errors import ArrayStoreError, InvalidInputError, RefNotFoundError
 
-__all__ = ["MaintenanceReport", "UpkeepOptions", "maintain"]
-
 
 @dataclass(frozen=True)
 class UpkeepOptions:

@@ -24,19 +24,6 @@ from arraystore.errors import (
     SnapshotExpiredError,
 )
 
-__all__ = [
-    "create_branch",
-    "create_tag",
-    "delete_branch",
-    "delete_tag",
-    "list_branches",
-    "list_tags",
-    "lookup_branch",
-    "lookup_tag",
-    "reset_branch",
-]
-
-
 # -- branches -----------------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from arraystore._chunks.virtual_containers import VirtualContainers
 from arraystore._commit.note import check_note
 from arraystore._config import RepositoryConfig
-from arraystore._repository.creation import MAIN, create_repository, find_repository, repository_exists
+from arraystore._repository.creation import create_repository, find_repository, repository_exists
 from arraystore._repository.methods.history import HistoryMethods
 from arraystore._repository.methods.maintenance import MaintenanceMethods
 from arraystore._repository.methods.refs import RefMethods
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from arraystore._repository import snapshots
 else:
     snapshots = lazy_module("arraystore._repository.snapshots")
-
-__all__ = ["MAIN", "Repository"]
 
 
 class Repository(RefMethods, SettingMethods, HistoryMethods, MaintenanceMethods):

@@ -23,8 +23,6 @@ from arraystore.errors import (
     StorageError,
 )
 
-__all__ = ["cherry_pick", "revert"]
-
 _TRIES = 20
 """Most garbage collections that may start during one commit."""
 

@@ -7,8 +7,6 @@ from arraystore._log.branch_log import BranchLog
 from arraystore._maintenance.scope import MaintenanceScope
 from arraystore.storage.counting import CountingStorage
 
-__all__ = ["counted_scope", "scope_of"]
-
 
 def scope_of(context: Context) -> MaintenanceScope:
     """Return the scope of maintenance of a repository."""

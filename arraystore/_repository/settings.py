@@ -37,20 +37,6 @@ from arraystore._repository.creation import find_repository
 from arraystore.errors import InvalidInputError, RepositoryNotFoundError
 from arraystore.storage.protocol import Storage
 
-__all__ = [
-    "feature_flags",
-    "fetch_config",
-    "get_metadata",
-    "get_retention",
-    "get_status",
-    "save_config",
-    "set_feature_flag",
-    "set_metadata",
-    "set_retention",
-    "set_status",
-    "update_metadata",
-]
-
 
 async def _set(context: Context, name: str, value: Any, *, checked: bool = True) -> RepositoryTable:
     """Save a setting; with `checked` only where the repository may be changed."""

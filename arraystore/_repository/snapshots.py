@@ -26,16 +26,6 @@ from arraystore.errors import (
     SnapshotNotFoundError,
 )
 
-__all__ = [
-    "SnapshotInfo",
-    "check_name",
-    "load_snapshot",
-    "load_snapshot_as_of",
-    "lookup_snapshot",
-    "read_tag",
-    "snapshot_info",
-]
-
 
 @dataclass(frozen=True)
 class SnapshotInfo:

@@ -17,8 +17,6 @@ from arraystore._maintenance.verification.verify import Progress, Verification
 from arraystore._maintenance.verification.verify import verify as verify_repository
 from arraystore.errors import InvalidInputError, RefNotFoundError
 
-__all__ = ["ChunkStorageStats", "chunk_storage_stats", "repair", "statistics", "verify"]
-
 
 @dataclass(frozen=True)
 class ChunkStorageStats:

@@ -13,8 +13,6 @@ import numpy as np
 from arraystore._format.ids import ID_BYTES
 from arraystore._format.types import IdColumn, Int64s
 
-__all__ = ["Candidates"]
-
 _ID: np.dtype[np.bytes_] = np.dtype(f"S{ID_BYTES}")
 
 

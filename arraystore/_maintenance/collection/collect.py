@@ -42,8 +42,6 @@ from arraystore._maintenance.scope import MaintenanceScope
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.storage.protocol import DeleteFailure
 
-__all__ = ["collect"]
-
 _KINDS = ("chunks", "manifests", "transactions", "snapshots")
 _MOST_CANDIDATES = 1_000_000
 """Objects of each kind in one pass: 13 bytes each, and as much again while numpy concatenates them."""

@@ -12,8 +12,6 @@ from arraystore._log.loading import Tip
 from arraystore._maintenance.scope import MaintenanceScope
 from arraystore.errors import InvalidInputError
 
-__all__ = ["raise_fence", "watermark_at"]
-
 _SLACK = 2_000_000
 """Microseconds that a time may be ahead of the clock, since another program may have read it just now."""
 

@@ -13,8 +13,6 @@ from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest
 from arraystore._format.types import Bools
 
-__all__ = ["visible_packs"]
-
 
 async def visible_packs(manifests: ManifestCache, layers: Sequence[Layer]) -> AsyncIterator[bytes]:
     """Yield the concatenated ids of the packs of an array's visible chunks, a manifest at a time, from layers oldest

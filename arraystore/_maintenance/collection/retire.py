@@ -15,8 +15,6 @@ from arraystore._log.retained_snapshots import RetainedHistory
 from arraystore._maintenance.checkpoints import encode_state
 from arraystore._maintenance.scope import MaintenanceScope
 
-__all__ = ["retire_logs"]
-
 _FEW_RECORDS = 8
 """Records that may stay: taking them away costs two objects, and each collection adds a fence to every log."""
 

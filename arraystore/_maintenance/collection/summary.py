@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from arraystore.storage.protocol import DeleteFailure
 
-__all__ = ["GCSummary", "Progress"]
-
 Progress = Callable[[str, int, int | None], None]
 """Called with the current step, the count done, and the total (None if unknown)."""
 

@@ -14,8 +14,6 @@ from arraystore._format.types import IdColumn, Int64s
 from arraystore._maintenance.collection.candidates import Candidates
 from arraystore.storage.protocol import DeleteFailure, ObjectInfo, Storage
 
-__all__ = ["Listing", "delete_all"]
-
 _BATCH = 1000
 """Keys in one deletion, the limit of S3."""
 

@@ -28,8 +28,6 @@ from arraystore._maintenance.collection.live_packs import visible_packs
 from arraystore._maintenance.scope import MaintenanceScope
 from arraystore.errors import FormatError, ObjectNotFoundError
 
-__all__ = ["Report", "Trace"]
-
 Report = Callable[[str, bytes], None]
 """Called with a kind of objects (the first part of their keys) and concatenated referenced ids."""
 

@@ -18,8 +18,6 @@ from arraystore._maintenance.scope import MaintenanceScope
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.storage.protocol import ObjectInfo
 
-__all__ = ["Trimmed", "detach", "trimmed_history", "trimmed_records"]
-
 
 @dataclass
 class Trimmed:

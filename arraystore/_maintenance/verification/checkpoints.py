@@ -15,8 +15,6 @@ from arraystore._maintenance.verification.inventory import Inventory
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.storage.protocol import Storage
 
-__all__ = ["Checkpoints", "Named", "difference"]
-
 _REPAIR = "run repair, which writes a checkpoint again from the records"
 _REPAIR_PINNED = (
     "run repair, which writes the checkpoint again if the records that made its snapshot are still there; otherwise "

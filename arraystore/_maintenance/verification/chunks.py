@@ -29,9 +29,6 @@ from arraystore._maintenance.verification.virtual import SourceReader
 from arraystore.errors import ChunkDamagedError, NotFoundError, StorageError
 from arraystore.storage.protocol import BytesLike
 
-__all__ = ["ChunkChecker"]
-
-
 _BATCH_BYTES = 16 << 20
 _BATCH_CHUNKS = 256
 _REPAIR = (

@@ -15,8 +15,6 @@ from arraystore._format.zarr_metadata import ArrayInfo, array_info
 from arraystore.errors import InvalidInputError
 from arraystore.storage.protocol import BytesLike
 
-__all__ = ["Decoder", "open_decoder"]
-
 Bounds = Callable[[int], tuple[int, int]]
 """Maps the number of a chunk along an axis to its first item and the one after its last."""
 

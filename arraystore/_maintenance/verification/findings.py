@@ -9,18 +9,6 @@ from typing import Any
 
 from arraystore._format.ids import SnapshotId, id_to_text
 
-__all__ = [
-    "EXIT_ERRORS",
-    "EXIT_INCOMPLETE",
-    "EXIT_WARNINGS",
-    "Collector",
-    "Finding",
-    "Leak",
-    "Severity",
-    "Use",
-    "VerifyReport",
-]
-
 EXIT_WARNINGS = 3
 EXIT_ERRORS = 4
 EXIT_INCOMPLETE = 5

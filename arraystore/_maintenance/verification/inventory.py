@@ -12,9 +12,6 @@ from arraystore._format.ids import ID_BYTES, ids_from_texts
 from arraystore._format.types import Bools, IdColumn, Int64s
 from arraystore.storage.protocol import ObjectInfo, Storage
 
-__all__ = ["Inventory", "Shelf", "list_all", "take_inventory"]
-
-
 _NAMED = frozenset({"repo"})
 _AT_A_TIME = 1 << 14
 _END = "\U0010ffff"

@@ -23,8 +23,6 @@ from arraystore._maintenance.verification.virtual import report_bad_locations
 from arraystore.errors import FormatError, NotFoundError, ObjectNotFoundError
 from arraystore.storage.protocol import BytesLike, Storage
 
-__all__ = ["LayerChecker", "LayerUse", "Loaded"]
-
 _PARALLEL = 32
 _FEW_BYTES = 1 << 24
 

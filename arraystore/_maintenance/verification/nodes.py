@@ -10,8 +10,6 @@ from arraystore._format.transaction import NodeChange, Operation
 from arraystore._format.zarr_metadata import array_info, node_type
 from arraystore.errors import InvalidInputError
 
-__all__ = ["misplaced", "wrong_documents"]
-
 
 def wrong_documents(node: Node) -> Iterator[str]:
     """Describe the errors in the metadata documents and layers of a node."""

@@ -10,8 +10,6 @@ from arraystore._maintenance.verification.roots import LogRoot, Refs, sort_refs
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.storage.protocol import Storage
 
-__all__ = ["is_outdated"]
-
 _PARALLEL = 16
 
 

@@ -14,17 +14,6 @@ from arraystore._maintenance.verification.findings import Collector
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.storage.protocol import Storage
 
-__all__ = [
-    "PageDigest",
-    "RowDigest",
-    "check_directory",
-    "compare_page",
-    "cover",
-    "digest_page",
-    "pages_of",
-    "read_pages",
-]
-
 _PARALLEL = 16
 _REPAIR = "run repair, which writes the page again from the records"
 

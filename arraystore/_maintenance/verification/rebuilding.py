@@ -14,8 +14,6 @@ from arraystore._format.layer import Layer
 from arraystore._format.record import Body, Commit, Record, Rewrite, Transaction, first_carried
 from arraystore._format.transaction import TransactionLog
 
-__all__ = ["KnownLog", "attached_to"]
-
 
 def attached_to(entry: Body, branch: str, number: int) -> tuple[str, ...]:
     """Describe the parts of an entry that were attached to its record, which no other record repeats."""

@@ -28,8 +28,6 @@ from arraystore._maintenance.verification.inventory import Inventory
 from arraystore._maintenance.verification.rebuilding import KnownLog, attached_to
 from arraystore.errors import FormatError, ObjectNotFoundError
 
-__all__ = ["Entry", "LogWindows", "Window"]
-
 _PARALLEL = 32
 _ATTACHED_AT_HAND = 64 << 20
 

@@ -30,8 +30,6 @@ from arraystore._maintenance.verification.verify import Progress, Verification
 from arraystore.errors import FormatError, NotFoundError
 from arraystore.storage.protocol import Storage
 
-__all__ = ["RepairAction", "RepairReport", "repair"]
-
 _ROUNDS = 5
 """Rounds of a repair, each of which makes more readable; two and a last look nearly always suffice."""
 

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping
 from arraystore._format.digest import log_start
 from arraystore._format.repository_log import TABLE_EVERY, RepositoryRecord, carried_from, entry_digest
 
-__all__ = ["rebuild_records"]
-
 
 def rebuild_records(
     lost: Iterable[int], present: Mapping[int, RepositoryRecord], repository: bytes

@@ -30,8 +30,6 @@ from arraystore._maintenance.verification.repository_records import rebuild_reco
 from arraystore.errors import ArrayStoreError, FormatError, NotFoundError, ObjectNotFoundError
 from arraystore.storage.protocol import ObjectInfo, Storage
 
-__all__ = ["LogRoot", "Refs", "last_expiry", "load_retained_roots", "open_logs", "read_repository_log", "sort_refs"]
-
 _PARALLEL = 16
 _FOREIGN = re.compile("refs/([0-9A-Z]{20})/")
 _RESTORE = "restore the object from a backup or an older version in the bucket"

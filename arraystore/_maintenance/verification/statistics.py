@@ -27,17 +27,6 @@ from arraystore._maintenance.verification.inventory import Inventory, Shelf, lis
 from arraystore.storage.counting import CountingStorage
 from arraystore.storage.protocol import Storage
 
-__all__ = [
-    "ArrayStatistics",
-    "CommitRate",
-    "ObjectStatistics",
-    "PackStatistics",
-    "RepositoryStatistics",
-    "SnapshotStatistics",
-    "gather_statistics",
-]
-
-
 _DAY_US = 86_400_000_000
 _HOUR_US = 3_600_000_000
 _AT_ONCE = 16

@@ -53,8 +53,6 @@ from arraystore._maintenance.verification.walk import LogWalk, Shared, Start
 from arraystore.errors import FormatError, InvalidInputError, NotFoundError, ObjectNotFoundError
 from arraystore.storage.protocol import ObjectInfo, Storage
 
-__all__ = ["Progress", "Verification", "verify"]
-
 Progress = Callable[[str, int, int | None], None]
 """Called with the current step, the count done, and the total (None if unknown)."""
 

@@ -13,8 +13,6 @@ from arraystore.errors import NotFoundError, SourceChangedError, StorageError, V
 from arraystore.storage.protocol import ByteRange, BytesLike
 from arraystore.storage.source_urls import all_paths_plain, object_path, url_problem
 
-__all__ = ["SourceReader", "report_bad_locations"]
-
 _MOST_PLACES = 1000
 _OTHERS = "other places"
 _CHANGED_REPAIR = "restore the source, or write the references to it again with set_virtual_refs and commit"

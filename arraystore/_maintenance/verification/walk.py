@@ -26,8 +26,6 @@ from arraystore._maintenance.verification.pages import PageDigest, RowDigest, ch
 from arraystore._maintenance.verification.records import Entry, LogWindows
 from arraystore.errors import FormatError
 
-__all__ = ["LogWalk", "Shared", "Start"]
-
 _LOOK = "look at the snapshot with zarr, and commit the documents as they should be"
 _PLACE = "move the node below a group, or create the group that it lacks"
 

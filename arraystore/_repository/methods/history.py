@@ -20,8 +20,6 @@ else:
     revert = lazy_module("arraystore._repository.revert")
     snapshots = lazy_module("arraystore._repository.snapshots")
 
-__all__ = ["HistoryMethods"]
-
 
 class HistoryMethods(RepositoryBase):
     """Listing, comparing, reverting and repeating snapshots."""

@@ -26,8 +26,6 @@ else:
     maintenance = lazy_module("arraystore._repository.maintenance")
     verification = lazy_module("arraystore._repository.verification")
 
-__all__ = ["MaintenanceMethods"]
-
 
 class MaintenanceMethods(RepositoryBase):
     """Keeping a repository small and sound."""

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 else:
     refs = lazy_module("arraystore._repository.refs")
 
-__all__ = ["RefMethods"]
-
 
 class RefMethods(RepositoryBase):
     """Creating, moving and deleting branches and tags."""

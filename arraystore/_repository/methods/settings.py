@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 else:
     settings = lazy_module("arraystore._repository.settings")
 
-__all__ = ["SettingMethods"]
-
 
 class SettingMethods(RepositoryBase):
     """Reading and changing settings."""

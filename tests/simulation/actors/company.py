@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Sequence
 
-from arraystore._repository.repository import MAIN, Repository
+from arraystore._repository.creation import MAIN
+from arraystore._repository.repository import Repository
 from arraystore.errors import ConflictError, StorageError
 from arraystore.simulation.world import Main, Process
 from tests.simulation.actors import KINDS

@@ -8,7 +8,8 @@ from collections.abc import Awaitable
 from contextlib import suppress
 
 from arraystore._log.status import RepoAvailability, RepoStatus
-from arraystore._repository.repository import MAIN, Repository
+from arraystore._repository.creation import MAIN
+from arraystore._repository.repository import Repository
 from arraystore.errors import ConflictError, NotFoundError, RefNotFoundError, StorageError
 from tests.simulation.actors.losses import LOST, REFUSALS
 from tests.simulation.actors.referrer import NAMES, create_ref

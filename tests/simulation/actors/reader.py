@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 
-from arraystore._repository.repository import MAIN, Repository
+from arraystore._repository.creation import MAIN
+from arraystore._repository.repository import Repository
 from arraystore._session.session import Session
 from arraystore.errors import RefNotFoundError, SourceChangedError
 from tests.simulation.actors.hand import note_lost, session_get, session_list

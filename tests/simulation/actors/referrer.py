@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 
-from arraystore._repository.repository import MAIN, Repository
+from arraystore._repository.creation import MAIN
+from arraystore._repository.repository import Repository
 from arraystore.errors import AlreadyExistsError, NotFoundError, RefNotFoundError, StorageError
 from tests.simulation.actors.losses import REFUSALS
 from tests.simulation.actors.scene import Scene

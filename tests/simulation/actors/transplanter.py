@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from arraystore._repository.repository import MAIN, Repository
+from arraystore._repository.creation import MAIN
+from arraystore._repository.repository import Repository
 from arraystore.errors import ConflictError, InvalidInputError, NotFoundError, RebaseFailedError, StorageError
 from tests.simulation.actors.losses import LOST, REFUSALS
 from tests.simulation.actors.scene import Scene

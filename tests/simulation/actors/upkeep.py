@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from datetime import UTC, datetime, timedelta
 
-from arraystore._repository.repository import MAIN, Repository
+from arraystore._repository.creation import MAIN
+from arraystore._repository.repository import Repository
 from arraystore.errors import ArrayStoreError, StorageError
 from tests.simulation.actors.losses import REFUSALS
 from tests.simulation.actors.scene import Scene

@@ -6,7 +6,8 @@ import asyncio
 import random
 from typing import Literal
 
-from arraystore._repository.repository import MAIN, Repository
+from arraystore._repository.creation import MAIN
+from arraystore._repository.repository import Repository
 from arraystore.errors import ConflictError, InvalidInputError, RebaseFailedError, SessionStateError, StorageError
 from tests.simulation.actors.forking import fork_out
 from tests.simulation.actors.hand import Hand

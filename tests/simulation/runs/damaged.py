@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from arraystore._commit.solvers import ConflictDetector
 from arraystore._format.refs import Hint, encode_hint, hint_key
 from arraystore._format.snapshot import checkpoint_key
-from arraystore._repository.repository import MAIN, Repository
+from arraystore._repository.creation import MAIN
+from arraystore._repository.repository import Repository
 from arraystore.errors import ArrayStoreError
 from arraystore.simulation.bucket import Bucket
 from arraystore.simulation.world import Process

@@ -8,7 +8,8 @@ from typing import Literal
 
 from arraystore._commit.solvers import BasicConflictSolver, ConflictDetector, ConflictSolver
 from arraystore._conflicts import VersionSelection
-from arraystore._repository.repository import MAIN, Repository
+from arraystore._repository.creation import MAIN
+from arraystore._repository.repository import Repository
 from arraystore.errors import AlreadyExistsError, ConflictError, RebaseFailedError, StorageError
 from arraystore.simulation.world import Process
 from tests.simulation.actors.documents import DOCUMENT, Shape, array_document, edited, group_document
