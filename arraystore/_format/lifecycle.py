@@ -100,6 +100,11 @@ class BranchLife(Wire):
         """True if the branch is deleted and a later collection may have deleted its objects."""
         return self.deleted and self.fenced > self.ended
 
+    @property
+    def retention(self) -> tuple[object, ...]:
+        """Fields that determine the retained snapshots of the log."""
+        return self.start, self.deleted, self.expired, self.survivors
+
     def check(self, name: str) -> None:
         """Check that numbers and ids are consistent; raises `FormatError`."""
         if min(self.fenced, self.ended) < -1 or (self.deleted and self.ended < self.start):

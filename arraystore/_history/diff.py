@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from arraystore._changes.change_set import ChangeSet
-from arraystore._format.node import NodeKind
+from arraystore._format.node import Node, NodeKind
 from arraystore._format.transaction import Operation
+from arraystore._format.types import Int64s
 from arraystore._history.compare import Comparison
 from arraystore._history.diff_rendering import Sections, diff_to_html, diff_to_markdown, diff_to_rich, sections_of
 
@@ -115,24 +116,13 @@ def status_of(changes: ChangeSet) -> Diff:
     diff = Diff()
     with changes.lock:
         for change in changes.node_changes():
-            path = "/" + change.path
             if change.target is not None:
-                diff.moved_nodes[path] = "/" + change.target
-                continue
-            if change.kind == NodeKind.FILE:
-                diff.updated_files.add(path)
-                continue
-            kind = "arrays" if change.kind == NodeKind.ARRAY else "groups"
-            getattr(diff, f"{_NAMES[change.operation]}_{kind}").add(path)
+                diff.moved_nodes["/" + change.path] = "/" + change.target
+            else:
+                _add(diff, _NAMES[change.operation], change.kind, change.path)
         for node in changes.all_nodes():
-            if node.id not in changes.arrays:
-                continue
-            if node.kind == NodeKind.FILE:
-                diff.updated_files.add("/" + node.path)
-                continue
-            coords, _ = changes.arrays[node.id].table.columns()
-            if len(coords):
-                diff.updated_chunks["/" + node.path] = coords
+            if node.id in changes.arrays:
+                _add_chunks(diff, node, changes.arrays[node.id].table.columns()[0])
     return diff
 
 
@@ -141,16 +131,21 @@ def diff_of(comparison: Comparison) -> Diff:
     diff = Diff()
     for name, nodes in (("new", comparison.created), ("deleted", comparison.deleted), ("updated", comparison.updated)):
         for node in nodes:
-            if node.kind == NodeKind.FILE:
-                diff.updated_files.add("/" + node.path)
-            else:
-                kind = "arrays" if node.kind == NodeKind.ARRAY else "groups"
-                getattr(diff, f"{name}_{kind}").add("/" + node.path)
+            _add(diff, name, node.kind, node.path)
     for was, now, _ in comparison.moved:
         diff.moved_nodes["/" + was] = "/" + now
     for node, coords in comparison.chunks:
-        if node.kind == NodeKind.FILE:
-            diff.updated_files.add("/" + node.path)
-        else:
-            diff.updated_chunks["/" + node.path] = coords
+        _add_chunks(diff, node, coords)
     return diff
+
+
+def _add(diff: Diff, change: str, kind: NodeKind, path: str) -> None:
+    name = f"{change}_{'arrays' if kind == NodeKind.ARRAY else 'groups'}" if kind != NodeKind.FILE else "updated_files"
+    getattr(diff, name).add("/" + path)
+
+
+def _add_chunks(diff: Diff, node: Node, coords: Int64s) -> None:
+    if node.kind == NodeKind.FILE:
+        diff.updated_files.add("/" + node.path)
+    elif len(coords):
+        diff.updated_chunks["/" + node.path] = coords

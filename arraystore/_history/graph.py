@@ -15,34 +15,21 @@ from arraystore._format.record import decode_note
 
 @dataclass(frozen=True)
 class GraphRow:
-    """A snapshot in a drawing.
-
-    Parameters
-    ----------
-    id, parent_id
-        Of the snapshot and of the one before it.
-    written_at
-        When it was committed, in UTC.
-    message
-        What the writer said of it.
-    labels
-        Names of branches and, as ``"tag: …"``, of tags that are at it.
-    lane
-        The column that it is drawn in, from 0.
-    joined
-        Columns that end here, because what they hold started from this snapshot.
-    through
-        Columns that pass by.
-    """
+    """A snapshot in a drawing."""
 
     id: str
     parent_id: str | None
     written_at: datetime
+    """Time of the commit, in UTC."""
     message: str
     labels: tuple[str, ...]
+    """Names of branches and, as ``"tag: …"``, of tags that are at it."""
     lane: int
+    """Column that it is drawn in, from 0."""
     joined: tuple[int, ...]
+    """Columns that end here, because what they hold started from this snapshot."""
     through: tuple[int, ...]
+    """Columns that pass by."""
 
     @property
     def caption(self) -> str:

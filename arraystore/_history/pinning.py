@@ -9,6 +9,7 @@ entry is appended only if the checkpoint's id is not below the newest of them.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from arraystore._commit.prepare import upload
 from arraystore._context import Context
@@ -24,6 +25,8 @@ from arraystore._maintenance.checkpoints import encode_state
 from arraystore.errors import ArrayStoreError, RefNotFoundError, SnapshotExpiredError, StorageError
 
 _TRIES = 20
+
+T = TypeVar("T")
 
 
 class OutdatedAnnouncementError(ArrayStoreError):
@@ -98,14 +101,13 @@ async def _settled(context: Context, table: RepositoryTable, branch: str) -> Sna
     return state
 
 
-async def pin_and_activate(context: Context, tip: Tip, activate: Callable[[Origin], Awaitable[None]]) -> None:
+async def pin_and_activate(context: Context, tip: Tip, activate: Callable[[Origin], Awaitable[T]]) -> T:
     """Announce a snapshot and make it reachable with `activate`; repeated while the announcement is outdated."""
     state = tip.state
     for _ in range(_TRIES):
         origin = Origin(state.branch, state.sequence, await announce(context, state))
         try:
-            await activate(origin)
+            return await activate(origin)
         except OutdatedAnnouncementError:
             continue
-        return
     raise StorageError(f"{context.storage.location}: {_TRIES} garbage collections started meanwhile; try again")

@@ -12,22 +12,16 @@ from arraystore._format.ids import SnapshotId
 from arraystore.errors import InvalidInputError
 
 _UNITS = {
-    "s": timedelta(seconds=1),
-    "second": timedelta(seconds=1),
-    "m": timedelta(minutes=1),
-    "minute": timedelta(minutes=1),
-    "h": timedelta(hours=1),
-    "hour": timedelta(hours=1),
-    "d": timedelta(days=1),
-    "day": timedelta(days=1),
-    "w": timedelta(weeks=1),
-    "week": timedelta(weeks=1),
+    **dict.fromkeys(("s", "second"), timedelta(seconds=1)),
+    **dict.fromkeys(("m", "minute"), timedelta(minutes=1)),
+    **dict.fromkeys(("h", "hour"), timedelta(hours=1)),
+    **dict.fromkeys(("d", "day"), timedelta(days=1)),
+    **dict.fromkeys(("w", "week"), timedelta(weeks=1)),
     "month": timedelta(days=31),
-    "y": timedelta(days=366),
-    "year": timedelta(days=366),
+    **dict.fromkeys(("y", "year"), timedelta(days=366)),
 }
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
-_EVERY = ("all", "hourly", "daily", "weekly", "monthly", "yearly")
+_EVERY = {"all": "", "hourly": "%Y-%j-%H", "daily": "%Y-%j", "weekly": "%G-%V", "monthly": "%Y-%m", "yearly": "%Y"}
 _RULE = re.compile(r"(?:keep\s+)?(\w+)\s+for\s+(.+)", re.IGNORECASE)
 _SPAN = re.compile(r"(\d+)?\s*(an?\s+)?([a-z]+?)s?", re.IGNORECASE)
 
@@ -61,20 +55,9 @@ class KeepRule:
     every: str
     span: timedelta
 
-    def bucket(self, moment: datetime, position: int) -> tuple[int, ...]:
+    def bucket(self, moment: datetime, position: int) -> str:
         """Return the key of snapshots of which the newest is retained."""
-        if self.every == "hourly":
-            return (moment.year, moment.month, moment.day, moment.hour)
-        if self.every == "daily":
-            return (moment.year, moment.month, moment.day)
-        if self.every == "weekly":
-            year, week, _ = moment.isocalendar()
-            return (year, week)
-        if self.every == "monthly":
-            return (moment.year, moment.month)
-        if self.every == "yearly":
-            return (moment.year,)
-        return (position,)
+        return moment.strftime(_EVERY.get(self.every, "")) or str(position)
 
 
 @dataclass(frozen=True)
@@ -115,7 +98,7 @@ def _span_text(span: timedelta) -> str:
 
 def _newest_of_each(rule: KeepRule, rows: Iterable[SnapshotRow], now: datetime) -> Iterable[SnapshotId]:
     edge = now - rule.span if rule.span < now - _EARLIEST else _EARLIEST
-    seen: set[tuple[int, ...]] = set()
+    seen: set[str] = set()
     for position, row in enumerate(rows):
         time = datetime.fromtimestamp(row.time / 1_000_000, UTC)
         bucket = rule.bucket(time, position)

@@ -12,15 +12,7 @@ from arraystore.storage.protocol import Storage
 
 
 class RepositoryBase:
-    """Identity of a repository.
-
-    Parameters
-    ----------
-    context
-        What its sessions share.
-    info
-        What the object ``repo`` says.
-    """
+    """Identity of a repository: what its sessions share, and what the object ``repo`` says."""
 
     def __init__(self, context: Context, info: RepositoryInfo) -> None:
         self._context = context

@@ -56,7 +56,7 @@ async def create_repository(
     birth = Birth(SnapshotId(environment.new_id()), None, environment.now_us())
     start = log_start(info.id, MAIN)
     record = Record(MAIN, 0, encode_body(0, birth, MAIN), repository=info.id, before=start)
-    first = _first_record(info)
+    first = record_key(branch_prefix(info.id, MAIN), 0)
     # The first record is written first: an object "repo" promises a branch.  No other process has the id in its key.
     await put_surely(storage, environment, first, encode_record(record))
 
@@ -66,12 +66,8 @@ async def create_repository(
     if not await put_surely(storage, environment, REPOSITORY_KEY, encode_repository(info), is_own):
         await storage.delete([first])
         raise _exists(storage)
-    await _probe(storage, info, encode_record(record))
+    await check_conditional(storage, info, {first: encode_record(record)})
     return Context(storage, info.id, config, containers, environment), info
-
-
-def _first_record(info: RepositoryInfo) -> str:
-    return record_key(branch_prefix(info.id, MAIN), 0)
 
 
 async def find_repository(
@@ -137,11 +133,11 @@ def _exists(storage: Storage) -> AlreadyExistsError:
     return AlreadyExistsError(f"there is a repository at {storage.location} already; open it")
 
 
-async def _probe(storage: Storage, info: RepositoryInfo, first: bytes) -> None:
-    """Try to create the same object again with other bytes, which must fail."""
+async def check_conditional(storage: Storage, info: RepositoryInfo, written: Mapping[str, bytes]) -> None:
+    """Try to create the same object again with other bytes, which must fail; else delete what was written, too."""
     other = encode_repository(RepositoryInfo(info.id, info.time + 1, info.config))
     if await storage.put_if_absent(REPOSITORY_KEY, other):
-        await _withdraw(storage, {REPOSITORY_KEY: other, _first_record(info): first})
+        await _withdraw(storage, {REPOSITORY_KEY: other, **written})
         raise UnsupportedStorageError(
             f"{storage.location} ({type(storage).__name__}) overwrites an object that was to be created only if "
             "absent. Commits would be lost here. Use a storage with conditional writes: S3, GCS, Azure, MinIO of 2024 "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 from arraystore._context import Context
@@ -42,21 +43,8 @@ async def create_branch(context: Context, branch: str, snapshot_id: str) -> None
     """Create a branch that starts at a snapshot: an entry of the repository log decides it."""
     name_in_key(branch)
     await _check_free_by_now(context, branch)
-    tip = await load_snapshot(context, snapshot_id=snapshot_id)
-
-    async def activate(origin: Origin) -> None:
-        now = context.environment.now_us()
-
-        def decide(table: RepositoryTable) -> RepositoryEntry:
-            _check_free(table, branch)
-            _check_new(origin, table.watermark)
-            kind, state = RepositoryOperation.BRANCH_CREATED, tip.state
-            return RepositoryEntry(kind, now, branch, state.snapshot, state.parent, origin)
-
-        table = await context.repository_log.append(decide)
-        context.seen(await branch_entries.settle(context.log(branch), table))
-
-    await pin_and_activate(context, tip, activate)
+    table = await _create(context, RepositoryOperation.BRANCH_CREATED, branch, snapshot_id, _check_free)
+    context.seen(await branch_entries.settle(context.log(branch), table))
 
 
 async def reset_branch(context: Context, branch: str, snapshot_id: str, *, from_snapshot_id: str | None = None) -> None:
@@ -154,22 +142,8 @@ async def lookup_tag(context: Context, tag: str) -> str:
 async def create_tag(context: Context, tag: str, snapshot_id: str) -> None:
     """Create a tag of a snapshot: an entry of the repository log decides it."""
     name_in_key(tag)
-    log = context.repository_log
-    _check_free_tag(await log.table(), tag)
-    tip = await load_snapshot(context, snapshot_id=snapshot_id)
-
-    async def activate(origin: Origin) -> None:
-        now = context.environment.now_us()
-
-        def decide(table: RepositoryTable) -> RepositoryEntry:
-            _check_free_tag(table, tag)
-            _check_new(origin, table.watermark)
-            kind, state = RepositoryOperation.TAG_CREATED, tip.state
-            return RepositoryEntry(kind, now, tag, state.snapshot, state.parent, origin)
-
-        await log.append(decide)
-
-    await pin_and_activate(context, tip, activate)
+    _check_free_tag(await context.repository_log.table(), tag)
+    await _create(context, RepositoryOperation.TAG_CREATED, tag, snapshot_id, _check_free_tag)
 
 
 async def delete_tag(context: Context, tag: str) -> None:
@@ -192,6 +166,29 @@ def _check_free_tag(table: RepositoryTable, tag: str) -> None:
         raise AlreadyExistsError(f"there is a tag {tag!r} already; tags never change")
     if tag in table.burnt:
         raise AlreadyExistsError(f"there was a tag {tag!r}, which was deleted; its name is never used again")
+
+
+async def _create(
+    context: Context,
+    kind: RepositoryOperation,
+    name: str,
+    snapshot_id: str,
+    check: Callable[[RepositoryTable, str], None],
+) -> RepositoryTable:
+    """Append the entry of the repository log that creates a branch or a tag of a snapshot."""
+    tip = await load_snapshot(context, snapshot_id=snapshot_id)
+
+    async def activate(origin: Origin) -> RepositoryTable:
+        now = context.environment.now_us()
+
+        def decide(table: RepositoryTable) -> RepositoryEntry:
+            check(table, name)
+            _check_new(origin, table.watermark)
+            return RepositoryEntry(kind, now, name, tip.state.snapshot, tip.state.parent, origin)
+
+        return await context.repository_log.append(decide)
+
+    return await pin_and_activate(context, tip, activate)
 
 
 def _check_new(origin: Origin, watermark: bytes) -> None:

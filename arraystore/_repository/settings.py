@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 from arraystore._chunks.virtual_containers import VirtualContainers
@@ -46,6 +47,17 @@ async def _set(context: Context, name: str, value: Any, *, checked: bool = True)
         if checked:
             check_allowed(table, name)
         return entry
+
+    return await context.repository_log.append(decide)
+
+
+async def _update(context: Context, name: str, changed: Mapping[str, Any]) -> RepositoryTable:
+    """Save some values of a setting that is a map."""
+    now = context.environment.now_us()
+
+    def decide(table: RepositoryTable) -> RepositoryEntry:
+        check_allowed(table, name)
+        return _entry(now, name, {**setting_of(table, name), **changed})
 
     return await context.repository_log.append(decide)
 
@@ -96,15 +108,8 @@ async def set_metadata(context: Context, metadata: dict[str, Any]) -> None:
 
 async def update_metadata(context: Context, metadata: dict[str, Any]) -> dict[str, Any]:
     """Set some of the metadata of the repository, and return all of it."""
-    now = context.environment.now_us()
     _check_metadata(metadata)
-
-    def decide(table: RepositoryTable) -> RepositoryEntry:
-        check_allowed(table, "metadata")
-        return _entry(now, "metadata", {**setting_of(table, "metadata"), **metadata})
-
-    table = await context.repository_log.append(decide)
-    return dict(table.settings["metadata"])
+    return dict((await _update(context, "metadata", metadata)).settings["metadata"])
 
 
 def _check_metadata(metadata: Any) -> None:
@@ -141,11 +146,10 @@ async def set_status(context: Context, status: RepoStatus) -> None:
     """Set the status in the repository log, then in the log of every branch."""
     if not isinstance(status, RepoStatus):  # pyright: ignore[reportUnnecessaryIsInstance] - of a caller without types
         raise InvalidInputError(f"status must be a RepoStatus, not a {type(status).__name__}")
-    reason = status.limited_availability_reason
     value = {
         "availability": str(status.availability.value),
         "set_at": context.environment.now_us(),
-        "reason": reason,
+        "reason": status.limited_availability_reason,
     }
     table = await _set(context, "status", value, checked=False)
     while True:  # the last writer appends it to every branch
@@ -188,11 +192,4 @@ async def set_feature_flag(context: Context, name: str, setting: bool | None) ->
         raise InvalidInputError(f"there is no flag {name!r}; there are {', '.join(FLAGS)}")
     if setting is not None and not isinstance(setting, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInputError(f"flag {name!r} must be True, False, or None for its default, not {setting!r}")
-    now = context.environment.now_us()
-
-    def decide(table: RepositoryTable) -> RepositoryEntry:
-        check_allowed(table, "flags")
-        kept = {**setting_of(table, "flags"), name: setting}
-        return _entry(now, "flags", kept)
-
-    await context.repository_log.append(decide)
+    await _update(context, "flags", {name: setting})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from arraystore._log.state import SnapshotState
@@ -116,12 +117,12 @@ async def copy_branch_async(
         raise InvalidInputError(f"branch {name!r} cannot be copied onto itself; name another one in to_branch")
     counter = CopyCounter(progress)
     counter.enter("snapshots")
-    copy = _Copy(source, repo, name, metadata or {}, counter)
-    await copy.prepare(overwrite=overwrite)
+    copy = _Copy(source, repo, name, metadata or {}, counter, overwrite)
+    await copy.prepare()
     if copy.copied_snapshot == wanted:
         return copy.report()
     if history:
-        async for info, session in _open_ahead(source, await copy.missing(wanted, overwrite=overwrite)):
+        async for info, session in _open_ahead(source, await copy.missing(wanted)):
             await copy.commit(session, info, info.message)
     else:
         info = await source.lookup_snapshot_async(wanted)
@@ -130,26 +131,25 @@ async def copy_branch_async(
     return copy.report()
 
 
+@dataclass(eq=False)
 class _Copy:
     """Copies snapshots of one repository to a branch of another."""
 
-    def __init__(
-        self, source: Repository, target: Repository, branch: str, metadata: dict[str, Any], counter: CopyCounter
-    ) -> None:
-        self._source = source
-        self._target = target
-        self._branch = branch
-        self._metadata = metadata
-        self._counter = counter
-        self._state: SnapshotState | None = None
-        self._commits = 0
-        self._is_copy = False
-        self.tip = ""
-        """Newest snapshot of the target's branch."""
-        self.copied_snapshot: str | None = None
-        """Snapshot of the source that `tip` is a copy of; None if it is not a copy, or the source no longer has it."""
+    _source: Repository
+    _target: Repository
+    _branch: str
+    _metadata: dict[str, Any]
+    _counter: CopyCounter
+    _overwrite: bool
+    _state: SnapshotState | None = None
+    _commits: int = 0
+    _is_copy: bool = False
+    tip: str = ""
+    """Newest snapshot of the target's branch."""
+    copied_snapshot: str | None = None
+    """Snapshot of the source that `tip` is a copy of; None if it is not a copy, or the source no longer has it."""
 
-    async def prepare(self, *, overwrite: bool) -> None:
+    async def prepare(self) -> None:
         """Read which snapshot the target's branch is a copy of, and create the branch if it does not exist."""
         if self._branch not in await self._target.list_branches_async():
             first = await first_snapshot(self._target)
@@ -164,7 +164,7 @@ class _Copy:
             except (SnapshotNotFoundError, InvalidInputError):
                 return
             self.copied_snapshot, self._state = origin, opened.hierarchy.state
-        elif not overwrite and (await self._open_tip()).hierarchy.state.nodes:
+        elif not self._overwrite and (await self._open_tip()).hierarchy.state.nodes:
             raise CopyTargetError(
                 f"branch {self._branch!r} of {self._target.storage.location} has content that is not a copy; name "
                 "another branch, or pass overwrite=True to replace it by a commit"
@@ -173,14 +173,14 @@ class _Copy:
     async def _open_tip(self) -> Session:
         return await self._target.readonly_session_async(snapshot_id=self.tip)
 
-    async def missing(self, wanted: str, *, overwrite: bool) -> list[SnapshotInfo]:
+    async def missing(self, wanted: str) -> list[SnapshotInfo]:
         """Return the snapshots of a history that the target's branch lacks, oldest first."""
         infos: list[SnapshotInfo] = []
         async for info in self._source.async_ancestry(snapshot_id=wanted):
             if info.id == self.copied_snapshot:
                 return infos[::-1]
             infos.append(info)
-        if self._is_copy and not overwrite:
+        if self._is_copy and not self._overwrite:
             raise CopyDivergedError(
                 f"branch {self._branch!r} of {self._target.storage.location} is a copy of a snapshot that is not in "
                 f"the history of {wanted}; copy to another branch, copy without history, or pass overwrite=True"

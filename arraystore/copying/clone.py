@@ -10,14 +10,13 @@ from arraystore._format.ids import id_to_text
 from arraystore._format.record import read_record_key, record_key
 from arraystore._format.refs import (
     REPOSITORY_KEY,
-    RepositoryInfo,
     branch_prefix,
     decode_repository,
-    encode_repository,
     name_from_key,
     refs_prefix,
 )
 from arraystore._format.repository_log import repository_log_prefix
+from arraystore._repository.creation import check_conditional
 from arraystore._repository.repository import Repository
 from arraystore._runtime import run
 from arraystore.copying.clone_view import CloneView
@@ -31,7 +30,6 @@ from arraystore.errors import (
     ObjectNotFoundError,
     RefNotFoundError,
     RepositoryNotFoundError,
-    UnsupportedStorageError,
 )
 from arraystore.storage.counting import CountingStorage
 from arraystore.storage.protocol import BytesLike, Storage, holds
@@ -278,16 +276,7 @@ class _Clone:
         ):
             raise CopyTargetError(f"another process created a repository at {self._target.location}")
         self._counter.copied(len(repository))
-        info = decode_repository(REPOSITORY_KEY, repository)
-        other = encode_repository(RepositoryInfo(info.id, info.time + 1, info.config))
-        if await self._target.put_if_absent(REPOSITORY_KEY, other):
-            if await holds(self._target, REPOSITORY_KEY, other):  # else another process has replaced it
-                await self._target.delete([REPOSITORY_KEY])
-            raise UnsupportedStorageError(
-                f"{self._target.location} overwrites an object that was to be created only if absent, so commits "
-                "would be "
-                "lost here. Use a storage with conditional writes: S3, GCS, Azure, or a local directory"
-            )
+        await check_conditional(self._target, decode_repository(REPOSITORY_KEY, repository), {})
 
 
 async def _count(storage: Storage, prefix: str, wanted: Callable[[str], bool]) -> tuple[int, int]:

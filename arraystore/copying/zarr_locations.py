@@ -82,14 +82,12 @@ class _StorageLocation(ZarrLocation):
         self._storage = storage
 
     async def entries(self) -> AsyncIterator[tuple[str, int]]:
-        """List all keys."""
         async for page in self._storage.list(""):
             for info in page:
                 if not info.key.endswith("/"):  # what some tools leave to stand for a directory
                     yield info.key, info.size
 
     async def get(self, key: str, size: int = _UNKNOWN) -> BytesLike | None:
-        """Return a value."""
         try:
             if self._storage.cheap_probes and size <= _SMALL:
                 return self._storage.get_sync(key)  # sooner done than another thread begins
@@ -98,25 +96,21 @@ class _StorageLocation(ZarrLocation):
             return None
 
     async def size(self, key: str) -> int | None:
-        """Return the length of a value."""
         try:
             return (await self._storage.head(key)).size
         except ObjectNotFoundError:
             return None
 
     async def put(self, key: str, data: BytesLike) -> None:
-        """Set a value."""
         await self._storage.put(key, data)
 
     async def delete(self, keys: list[str]) -> None:
-        """Delete values."""
         for start in range(0, len(keys), _BATCH):
             failures = await self._storage.delete(keys[start : start + _BATCH])
             if failures:
                 raise CopyError(f"{self.name}: {failures[0].key!r} cannot be deleted: {failures[0].reason}")
 
     async def finish(self) -> None:
-        """Make what was written durable."""
         await self._storage.sync()
 
 
@@ -133,7 +127,6 @@ class _StoreLocation(ZarrLocation):
         return await asyncio.to_thread(sync, work)
 
     async def entries(self) -> AsyncIterator[tuple[str, int]]:
-        """List all keys."""
 
         async def listed() -> list[str]:
             return [key async for key in self._store.list_prefix(self._prefix)]
@@ -144,25 +137,21 @@ class _StoreLocation(ZarrLocation):
             yield key.removeprefix(self._prefix), _UNKNOWN
 
     async def get(self, key: str, size: int = _UNKNOWN) -> BytesLike | None:
-        """Return a value."""
         del size
         value = await self._run(self._store.get(self._prefix + key, default_buffer_prototype()))
         return None if value is None else value.to_bytes()
 
     async def size(self, key: str) -> int | None:
-        """Return the length of a value."""
         try:
             return await self._run(self._store.getsize(self._prefix + key))
         except FileNotFoundError:
             return None
 
     async def put(self, key: str, data: BytesLike) -> None:
-        """Set a value."""
         value = default_buffer_prototype().buffer.from_bytes(bytes(data))
         await self._run(self._store.set(self._prefix + key, value))
 
     async def delete(self, keys: list[str]) -> None:
-        """Delete values."""
 
         async def all_of_them() -> None:
             for key in keys:
@@ -183,7 +172,6 @@ class _DirectoryLocation(ZarrLocation):
         return self._root / key
 
     async def entries(self) -> AsyncIterator[tuple[str, int]]:
-        """List all keys."""
         for directory, _, names in os.walk(self._root):
             for name in names:
                 yield self._entry(Path(directory, name))
@@ -192,7 +180,6 @@ class _DirectoryLocation(ZarrLocation):
         return path.relative_to(self._root).as_posix(), path.lstat().st_size
 
     async def get(self, key: str, size: int = _UNKNOWN) -> BytesLike | None:
-        """Return a value."""
         del size
         try:
             return await asyncio.to_thread(self._path(key).read_bytes)
@@ -200,18 +187,15 @@ class _DirectoryLocation(ZarrLocation):
             return None
 
     async def size(self, key: str) -> int | None:
-        """Return the length of a value."""
         try:
             return self._path(key).stat().st_size
         except FileNotFoundError:
             return None
 
     async def put(self, key: str, data: BytesLike) -> None:
-        """Set a value."""
         await self.put_many([(key, data)])
 
     async def put_many(self, items: Sequence[tuple[str, BytesLike]]) -> None:
-        """Set several values."""
         await asyncio.to_thread(self._write, items)
 
     def _write(self, items: Sequence[tuple[str, BytesLike]]) -> None:
