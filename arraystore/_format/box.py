@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from arraystore._format.types import Int64s
+from arraystore._format.types import Bools, Int64s
 from arraystore.errors import FormatError
 
 MAX_DIMENSIONS = 64
@@ -83,6 +83,16 @@ class Box:
     def intersects(self, other: Box) -> bool:
         """Return whether two boxes share a cell."""
         return all(map(lt, self.low, other.high)) and all(map(lt, other.low, self.high))
+
+    def encloses(self, other: Box) -> bool:
+        """Return whether all cells of another box are in the box."""
+        return all(map(le, self.low, other.low)) and all(map(le, other.high, self.high))
+
+    def inside(self, coords: Int64s) -> Bools:
+        """Return which cells are in the box, shape (n, d) to (n,)."""
+        low, high = np.array(self.low, dtype=np.int64), np.array(self.high, dtype=np.int64)
+        inside: Bools = ((coords >= low) & (coords < high)).all(axis=1)
+        return inside
 
     def to_wire(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Encode as a msgpack value."""

@@ -12,7 +12,7 @@ from typing import Any, NewType, TypeVar
 
 import numpy as np
 
-from arraystore._format.types import Bools, IdColumn
+from arraystore._format.types import Bools, IdColumn, Int64s
 from arraystore.errors import InvalidInputError
 from arraystore.storage.forking import ForkSafeLock
 
@@ -27,6 +27,8 @@ PackId = NewType("PackId", bytes)
 ForkId = NewType("ForkId", bytes)
 
 _Id = TypeVar("_Id", bound=bytes)
+
+_ID: np.dtype[np.bytes_] = np.dtype(f"S{ID_BYTES}")
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _VALUES = {character: value for value, character in enumerate(_ALPHABET)}
@@ -75,13 +77,31 @@ def ids_from_texts(texts: Sequence[str]) -> tuple[IdColumn, Bools]:
     valid &= (values < 32).all(axis=1) & (values[:, 0] < 2)
     bits = ((values[:, :, None] >> np.arange(4, -1, -1, dtype=np.uint8)) & 1).reshape(len(values), 5 * ID_CHARS)
     packed = np.packbits(bits[:, 4:], axis=1)
-    ids: IdColumn = np.ascontiguousarray(packed).view(f"S{ID_BYTES}").reshape(-1)
+    ids: IdColumn = np.ascontiguousarray(packed).view(_ID).reshape(-1)
     return ids, valid
+
+
+def ids_of(concatenated: bytes) -> IdColumn:
+    """Return concatenated ids as a column."""
+    return np.frombuffer(concatenated, dtype=_ID)
 
 
 def split_ids(joined: bytes, kind: Callable[[bytes], _Id]) -> list[_Id]:
     """Split concatenated identifiers."""
     return [kind(joined[at : at + ID_BYTES]) for at in range(0, len(joined), ID_BYTES)]
+
+
+def id_at(ids: IdColumn, position: int) -> PackId:
+    """Return one id of a column of packs, with its trailing zeros."""
+    return PackId(bytes(ids[position]).ljust(ID_BYTES, b"\0"))
+
+
+def find_ids(ids: IdColumn, wanted: IdColumn) -> Int64s:
+    """Return the positions of ids in a sorted column, -1 for missing ones."""
+    if not len(ids):
+        return np.full(len(wanted), -1, dtype=np.int64)
+    at = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
+    return np.where(ids[at] == wanted, at, -1).astype(np.int64)
 
 
 def all_different(identifiers: bytes) -> bool:

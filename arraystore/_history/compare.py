@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from arraystore._chunks.cells import Cells, shared
+from arraystore._chunks.layer_lookup import references_at
 from arraystore._chunks.manifest_cache import ManifestCache
 from arraystore._format.box import Box, bounding_box
 from arraystore._format.equality import equal_references
@@ -185,30 +186,10 @@ class _Chunks:
         return cells
 
     async def _unlike_base(self, base: Sequence[Layer], references: References) -> Bools:
-        coords = references.coords
-        changed: Bools = references.source != DELETED
-        parts = [_within(part, layer.box, coords) for layer, part in await self._beneath(base, coords)]
-        below = overlay(parts, keep_deleted=False) if parts else None
-        if below is not None and len(below):
-            box = bounding_box(np.concatenate([coords, below.coords]))
-            _, i, j = np.intersect1d(
-                box.numbers(coords), box.numbers(below.coords), assume_unique=True, return_indices=True
-            )
-            changed[i] = ~equal_references(references.take(i), below.take(j))
+        below = await references_at(self._manifests, base, references.coords, self._requests)
+        both_deleted = (references.source == DELETED) & (below.source == DELETED)
+        changed: Bools = ~equal_references(references, below) & ~both_deleted
         return changed
-
-    async def _beneath(self, layers: Sequence[Layer], coords: Int64s) -> list[tuple[Layer, References]]:
-        """Read the layers, oldest first, that may have some cells which no newer one is sure to have."""
-        needed: list[Layer] = []
-        open_cells = np.ones(len(coords), dtype=bool)
-        for layer in reversed(layers):
-            inside = open_cells & _inside(layer.box, coords)
-            if inside.any():
-                needed.append(layer)
-                if layer.dense:
-                    open_cells &= ~inside
-        needed.reverse()
-        return list(zip(needed, await self._read(needed), strict=True))
 
 
 def _common(before: Sequence[Layer], after: Sequence[Layer]) -> int:
@@ -232,28 +213,11 @@ def _visible(layers: Sequence[Layer]) -> list[Layer]:
     covers: list[Box] = []
     visible: list[Layer] = []
     for layer in reversed(layers):
-        if not any(_holds(cover, layer.box) for cover in covers):
+        if not any(cover.encloses(layer.box) for cover in covers):
             visible.append(layer)
             if layer.dense:
                 covers.append(layer.box)
     return visible[::-1]
-
-
-def _holds(outer: Box, inner: Box) -> bool:
-    lows = all(a <= b for a, b in zip(outer.low, inner.low, strict=True))
-    return lows and all(a >= b for a, b in zip(outer.high, inner.high, strict=True))
-
-
-def _inside(box: Box, coords: Int64s) -> Bools:
-    low, high = np.array(box.low, dtype=np.int64), np.array(box.high, dtype=np.int64)
-    inside: Bools = ((coords >= low) & (coords < high)).all(axis=1)
-    return inside
-
-
-def _within(references: References, box: Box, coords: Int64s) -> References:
-    """Return the references of some cells only."""
-    wanted = box.numbers(coords[_inside(box, coords)])
-    return references.take(np.isin(box.numbers(references.coords), wanted))
 
 
 def _later_than(base: Sequence[Layer], references: References) -> Bools:

@@ -8,21 +8,20 @@ put into a change set, and no chunk is read.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from arraystore._changes.change_set import ChangeSet
-from arraystore._chunks.manifest_cache import ManifestCache
+from arraystore._chunks.layer_lookup import references_at
 from arraystore._commit.rebase_changes import put_nodes, put_references
 from arraystore._conflicts import Conflict, ConflictType
 from arraystore._context import Context
 from arraystore._format.box import bounding_box
 from arraystore._format.ids import NodeId
-from arraystore._format.layer import Layer
 from arraystore._format.node import Documents, Node, NodeKind, node_key
-from arraystore._format.references import VIRTUAL, References, overlay
+from arraystore._format.references import VIRTUAL, References
 from arraystore._format.reserved_keys import is_hidden, visible
 from arraystore._format.transaction import NodeChange, Operation
 from arraystore._format.types import Bools, Int64s
@@ -80,7 +79,7 @@ async def transplant(base: SnapshotState, ours: SnapshotState, tip: SnapshotStat
     if merged.conflicts:
         return merged
     bound = asyncio.Semaphore(_REQUESTS)
-    reading = [_references_at(manifests, bound, node.layers, coords) for _, node, coords in cells]
+    reading = [references_at(manifests, node.layers, coords, bound) for _, node, coords in cells]
     for (identifier, _, _), references in zip(cells, await asyncio.gather(*reading), strict=True):
         merged.chunks[identifier] = references
     return merged
@@ -94,20 +93,18 @@ def _visible(wanted: Comparison) -> Comparison:
     return Comparison(created, deleted, updated, moved, chunks)
 
 
+@dataclass(eq=False)
 class _Merge:
     """Merge of three snapshots, with the comparison of the first two."""
 
-    def __init__(
-        self,
-        base: SnapshotState,
-        ours: SnapshotState,
-        tip: SnapshotState,
-        wanted: Comparison,
-        new_id: Callable[[], bytes],
-    ) -> None:
-        self.base, self.ours, self.tip, self.wanted = base, ours, tip, wanted
-        self._new_id = new_id
-        self._cells = {node.id: coords for node, coords in wanted.chunks}
+    base: SnapshotState
+    ours: SnapshotState
+    tip: SnapshotState
+    wanted: Comparison
+    new_id: Callable[[], bytes]
+
+    def __post_init__(self) -> None:
+        self._cells = {node.id: coords for node, coords in self.wanted.chunks}
         self._theirs: dict[NodeId, Int64s] = {}
         self._other: dict[NodeId, Int64s] = {}
         self._made: dict[NodeId, NodeId] = {}
@@ -199,7 +196,7 @@ class _Merge:
         for node in sorted(self.wanted.created, key=lambda node: node.path):
             twin = self.twin(node)
             if twin is None or twin.id in gone:
-                identifier = self._made[node.id] = NodeId(self._new_id())
+                identifier = self._made[node.id] = NodeId(self.new_id())
                 documents: dict[str, bytes | None] = dict(node.documents)
                 merged.nodes.append(NodeChange(Operation.CREATED, identifier, node.path, node.kind, documents))
             elif not self._settled(node):
@@ -291,19 +288,3 @@ def _among(coords: Int64s, others: Int64s | None) -> Bools:
         return np.zeros(len(coords), dtype=bool)
     box = bounding_box(np.concatenate([coords, others]))
     return np.isin(box.numbers(coords), box.numbers(others))
-
-
-async def _references_at(
-    manifests: ManifestCache, bound: asyncio.Semaphore, layers: Sequence[Layer], coords: Int64s
-) -> References:
-    """Return the references of some cells; deletions where there is no chunk."""
-    box = bounding_box(coords)
-
-    async def load(layer: Layer) -> References:
-        async with bound:
-            return References.from_manifest(await manifests.load(layer), layer.shift)
-
-    parts = await asyncio.gather(*(load(layer) for layer in layers if layer.box.intersects(box)))
-    return overlay(
-        [References.deletions(coords), *(part.take(_among(part.coords, coords)) for part in parts)], keep_deleted=True
-    )

@@ -85,7 +85,7 @@ async def write_periodic(log: BranchLog, tip: Tip) -> SnapshotState | None:
         state = (await load_tip(log, hint, at=target)).state
     identifier = CheckpointId(log.environment.new_id())
     pages = await _new_pages(log, state, identifier, tip.state.life.expired + 1)
-    directory = _directory(state.pages, [_ref(page) for page in pages])
+    directory = _directory(state.pages, [page_ref(page) for page in pages])
     state = replace(state, pages=directory, checkpoint=CheckpointRef(target, identifier))
     key = checkpoint_key(identifier)
     await upload(log.storage, [(key, await encode_state(log, key, state))])
@@ -125,14 +125,14 @@ async def _new_pages(log: BranchLog, state: SnapshotState, identifier: Checkpoin
     refs = list(state.pages)
     by_ref = {}
     for page in list(pages):
-        ref = _ref(page)
+        ref = page_ref(page)
         by_ref[ref] = page
         refs.append(ref)
         level = 1
         while level < _HIGHEST_LEVEL and (refs[-1].index + 1) % LONG_SKIP == 0:
             merged = await _merge(log, [r for r in refs if r.level == level][-LONG_SKIP:], by_ref)
             pages.append(merged)
-            refs = [*refs[:-LONG_SKIP], _ref(merged)]
+            refs = [*refs[:-LONG_SKIP], page_ref(merged)]
             by_ref[refs[-1]] = merged
             level += 1
     return pages
@@ -159,7 +159,8 @@ async def _merge(log: BranchLog, refs: list[PageRef], at_hand: dict[PageRef, His
     )
 
 
-def _ref(page: HistoryPage) -> PageRef:
+def page_ref(page: HistoryPage) -> PageRef:
+    """Return the entry of a page in a directory of pages."""
     ids = [row.id for row in page.rows]
     nothing = SnapshotId(bytes(ID_BYTES))
     return PageRef(page.level, page.index, min(ids, default=nothing), max(ids, default=nothing))

@@ -7,16 +7,16 @@ early.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
 from arraystore._chunks.pack_writer import PackSettings, pack_key
 from arraystore._chunks.reader import ChunkReader
 from arraystore._format.ids import NodeId, PackId
 from arraystore._format.node import Node
-from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip, refresh
 from arraystore._log.status import check_open
-from arraystore._maintenance.collection.summary import Progress
+from arraystore._maintenance.collection.summary import Progress, no_progress
 from arraystore._maintenance.full_fold import fold_fully
 from arraystore._maintenance.repacking import Repacker
 from arraystore._maintenance.rewrite import Exchange, Exchanged, delete_leftovers, exchange
@@ -123,16 +123,15 @@ class Budget:
 
 @dataclass(eq=False)
 class _Run:
-    """State of one compaction."""
+    """One compaction."""
 
     scope: MaintenanceScope
-    log: BranchLog
     tip: Tip
     reader: ChunkReader
     settings: PackSettings
     budget: Budget
     min_live: float
-    summary: CompactionSummary
+    dry_run: bool
     progress: Progress
     changed: bool = False
     exhausted: bool = False
@@ -140,6 +139,28 @@ class _Run:
     left: set[str] = field(default_factory=set[str])
     packs_before: int | None = None
     refused: dict[PackId, str] = field(default_factory=dict[PackId, str])
+
+    def __post_init__(self) -> None:
+        state = self.tip.state
+        closed = check_open(state)
+        if closed is not None and not (self.dry_run and state.life.read_only):
+            raise closed
+        self.log = self.scope.log(state.branch)
+        nodes = _with_layers(self.tip)
+        layers = sum(len(node.layers) for node in nodes)
+        after = layers if self.dry_run else 0
+        self.summary = CompactionSummary(
+            state.branch, self.dry_run, arrays=len(nodes), layers_before=layers, layers_after=after
+        )
+
+    async def rounds(self, step: Callable[[], Awaitable[None]], most: int = _ROUNDS) -> None:
+        """Repeat a step until it changes nothing, or the budget ends."""
+        for _ in range(most):
+            self.changed = False
+            await step()
+            if self.exhausted or not self.changed:
+                break
+            await self.refresh()
 
     async def refresh(self) -> None:
         """Load the newest record; ids made from then on are above the watermark of its fence."""
@@ -193,7 +214,7 @@ class _Run:
             if not self.has_budget():
                 break
             self.progress("folding arrays", done, len(nodes))
-            plan = await fold_fully(self.reader, self.log.environment, node, write=not self.summary.dry_run)
+            plan = await fold_fully(self.reader, self.log.environment, node, write=not self.dry_run)
             if plan.scattered:
                 self.left.add(node.path)
             self.add(bytes_written=plan.bytes_written)
@@ -206,7 +227,7 @@ class _Run:
 
     async def commit(self, items: list[Exchange]) -> Exchanged:
         """Commit exchanges."""
-        if self.summary.dry_run:
+        if self.dry_run:
             self.add(layers_after=sum(len(item.added) - len(item.replaced) for item in items))
             self.folded.update(item.node for item in items)
             return Exchanged(self.tip)
@@ -233,7 +254,7 @@ class _Run:
         self.exhausted = self.exhausted or len(chosen) < len(candidates)
 
     async def _take(self, chosen: Selection) -> None:
-        if self.summary.dry_run:
+        if self.dry_run:
             used = int(chosen.used.sum())
             packs = -(-used // self.settings.target)
             self.add(packs_rewritten=len(chosen), packs_written=packs, bytes_read=used, bytes_written=used)
@@ -253,7 +274,7 @@ class _Run:
                 result = await self.commit(items)
                 named.update(pack for item in result.done for pack in item.packs)
                 unsettled = set()
-                incomplete = incomplete or bool(result.lost or result.fenced)
+                incomplete = incomplete or bool(result.discarded)
                 self.progress("copying bytes", repacker.bytes_read, int(chosen.used.sum()))
         except ObjectNotFoundError as error:
             missing = error
@@ -285,55 +306,12 @@ async def compact(
     progress: Progress | None,
 ) -> tuple[CompactionSummary, Tip]:
     """Compact a branch; see `Repository.compact`."""
-    run = _begin(scope, tip, reader, settings, budget, min_live, dry_run, progress)
-    for _ in range(1 if dry_run else _ROUNDS):
-        run.changed = False
-        await run.round()
-        if run.exhausted or not run.changed:
-            break
-        await run.refresh()
-    return _end(run), run.tip
-
-
-async def fold_all(scope: MaintenanceScope, tip: Tip, reader: ChunkReader) -> Tip:
-    """Fold the layers of all arrays of a branch."""
-    run = _begin(scope, tip, reader, PackSettings(), Budget(), 0.0, False, None)
-    for _ in range(_ROUNDS):
-        run.changed = False
-        await run.fold()
-        if not run.changed:
-            break
-        await run.refresh()
-    return run.tip
-
-
-def _begin(
-    scope: MaintenanceScope,
-    tip: Tip,
-    reader: ChunkReader,
-    settings: PackSettings,
-    budget: Budget,
-    min_live: float,
-    dry_run: bool,
-    progress: Progress | None,
-) -> _Run:
-    closed = check_open(tip.state)
-    if closed is not None and not (dry_run and tip.state.life.read_only):
-        raise closed
-    log = scope.log(tip.state.branch)
-    nodes = _with_layers(tip)
-    layers = sum(len(node.layers) for node in nodes)
-    summary = CompactionSummary(
-        log.branch, dry_run, arrays=len(nodes), layers_before=layers, layers_after=layers if dry_run else 0
-    )
-    return _Run(scope, log, tip, reader, settings, budget, min_live, summary, progress or _silent)
-
-
-def _end(run: _Run) -> CompactionSummary:
+    run = _Run(scope, tip, reader, settings, budget, min_live, dry_run, progress or no_progress)
+    await run.rounds(run.round, 1 if dry_run else _ROUNDS)
     summary = run.summary
-    foreseen = summary.dry_run and bool(run.folded or summary.packs_rewritten)
-    layers = summary.layers_after if summary.dry_run else sum(len(node.layers) for node in _with_layers(run.tip))
-    return replace(
+    foreseen = dry_run and bool(run.folded or summary.packs_rewritten)
+    layers = summary.layers_after if dry_run else sum(len(node.layers) for node in _with_layers(run.tip))
+    summary = replace(
         summary,
         complete=not (run.exhausted or run.changed or foreseen),
         arrays_folded=len(run.folded),
@@ -342,11 +320,15 @@ def _end(run: _Run) -> CompactionSummary:
         packs_before=run.packs_before or 0,
         damaged=tuple([DamagedPack(pack_key(pack), reason) for pack, reason in sorted(run.refused.items())]),
     )
+    return summary, run.tip
+
+
+async def fold_all(scope: MaintenanceScope, tip: Tip, reader: ChunkReader) -> Tip:
+    """Fold the layers of all arrays of a branch."""
+    run = _Run(scope, tip, reader, PackSettings(), Budget(), 0.0, False, no_progress)
+    await run.rounds(run.fold)
+    return run.tip
 
 
 def _with_layers(tip: Tip) -> list[Node]:
     return [node for node in tip.state.nodes.values() if node.layers]
-
-
-def _silent(_what: str, _done: int, _total: int | None) -> None:
-    """Ignore progress."""

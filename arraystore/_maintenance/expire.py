@@ -146,30 +146,27 @@ class _Cut:
     """Snapshots that a branch begins at, or that are parents of others."""
 
 
+@dataclass(eq=False)
 class _Planning:
-    def __init__(
-        self,
-        scope: MaintenanceScope,
-        table: RepositoryTable,
-        tips: dict[str, Tip],
-        deleted_refs: DeletedRefs,
-        older_than: int,
-        keeps: Keeps | None,
-    ) -> None:
-        self._scope = scope
-        self._tips = tips
-        self._tags = {name: tag for name, tag in table.tags.items() if name not in deleted_refs.tags}
-        self._left = {
-            name: tip for name, tip in tips.items() if not (tip.state.life.deleted or name in deleted_refs.branches)
-        }
-        self._deleted_refs = deleted_refs
-        self._older_than = older_than
-        self._keeps = keeps
+    _scope: MaintenanceScope
+    _table: RepositoryTable
+    _tips: dict[str, Tip]
+    _deleted_refs: DeletedRefs
+    _older_than: int
+    _keeps: Keeps | None
+
+    def __post_init__(self) -> None:
+        self._tags = {name: tag for name, tag in self._table.tags.items() if name not in self._deleted_refs.tags}
+        given_up = self._deleted_refs.branches
+        self._left = {name: tip for name, tip in self._tips.items() if not (tip.state.life.deleted or name in given_up)}
 
     async def plan(self) -> list[_Cut]:
         """Plan the parts of all logs to expire."""
         roots = [tag.origin for tag in (*self._tags.values(), *self._deleted_refs.tags.values())]
-        shown = {name: _alive(tip) if name in self._deleted_refs.branches else tip for name, tip in self._tips.items()}
+        shown = {
+            name: _as_if(tip, deleted=False) if name in self._deleted_refs.branches else tip
+            for name, tip in self._tips.items()
+        }
         retained = await self._scope.load_retained(shown, roots)
         stay = {tag.snapshot for tag in self._tags.values()} | {tip.state.snapshot for tip in self._left.values()}
         if self._keeps is not None:
@@ -183,7 +180,7 @@ class _Planning:
         """Load the snapshots that the remaining branches and tags retain; None where no refs are deleted."""
         if not self._deleted_refs:
             return None
-        tips = {name: tip if name in self._left else _ended(tip) for name, tip in self._tips.items()}
+        tips = {name: tip if name in self._left else _as_if(tip, deleted=True) for name, tip in self._tips.items()}
         retained = await self._scope.load_retained(tips, [tag.origin for tag in self._tags.values()])
         shown: set[SnapshotId] = set()
         for name, part in retained.items():
@@ -224,16 +221,10 @@ class _Planning:
         return _Cut(log, upto, tuple(gone), tuple(left), checkpoints, parents, tuple(named))
 
 
-def _alive(tip: Tip) -> Tip:
-    """Return a tip as if its branch was not deleted."""
+def _as_if(tip: Tip, *, deleted: bool) -> Tip:
+    """Return a tip as if its branch was deleted, or was not."""
     state = tip.state
-    return replace(tip, state=replace(state, life=replace(state.life, deleted=False)))
-
-
-def _ended(tip: Tip) -> Tip:
-    """Return a tip as if its branch was deleted."""
-    state = tip.state
-    return replace(tip, state=replace(state, life=replace(state.life, deleted=True)))
+    return replace(tip, state=replace(state, life=replace(state.life, deleted=deleted)))
 
 
 def _is_first(row: SnapshotRow) -> bool:
@@ -300,13 +291,7 @@ async def _carry_out(scope: MaintenanceScope, cut: _Cut, tip: Tip) -> None:
 
     def entry(newest: Tip) -> Body:
         now = newest.state.life
-        same = (now.expired, now.survivors, now.start, now.deleted) == (
-            life.expired,
-            life.survivors,
-            life.start,
-            life.deleted,
-        )
-        if not same or (oldest is not None and oldest < now.fence):
+        if now.retention != life.retention or (oldest is not None and oldest < now.fence):
             raise _OutdatedError("another expiry or a collection has outdated this one")
         return Expiry(environment.now_us(), cut.upto, base, survivors)
 

@@ -15,7 +15,7 @@ from arraystore._format.references import REFERENCES_PER_MANIFEST, overlay, to_m
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip
 from arraystore._log.status import check_open
-from arraystore._maintenance.rewrite import Exchange, exchange, in_batches, placed
+from arraystore._maintenance.rewrite import Exchange, exchange, in_batches, place
 
 _SHORTEST_RUN = 8
 """Layers below which reading all of them is faster than rewriting them."""
@@ -66,11 +66,6 @@ async def _folded(log: BranchLog, reader: ChunkReader, node: Node) -> tuple[Exch
     first, end = run
     folded = node.layers[first:end]
     merged = overlay(await reader.references(folded), keep_deleted=first > 0)
-    added: list[Layer] = []
     objects: list[tuple[str, bytes]] = []
-    for manifest in to_manifests(merged):
-        layer, encoded = placed(log.environment, manifest)
-        if encoded is not None:
-            objects.append((layer.key, encoded))
-        added.append(layer)
+    added = place(log.environment, to_manifests(merged), objects)
     return Exchange(node.id, folded, tuple(added)), objects

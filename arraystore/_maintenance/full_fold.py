@@ -21,7 +21,7 @@ from arraystore._format.manifest import Manifest
 from arraystore._format.node import Node
 from arraystore._format.references import References, overlay, tile_shape, to_manifests
 from arraystore._format.types import IdColumn, Int64s
-from arraystore._maintenance.rewrite import LARGEST_EXCHANGE, Exchange, delete_leftovers, placed
+from arraystore._maintenance.rewrite import LARGEST_EXCHANGE, Exchange, delete_leftovers, place
 
 _IN_WINDOW = 6 << 20
 """References that are folded together: their manifests, some 190 at most, fit one record."""
@@ -117,10 +117,7 @@ class _Folder:
         for existing in self._existing.get((manifest.box, manifest.count), ()):
             if _alike(await self.reader.manifests.load(existing), manifest):
                 return existing
-        layer, data = placed(self.environment, manifest)
-        if data is not None:
-            self._waiting.append((layer.key, data))
-        return layer
+        return place(self.environment, [manifest], self._waiting)[0]
 
     async def _flush(self) -> None:
         self.bytes_written += sum(len(data) for _, data in self._waiting)

@@ -12,42 +12,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from arraystore._chunks.layer_lookup import find_visible
 from arraystore._chunks.pack_writer import pack_key
 from arraystore._chunks.reader import ChunkReader
 from arraystore._concurrency import bounded
-from arraystore._format.ids import ID_BYTES, PackId
+from arraystore._format.ids import find_ids, id_at, ids_of
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest
 from arraystore._format.pack import padded_size
-from arraystore._format.types import Bools, IdColumn, Int64s
+from arraystore._format.types import IdColumn, Int64s
 from arraystore._log.state import SnapshotState
+from arraystore._maintenance.object_table import columns_of
 from arraystore.errors import ObjectNotFoundError
 from arraystore.storage.protocol import Storage
 
-_ID = np.dtype(f"S{ID_BYTES}")
 _AT_ONCE = 16
 _FEW = 32
 """Objects up to which each is requested by itself; more are listed, a thousand to a request."""
 
 _MANIFESTS_AT_ONCE = 64
-
-
-def ids_of(packs: bytes) -> IdColumn:
-    """Return concatenated ids as a column."""
-    return np.frombuffer(packs, dtype=_ID)
-
-
-def id_at(ids: IdColumn, position: int) -> PackId:
-    """Return one id of a column, with its trailing zeros."""
-    return PackId(bytes(ids[position]).ljust(ID_BYTES, b"\0"))
-
-
-def positions(ids: IdColumn, wanted: IdColumn) -> Int64s:
-    """Return the positions of ids in a sorted column, -1 for missing ones."""
-    if not len(ids):
-        return np.full(len(wanted), -1, dtype=np.int64)
-    at = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
-    return np.where(ids[at] == wanted, at, -1).astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,32 +53,6 @@ async def manifests_of(reader: ChunkReader, layers: Sequence[Layer]) -> AsyncIte
             yield manifest
 
 
-async def visible(reader: ChunkReader, layer: Layer, manifest: Manifest, above: Sequence[Layer], at: Int64s) -> Bools:
-    """Load the mask of those references of a layer, by position, that no newer layer `above` hides."""
-    shown = np.ones(len(at), dtype=np.bool_)
-    hiding = [other for other in above if other.box.intersects(layer.box)]
-    if not hiding:
-        return shown
-    coords = manifest.box.coords(manifest.numbers()[at]) + np.array(layer.shift or 0, dtype=np.int64)
-    for other in hiding:
-        left = np.flatnonzero(shown)
-        shown[left[await _spoken_of(reader, other, coords[left])]] = False
-    return shown
-
-
-async def _spoken_of(reader: ChunkReader, layer: Layer, coords: Int64s) -> Bools:
-    """Return the cells that a layer has references for."""
-    box = layer.box
-    within = ((coords >= np.array(box.low)) & (coords < np.array(box.high))).all(axis=1)
-    if layer.dense or not bool(within.any()):
-        return within
-    spoken = (await reader.manifests.load(layer)).numbers()
-    numbers = box.numbers(coords[within])  # a shift moves box and cells alike
-    at = np.minimum(np.searchsorted(spoken, numbers), len(spoken) - 1)
-    within[within] = spoken[at] == numbers
-    return within
-
-
 async def pack_use(reader: ChunkReader, state: SnapshotState, own_object: int) -> PackUse:
     """Sum the bytes that a snapshot references of each pack.
 
@@ -107,8 +64,8 @@ async def pack_use(reader: ChunkReader, state: SnapshotState, own_object: int) -
     manifests = manifests_of(reader, [layers[number] for layers, number in placed])
     for layers, number in placed:
         manifest = await anext(manifests)
-        at = np.flatnonzero(manifest.source < manifest.pack_count)
-        at = at[await visible(reader, layers[number], manifest, layers[number + 1 :], at)]
+        shown = await find_visible(reader.manifests, layers[number], manifest, layers[number + 1 :])
+        at = np.flatnonzero(shown & (manifest.source < manifest.pack_count))
         ids, used, alone = _use_of(manifest, at, own_object)
         single += alone
         tables.append((ids, used))
@@ -132,7 +89,7 @@ def _use_of(manifest: Manifest, at: Int64s, own_object: int) -> tuple[IdColumn, 
 def _summed(tables: Sequence[tuple[IdColumn, Int64s]]) -> tuple[IdColumn, Int64s]:
     """Merge tables, summing the bytes of each id."""
     if not tables:
-        return np.empty(0, dtype=_ID), np.empty(0, dtype=np.int64)
+        return ids_of(b""), np.empty(0, dtype=np.int64)
     ids, which = np.unique(np.concatenate([ids for ids, _ in tables]), return_inverse=True)
     used = np.concatenate([used for _, used in tables])
     return ids, np.bincount(which, used, minlength=len(ids)).astype(np.int64)
@@ -143,12 +100,12 @@ async def pack_sizes(storage: Storage, ids: IdColumn) -> Int64s:
     if len(ids) <= _FEW:
         return await _asked(storage, ids)
     sizes = np.zeros(len(ids), dtype=np.int64)
-    keys = [pack_key(id_at(ids, position)) for position in range(len(ids))]
-    wanted = np.array([key.encode() for key in keys])  # ascending, as the ids are
-    async for page in storage.list("chunks/", keys[0][:-1]):
-        at = positions(wanted, np.array([info.key.encode() for info in page]))
-        sizes[at[at >= 0]] = np.array([info.size for info in page], dtype=np.int64)[at >= 0]
-        if page and page[-1].key >= keys[-1]:
+    first, last = pack_key(id_at(ids, 0)), pack_key(id_at(ids, len(ids) - 1))
+    async for page in storage.list("chunks/", first[:-1]):
+        there, size, valid = columns_of(page, "chunks/")
+        at = np.where(valid, find_ids(ids, there), -1)
+        sizes[at[at >= 0]] = size[at >= 0]
+        if page and page[-1].key >= last:
             break
     return sizes
 

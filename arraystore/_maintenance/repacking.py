@@ -17,7 +17,7 @@ from arraystore._chunks.pack_writer import PackSettings, pack_key
 from arraystore._chunks.reader import ChunkReader
 from arraystore._commit.prepare import upload
 from arraystore._environment import Environment
-from arraystore._format.ids import NodeId, PackId
+from arraystore._format.ids import NodeId, PackId, find_ids, ids_of
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest
 from arraystore._format.node import Node
@@ -25,8 +25,7 @@ from arraystore._format.pack import pack_seed, padded_size, trailer
 from arraystore._format.references import REFERENCES_PER_MANIFEST, References, to_manifests
 from arraystore._format.types import IdColumn, Int64s
 from arraystore._log.state import SnapshotState
-from arraystore._maintenance.pack_usage import ids_of, positions
-from arraystore._maintenance.rewrite import Exchange, placed
+from arraystore._maintenance.rewrite import Exchange, place
 from arraystore.errors import ChunkDamagedError, StorageError
 from arraystore.storage.keys import merge_ranges
 from arraystore.storage.protocol import ByteRange, BytesLike, Storage
@@ -60,7 +59,7 @@ class _Job:
     @classmethod
     def of(cls, node: NodeId, layer: Layer, manifest: Manifest, wanted: IdColumn) -> _Job | None:
         """Return the job for a layer; None if it references none of the packs."""
-        named = positions(wanted, ids_of(manifest.packs)) >= 0
+        named = find_ids(wanted, ids_of(manifest.packs)) >= 0
         if not bool(named.any()):
             return None
         native = np.flatnonzero(manifest.source < manifest.pack_count)
@@ -357,12 +356,8 @@ class Repacker:
         objects: list[tuple[str, bytes]] = []
         for job in [job for job in jobs if job.moved]:
             references, packs = job.pointed(self._packs.ids)
-            added: list[Layer] = []
-            for manifest in to_manifests(references, max(len(references), REFERENCES_PER_MANIFEST)):
-                layer, encoded = placed(self.environment, manifest)
-                if encoded is not None:
-                    objects.append((layer.key, encoded))
-                added.append(layer)
+            manifests = to_manifests(references, max(len(references), REFERENCES_PER_MANIFEST))
+            added = place(self.environment, manifests, objects)
             exchanges.append(Exchange(job.node, (job.layer,), tuple(added), packs))
         await upload(self.reader.storage, objects)
         self.manifest_bytes += sum(len(data) for _, data in objects)

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from arraystore._chunks.layer_lookup import find_visible
 from arraystore._chunks.reader import ChunkReader
-from arraystore._format.ids import CheckpointId, LayerId
+from arraystore._format.ids import CheckpointId, LayerId, find_ids, ids_of
 from arraystore._format.layer import Layer
 from arraystore._format.lifecycle import Reset
 from arraystore._format.manifest import Manifest
@@ -22,7 +23,7 @@ from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import load_checkpoint
 from arraystore._log.retained_snapshots import RetainedRecords
 from arraystore._log.state import SnapshotState
-from arraystore._maintenance.pack_usage import ids_of, manifests_of, positions, visible
+from arraystore._maintenance.pack_usage import manifests_of
 from arraystore._maintenance.scope import MaintenanceScope
 from arraystore.errors import ObjectNotFoundError
 
@@ -102,7 +103,7 @@ class _Retained:
 
     def names(self, packs: bytes | None) -> bool:
         """Tell whether a record may have added references to one of the packs."""
-        return packs is None or (bool(packs) and bool((positions(self.wanted, ids_of(packs)) >= 0).any()))
+        return packs is None or (bool(packs) and bool((find_ids(self.wanted, ids_of(packs)) >= 0).any()))
 
     async def add_layers(self, layers: Sequence[Layer]) -> None:
         """Add all chunks of layers."""
@@ -127,12 +128,12 @@ class _Retained:
         at, pack = self._met(manifest)
         if not len(at):
             return
-        shown = await visible(self.reader, layer, manifest, above, at)
+        shown = (await find_visible(self.reader.manifests, layer, manifest, above))[at]
         self._add(manifest, at[shown], pack[shown])
 
     def _met(self, manifest: Manifest) -> tuple[Int64s, Int64s]:
         """Return the positions of references to the packs, and the position of each one's pack."""
-        where = positions(self.wanted, ids_of(manifest.packs))
+        where = find_ids(self.wanted, ids_of(manifest.packs))
         if not bool((where >= 0).any()):
             nothing = np.empty(0, dtype=np.int64)
             return nothing, nothing

@@ -85,9 +85,9 @@ class Exchange:
         return len(pack_body(wire)) + len(self.packs) * 14
 
     def fits(self, state: SnapshotState) -> bool:
-        """Tell whether a snapshot has the layers to be replaced unchanged."""
+        """Tell whether a snapshot has the layers to be replaced unchanged, and no fence above the new ids."""
         node = state.by_id(self.node)
-        if node is None:
+        if node is None or (self.oldest is not None and self.oldest < state.life.fence):
             return False
         at = next((i for i, layer in enumerate(node.layers) if layer.id == self.replaced[0].id), None)
         return at is not None and node.layers[at : at + len(self.replaced)] == self.replaced
@@ -101,24 +101,26 @@ class Exchanged:
     """Newest loaded record."""
     done: list[Exchange] = field(default_factory=list[Exchange])
     """Exchanges committed to the log."""
-    lost: list[Exchange] = field(default_factory=list[Exchange])
-    """Exchanges whose layers are gone, or that have lost every race."""
-    fenced: list[Exchange] = field(default_factory=list[Exchange])
-    """Exchanges with ids below a new watermark, to be prepared again."""
+    discarded: list[Exchange] = field(default_factory=list[Exchange])
+    """Exchanges whose layers are gone, that have ids below a new watermark, or that have lost every race."""
     records: int = 0
     """Number of records written."""
 
 
-def placed(environment: Environment, manifest: Manifest, encoded: bytes | None = None) -> tuple[Layer, bytes | None]:
-    """Return the layer for a manifest under a new id, and the object to write before, None if it is inlined in the
-    layer.
+def place(environment: Environment, manifests: Iterable[Manifest], objects: list[tuple[str, bytes]]) -> list[Layer]:
+    """Return the layers for manifests under new ids; those too large to be inlined are added to the objects to write
+    before.
     """
-    if encoded is None:
+    layers: list[Layer] = []
+    for manifest in manifests:
         encoded = encode_manifest(manifest)
-    layer = Layer(LayerId(environment.new_id()), manifest.box, manifest.count, manifest.has_deletions)
-    if len(encoded) <= MAX_MANIFEST_IN_BODY:
-        return replace(layer, inline=encoded), None
-    return layer, bind_object(layer.key, encoded)
+        layer = Layer(LayerId(environment.new_id()), manifest.box, manifest.count, manifest.has_deletions)
+        if len(encoded) <= MAX_MANIFEST_IN_BODY:
+            layer = replace(layer, inline=encoded)
+        else:
+            objects.append((layer.key, bind_object(layer.key, encoded)))
+        layers.append(layer)
+    return layers
 
 
 def in_batches(items: Iterable[Exchange]) -> Iterator[list[Exchange]]:
@@ -165,21 +167,15 @@ async def _exchange(log: BranchLog, batch: Sequence[Exchange], result: Exchanged
             result.records += 1
             return
         result.tip = await refresh(log, tip)
-    result.lost += left
-    await _discard(log.storage, left)
+    await _discard(log.storage, left, result)
 
 
 async def _sift(storage: Storage, items: list[Exchange], result: Exchanged) -> list[Exchange]:
-    """Sort exchanges into those that a tip admits, lost and fenced ones."""
-    state = result.tip.state
-    closed = check_open(state) is not None
-    lost = [item for item in items if closed or not item.fits(state)]
-    fitting = [item for item in items if item not in lost]
-    fenced = [item for item in fitting if item.oldest is not None and item.oldest < state.life.fence]
-    result.lost += lost
-    result.fenced += fenced
-    await _discard(storage, lost + fenced)
-    return [item for item in fitting if item not in fenced]
+    """Return the exchanges that a tip admits, and discard the others."""
+    is_open = check_open(result.tip.state) is None
+    admitted = [item for item in items if is_open and item.fits(result.tip.state)]
+    await _discard(storage, [item for item in items if item not in admitted], result)
+    return admitted
 
 
 def _packs(items: Sequence[Exchange]) -> bytes | None:
@@ -188,7 +184,8 @@ def _packs(items: Sequence[Exchange]) -> bytes | None:
     return None if len(packs) > MOST_PACKS_IN_BODY else b"".join(packs)
 
 
-async def _discard(storage: Storage, items: Sequence[Exchange]) -> None:
+async def _discard(storage: Storage, items: Sequence[Exchange], result: Exchanged) -> None:
+    result.discarded += items
     await delete_leftovers(storage, [key for item in items for key in item.manifest_keys])
 
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from arraystore._chunks.pack_writer import PackSettings
 from arraystore._chunks.reader import ChunkReader
-from arraystore._format.ids import PackId
+from arraystore._format.ids import PackId, id_at
 from arraystore._format.types import Bools, IdColumn, Int64s
 from arraystore._log.state import SnapshotState
-from arraystore._maintenance.pack_usage import id_at, pack_sizes, pack_use
+from arraystore._maintenance.pack_usage import pack_sizes, pack_use
 from arraystore._maintenance.retained import retained_bytes
 from arraystore._maintenance.scope import MaintenanceScope
 

@@ -9,11 +9,12 @@ from typing import Literal
 from arraystore._context import Context
 from arraystore._log.loading import load_checkpoint
 from arraystore._log.state import SnapshotState
+from arraystore._maintenance.collection.summary import Progress
 from arraystore._maintenance.verification.findings import VerifyReport
 from arraystore._maintenance.verification.repair import RepairReport
 from arraystore._maintenance.verification.repair import repair as repair_repository
 from arraystore._maintenance.verification.statistics import RepositoryStatistics, gather_statistics
-from arraystore._maintenance.verification.verify import Progress, Verification
+from arraystore._maintenance.verification.verify import Verification
 from arraystore._maintenance.verification.verify import verify as verify_repository
 from arraystore.errors import InvalidInputError, RefNotFoundError
 

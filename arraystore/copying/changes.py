@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import numpy as np
 
 from arraystore._changes.change_set import ChangeSet
+from arraystore._chunks.layer_lookup import references_at
 from arraystore._format.ids import NodeId
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.zarr_metadata import array_info
 from arraystore._history.compare import Comparison, compare
 from arraystore._log.state import SnapshotState, empty_state
 from arraystore._session.session import Session
-from arraystore.copying.chunks import copy_chunks, references_at
+from arraystore.copying.chunks import copy_chunks
 from arraystore.copying.report import CopyCounter
 
 __all__ = ["apply_changes"]
+
+_REQUESTS = 16
+"""Manifests that are read at a time."""
 
 
 async def apply_changes(session: Session, before: SnapshotState | None, wanted: Session, counter: CopyCounter) -> None:
@@ -28,12 +33,13 @@ async def apply_changes(session: Session, before: SnapshotState | None, wanted: 
         for node in list(changes.all_nodes()):
             changes.remove_node(node)
     comparison = await compare(before, after, reader.manifests, wanted.context.log)
+    gate = asyncio.Semaphore(_REQUESTS)
     twins = _apply_nodes(changes, before, after, comparison)
     session.hierarchy.forget()
     for node, coords in comparison.chunks:
         grid = () if node.kind == NodeKind.FILE else array_info(node.documents).grid
         inside = coords[(coords < np.array(grid, dtype=np.int64)).all(axis=1)]  # a shrink has cut off the others
-        references = await references_at(reader, node.layers, inside)
+        references = await references_at(reader.manifests, node.layers, inside, gate)
         await copy_chunks(reader.storage, references, changes, twins[node.id], counter)
     session.hierarchy.forget()
 

@@ -11,19 +11,17 @@ import numpy as np
 from arraystore._changes.change_set import ChangeSet
 from arraystore._chunks.checksums import CHECKSUM_BYTES, checked
 from arraystore._chunks.pack_writer import pack_key
-from arraystore._chunks.reader import ChunkReader
 from arraystore._concurrency import MiB
 from arraystore._format.ids import PackId
-from arraystore._format.layer import Layer
 from arraystore._format.node import Node
 from arraystore._format.pack import pack_seed
-from arraystore._format.references import DELETED, INLINE, VIRTUAL, References, overlay
-from arraystore._format.types import Bools, Int64s
+from arraystore._format.references import DELETED, INLINE, VIRTUAL, References
+from arraystore._format.types import Int64s
 from arraystore.copying.report import CopyCounter
 from arraystore.errors import ChunkDamagedError
 from arraystore.storage.protocol import BytesLike, Storage
 
-__all__ = ["Stretch", "copy_chunks", "read_stretch", "references_at", "stretches"]
+__all__ = ["Stretch", "copy_chunks", "read_stretch", "stretches"]
 
 
 _STRETCH = 4 * MiB
@@ -33,31 +31,6 @@ _WINDOW = 32 * MiB
 """Bytes that are read in parallel and written before the next ones; a larger chunk is copied alone."""
 
 _MOST_STRETCHES = 16
-
-
-async def references_at(reader: ChunkReader, layers: Sequence[Layer], coords: Int64s) -> References:
-    """Look up the references of many cells; those without a chunk are returned as deleted."""
-    parts = [References.deletions(coords)]
-    if not len(coords):
-        return parts[0]
-    needed: list[Layer] = []
-    unsure = np.ones(len(coords), dtype=bool)
-    for layer in reversed(layers):
-        asked = unsure & _inside(layer, coords)
-        if asked.any():
-            needed.append(layer)
-            if layer.dense:
-                unsure &= ~asked
-    for layer, references in zip(reversed(needed), await reader.references(needed[::-1]), strict=True):
-        wanted = layer.box.numbers(coords[_inside(layer, coords)])
-        parts.append(references.take(np.isin(layer.box.numbers(references.coords), wanted)))
-    return overlay(parts, keep_deleted=True)
-
-
-def _inside(layer: Layer, coords: Int64s) -> Bools:
-    low, high = np.array(layer.box.low, dtype=np.int64), np.array(layer.box.high, dtype=np.int64)
-    inside: Bools = ((coords >= low) & (coords < high)).all(axis=1)
-    return inside
 
 
 # -- reading ------------------------------------------------------------------------------------------------

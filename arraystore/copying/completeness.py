@@ -7,15 +7,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from arraystore._chunks.layer_lookup import visible_packs
 from arraystore._concurrency import for_each
-from arraystore._format.ids import ID_BYTES, LayerId, PackId, id_from_text, id_to_text
+from arraystore._format.ids import LayerId, PackId, find_ids, id_to_text, ids_of, split_ids
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest
 from arraystore._format.types import IdColumn, Int64s
-from arraystore._maintenance.collection.live_packs import visible_packs
+from arraystore._maintenance.object_table import columns_of
 from arraystore._repository.repository import Repository
 from arraystore.copying.report import LeftOut
-from arraystore.errors import FormatError, InvalidInputError, NotFoundError, RefNotFoundError
+from arraystore.errors import FormatError, NotFoundError, RefNotFoundError
 
 __all__ = ["Completeness", "check_complete"]
 
@@ -45,7 +46,7 @@ class _NeededPacks:
     def need(self, manifest: Manifest) -> None:
         """Add the packs of a manifest."""
         if manifest.pack_count:
-            self._ids.append(np.frombuffer(manifest.packs, dtype="S12"))
+            self._ids.append(ids_of(manifest.packs))
             self._extents.append(manifest.extents)
             self._rows += manifest.pack_count
             if self._rows > _ROWS_KEPT:
@@ -55,7 +56,7 @@ class _NeededPacks:
     def columns(self) -> tuple[IdColumn, Int64s]:
         """Return distinct ids in ascending order, and the expected size of each pack."""
         if not self._ids:
-            return np.empty(0, dtype="S12"), np.empty(0, dtype=np.int64)
+            return ids_of(b""), np.empty(0, dtype=np.int64)
         ids, at = np.unique(np.concatenate(self._ids), return_inverse=True)
         extents = np.zeros(len(ids), dtype=np.int64)
         np.maximum.at(extents, at.reshape(-1), np.concatenate(self._extents))
@@ -86,7 +87,7 @@ class _CompletenessCheck:
         self._packs = _NeededPacks()
         self._layers: dict[LayerId, bool] = {}
         self._stacks: set[tuple[LayerId, ...]] = set()
-        self._lacking = np.empty(0, dtype="S12")
+        self._lacking = ids_of(b"")
         self._shown: dict[PackId, str] = {}
         self.snapshots: list[str] = []
         self.found = Completeness()
@@ -137,10 +138,9 @@ class _CompletenessCheck:
             return
         whole = np.zeros(len(ids), dtype=bool)
         async for page in self._repo.storage.list(_CHUNKS):
-            there = np.array([_id_in(info.key) for info in page], dtype="S12")
-            sizes = np.array([info.size for info in page], dtype=np.int64)
-            at = np.minimum(np.searchsorted(ids, there), len(ids) - 1)
-            whole[at[(ids[at] == there) & (extents[at] <= sizes)]] = True
+            there, sizes, valid = columns_of(page, _CHUNKS)
+            at = find_ids(ids, there)
+            whole[at[valid & (at >= 0) & (extents[at] <= sizes)]] = True
         self._lacking = ids[~whole]
         if not len(self._lacking) or self.found.missing:
             return
@@ -148,8 +148,7 @@ class _CompletenessCheck:
         for snapshot in self.snapshots:
             await self._find_shown(snapshot)
         for pack, snapshot in sorted(self._shown.items()):
-            key = _CHUNKS + id_to_text(pack.ljust(ID_BYTES, b"\0"))  # numpy takes zeros at the end away
-            self._miss(key, f"is missing, or too short (snapshot {snapshot} needs it)")
+            self._miss(_CHUNKS + id_to_text(pack), f"is missing, or too short (snapshot {snapshot} needs it)")
 
     async def _find_shown(self, snapshot: str) -> None:
         """Find the missing packs that a snapshot references."""
@@ -167,18 +166,9 @@ class _CompletenessCheck:
             if not any(self._layers[identifier] for identifier in stack):
                 continue
             async for packs in visible_packs(manifests, node.layers):
-                for pack in self._among_lacking(packs).tolist():
+                for pack in split_ids(self._among_lacking(packs).tobytes(), PackId):
                     self._shown.setdefault(pack, snapshot)
 
     def _among_lacking(self, packs: bytes) -> IdColumn:
-        ids = np.frombuffer(packs, dtype="S12")
-        missing: IdColumn = ids[np.isin(ids, self._lacking)]
-        return missing
-
-
-def _id_in(key: str) -> PackId:
-    """Return the id of the pack that a key names, or an id of no pack if it names none."""
-    try:
-        return PackId(id_from_text(key[len(_CHUNKS) :]))
-    except InvalidInputError:
-        return PackId(bytes(ID_BYTES))
+        ids = ids_of(packs)
+        return ids[np.isin(ids, self._lacking)]

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -23,21 +24,21 @@ from arraystore._format.collection import (
     decode_collection,
     encode_collection,
 )
-from arraystore._format.ids import ID_BYTES, CheckpointId, SnapshotId, id_to_text, ids_from_texts, split_ids
-from arraystore._format.lifecycle import BranchLife, Origin
+from arraystore._format.ids import ID_BYTES, CheckpointId, SnapshotId, id_to_text, ids_of, split_ids
+from arraystore._format.lifecycle import Origin
 from arraystore._format.repository_log import RepositoryEntry, RepositoryOperation, RepositoryTable
 from arraystore._log.ancestry import rows_of_records
 from arraystore._log.loading import Tip, load_checkpoint
 from arraystore._log.retained_snapshots import RetainedHistory
 from arraystore._log.state import SnapshotState
-from arraystore._maintenance.collection.candidates import Candidates
 from arraystore._maintenance.collection.fence import raise_fence
 from arraystore._maintenance.collection.retire import retire_logs
-from arraystore._maintenance.collection.summary import GCSummary, Progress
+from arraystore._maintenance.collection.summary import GCSummary, Progress, no_progress
 from arraystore._maintenance.collection.sweep import Listing, delete_all
 from arraystore._maintenance.collection.trace import Trace
 from arraystore._maintenance.collection.trim import Trimmed, detach, trimmed_history, trimmed_records
 from arraystore._maintenance.due import RECORD_GRACE
+from arraystore._maintenance.object_table import ObjectTable, columns_of
 from arraystore._maintenance.scope import MaintenanceScope
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.storage.protocol import DeleteFailure
@@ -49,8 +50,6 @@ _MOST_CANDIDATES = 1_000_000
 _KEYS_AT_A_TIME = 50_000
 _TRIES = 5
 """Attempts of a collection whose objects concurrent collections delete."""
-
-_ID = np.dtype((np.bytes_, ID_BYTES))
 
 
 async def collect(
@@ -69,7 +68,7 @@ async def collect(
     """
     failure: ObjectNotFoundError | None = None
     for _ in range(_TRIES):
-        run = _Run(scope, watermark, dry_run, grace, progress or (lambda _what, _done, _total: None))
+        run = _Run(scope, watermark, dry_run, grace, progress or no_progress)
         try:
             return await run.collect(full)
         except ObjectNotFoundError as error:  # deleted by a concurrent expiry and collection
@@ -162,8 +161,8 @@ class _Run:
         identifiers: list[CheckpointId] = []
         prefix = "snapshots/"
         async for page in self.scope.storage.list(prefix, prefix + id_to_text(self.watermark)):
-            ids, fits = ids_from_texts([info.key[len(prefix) :] for info in page])
-            identifiers += split_ids(np.ascontiguousarray(ids[fits]).tobytes(), CheckpointId)
+            ids, _, valid = columns_of(page, prefix)
+            identifiers += split_ids(np.ascontiguousarray(ids[valid]).tobytes(), CheckpointId)
 
         async def origin(identifier: CheckpointId) -> Origin | None:
             try:
@@ -217,13 +216,13 @@ class _Run:
         trace: Trace | None = None
         while trace is None or not all(listing.exhausted for listing in listings.values()):
             candidates = {kind: await listing.take(_MOST_CANDIDATES) for kind, listing in listings.items()}
-            marking = _Marking(candidates, None if trace is not None else self._note_early)
-            trace = Trace(self.scope, retained, roots, previous, marking)
+            note = None if trace is not None else self._note_early
+            trace = Trace(self.scope, retained, roots, previous, partial(_mark, candidates, note))
             await trace.run()
             for origin, part in announced:
                 await trace.announced(origin, part)
             for kind in _KINDS:
-                await self._delete_ids(kind, *candidates.pop(kind).garbage())
+                await self._delete_ids(kind, *candidates.pop(kind).unreached())
         return trace
 
     async def _delete_ids(self, kind: str, ids: bytes, size: int) -> None:
@@ -231,13 +230,13 @@ class _Run:
         step = _KEYS_AT_A_TIME * ID_BYTES
         for first in range(0, max(len(ids), 1), step):
             part = ids[first : first + step]
-            keys = [f"{kind}/{id_to_text(identifier)}" for identifier in split_ids(part, bytes)]
+            keys = [f"{kind}/{id_to_text(each)}" for each in split_ids(part, bytes)]
             await self._delete(kind, keys, 0 if first else size)
 
     def _note_early(self, ids: bytes) -> None:
         """Collect referenced ids above the watermark, which may be below that of the next collection."""
-        column = np.frombuffer(ids, dtype=_ID)
-        early = column[column >= np.frombuffer(self.watermark, dtype=_ID)[0]]
+        column = ids_of(ids)
+        early = column[column >= ids_of(self.watermark)[0]]
         if len(early):
             self.early.append(np.ascontiguousarray(early).tobytes())
 
@@ -280,7 +279,7 @@ class _Run:
         environment = self.scope.environment
         logs = {name: LogSeen(tip.sequence, tip.state.life) for name, tip in tips.items()}
         tags = tuple(sorted(tag.origin.checkpoint for tag in table.tags.values()))
-        early = np.unique(np.frombuffer(b"".join(self.early), dtype=_ID))
+        early = np.unique(ids_of(b"".join(self.early)))
         left = Collection(self.watermark, table.number, logs, tags, np.ascontiguousarray(early).tobytes())
         identifier = environment.new_id()
         key = collection_key(identifier)
@@ -307,17 +306,10 @@ class _Run:
         self.failures += await delete_all(self.scope.storage, old)
 
 
-@dataclass(frozen=True)
-class _Marking:
-    """Consumer of a trace that marks candidates and passes ids on."""
-
-    candidates: dict[str, Candidates]
-    note: Callable[[bytes], None] | None
-
-    def __call__(self, kind: str, ids: bytes) -> None:
-        self.candidates[kind].mark(ids)
-        if self.note is not None:
-            self.note(ids)
+def _mark(candidates: dict[str, ObjectTable], note: Callable[[bytes], None] | None, kind: str, ids: bytes) -> None:
+    candidates[kind].reach(ids)
+    if note is not None:
+        note(ids)
 
 
 def _is_released(previous: Collection, table: RepositoryTable, tips: dict[str, Tip]) -> bool:
@@ -327,12 +319,6 @@ def _is_released(previous: Collection, table: RepositoryTable, tips: dict[str, T
     for name, seen in previous.logs.items():
         if name not in tips:
             return True
-        now, then = tips[name].state.life, seen.life
-        if _load_retained_by(now) != _load_retained_by(then):
+        if tips[name].state.life.retention != seen.life.retention:
             return True
     return False
-
-
-def _load_retained_by(life: BranchLife) -> tuple[object, ...]:
-    """Return the fields that determine the retained snapshots of a log."""
-    return life.start, life.deleted, life.expired, life.survivors

@@ -11,6 +11,10 @@ Progress = Callable[[str, int, int | None], None]
 """Called with the current step, the count done, and the total (None if unknown)."""
 
 
+def no_progress(_step: str, _done: int, _total: int | None) -> None:
+    """Ignore progress."""
+
+
 @dataclass(frozen=True)
 class GCSummary:
     """Objects that a garbage collection deleted, or, as a dry run, would delete.

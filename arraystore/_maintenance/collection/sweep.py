@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from arraystore._concurrency import bounded
-from arraystore._format.ids import id_to_text, ids_from_texts
+from arraystore._format.ids import id_to_text
 from arraystore._format.types import IdColumn, Int64s
-from arraystore._maintenance.collection.candidates import Candidates
+from arraystore._maintenance.object_table import ObjectTable, columns_of
 from arraystore.storage.protocol import DeleteFailure, ObjectInfo, Storage
 
 _BATCH = 1000
@@ -32,7 +32,7 @@ class Listing:
         self._at = "" if after is None else self._prefix + _just_before(after)
         self.exhausted = False
 
-    async def take(self, most: int) -> Candidates:
+    async def take(self, most: int) -> ObjectTable:
         """List the next objects, about as many as requested; fewer only at the end."""
         ids: list[IdColumn] = []
         sizes: list[Int64s] = []
@@ -46,9 +46,9 @@ class Listing:
             if is_last:
                 break
             if count >= most:
-                return Candidates.of(ids, sizes)
+                return ObjectTable(ids, sizes)
         self.exhausted = True
-        return Candidates.of(ids, sizes)
+        return ObjectTable(ids, sizes)
 
     async def _pages(self) -> AsyncIterator[list[ObjectInfo]]:
         async for page in self._storage.list(self._prefix, self._at):
@@ -56,11 +56,9 @@ class Listing:
                 yield page
 
     def _read(self, page: Sequence[ObjectInfo]) -> tuple[npt.NDArray[Any], Int64s, bool]:
-        cut = len(self._prefix)
-        ids, fits = ids_from_texts([info.key[cut:] for info in page])
-        below = fits & (ids < self._before)
-        sizes = np.array([info.size for info in page], dtype=np.int64)
-        return ids[below], sizes[below], bool((fits & ~below).any())
+        ids, sizes, valid = columns_of(page, self._prefix)
+        below = valid & (ids < self._before)
+        return ids[below], sizes[below], bool((valid & ~below).any())
 
 
 def _just_before(identifier: bytes) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 
+from arraystore._chunks.layer_lookup import visible_packs
 from arraystore._chunks.manifest_cache import ManifestCache
 from arraystore._concurrency import bounded
 from arraystore._format.collection import Collection
@@ -24,7 +26,6 @@ from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import load_checkpoint, load_tip
 from arraystore._log.retained_snapshots import RetainedHistory, RetainedRecords
 from arraystore._log.state import SnapshotState
-from arraystore._maintenance.collection.live_packs import visible_packs
 from arraystore._maintenance.scope import MaintenanceScope
 from arraystore.errors import FormatError, ObjectNotFoundError
 
@@ -38,23 +39,18 @@ _LARGE = 1 << 17
 """References of a manifest that is loaded alone; arraystore writes smaller ones, of which many fit into memory."""
 
 
+@dataclass(eq=False)
 class Trace:
     """Reports the objects that retained snapshots and roots reference, less those of the previous collection."""
 
-    def __init__(
-        self,
-        scope: MaintenanceScope,
-        retained: dict[str, RetainedHistory],
-        roots: Sequence[Origin],
-        previous: Collection | None,
-        report: Report,
-    ) -> None:
-        self._scope = scope
-        self._retained = retained
-        self._roots = roots
-        self._previous = previous
-        self._report = report
-        self._manifests = _cache_of(scope)
+    _scope: MaintenanceScope
+    _retained: dict[str, RetainedHistory]
+    _roots: Sequence[Origin]
+    _previous: Collection | None
+    _report: Report
+
+    def __post_init__(self) -> None:
+        self._manifests = _cache_of(self._scope)
         self._loads = asyncio.Semaphore(_AT_ONCE)
         self._large_loads = asyncio.Semaphore(1)
         self._traced: set[CheckpointId] = set()

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from arraystore._format.ids import CheckpointId, SnapshotId, id_to_text
+from arraystore._format.lifecycle import Origin
 from arraystore._format.snapshot import checkpoint_key
 from arraystore._log.loading import load_checkpoint
 from arraystore._log.state import SnapshotState
-from arraystore._maintenance.verification.findings import Collector, Use
-from arraystore._maintenance.verification.inventory import Inventory
+from arraystore._maintenance.verification.findings import Use
+from arraystore._maintenance.verification.inventory import Audit
 from arraystore.errors import FormatError, ObjectNotFoundError
-from arraystore.storage.protocol import Storage
 
 _REPAIR = "run repair, which writes a checkpoint again from the records"
 _REPAIR_PINNED = (
@@ -41,25 +40,31 @@ class Named:
     shown: bool = True
     """True if its snapshot may be opened; that of an expired one is only a step in histories."""
 
+    @classmethod
+    def origin(cls, at: Origin, by: str, snapshot: SnapshotId | None = None) -> Named:
+        """Return the checkpoint that a branch or a tag begins at."""
+        return cls(at.checkpoint, at.branch, at.sequence, by, snapshot, needed=True)
 
+
+@dataclass(eq=False)
 class Checkpoints:
     """Reads checkpoints, each once, and reports wrong ones."""
 
-    def __init__(self, storage: Storage, inventory: Inventory, collector: Collector, counts: Counter[str]) -> None:
-        self._storage = storage
-        self._inventory = inventory
-        self._collector = collector
-        self._counts = counts
-        self._named: dict[tuple[str, int], dict[CheckpointId, Named]] = {}
-        self.wrong: dict[tuple[CheckpointId, str, int], Named] = {}
-        """Missing, damaged or wrong checkpoints."""
-        self._met: set[tuple[CheckpointId, str, int]] = set()
+    audit: Audit
+    wrong: dict[tuple[CheckpointId, str, int], Named] = field(
+        default_factory=dict[tuple[CheckpointId, str, int], Named]
+    )
+    """Missing, damaged or wrong checkpoints."""
+    _named: dict[tuple[str, int], dict[CheckpointId, Named]] = field(
+        default_factory=dict[tuple[str, int], dict[CheckpointId, Named]]
+    )
+    _met: set[tuple[CheckpointId, str, int]] = field(default_factory=set[tuple[CheckpointId, str, int]])
 
     def name(self, named: Named) -> None:
         """Add a named checkpoint."""
-        self._inventory.checkpoints.reach(named.id)
+        self.audit.inventory.checkpoints.reach(named.id)
         if named.snapshot is not None:  # a detached snapshot is its own checkpoint
-            self._inventory.checkpoints.reach(named.snapshot)
+            self.audit.inventory.checkpoints.reach(named.snapshot)
         here = self._named.setdefault((named.branch, named.sequence), {})
         other = here.get(named.id)
         if other is None or (named.shown, named.needed) > (other.shown, other.needed):
@@ -91,14 +96,14 @@ class Checkpoints:
         first = _place(named) not in self._met
         self._met.add(_place(named))
         try:
-            state = await load_checkpoint(self._storage, named.id)
+            state = await load_checkpoint(self.audit.storage, named.id)
         except ObjectNotFoundError:
             self._report(named, key, f"the checkpoint, which {named.by} names, does not exist", uses)
             return None
         except FormatError as error:
             self._report(named, key, f"the checkpoint cannot be read: {error.reason}", uses)
             return None
-        self._counts["checkpoints"] += first
+        self.audit.counts["checkpoints"] += first
         if (state.branch, state.sequence) != (named.branch, named.sequence) or named.snapshot not in (
             None,
             state.snapshot,
@@ -124,15 +129,15 @@ class Checkpoints:
         problem = f"the checkpoint is not what the log makes of record {named.sequence}: {what}"
         self.reject(named)
         # An error, not a warning: readers begin at it and would read wrong data.
-        self._collector.error(checkpoint_key(named.id), problem, _REPAIR_PINNED if named.needed else _REPAIR, uses)
+        self.audit.collector.error(checkpoint_key(named.id), problem, _REPAIR_PINNED if named.needed else _REPAIR, uses)
         return None
 
     def _report(self, named: Named, key: str, problem: str, uses: list[Use]) -> None:
         self.reject(named)
         if named.needed:
-            self._collector.error(key, problem, _REPAIR_PINNED, uses)
+            self.audit.collector.error(key, problem, _REPAIR_PINNED, uses)
         else:
-            self._collector.warning(key, problem, _REPAIR)
+            self.audit.collector.warning(key, problem, _REPAIR)
 
 
 def _place(named: Named) -> tuple[CheckpointId, str, int]:

@@ -46,23 +46,19 @@ class _Part:
     at: Int64s
 
 
+@dataclass(eq=False)
 class ChunkChecker:
     """Reads the chunks of sound manifests: all, or a sample of the given size drawn at random."""
 
-    def __init__(
-        self,
-        reader: ChunkReader,
-        collector: Collector,
-        counts: Counter[str],
-        sample: int | None,
-        random: Callable[[], float],
-    ) -> None:
-        self._reader = reader
-        self._sources = SourceReader(reader, collector)
-        self._collector = collector
-        self._counts = counts
-        self._sample = sample
-        self._generator = np.random.default_rng(int(random() * (1 << 53)))
+    _reader: ChunkReader
+    _collector: Collector
+    _counts: Counter[str]
+    _sample: int | None
+    _random: Callable[[], float]
+
+    def __post_init__(self) -> None:
+        self._sources = SourceReader(self._reader, self._collector)
+        self._generator = np.random.default_rng(int(self._random() * (1 << 53)))
         self._drawn: list[tuple[float, int, Loaded]] = []
         self._least = 1.0
         self._turn = asyncio.Lock()

@@ -63,16 +63,8 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """Return values for JSON."""
-        return {
-            "severity": str(self.severity),
-            "key": self.key,
-            "problem": self.problem,
-            "repair": self.repair,
-            "snapshots": list(self.snapshots),
-            "snapshot_count": self.snapshot_count,
-            "arrays": list(self.arrays),
-            "array_count": self.array_count,
-        }
+        lists = {"snapshots": list(self.snapshots), "arrays": list(self.arrays)}
+        return {**vars(self), "severity": str(self.severity), **lists}
 
     def __str__(self) -> str:
         lines = [f"{self.severity}: {self.key}: {self.problem}"]
@@ -91,14 +83,9 @@ def _enumeration(named: Sequence[str], count: int) -> str:
 
 @dataclass(frozen=True)
 class Leak:
-    """Unreferenced objects of one kind, which take space until garbage collection deletes them.
+    """Number and size of unreferenced objects of one kind, which take space until garbage collection deletes them.
 
     Some may belong to a commit in preparation.
-
-    Parameters
-    ----------
-    objects, bytes
-        Number and total size of the objects.
     """
 
     objects: int
@@ -196,6 +183,7 @@ class VerifyReport:
         return "\n".join(lines)
 
 
+@dataclass(eq=False, slots=True)
 class Use:
     """Array that uses an object (None for the whole hierarchy), and the snapshots of one log that have it.
 
@@ -203,15 +191,12 @@ class Use:
     first snapshot that has the object and of the next one that has not, None if all later ones have it.
     """
 
-    __slots__ = ("also", "end", "first", "kept", "path")
-
-    def __init__(self, path: str | None, kept: list[SnapshotId], first: int, end: int | None = None) -> None:
-        self.path = path
-        self.kept = kept
-        self.first = first
-        self.end = end
-        self.also: list[Use] | None = None
-        """Other uses of the object."""
+    path: str | None
+    kept: list[SnapshotId]
+    first: int
+    end: int | None = None
+    also: list[Use] | None = None
+    """Other uses of the object."""
 
     def share(self, other: Use) -> None:
         """Add another use of the object."""
@@ -226,8 +211,7 @@ class Use:
 
     def snapshots(self) -> Iterator[SnapshotId]:
         """Yield the ids of the snapshots."""
-        for at in range(self.first, len(self.kept) if self.end is None else self.end):
-            yield self.kept[at]
+        yield from self.kept[self.first : self.end]
 
     def places(self) -> Iterator[Use]:
         """Yield this and all other uses."""
@@ -235,13 +219,13 @@ class Use:
         yield from self.also or ()
 
 
+@dataclass(eq=False)
 class _Entry:
-    def __init__(self, severity: Severity, key: str, problem: str, repair: str) -> None:
-        self.severity = severity
-        self.key = key
-        self.problem = problem
-        self.repair = repair
-        self.uses: list[Use] = []
+    severity: Severity
+    key: str
+    problem: str
+    repair: str
+    uses: list[Use] = field(default_factory=list[Use])
 
     def finding(self) -> Finding:
         uses = [place for use in self.uses for place in use.places()]

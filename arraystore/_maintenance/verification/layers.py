@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from arraystore._chunks.layer_lookup import visible_packs
 from arraystore._chunks.manifest_cache import ManifestCache
 from arraystore._format.ids import ID_BYTES, LayerId, PackId, id_to_text, split_ids
 from arraystore._format.layer import Layer
@@ -16,21 +16,16 @@ from arraystore._format.manifest import Manifest, decode_manifest
 from arraystore._format.node import Node
 from arraystore._format.record import Record, decode_record, record_key
 from arraystore._format.refs import branch_prefix
-from arraystore._maintenance.collection.live_packs import visible_packs
-from arraystore._maintenance.verification.findings import Collector, Use
-from arraystore._maintenance.verification.inventory import Inventory
+from arraystore._maintenance.verification.findings import Use
+from arraystore._maintenance.verification.inventory import Audit
 from arraystore._maintenance.verification.virtual import report_bad_locations
 from arraystore.errors import FormatError, NotFoundError, ObjectNotFoundError
-from arraystore.storage.protocol import BytesLike, Storage
+from arraystore.storage.protocol import BytesLike
 
 _PARALLEL = 32
 _FEW_BYTES = 1 << 24
 
-_LOST_MANIFEST = (
-    "restore the object from a backup or an older version in the bucket; if there is none, reset the branch to a "
-    "snapshot that is not affected, or write the chunks of these arrays again"
-)
-_LOST_PACK = (
+_REPAIR = (
     "restore the object from a backup or an older version in the bucket; if there is none, reset the branch to a "
     "snapshot that is not affected, or write the chunks of these arrays again"
 )
@@ -70,27 +65,18 @@ _Shape = tuple[LayerId, tuple[int, ...] | None, bool]
 Consumer = Callable[[Loaded], Awaitable[None]]
 
 
+@dataclass(eq=False)
 class LayerChecker:
     """Checks each layer once, marks reachable objects, and passes sound manifests to `consumer`."""
 
-    def __init__(
-        self,
-        storage: Storage,
-        repository: bytes,
-        inventory: Inventory,
-        collector: Collector,
-        counts: Counter[str],
-        consumer: Consumer | None = None,
-    ) -> None:
-        self._storage = storage
-        self._inventory = inventory
-        self._collector = collector
-        self._counts = counts
-        self._consumer = consumer
-        self._done: dict[_Shape, Use] = {}
+    audit: Audit
+    consumer: Consumer | None = None
+    _done: dict[_Shape, Use] = field(default_factory=dict[_Shape, Use])
+    _shown: dict[tuple[LayerId, ...], frozenset[PackId] | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
         self._room = asyncio.Semaphore(_PARALLEL)
-        self._manifests = ManifestCache(storage, repository, _FEW_BYTES)
-        self._shown: dict[tuple[LayerId, ...], frozenset[PackId] | None] = {}
+        self._manifests = ManifestCache(self.audit.storage, self.audit.repository, _FEW_BYTES)
 
     async def check(self, items: Iterable[LayerUse], records: dict[tuple[str, int], Record]) -> None:
         """Check layers of retained snapshots, with `records` that are in memory together with their attachments."""
@@ -116,14 +102,14 @@ class LayerChecker:
             here = box if layer.shift is None else box.shifted(layer.shift)
             if here != layer.box or manifest.count != layer.count or manifest.has_deletions > layer.deletions:
                 name = self._name(layer)
-                self._error(item, name, "the manifest is not the one that its layer describes", _LOST_MANIFEST)
+                self._error(item, name, "the manifest is not the one that its layer describes", _REPAIR)
                 return
-            self._counts["manifests"] += 1
-            self._counts["references"] += manifest.count
-            report_bad_locations(self._collector, self._name(layer), manifest.locations, item.use)
+            self.audit.counts["manifests"] += 1
+            self.audit.counts["references"] += manifest.count
+            report_bad_locations(self.audit.collector, self._name(layer), manifest.locations, item.use)
             fresh, sound = await self._packs(item, manifest)
-            if self._consumer is not None:
-                await self._consumer(Loaded(item, manifest, fresh, sound))
+            if self.consumer is not None:
+                await self.consumer(Loaded(item, manifest, fresh, sound))
 
     async def _load(self, item: LayerUse, records: dict[tuple[str, int], Record]) -> Manifest | None:
         layer = item.layer
@@ -131,9 +117,9 @@ class LayerChecker:
         try:
             return decode_manifest(name, *await self._bytes(layer, records))
         except ObjectNotFoundError as error:
-            self._error(item, error.key, "the manifest does not exist", _LOST_MANIFEST)
+            self._error(item, error.key, "the manifest does not exist", _REPAIR)
         except FormatError as error:
-            self._error(item, name, error.reason, _LOST_MANIFEST)
+            self._error(item, name, error.reason, _REPAIR)
         return None
 
     async def _bytes(self, layer: Layer, records: dict[tuple[str, int], Record]) -> tuple[BytesLike, str]:
@@ -142,36 +128,36 @@ class LayerChecker:
             return layer.inline, ""
         at = layer.attachment
         if at is None:
-            self._inventory.manifests.reach(layer.id)
-            return await self._storage.get(layer.key), layer.key
+            self.audit.inventory.manifests.reach(layer.id)
+            return await self.audit.storage.get(layer.key), layer.key
         record = records.get((at.branch, at.sequence))
         if record is None:
-            key = record_key(branch_prefix(self._manifests.repository, at.branch), at.sequence)
+            key = record_key(branch_prefix(self.audit.repository, at.branch), at.sequence)
             try:
                 record = decode_record(
-                    key, await self._storage.get(key), at.branch, at.sequence, self._manifests.repository
+                    key, await self.audit.storage.get(key), at.branch, at.sequence, self.audit.repository
                 )
             except ObjectNotFoundError:
                 # Before a record is trimmed, its referenced attachments become objects.
-                if not self._inventory.manifests.reach(layer.id):
+                if not self.audit.inventory.manifests.reach(layer.id):
                     raise
-                return await self._storage.get(layer.key), layer.key
+                return await self.audit.storage.get(layer.key), layer.key
         if at.index >= len(record.attachments):
             raise FormatError(self._name(layer), f"has no attachment {at.index}")
         return record.attachments[at.index], ""
 
     async def _packs(self, item: LayerUse, manifest: Manifest) -> tuple[list[bool], list[bool]]:
         """Check that the packs of a manifest exist and reach as far as its references."""
-        packs = self._inventory.packs
+        packs = self.audit.inventory.packs
         native = manifest.source < manifest.pack_count
         inlined = manifest.source == manifest.inline_source
         virtual = (manifest.source < manifest.inline_source) & ~native
-        self._counts["packed_chunks"] += int(np.count_nonzero(native))
-        self._counts["virtual_chunks"] += int(np.count_nonzero(virtual))
-        self._counts["inlined_chunks"] += int(np.count_nonzero(inlined))
+        self.audit.counts["packed_chunks"] += int(np.count_nonzero(native))
+        self.audit.counts["virtual_chunks"] += int(np.count_nonzero(virtual))
+        self.audit.counts["inlined_chunks"] += int(np.count_nonzero(inlined))
         if not item.rewritten:  # rewrites repeat what others brought in
-            self._counts["virtual_bytes"] += int(manifest.length[virtual].sum(dtype=np.int64))
-            self._counts["inlined_bytes"] += int(manifest.length[inlined].sum(dtype=np.int64))
+            self.audit.counts["virtual_bytes"] += int(manifest.length[virtual].sum(dtype=np.int64))
+            self.audit.counts["inlined_bytes"] += int(manifest.length[inlined].sum(dtype=np.int64))
         if not manifest.pack_count:
             return [], []
         places = packs.find(manifest.packs)
@@ -192,7 +178,7 @@ class LayerChecker:
                 problem = "the pack does not exist"
             else:
                 problem = f"the pack is truncated: it has {sizes[at]} bytes, and chunks of it reach further"
-            self._error(item, key, problem, _LOST_PACK)
+            self._error(item, key, problem, _REPAIR)
         return fresh.tolist(), sound.tolist()
 
     async def _shown_by(self, stack: tuple[Layer, ...]) -> frozenset[PackId] | None:
@@ -209,10 +195,10 @@ class LayerChecker:
         return self._shown[key]
 
     def _error(self, item: LayerUse, key: str, problem: str, repair: str) -> None:
-        self._collector.error(key, problem, repair, [item.use])
+        self.audit.collector.error(key, problem, repair, [item.use])
 
     def _name(self, layer: Layer) -> str:
         at = layer.attachment
         if at is not None:
-            return record_key(branch_prefix(self._manifests.repository, at.branch), at.sequence)
+            return record_key(branch_prefix(self.audit.repository, at.branch), at.sequence)
         return layer.key if layer.inline is None else "inlined manifest " + layer.key

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import Counter
 from dataclasses import dataclass
 
 from arraystore._concurrency import bounded
 from arraystore._format.history import HistoryPage, SnapshotRow, decode_history, page_span
-from arraystore._format.ids import ID_BYTES, CheckpointId, SnapshotId
+from arraystore._format.ids import CheckpointId
 from arraystore._format.snapshot import PageRef
+from arraystore._maintenance.checkpoints import page_ref
 from arraystore._maintenance.verification.findings import Collector
+from arraystore._maintenance.verification.inventory import Audit
 from arraystore.errors import FormatError, ObjectNotFoundError
-from arraystore.storage.protocol import Storage
 
 _PARALLEL = 16
 _REPAIR = "run repair, which writes the page again from the records"
@@ -23,12 +23,9 @@ class PageDigest:
     """Digest of a page for the comparison with the log."""
 
     key: str
-    level: int
-    index: int
+    ref: PageRef
     rows: tuple[tuple[int, int], ...]
     """Number and hash of each row."""
-    lowest: SnapshotId
-    highest: SnapshotId
     checkpoints: tuple[tuple[int, CheckpointId], ...]
 
 
@@ -60,33 +57,28 @@ def pages_of(prefix: str, keys: list[str]) -> list[tuple[str, int, int]]:
     return pages
 
 
-async def read_pages(
-    storage: Storage, branch: str, pages: list[tuple[str, int, int]], collector: Collector, counts: Counter[str]
-) -> dict[tuple[int, int], PageDigest]:
+async def read_pages(audit: Audit, branch: str, pages: list[tuple[str, int, int]]) -> dict[tuple[int, int], PageDigest]:
     """Read all pages of a branch, and return their digests."""
 
     async def read(place: tuple[str, int, int]) -> PageDigest | None:
         key, level, index = place
         try:
-            page = decode_history(key, await storage.get(key), branch, level, index)
+            page = decode_history(key, await audit.storage.get(key), branch, level, index)
         except (FormatError, ObjectNotFoundError) as error:
             reason = error.reason if isinstance(error, FormatError) else "has vanished since it was listed"
-            collector.error(key, f"the history page cannot be read: {reason}", _REPAIR)
+            audit.collector.error(key, f"the history page cannot be read: {reason}", _REPAIR)
             return None
-        counts["history_pages"] += 1
+        audit.counts["history_pages"] += 1
         return digest_page(key, page)
 
     digests = await bounded(read, pages, _PARALLEL)
-    return {(page.level, page.index): page for page in digests if page is not None}
+    return {(page.ref.level, page.ref.index): page for page in digests if page is not None}
 
 
 def digest_page(key: str, page: HistoryPage) -> PageDigest:
     """Return the digest of a page."""
-    ids = [row.id for row in page.rows]
     rows = tuple([(row.sequence, hash(row)) for row in page.rows])
-    nothing = SnapshotId(bytes(ID_BYTES))
-    low, high = min(ids, default=nothing), max(ids, default=nothing)
-    return PageDigest(key, page.level, page.index, rows, low, high, page.checkpoints)
+    return PageDigest(key, page_ref(page), rows, page.checkpoints)
 
 
 def compare_page(
@@ -96,8 +88,8 @@ def compare_page(
 
     A page that was written late lacks rows before `shown_from`, the oldest record whose snapshots the branch retains.
     """
-    first, last = page_span(page.level, page.index)
-    if not page.index:
+    first, last = _first(page), _last(page)
+    if not page.ref.index:
         first = 0
     if last > tip:
         collector.error(page.key, f"the history page covers record {last}, which does not exist", _REPAIR)
@@ -117,7 +109,7 @@ def cover(pages: dict[tuple[int, int], PageDigest], sequence: int, shown_from: i
     starts = {_first(page) for page in there if _first(page) <= shown_from}
     runs = [_run(there, start) for start in sorted(starts)]
     longest = max(runs, key=lambda run: _last(run[-1]), default=[])
-    return tuple([PageRef(page.level, page.index, page.lowest, page.highest) for page in longest])
+    return tuple([page.ref for page in longest])
 
 
 def _run(pages: list[PageDigest], start: int) -> list[PageDigest]:
@@ -130,11 +122,11 @@ def _run(pages: list[PageDigest], start: int) -> list[PageDigest]:
 
 
 def _first(page: PageDigest) -> int:
-    return page_span(page.level, page.index)[0]
+    return page_span(page.ref.level, page.ref.index)[0]
 
 
 def _last(page: PageDigest) -> int:
-    return page_span(page.level, page.index)[1]
+    return page_span(page.ref.level, page.ref.index)[1]
 
 
 def check_directory(
@@ -158,7 +150,7 @@ def check_directory(
             return False
         start = last + 1
         page = pages.get((ref.level, ref.index))
-        if page is not None and (page.lowest, page.highest) != (ref.lowest, ref.highest):
+        if page is not None and page.ref != ref:
             collector.error(key, f"history page {page.key} has other ids than the checkpoint says", _CHECKPOINT_REPAIR)
             return False
     return True

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from arraystore._format.digest import chained
+from arraystore._format.digest import chained, log_start
 from arraystore._format.layer import Layer
 from arraystore._format.record import Body, Commit, Record, Rewrite, Transaction, first_carried
+from arraystore._format.repository_log import TABLE_EVERY, RepositoryRecord, carried_from, entry_digest
 from arraystore._format.transaction import TransactionLog
 
 
@@ -87,3 +88,35 @@ class KnownLog:
                 return False
             digest = chained(digest, self.bodies[each])
         return digest == self.links[following][0]
+
+
+def rebuild_records(
+    lost: Iterable[int], present: Mapping[int, RepositoryRecord], repository: bytes
+) -> dict[int, RepositoryRecord]:
+    """Rebuild lost records of the repository log, by number, as far as all of their parts are available and fit."""
+    available = dict(present)
+    rebuilt: dict[int, RepositoryRecord] = {}
+    for number in sorted(lost):
+        record = _rebuild(number, available, repository)
+        if record is not None:
+            available[number] = rebuilt[number] = record
+    return rebuilt
+
+
+def _rebuild(number: int, available: Mapping[int, RepositoryRecord], repository: bytes) -> RepositoryRecord | None:
+    first = carried_from(number)
+    carrier = next((at for at in range(number + 1, first + TABLE_EVERY) if at in available), None)
+    below = next((at for at in range(number - 1, first - 2, -1) if at == 0 or at in available), None)
+    if number % TABLE_EVERY == 0 or carrier is None or below is None:
+        return None
+    entries = available[carrier].entries
+    digests = [log_start(repository, "") if below == 0 else _digest(available[below])]
+    for at in range(below + 1, carrier):
+        digests.append(entry_digest(digests[-1], entries[at - first]))
+    if digests[-1] != available[carrier].before:
+        return None
+    return RepositoryRecord(number, entries[: number - first + 1], None, repository, digests[number - below - 1])
+
+
+def _digest(record: RepositoryRecord) -> bytes:
+    return entry_digest(record.before, record.entries[-1])

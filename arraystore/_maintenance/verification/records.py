@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 
 from arraystore._format.digest import chained, log_start
-from arraystore._format.envelope import unpack_body
-from arraystore._format.layer import EnclosingRecord
 from arraystore._format.record import (
     LONGEST_SKIP,
     Body,
     Commit,
     Record,
-    Transaction,
     decode_body,
     decode_note,
 )
 from arraystore._format.record import decode_record as decode
-from arraystore._format.transaction import TransactionLog, decode_transaction, read_log
-from arraystore._log.branch_log import BranchLog, transaction_key
+from arraystore._log.branch_log import BranchLog
 from arraystore._log.state import Resolved
-from arraystore._maintenance.verification.findings import Collector
-from arraystore._maintenance.verification.inventory import Inventory
+from arraystore._maintenance.verification.inventory import Audit
 from arraystore._maintenance.verification.rebuilding import KnownLog, attached_to
 from arraystore.errors import FormatError, ObjectNotFoundError
 
@@ -69,9 +63,7 @@ class LogWindows:
     """Reads a log from its records, a window at a time."""
 
     log: BranchLog
-    inventory: Inventory
-    collector: Collector
-    counts: Counter[str]
+    audit: Audit
     keeps: Callable[[int], bool]
     """Tells whether snapshots of a record are retained."""
     base: tuple[int, bytes] | None = None
@@ -144,7 +136,7 @@ class LogWindows:
                     links[number] = before, chained(before, bodies[number])
             elif number - 1 in links and links[number][0] != links[number - 1][1]:
                 what = f"the record goes on from another record {number - 1} than the existing one"
-                self.collector.error(self.log.key(number), what, _CUT_OFF)
+                self.audit.collector.error(self.log.key(number), what, _CUT_OFF)
 
     async def _before_first(self, number: int) -> dict[int, tuple[bytes, bytes]]:
         """Load the digest of the log up to the newest expired record, where that still exists."""
@@ -182,7 +174,7 @@ class LogWindows:
         except FormatError as error:
             self.lost[number] = key, f"the record cannot be read: {error.reason}", _RESTORE
             return None
-        self.counts["records"] += 1
+        self.audit.counts["records"] += 1
         return record
 
     def _agreed(self, own: dict[int, bytes], carried: dict[int, dict[bytes, int]], numbers: range) -> dict[int, bytes]:
@@ -193,7 +185,7 @@ class LogWindows:
             if number in own:
                 for body, carrier in variants.items():
                     if body != own[number]:
-                        self.collector.error(
+                        self.audit.collector.error(
                             self.log.key(carrier),
                             f"the record repeats record {number} otherwise than that one is",
                             _RESTORE,
@@ -216,44 +208,19 @@ class LogWindows:
             return Entry(number, None, None, problem)
         if not isinstance(entry, Commit):
             return Entry(number, entry)
+        self.audit.counts["transactions"] += len(entry.transactions)
+        for item in entry.transactions:
+            if isinstance(item.log, bytes) and self.keeps(number):
+                self.audit.inventory.transactions.reach(item.log)
+        record = records.get((self.log.branch, number))
         try:
             async with room:
-                resolved = [
-                    Resolved(item, await self._log(number, item, records), await self._note(number, item, records))
-                    for item in entry.transactions
-                ]
+                resolved = await self.log.resolve(number, entry, None if record is None else {number: record})
+            for each in resolved:
+                decode_note(key, each.note)
         except FormatError as error:
-            return Entry(number, entry, None, (error.object_name, error.reason, _RESTORE))
+            name = key if error.object_name.startswith(key) else error.object_name
+            return Entry(number, entry, None, (name, error.reason, _RESTORE))
         except ObjectNotFoundError as error:
             return Entry(number, entry, None, (error.key, "the object does not exist", _RESTORE))
         return Entry(number, entry, tuple(resolved))
-
-    async def _note(self, number: int, item: Transaction, records: dict[tuple[str, int], Record]) -> bytes:
-        note = item.note if isinstance(item.note, bytes) else None
-        if note is None:
-            assert isinstance(item.note, int)
-            note = await self._attached(number, item.first + item.note, records)
-        decode_note(self.log.key(number), note)
-        return note
-
-    async def _log(self, number: int, item: Transaction, records: dict[tuple[str, int], Record]) -> TransactionLog:
-        self.counts["transactions"] += 1
-        if isinstance(item.log, TransactionLog):
-            return item.log
-        if isinstance(item.log, bytes):
-            key = transaction_key(item.log)
-            if self.keeps(number):
-                self.inventory.transactions.reach(item.log)
-            return decode_transaction(key, await self.log.storage.get(key))
-        name = self.log.key(number)
-        attached = await self._attached(number, item.first + item.log, records)
-        return read_log(name, unpack_body(name, attached), EnclosingRecord(self.log.branch, number, item.first))
-
-    async def _attached(self, number: int, index: int, records: dict[tuple[str, int], Record]) -> bytes:
-        record = records.get((self.log.branch, number))
-        key = self.log.key(number)
-        if record is None:
-            record = decode(key, await self.log.storage.get(key), self.log.branch, number, self.log.repository)
-        if not 0 <= index < len(record.attachments):
-            raise FormatError(key, f"has no attachment {index}")
-        return record.attachments[index]

@@ -22,11 +22,12 @@ from arraystore._log.ancestry import rows_of_records
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import load_tip
 from arraystore._maintenance.checkpoints import encode_state, write_periodic
+from arraystore._maintenance.collection.summary import Progress, no_progress
 from arraystore._maintenance.verification.checkpoints import Named
 from arraystore._maintenance.verification.findings import Finding, Severity
 from arraystore._maintenance.verification.pages import cover, digest_page
 from arraystore._maintenance.verification.roots import LogRoot, last_expiry
-from arraystore._maintenance.verification.verify import Progress, Verification
+from arraystore._maintenance.verification.verify import Verification
 from arraystore.errors import FormatError, NotFoundError
 from arraystore.storage.protocol import Storage
 
@@ -36,15 +37,7 @@ _ROUNDS = 5
 
 @dataclass(frozen=True)
 class RepairAction:
-    """Repair of one object.
-
-    Parameters
-    ----------
-    key
-        Key of the object.
-    what
-        Description of the repair.
-    """
+    """Repair of the object of a key, and its description."""
 
     key: str
     what: str
@@ -123,9 +116,7 @@ async def _round(
     storage: Storage, repository: bytes, environment: Environment, dry_run: bool, progress: Progress | None
 ) -> tuple[Verification, _Repair]:
     """Verify once, and repair the findings."""
-    verification = Verification(storage, repository, environment)
-    if progress is not None:
-        verification.progress = progress
+    verification = Verification(storage, repository, environment, progress or no_progress)
     await verification.run()
     findings = verification.report("metadata").findings
     work = _Repair(verification, dry_run)

@@ -26,7 +26,7 @@ from arraystore._log.loading import load_tip
 from arraystore._log.retained_snapshots import RetainedHistory, load_retained
 from arraystore._log.state import SnapshotState
 from arraystore._maintenance.verification.findings import Collector, Severity
-from arraystore._maintenance.verification.repository_records import rebuild_records
+from arraystore._maintenance.verification.rebuilding import rebuild_records
 from arraystore.errors import ArrayStoreError, FormatError, NotFoundError, ObjectNotFoundError
 from arraystore.storage.protocol import ObjectInfo, Storage
 

@@ -23,7 +23,8 @@ from arraystore._log.ancestry import ancestry
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip, load_tip, passed_between
 from arraystore._log.state import SnapshotState, StateBuilder
-from arraystore._maintenance.verification.inventory import Inventory, Shelf, list_all, take_inventory
+from arraystore._maintenance.object_table import ObjectTable
+from arraystore._maintenance.verification.inventory import SHELVES, Inventory, list_all, take_inventory
 from arraystore.storage.counting import CountingStorage
 from arraystore.storage.protocol import Storage
 
@@ -35,13 +36,7 @@ _RECORDS_AT_ONCE = 512
 
 @dataclass(frozen=True)
 class ObjectStatistics:
-    """Statistics of the objects of one kind.
-
-    Parameters
-    ----------
-    count, bytes
-        Number and total size of the objects.
-    """
+    """Number and total size of the objects of one kind."""
 
     count: int
     bytes: int
@@ -49,72 +44,46 @@ class ObjectStatistics:
 
 @dataclass(frozen=True)
 class ArrayStatistics:
-    """Statistics of an array or a file of one snapshot.
-
-    Parameters
-    ----------
-    path
-        Path in the hierarchy.
-    chunks
-        Number of chunks.
-    native_bytes, virtual_bytes, inlined_bytes
-        Bytes of its chunks in packs, in objects elsewhere, and in manifests.
-    layers, references
-        Number of manifests that a reader consults, and of their references, hidden ones included.
-    """
+    """Statistics of an array or a file of one snapshot."""
 
     path: str
     chunks: int
     native_bytes: int
+    """Bytes of its chunks in packs."""
     virtual_bytes: int
+    """Bytes of its chunks in objects elsewhere."""
     inlined_bytes: int
+    """Bytes of its chunks in manifests."""
     layers: int
+    """Number of manifests that a reader consults."""
     references: int
+    """Number of their references, hidden ones included."""
 
 
 @dataclass(frozen=True)
 class SnapshotStatistics:
-    """Statistics of a snapshot.
-
-    Parameters
-    ----------
-    id
-        Id of the snapshot.
-    time
-        Microseconds since 1970, by the writer's clock.
-    unique_bytes
-        Bytes of packs, manifests and change log that its commit added, without those in its record.
-    shared_bytes
-        Bytes of chunks of older commits that its layers reference, hidden ones included.
-    """
+    """Statistics of a snapshot."""
 
     id: str
     time: int
+    """Microseconds since 1970, by the writer's clock."""
     unique_bytes: int
+    """Bytes of packs, manifests and change log that its commit added, without those in its record."""
     shared_bytes: int
+    """Bytes of chunks of older commits that its layers reference, hidden ones included."""
 
 
 @dataclass(frozen=True)
 class PackStatistics:
-    """Statistics of packs, and their live data: chunks of the newest snapshots of branches and of those of tags.
-
-    Parameters
-    ----------
-    count, bytes
-        Number and total size of packs.
-    live_bytes
-        Bytes of chunks of those snapshots.
-    unused
-        Packs without live data; older snapshots may reference them.
-    by_live_fraction
-        Number of packs with up to a tenth of live data, up to two tenths, and so on.
-    """
+    """Number and size of packs, and their live data: chunks of the newest snapshots of branches, and of tags."""
 
     count: int
     bytes: int
     live_bytes: int
     unused: int
+    """Packs without live data; older snapshots may reference them."""
     by_live_fraction: tuple[int, ...]
+    """Number of packs with up to a tenth of live data, up to two tenths, and so on."""
 
     @property
     def live_fraction(self) -> float:
@@ -124,22 +93,15 @@ class PackStatistics:
 
 @dataclass(frozen=True)
 class CommitRate:
-    """Rate of commits to a branch, by its newest snapshots.
-
-    Parameters
-    ----------
-    snapshots
-        Number of examined snapshots.
-    last_hour, last_day
-        Number of them within that time before the newest one.
-    per_day
-        Snapshots a day between the oldest and the newest one; None for fewer than two, or none apart in time.
-    """
+    """Rate of commits to a branch, by its newest snapshots."""
 
     snapshots: int
+    """Number of examined snapshots."""
     last_hour: int
+    """Number of them within that time before the newest one, as `last_day`."""
     last_day: int
     per_day: float | None
+    """Snapshots a day between the oldest and the newest one; None for fewer than two, or none apart in time."""
 
 
 @dataclass(frozen=True)
@@ -219,9 +181,8 @@ async def gather_statistics(
 
 
 def _objects(inventory: Inventory, ref_bytes: int, ref_count: int) -> dict[str, ObjectStatistics]:
-    names = {"chunks/": "packs", "manifests/": "manifests", "snapshots/": "checkpoints", "transactions/": "change_logs"}
     objects = {
-        names[prefix]: ObjectStatistics(len(shelf), int(shelf.sizes.sum()))
+        SHELVES[prefix]: ObjectStatistics(len(shelf), int(shelf.sizes.sum()))
         for prefix, shelf in inventory.shelves.items()
     }
     objects["records"] = ObjectStatistics(ref_count, ref_bytes)
@@ -383,6 +344,6 @@ class _Snapshots:
         return total + (_sizes(shelves.transactions, item.log) if isinstance(item.log, bytes) else 0)
 
 
-def _sizes(shelf: Shelf, ids: bytes) -> int:
+def _sizes(shelf: ObjectTable, ids: bytes) -> int:
     places = np.unique(shelf.find(ids))
     return int(shelf.sizes[places[places >= 0]].sum())

@@ -7,8 +7,7 @@ walk are left for the next one; if snapshots expire meanwhile, errors are looked
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from arraystore._chunks.reader import ChunkReader
@@ -33,10 +32,11 @@ from arraystore._log.ancestry import covered, read_survivors
 from arraystore._log.loading import load_checkpoint, load_tip
 from arraystore._log.retained_snapshots import RetainedHistory
 from arraystore._log.state import SnapshotState
+from arraystore._maintenance.collection.summary import Progress, no_progress
 from arraystore._maintenance.verification.checkpoints import Checkpoints, Named
 from arraystore._maintenance.verification.chunks import ChunkChecker
 from arraystore._maintenance.verification.findings import Collector, Leak, Use, VerifyReport
-from arraystore._maintenance.verification.inventory import Inventory, list_all, take_inventory
+from arraystore._maintenance.verification.inventory import SHELVES, Audit, Inventory, list_all, take_inventory
 from arraystore._maintenance.verification.layers import LayerChecker, LayerUse
 from arraystore._maintenance.verification.outdated import is_outdated
 from arraystore._maintenance.verification.pages import PageDigest, pages_of, read_pages
@@ -52,9 +52,6 @@ from arraystore._maintenance.verification.roots import (
 from arraystore._maintenance.verification.walk import LogWalk, Shared, Start
 from arraystore.errors import FormatError, InvalidInputError, NotFoundError, ObjectNotFoundError
 from arraystore.storage.protocol import ObjectInfo, Storage
-
-Progress = Callable[[str, int, int | None], None]
-"""Called with the current step, the count done, and the total (None if unknown)."""
 
 _TRIES = 4
 """Verifications of a repository of which snapshots expire all the time."""
@@ -84,35 +81,21 @@ async def verify(
         raise InvalidInputError(f"level={level!r} must be 'metadata' or 'chunks'")
     if sample is not None and (type(sample) is not int or sample < 0):
         raise InvalidInputError(f"sample={sample!r} must be None or an integer >= 0")
-    for _ in range(_TRIES - 1):
-        verification = _prepare(storage, repository, environment, reader, level, sample, progress)
+
+    async def run() -> Verification:
+        verification = Verification(storage, repository, environment, progress or no_progress)
+        if level == "chunks":
+            counts, collector = verification.counts, verification.collector
+            verification.chunks = ChunkChecker(reader, collector, counts, sample, environment.random)
         await verification.run()
+        return verification
+
+    for _ in range(_TRIES - 1):
+        verification = await run()
         report = verification.report(level)
         if report.ok or not await is_outdated(storage, environment, verification.refs):
             return report
-    verification = _prepare(storage, repository, environment, reader, level, sample, progress)
-    await verification.run()
-    return verification.report(level)
-
-
-def _prepare(
-    storage: Storage,
-    repository: bytes,
-    environment: Environment,
-    reader: ChunkReader,
-    level: Literal["metadata", "chunks"],
-    sample: int | None,
-    progress: Progress | None,
-) -> Verification:
-    verification = Verification(storage, repository, environment, progress or _silent)
-    if level == "chunks":
-        counts, collector = verification.counts, verification.collector
-        verification.chunks = ChunkChecker(reader, collector, counts, sample, environment.random)
-    return verification
-
-
-def _silent(stage: str, done: int, total: int | None) -> None:
-    """Ignore progress."""
+    return (await run()).report(level)
 
 
 @dataclass
@@ -122,7 +105,7 @@ class Verification:
     storage: Storage
     repository: bytes
     environment: Environment
-    progress: Progress = _silent
+    progress: Progress = no_progress
     chunks: ChunkChecker | None = None
 
     def __post_init__(self) -> None:
@@ -149,11 +132,9 @@ class Verification:
         table = await read_repository_log(self.storage, refs, self.collector, self.counts)
         await open_logs(refs.logs.values(), self.collector)
         retained = await load_retained_roots(self.storage, refs, table, self.collector)
-        inventory, collector, counts = self.inventory, self.collector, self.counts
-        self.checkpoints = Checkpoints(self.storage, inventory, collector, counts)
-        consumer = None if self.chunks is None else self.chunks.take
-        self.layers = LayerChecker(self.storage, self.repository, inventory, collector, counts, consumer)
-        self.shared = Shared(inventory, collector, counts, self.checkpoints, self.layers)
+        self.audit = Audit(self.storage, self.repository, self.inventory, self.collector, self.counts)
+        self.checkpoints = Checkpoints(self.audit)
+        self.layers = LayerChecker(self.audit, None if self.chunks is None else self.chunks.take)
         if table is not None:
             self._name_roots(table)
             await self._collection(table)
@@ -192,18 +173,13 @@ class Verification:
 
     def _name_roots(self, table: RepositoryTable) -> None:
         for name, tag in table.tags.items():
-            at = tag.origin
-            self.checkpoints.name(
-                Named(at.checkpoint, at.branch, at.sequence, f"tag {name!r}", tag.snapshot, needed=True)
-            )
+            self.checkpoints.name(Named.origin(tag.origin, f"tag {name!r}", tag.snapshot))
         for name, row in table.branches.items():
-            if row.origin is not None and not row.deleted and name not in self.refs.logs:
-                at = row.origin
-                self.checkpoints.name(
-                    Named(at.checkpoint, at.branch, at.sequence, f"branch {name!r}", row.snapshot, needed=True)
-                )
-        for name, row in table.branches.items():
-            if row.origin is None and not row.deleted and name not in self.refs.logs:
+            if row.deleted or name in self.refs.logs:
+                continue
+            if row.origin is not None:
+                self.checkpoints.name(Named.origin(row.origin, f"branch {name!r}", row.snapshot))
+            else:
                 what = f"the branch {name!r} has no record"
                 self.collector.error(branch_prefix(self.repository, name), what, _RESTORE)
 
@@ -233,9 +209,7 @@ class Verification:
         for done, name in enumerate(names):
             self.progress(f"branch {name}", done, len(names))
             root = self.refs.logs[name]
-            pages = await read_pages(
-                self.storage, name, pages_of(root.log.history_prefix, history), self.collector, self.counts
-            )
+            pages = await read_pages(self.audit, name, pages_of(root.log.history_prefix, history))
             self.pages[name] = pages
             self._name_from(root, pages)
             await self._survivors(root)
@@ -249,7 +223,8 @@ class Verification:
         self, root: LogRoot, pages: dict[tuple[int, int], PageDigest], keeps: list[tuple[int, int]] | None
     ) -> None:
         self.counts["branches"] += root.live
-        walk = LogWalk(self.shared, root.log, pages, keeps, root.shown_from, live=root.live)
+        shared = Shared(self.audit, self.checkpoints, self.layers)
+        walk = LogWalk(shared, root.log, pages, keeps, root.shown_from, root.live)
         start = await self._start(root)
         await walk.run(start, root.last)
         self.origins[root.log.branch] = walk.origins
@@ -276,8 +251,7 @@ class Verification:
         life = None if root.state is None else root.state.life
         if life is not None and life.origin is not None and life.start <= life.expired and root.live:
             # The record that names it has expired, and the history continues behind it.
-            at, by = life.origin, root.log.key(life.start)
-            self.checkpoints.name(Named(at.checkpoint, at.branch, at.sequence, by, needed=True, shown=False))
+            self.checkpoints.name(replace(Named.origin(life.origin, root.log.key(life.start)), shown=False))
 
     def _missing_pages(self, root: LogRoot, keys: set[str]) -> None:
         """Report missing pages that the newest checkpoint names."""
@@ -414,16 +388,9 @@ class Verification:
         self.collector.error(key, what, remedy)
 
     def _take_leaks(self) -> None:
-        names = {
-            "chunks/": "packs",
-            "manifests/": "manifests",
-            "snapshots/": "checkpoints",
-            "transactions/": "change_logs",
-        }
-        for prefix, name in names.items():
-            shelf = self.inventory.shelves[prefix]
+        for prefix, shelf in self.inventory.shelves.items():
             left = ~shelf.reached
-            self.leaks[name] = Leak(int(left.sum()), int(shelf.sizes[left].sum()))
+            self.leaks[SHELVES[prefix]] = Leak(int(left.sum()), int(shelf.sizes[left].sum()))
         old = [
             size for root in self.refs.logs.values() for number, size in root.intents if number + PATIENCE < root.last
         ]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from arraystore._format.history import SnapshotRow, page_span
@@ -18,8 +17,8 @@ from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import INITIAL_MESSAGE
 from arraystore._log.state import Resolved, SnapshotState, StateBuilder, empty_state
 from arraystore._maintenance.verification.checkpoints import Checkpoints, Named
-from arraystore._maintenance.verification.findings import Collector, Use
-from arraystore._maintenance.verification.inventory import Inventory
+from arraystore._maintenance.verification.findings import Use
+from arraystore._maintenance.verification.inventory import Audit
 from arraystore._maintenance.verification.layers import LayerChecker, LayerUse
 from arraystore._maintenance.verification.nodes import misplaced, wrong_documents
 from arraystore._maintenance.verification.pages import PageDigest, RowDigest, check_directory, compare_page
@@ -34,9 +33,7 @@ _PLACE = "move the node below a group, or create the group that it lacks"
 class Shared:
     """State that the walks of all logs share."""
 
-    inventory: Inventory
-    collector: Collector
-    counts: Counter[str]
+    audit: Audit
     checkpoints: Checkpoints
     layers: LayerChecker
 
@@ -57,30 +54,22 @@ def _base_of(state: SnapshotState | None) -> tuple[int, bytes] | None:
     return None if at is None or at.digest is None else (at.sequence, at.digest)
 
 
+@dataclass(eq=False)
 class LogWalk:
-    """Applies the records of one log in order.
+    """Applies the records of one log in order."""
 
-    Without `stretches`, the numbers of records with retained snapshots, all snapshots count as retained. `shown_from`
-    is the oldest record whose snapshots the branch retains; `live` tells that the branch is not deleted.
-    """
+    _shared: Shared
+    _log: BranchLog
+    _pages: dict[tuple[int, int], PageDigest]
+    _stretches: list[tuple[int, int]] | None
+    """Numbers of records with retained snapshots; None if all snapshots count as retained."""
+    _shown_from: int
+    """Number of the oldest record whose snapshots the branch retains."""
+    _live: bool
+    """True if the branch is not deleted."""
 
-    def __init__(
-        self,
-        shared: Shared,
-        log: BranchLog,
-        pages: dict[tuple[int, int], PageDigest],
-        stretches: list[tuple[int, int]] | None,
-        shown_from: int,
-        *,
-        live: bool,
-    ) -> None:
-        self._shared = shared
-        self._log = log
-        self._pages = pages
-        self._uncompared = dict(pages)
-        self._stretches = stretches
-        self._shown_from = shown_from
-        self._live = live
+    def __post_init__(self) -> None:
+        self._uncompared = dict(self._pages)
         self._builder: StateBuilder | None = None
         self._life: BranchLife | None = BranchLife()
         self._kept: list[SnapshotId] = []
@@ -105,10 +94,7 @@ class LogWalk:
         self._first = start.number
         if start.state is not None:
             self._stand_at(start.state)
-        shared = self._shared
-        windows = LogWindows(
-            self._log, shared.inventory, shared.collector, shared.counts, self._keeps, _base_of(start.state)
-        )
+        windows = LogWindows(self._log, self._shared.audit, self._keeps, _base_of(start.state))
         async for window in windows.read(start.number, last):
             for entry in window.entries:
                 await self._step(entry, windows.lost.get(entry.number))
@@ -134,18 +120,18 @@ class LogWalk:
         await self._flush({})
         for use, key, what, repair in self._suspicions:
             if use.required:
-                self._shared.collector.warning(key, what, repair, [use])
+                self._shared.audit.collector.warning(key, what, repair, [use])
 
     def _compare_pages(self, number: int, *, at_end: bool = False) -> None:
         """Compare the pages up to a record that were not compared before."""
         for place, page in list(self._uncompared.items()):
-            first, last = page_span(page.level, page.index)
+            first, last = page_span(page.ref.level, page.ref.index)
             if last > number and not at_end:
                 continue
             del self._uncompared[place]
             if any(first <= unknown <= last for unknown in self._unknown):
                 continue
-            if not compare_page(page, self._rows, self._first, self._shown_from, number, self._shared.collector):
+            if not compare_page(page, self._rows, self._first, self._shown_from, number, self._shared.audit.collector):
                 del self._pages[place]
 
     # -- one record ---------------------------------------------------------------------------------------------
@@ -168,7 +154,7 @@ class LogWalk:
 
     def _report_lost(self, entry: Entry, lost: tuple[str, str, str]) -> None:
         made = [item.id for item in entry.body.transactions] if isinstance(entry.body, Commit) else []
-        self._shared.collector.error(*lost, [Use(None, made, 0)] if made else ())
+        self._shared.audit.collector.error(*lost, [Use(None, made, 0)] if made else ())
 
     async def _begin(self, number: int, body: Birth | Reset) -> None:
         """Continue at the snapshot that the log begins at or is reset to."""
@@ -198,7 +184,7 @@ class LogWalk:
             self._kept.append(body.snapshot)
 
     async def _origin(self, number: int, origin: Origin, snapshot: SnapshotId) -> SnapshotState | None:
-        named = Named(origin.checkpoint, origin.branch, origin.sequence, self._log.key(number), snapshot, needed=True)
+        named = Named.origin(origin, self._log.key(number), snapshot)
         self._shared.checkpoints.name(named)
         self.origins.add(origin.checkpoint)
         return await self._shared.checkpoints.load(named, [Use(None, [snapshot], 0)])
@@ -232,25 +218,17 @@ class LogWalk:
 
     async def _apply(self, entry: Entry, resolved: Resolved, builder: StateBuilder, *, last: bool) -> None:
         number, (item, log, _) = entry.number, resolved
-        before = builder.peek()
         touched = dict.fromkeys([change.id for change in log.nodes] + [change.node for change in log.chunks])
-        nodes = {identifier: before.by_id(identifier) for identifier in touched}
-        try:
-            builder.commit(number, [resolved])
-        except FormatError as error:
+        after = self._advance(number, touched, builder, lambda: builder.commit(number, [resolved]), rewritten=False)
+        if after is None:
             if self._keeps(number):
                 self._unreadable.append(item.id)
-            repair = "reset the branch to a snapshot before it, or restore what the log is damaged by"
-            self._break((self._log.key(number), f"the record does not apply: {error.reason}", repair))
             return
-        after = builder.peek()
-        for identifier, node in nodes.items():
-            self._relayer(identifier, node, after.by_id(identifier), rewritten=False)
         if log.nodes:
             self._inspect(number, after, log.nodes)
         if self._keeps(number):
             self._kept.append(item.id)
-            self._shared.counts["snapshots"] += 1
+            self._shared.audit.counts["snapshots"] += 1
         if not last:
             for named in self._shared.checkpoints.of(self._log.branch, number):
                 if named.snapshot == item.id:
@@ -265,17 +243,31 @@ class LogWalk:
         if not isinstance(body, Rewrite):
             builder.live(number, body)
             return
+        nodes = [item.node for item in body.replacements]
+        self._advance(number, nodes, builder, lambda: builder.rewrite(number, body.replacements), rewritten=True)
+
+    def _advance(
+        self,
+        number: int,
+        touched: Iterable[NodeId],
+        builder: StateBuilder,
+        change: Callable[[], None],
+        *,
+        rewritten: bool,
+    ) -> SnapshotState | None:
+        """Apply a change of some nodes, and return the state after it; None if it does not apply."""
         before = builder.peek()
-        nodes = {item.node: before.by_id(item.node) for item in body.replacements}
+        nodes = {identifier: before.by_id(identifier) for identifier in touched}
         try:
-            builder.rewrite(number, body.replacements)
+            change()
         except FormatError as error:
             repair = "reset the branch to a snapshot before it, or restore what the log is damaged by"
             self._break((self._log.key(number), f"the record does not apply: {error.reason}", repair))
-            return
+            return None
         after = builder.peek()
         for identifier, node in nodes.items():
-            self._relayer(identifier, node, after.by_id(identifier), rewritten=True)
+            self._relayer(identifier, node, after.by_id(identifier), rewritten=rewritten)
+        return after
 
     async def _checkpoints(self, number: int, digest: bytes | None) -> None:
         """Compare the checkpoints of a record with its state, or continue from one where the state is lost."""
@@ -294,7 +286,9 @@ class LogWalk:
             state = await self._shared.checkpoints.compare(named, here, uses, digest)
             if state is not None:
                 key = checkpoint_key(named.id)
-                if not check_directory(key, state.pages, number, self._shown_from, self._pages, self._shared.collector):
+                if not check_directory(
+                    key, state.pages, number, self._shown_from, self._pages, self._shared.audit.collector
+                ):
                     self._shared.checkpoints.reject(named)
 
     # -- what is wrong ------------------------------------------------------------------------------------------
@@ -309,7 +303,7 @@ class LogWalk:
         """Report why snapshots cannot be read, if any of them is retained."""
         broken = at_end and self._live and self._builder is None
         if self._failure is not None and (self._unreadable or broken):
-            self._shared.collector.error(*self._failure, [Use(None, self._unreadable, 0)])
+            self._shared.audit.collector.error(*self._failure, [Use(None, self._unreadable, 0)])
         self._failure, self._unreadable = None, []
 
     def _inspect(self, number: int, state: SnapshotState, changes: tuple[NodeChange, ...]) -> None:

@@ -59,7 +59,7 @@ async def _undone(log: BranchLog, batch: Sequence[Exchange], result: Exchanged) 
     try:
         await _exchange(log, batch, result)
     except AppendUncertainError:
-        await rewrite._discard(log.storage, batch)
+        await rewrite._discard(log.storage, batch, result)
         raise
 
 
