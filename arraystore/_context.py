@@ -12,7 +12,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from arraystore._chunks.manifest_cache import ManifestCache
@@ -29,6 +29,7 @@ from arraystore._log.repository_log import RepositoryLog
 from arraystore._log.state import SnapshotState
 from arraystore._maintenance.due import MOST_DETACHED, checkpoint_due
 from arraystore._runtime import lazy_module, submit
+from arraystore._runtime.values import dataclass
 from arraystore.errors import ArrayStoreError, RefNotFoundError
 from arraystore.storage.protocol import Storage
 

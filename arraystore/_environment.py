@@ -7,10 +7,11 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from arraystore._format.ids import IdSource, SnapshotId
+from arraystore._runtime.values import dataclass
 
 __all__ = ["ENVIRONMENT", "Environment", "LogMemo", "Memo", "current_environment"]
 

@@ -15,7 +15,7 @@ import pytest
 import arraystore
 from arraystore import _public, storage
 from arraystore._runtime import lazy_module, lazy_names
-from tests.test_floors import ROOT, modules_of
+from tests.test_floors import ROOT, imported_by, modules_of
 
 FIRST_COMMIT = """
 import tempfile, arraystore, zarr
@@ -38,18 +38,18 @@ _forks.ledger _forks.merged
 _format.box _format.columns _format.digest _format.envelope _format.ids _format.layer _format.layer_table
 _format.lifecycle _format.locations _format.manifest _format.msgpack_limits _format.node _format.pack _format.record
 _format.references _format.refs _format.repository_log _format.reserved_keys _format.snapshot _format.transaction
-_format.types _format.zarr_changes _format.zarr_metadata
+_format.types _format.wire _format.zarr_changes _format.zarr_metadata
 _log.backoff _log.branch_entries _log.branch_log _log.chain _log.conditional_put _log.footprint _log.loading
 _log.presence _log.record_cache _log.repository_log _log.spans _log.state _log.status
 _maintenance.due
 _public
 _repository.base _repository.creation _repository.methods.history _repository.methods.maintenance
 _repository.methods.refs _repository.methods.settings _repository.repository
-_runtime
+_runtime.values
 _session.base _session.hierarchy _session.listing _session.move _session.pickling _session.session _session.store
 errors
-storage.comparing storage.forking storage.keys storage.local storage.local_files storage.local_handles
-storage.local_listing storage.local_sources storage.object_state storage.protocol storage.source_urls
+storage.forking storage.keys storage.local storage.local_files storage.local_handles
+storage.local_sources storage.object_state storage.protocol storage.source_urls
 """
 """Modules that the first commit of a process loads, without packages that hold others."""
 
@@ -75,6 +75,31 @@ def test_the_package_itself_loads_no_module() -> None:
 
 def test_a_first_commit_loads_what_a_session_needs_and_no_more() -> None:
     assert loaded_by(FIRST_COMMIT) == {f"arraystore.{name}" for name in NEEDED.split()}
+
+
+COMPILED = {
+    "_config": {"RepositoryConfig"},
+    "_format.layer": {"Attachment"},
+    "_log.status": {"FeatureFlag", "RepoStatus"},
+    "storage.protocol": {"DeleteFailure", "ObjectInfo"},
+}
+"""Dataclasses of these modules that are made by the standard library: what users see, and what has slots."""
+
+
+def test_dataclasses_that_a_first_commit_makes_share_their_methods() -> None:
+    trees = {name: modules_of(ROOT)[f"arraystore.{name}"] for name in NEEDED.split()}
+    made = {
+        name: {
+            node.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ClassDef)
+            and any(ast.unparse(each).split("(")[0].endswith("dataclass") for each in node.decorator_list)
+        }
+        for name, tree in trees.items()
+        if "arraystore._runtime.values.dataclass" not in imported_by(tree)
+    }
+    slotted = {"_format.layer": {"Attachment"}}
+    assert {name: classes for name, classes in made.items() if classes} | slotted == COMPILED
 
 
 def test_a_first_commit_in_a_directory_loads_no_client_of_object_stores_and_nothing_optional() -> None:

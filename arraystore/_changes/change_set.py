@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,15 +17,15 @@ from arraystore._changes.node_changes import append_mark, node_changes
 from arraystore._chunks.chunk_table import DELETED_CHUNK, ChunkReference, ChunkTable
 from arraystore._chunks.pack_writer import PackWriter
 from arraystore._format.ids import CheckpointId, NodeId
-from arraystore._format.intent import AppendMark
 from arraystore._format.locations import Locations, concat_locations
 from arraystore._format.node import Node, NodeKind, ancestors, node_key
 from arraystore._format.references import INLINE, VIRTUAL, References
 from arraystore._format.reserved_keys import has_visible_files, is_hidden
-from arraystore._format.transaction import NodeChange
+from arraystore._format.transaction import AppendMark, NodeChange
 from arraystore._format.types import Int64s
 from arraystore._format.zarr_metadata import array_info
 from arraystore._log.state import SnapshotState
+from arraystore._runtime.values import dataclass
 from arraystore.errors import SessionStateError
 from arraystore.storage.forking import renew_locks_after_fork
 

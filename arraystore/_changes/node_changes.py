@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from arraystore._format.ids import NodeId
-from arraystore._format.intent import AppendMark
 from arraystore._format.node import Documents, Node, NodeKind
-from arraystore._format.transaction import Append, NodeChange, Operation
+from arraystore._format.transaction import Append, AppendMark, NodeChange, Operation
 from arraystore._format.zarr_changes import dimension_of, with_length
 from arraystore._format.zarr_metadata import array_info
 from arraystore._log.state import SnapshotState, taken_along

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
 
 from arraystore._chunks.single_flight import AbandonedError, SharedLoad
+from arraystore._runtime.values import dataclass
 from arraystore.storage.protocol import BytesLike, Storage
 
 __all__ = ["BlockCache"]

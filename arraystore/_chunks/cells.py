@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -12,6 +11,7 @@ from arraystore._format.box import MAX_VOLUME, Box, bounding_box
 from arraystore._format.manifest import decode_manifest, decode_presence
 from arraystore._format.transaction import ChunkChange
 from arraystore._format.types import Bools, Int64s
+from arraystore._runtime.values import dataclass
 from arraystore.errors import FormatError
 
 __all__ = ["Cells", "any_shared", "cells_of", "shared"]

@@ -12,7 +12,6 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from arraystore._environment import Environment
 from arraystore._format.ids import PackId, id_to_text
 from arraystore._format.pack import pack_seed, padded_size, trailer
 from arraystore._runtime import submit
+from arraystore._runtime.values import dataclass
 from arraystore.storage.forking import renew_locks_after_fork
 from arraystore.storage.protocol import Storage
 

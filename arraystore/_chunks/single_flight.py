@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import copy
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from arraystore._runtime.values import dataclass
 
 __all__ = ["AbandonedError", "SharedLoad"]
 

@@ -18,9 +18,8 @@ from arraystore._chunks.cells import Cells, cells_of, shared
 from arraystore._commit.prepared import Prepared
 from arraystore._conflicts import Conflict, ConflictType
 from arraystore._format.ids import NodeId, SnapshotId, id_to_text
-from arraystore._format.intent import AppendMark
 from arraystore._format.node import Node, NodeKind, ancestors, node_key
-from arraystore._format.transaction import NodeChange, Operation, TransactionLog
+from arraystore._format.transaction import AppendMark, NodeChange, Operation, TransactionLog
 from arraystore._format.zarr_changes import dimension_of, reads_alike, same_shape
 from arraystore._format.zarr_metadata import array_info
 from arraystore._log.footprint import Footprint, NodeFootprint

@@ -14,7 +14,6 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from arraystore._commit.batch import Batch
@@ -27,6 +26,7 @@ from arraystore._log.branch_log import AppendUncertainError, BranchLog
 from arraystore._log.loading import Tip, follow, load_tip
 from arraystore._log.status import check_open
 from arraystore._runtime import lazy_module
+from arraystore._runtime.values import dataclass
 from arraystore.errors import ArrayStoreError, SessionStateError, StorageError
 
 if TYPE_CHECKING:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from arraystore._format.ids import NodeId, SnapshotId
-from arraystore._format.intent import AppendMark
 from arraystore._format.layer import Attachment, Layer
 from arraystore._format.record import MAX_NOTE_IN_BODY, Transaction
-from arraystore._format.transaction import ChunkChange, TransactionLog
+from arraystore._format.transaction import AppendMark, ChunkChange, TransactionLog
+from arraystore._runtime.values import dataclass
 
 __all__ = ["Prepared"]
 

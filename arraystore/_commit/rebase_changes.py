@@ -10,12 +10,11 @@ from arraystore._changes.change_set import ArrayChanges, ChangeSet
 from arraystore._chunks.pack_writer import PackWriter
 from arraystore._chunks.reader import ChunkReader
 from arraystore._commit.prepared import Prepared
-from arraystore._format.intent import AppendMark
 from arraystore._format.manifest import decode_manifest
 from arraystore._format.node import Node
 from arraystore._format.references import INLINE, VIRTUAL, References
 from arraystore._format.reserved_keys import has_visible_files
-from arraystore._format.transaction import Append, NodeChange, Operation
+from arraystore._format.transaction import Append, AppendMark, NodeChange, Operation
 from arraystore._format.types import Int64s
 from arraystore._format.zarr_changes import dimension_of
 from arraystore._log.state import SnapshotState, StateBuilder

@@ -15,7 +15,6 @@ queue of intents.  Nothing is read or written.  What differs between them is a v
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -29,6 +28,7 @@ from arraystore._log.loading import Passed, Step
 from arraystore._log.state import SnapshotState
 from arraystore._log.status import branch_deleted_error, check_open
 from arraystore._runtime import lazy_module
+from arraystore._runtime.values import dataclass
 from arraystore.errors import ArrayStoreError, ConflictError, SessionExpiredError
 
 if TYPE_CHECKING:

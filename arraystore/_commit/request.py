@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from arraystore._commit.prepared import Prepared
@@ -11,6 +11,7 @@ from arraystore._commit.rebase_step import PendingTransaction
 from arraystore._log.footprint import Footprint
 from arraystore._log.loading import Tip
 from arraystore._log.state import SnapshotState
+from arraystore._runtime.values import dataclass
 
 if TYPE_CHECKING:
     from arraystore._conflicts import Conflict

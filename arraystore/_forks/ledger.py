@@ -7,11 +7,12 @@ import sys
 import warnings
 import weakref
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Protocol
 
 from arraystore._changes.change_set import ChangeSet
 from arraystore._forks.merged import Merged
+from arraystore._runtime.values import dataclass
 from arraystore.errors import UnmergedForksWarning
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from arraystore._format.ids import ForkId, NodeId
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.types import Int32s, Int64s
 from arraystore._format.zarr_metadata import array_info
+from arraystore._runtime.values import dataclass
 
 __all__ = ["CellLog", "Merged", "grid_of"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cached_property
 from operator import add, le, lt
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from arraystore._format.types import Bools, Int64s
+from arraystore._runtime.values import dataclass
 from arraystore.errors import FormatError
 
 MAX_DIMENSIONS = 64

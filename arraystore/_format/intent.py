@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from arraystore._format.box import MAX_DIMENSIONS, MAX_VOLUME
 from arraystore._format.envelope import Kind, encode_object, pack_body, read_object, unpack_body
@@ -26,7 +26,7 @@ from arraystore._format.record import (
     read_record_key,
     record_key,
 )
-from arraystore._format.transaction import TransactionLog, read_log
+from arraystore._format.transaction import AppendMark, TransactionLog, read_log
 from arraystore._format.wire import (
     Wire,
     optional,
@@ -47,22 +47,6 @@ MAX_INTENT = 512 * 1024
 """Largest intent in bytes that a leader fetches; larger transactions are committed by their writers."""
 
 _UNKNOWN_RECORD = EnclosingRecord("", 0)
-
-
-class AppendMark(NamedTuple):
-    """End of an array before a session appended to it."""
-
-    axis: int
-    """The dimension."""
-    start: int
-    """Its length then, in items."""
-    chunk: int | None
-    """Length of a chunk along it; None where chunks differ in length."""
-
-    @property
-    def aligned(self) -> bool:
-        """True if the array ended where a chunk does, so that what is appended can be moved as whole chunks."""
-        return self.chunk is not None and self.start % self.chunk == 0
 
 
 @dataclass(frozen=True)

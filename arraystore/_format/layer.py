@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from arraystore._format.box import Box
 from arraystore._format.ids import LayerId, id_to_text
 from arraystore._format.manifest import MAX_REFERENCES
 from arraystore._format.wire import Number, Wire, read_id, read_tuple
+from arraystore._runtime.values import dataclass
 from arraystore.errors import FormatError
 
 LARGEST_SHIFT = (1 << 62) - 1
@@ -34,7 +35,7 @@ class EnclosingRecord(NamedTuple):
     first: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Attachment(Wire):
     """Address of an attachment of a commit record."""
 

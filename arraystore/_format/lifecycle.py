@@ -6,11 +6,12 @@ watermark below which commits must not add objects, and an *expiry* removes snap
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from arraystore._format.ids import ID_BYTES, CheckpointId, SnapshotId
 from arraystore._format.refs import Name
 from arraystore._format.wire import Id, Number, Time, Wire
+from arraystore._runtime.values import dataclass
 from arraystore.errors import FormatError
 
 NO_FENCE = bytes(ID_BYTES)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy.typing as npt
 from arraystore._format.columns import decode_column, encode_column
 from arraystore._format.types import Int64s
 from arraystore._format.wire import read_tuple
+from arraystore._runtime.values import dataclass
 from arraystore.errors import FormatError
 
 MAX_LOCATIONS = 1 << 20

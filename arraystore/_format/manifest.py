@@ -7,7 +7,6 @@ operations on whole columns; there is no Python object per reference.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -22,6 +21,7 @@ from arraystore._format.locations import NO_LOCATIONS, Locations
 from arraystore._format.pack import pack_seed, padded_size
 from arraystore._format.types import Int64s
 from arraystore._format.wire import read_tuple
+from arraystore._runtime.values import dataclass
 from arraystore.errors import FormatError
 
 MAX_REFERENCES = 1 << 20

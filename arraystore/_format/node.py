@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from arraystore._format.ids import NodeId
 from arraystore._format.layer import Layer
+from arraystore._runtime.values import dataclass
 from arraystore.errors import FormatError
 
 MAX_PATH = 4096

@@ -8,7 +8,7 @@ the bodies of its predecessors, byte for byte, back to the last multiple of 8, o
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any
 
@@ -41,6 +41,7 @@ from arraystore._format.wire import (
     read_tuple,
     tuple_of,
 )
+from arraystore._runtime.values import dataclass
 from arraystore.errors import FormatError, InvalidInputError
 
 SHORT_SKIP = 8

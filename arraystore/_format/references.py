@@ -7,7 +7,7 @@ negative values for inlined and deleted chunks.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from arraystore._format.ids import ID_BYTES, PackId
 from arraystore._format.locations import NO_LOCATIONS, Locations, concat_locations
 from arraystore._format.manifest import Manifest
 from arraystore._format.types import Bools, Int64s
+from arraystore._runtime.values import dataclass
 
 INLINE = -1
 DELETED = -2

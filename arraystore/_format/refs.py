@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 from urllib.parse import quote, unquote
 
 from arraystore._format.envelope import Kind, check_plain, encode_object, pack_body, read_object
 from arraystore._format.ids import ID_BYTES, CheckpointId, id_to_text
 from arraystore._format.wire import Id, Time, Wire, read_id, read_number, read_tuple
+from arraystore._runtime.values import dataclass
 from arraystore.errors import FormatError, InvalidInputError
 
 REPOSITORY_KEY = "repo"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Annotated, Any
 
 from arraystore._format.digest import DIGEST_BYTES, chained, log_start, read_digest
@@ -29,6 +29,7 @@ from arraystore._format.wire import (
     rows_to_wire,
     tuple_of,
 )
+from arraystore._runtime.values import dataclass
 from arraystore.errors import FormatError
 
 FIRST_BRANCH = "main"

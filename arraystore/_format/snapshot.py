@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from arraystore._format.lifecycle import NEW_LIFE, BranchLife
 from arraystore._format.node import Documents, Node, NodeKind, check_path
 from arraystore._format.wire import Number, Time, Wire, read_ids, read_tuple
 from arraystore._format.zarr_metadata import DOCUMENT_NAMES
+from arraystore._runtime.values import dataclass
 from arraystore.errors import FormatError
 
 MAX_NODES = 1 << 22

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from arraystore._format.node import Documents, NodeKind, check_path
 from arraystore._format.types import Int64s
 from arraystore._format.wire import Wire, enum_reader, read_id, read_tuple, tuple_of
 from arraystore._format.zarr_metadata import DOCUMENT_NAMES
+from arraystore._runtime.values import dataclass
 from arraystore.errors import FormatError
 
 _DOCUMENT_NAMES = frozenset(DOCUMENT_NAMES)
@@ -56,6 +56,22 @@ class Append(Wire):
             raise FormatError(name, "an append has a dimension, start or number of items out of range")
         if not 0 < self.chunk < MAX_VOLUME or self.start % self.chunk:
             raise FormatError(name, "an append must start at the boundary of a chunk")
+
+
+class AppendMark(NamedTuple):
+    """End of an array before a session appended to it."""
+
+    axis: int
+    """The dimension."""
+    start: int
+    """Its length then, in items."""
+    chunk: int | None
+    """Length of a chunk along it; None where chunks differ in length."""
+
+    @property
+    def aligned(self) -> bool:
+        """True if the array ended where a chunk does, so that what is appended can be moved as whole chunks."""
+        return self.chunk is not None and self.start % self.chunk == 0
 
 
 @dataclass(frozen=True)

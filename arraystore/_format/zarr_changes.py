@@ -8,12 +8,12 @@ physical values.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from arraystore._format.node import Documents
 from arraystore._format.zarr_metadata import array_info
+from arraystore._runtime.values import dataclass
 from arraystore.errors import InvalidInputError
 
 MEANING_ATTRIBUTES = (

@@ -6,11 +6,11 @@ Only the members that the store needs are parsed and checked; the documents are 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from operator import lt
 from typing import Any
 
+from arraystore._runtime.values import dataclass
 from arraystore.errors import InvalidInputError
 
 DOCUMENT_NAMES = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")

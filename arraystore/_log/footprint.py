@@ -7,7 +7,7 @@ node has appeared or vanished; and the cells of chunks, which stay columns.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from arraystore._chunks.cells import Cells, any_shared, cells_of
 from arraystore._format.ids import NodeId, SnapshotId, id_to_text
@@ -17,6 +17,7 @@ from arraystore._format.types import Int64s
 from arraystore._format.zarr_changes import dimension_of, reads_alike, with_length
 from arraystore._format.zarr_metadata import array_info
 from arraystore._log.state import Resolved, SnapshotState, taken_along
+from arraystore._runtime.values import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from arraystore._format.ids import CheckpointId, SnapshotId
 from arraystore._format.lifecycle import BranchLife, Deleted, Expiry, Origin, Reset
@@ -31,6 +31,7 @@ from arraystore._log.state import (
     empty_state,
     state_from_checkpoint,
 )
+from arraystore._runtime.values import dataclass
 from arraystore.errors import FormatError, ObjectNotFoundError, SessionExpiredError
 from arraystore.storage.protocol import Storage
 

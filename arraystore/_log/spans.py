@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from arraystore._format.record import Record, first_carried
+from arraystore._runtime.values import dataclass
 
 
 def carriers(first: int, last: int) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import NamedTuple
 
 from arraystore._format.ids import CheckpointId, NodeId, SnapshotId
@@ -15,6 +15,7 @@ from arraystore._format.snapshot import Checkpoint, PageRef
 from arraystore._format.transaction import Append, NodeChange, Operation, TransactionLog
 from arraystore._format.zarr_changes import dimension_of, with_length
 from arraystore._format.zarr_metadata import array_info
+from arraystore._runtime.values import dataclass
 from arraystore.errors import FormatError, InvalidInputError
 
 NO_NOTE = encode_note("", {})

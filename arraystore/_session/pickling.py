@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from arraystore._context import Context
@@ -12,6 +11,7 @@ from arraystore._format.refs import Hint
 from arraystore._log.loading import Tip, load_tip
 from arraystore._log.state import SnapshotState
 from arraystore._runtime import lazy_module, run
+from arraystore._runtime.values import dataclass
 from arraystore.errors import ObjectNotFoundError, SessionStateError
 
 if TYPE_CHECKING:

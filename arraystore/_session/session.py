@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from arraystore._format.ids import SnapshotId
 from arraystore._log.branch_log import AppendUncertainError
 from arraystore._log.loading import Tip
 from arraystore._runtime import lazy_module, run
+from arraystore._runtime.values import dataclass
 from arraystore._session.base import Isolation, SessionBase, SessionState, pack_writer
 from arraystore._session.move import check_moves, move_node
 from arraystore._session.pickling import SnapshotLocator, forget_live, keep_live, live_session

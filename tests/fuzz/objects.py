@@ -17,14 +17,14 @@ from arraystore._format.box import Box
 from arraystore._format.collection import Collection
 from arraystore._format.columns import decode_column, encode_column
 from arraystore._format.envelope import Kind, decode_object, encode_object, pack_body, unpack_body
-from arraystore._format.intent import AppendMark, Intent, Proposal, decode_intent, encode_intent
+from arraystore._format.intent import Intent, Proposal, decode_intent, encode_intent
 from arraystore._format.layer import EnclosingRecord
 from arraystore._format.lifecycle import Deleted, Expiry, Fence
 from arraystore._format.manifest import MAX_REFERENCES, decode_presence, encode_presence
 from arraystore._format.record import Body, decode_body, decode_note, encode_body, encode_note
 from arraystore._format.repository_log import RepositoryRecord
 from arraystore._format.snapshot import Checkpoint
-from arraystore._format.transaction import ChunkChange, TransactionLog, read_log
+from arraystore._format.transaction import AppendMark, ChunkChange, TransactionLog, read_log
 from arraystore._format.wire import read_tuple
 from arraystore._log.state import SnapshotState
 from arraystore.errors import FormatError
