@@ -166,7 +166,7 @@ def repository() -> tuple[ars.Repository, Reader, dict[str, str]]:
     repo = ars.Repository.create(storage, config, authorize_virtual_chunk_access={URL: elsewhere})
     tags = fill(repo)
 
-    def read(url: str, start: int, stop: int) -> bytes:
+    def read(url: str, etag: str, modified: int, start: int, stop: int) -> bytes:
         return virtual[url.removeprefix(URL)][start:stop]
 
     return repo, Reader(run(_all_objects(storage)), read), tags
