@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +26,7 @@ _LEFTOVER_SECONDS = 2 * 24 * 3600
 
 def write_file(directory: str, parts: Sequence[bytes | bytearray | memoryview], *, fsync: bool) -> str:
     """Write the parts to a new file with a random name in `directory`, and return its path."""
-    path = f"{directory}/{secrets.token_hex(12)}"
+    path = f"{directory}/{os.urandom(12).hex()}"
     try:
         fd = os.open(path, _FLAGS, 0o666)
     except FileNotFoundError:

@@ -7,7 +7,7 @@ from typing import Any
 import zarr
 from zarr.core.sync import sync
 
-from arraystore import Repository, Session, in_memory_storage
+from arraystore import CountingStorage, Repository, Session, in_memory_storage
 from tests.history.worlds import both, created, grouped, put, set_file, world
 
 PREFIXES = ("", "g", "g/", "g/a", "g/a/c", "g/a/c/0", "deep", "deep/er", "notes", "notes/x", "nowhere", "g/nowhere")
@@ -61,3 +61,24 @@ def test_a_group_that_has_no_node_of_its_own_is_listed_by_what_is_below() -> Non
     assert found["x"] == names(session, "x")
     assert [name for name in found["x/y"] if name != "zarr.json"] == ["z"]
     assert found["x/y/z"] == ["c", "zarr.json"]
+
+
+def test_the_arrays_of_an_open_snapshot_are_listed_without_a_request_and_with_one_look_at_each() -> None:
+    storage = CountingStorage(in_memory_storage())
+    session = Repository.create(storage).writable_session("main")
+    group = zarr.create_group(session.store)
+    for number in range(20):
+        group.create_array(f"a{number}", shape=4, chunks=2, dtype="i4")
+    session.commit("twenty arrays")
+    store = Repository.open(storage).readonly_session("main").store
+    before, looks = storage.counts.total, 0
+    get = store.get
+
+    async def counted(*arguments: Any, **options: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return await get(*arguments, **options)
+
+    store.get = counted  # type: ignore[method-assign]
+    assert len(list(zarr.open_group(store, mode="r", zarr_format=3).arrays())) == 20
+    assert (storage.counts.total - before, looks) == (0, 21)
