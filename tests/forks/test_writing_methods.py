@@ -104,6 +104,7 @@ def call_store(store: ArrayStore, name: str) -> Any:
     method = getattr(store, name)
     values = ARGUMENTS | {
         "byte_range": None, "chunk": ARGUMENTS["chunks"][0], "chunk_grid_shape": (1,), "key_ranges": [("a/c/1", None)],
+        "key_start_values": [("a/c/1", 0, b"1")],
         "keys": ["a/c/1"], "lengths": np.array([8]), "locations": ["memory://elsewhere/a"], "new_store": store,
         "offsets": np.array([0]), "other": store, "prototype": default_buffer_prototype(), "read_only": False,
         "start": 0, "value": default_buffer_prototype().buffer.from_bytes(b"1234"), "values": [],
