@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from arraystore._repository.snapshots import SnapshotInfo
     from arraystore._repository.verification import ChunkStorageStats
     from arraystore._session.fork import ForkSession
+    from arraystore._session.pipeline.installing import use_pipeline
     from arraystore._session.rearrange import DELETE
     from arraystore._session.session import Session
     from arraystore._session.store import ArrayStore
@@ -115,6 +116,7 @@ else:
             "arraystore._repository.snapshots": "SnapshotInfo",
             "arraystore._repository.verification": "ChunkStorageStats",
             "arraystore._session.fork": "ForkSession",
+            "arraystore._session.pipeline.installing": "use_pipeline",
             "arraystore._session.rearrange": "DELETE",
             "arraystore._session.session": "Session",
             "arraystore._session.store": "ArrayStore",
@@ -236,4 +238,5 @@ __all__ = [
     "r2_storage",
     "s3_storage",
     "storage_from_url",
+    "use_pipeline",
 ]

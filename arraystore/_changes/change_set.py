@@ -37,6 +37,9 @@ _UNCUT = 1 << 62
 
 _SEALED = "the session is being committed and takes no changes meanwhile: write before that, or in a new session"
 
+_FEW = 16
+"""Chunks that are put one by one: a run of so few costs more."""
+
 _MOST_SINGLE_LOCATIONS = 1 << 16
 """Locations that were put one at a time and are remembered, to be shared by the chunks that are there."""
 
@@ -262,6 +265,37 @@ class ChangeSet:
             if self.epoch:
                 self._touch(node, coords)
             return changes
+
+    def put_chunks(self, node: Node, coords: Int64s, entries: Int64s) -> None:
+        """Set the references of chunks, shape (n, d) and (n, 3)."""
+        with self.lock:
+            self.check_open()
+            table = self.array(node).table
+            if len(coords) <= _FEW:
+                for number, entry in zip(table.numbers(coords).tolist(), entries.tolist(), strict=True):
+                    table.put(number, ChunkReference(*entry))
+            else:
+                table.put_numbered(table.numbers(coords), entries)
+            self.touch_many(node, coords)
+
+    def delete_chunks(self, node: Node, coords: Int64s) -> None:
+        """Delete chunks, shape (n, d)."""
+        with self.lock:
+            below = node.id in self.base.keys
+            if node.id not in self.arrays and not below:
+                return
+            self.check_open()
+            changes = self.array(node)
+            self.touch_many(node, coords)
+            hidden = np.full(len(coords), not below)
+            if changes.visible is not None:
+                hidden |= (coords >= np.array(changes.visible, dtype=np.int64)).any(axis=1)
+            deleted = coords[~hidden]
+            if len(deleted):
+                changes.table.put_numbered(changes.table.numbers(deleted), np.tile(DELETED_CHUNK, (len(deleted), 1)))
+            if changes.table:
+                for number in changes.table.numbers(coords[hidden]).tolist():
+                    changes.table.forget(number)
 
     def _touch(self, node: Node, coords: tuple[int, ...]) -> None:
         """Note a chunk that the session itself changes while it has forks."""

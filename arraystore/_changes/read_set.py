@@ -103,6 +103,17 @@ class ReadSet:
             with self._lock:
                 self._spill()
 
+    def chunks(self, node: NodeId, coords: Int64s) -> None:
+        """Note that chunks of an array, shape (n, d), were read, or looked for and not found."""
+        if len(coords) <= _FEW:
+            self._recent.extend([(node, tuple(row)) for row in coords.tolist()])
+            if len(self._recent) < _BUFFER:
+                return
+        with self._lock:
+            self._spill()
+            if len(coords) > _FEW:
+                self._change(node, lambda array: array.add(coords))
+
     def cells(self, node: NodeId, cells: Cells) -> None:
         """Note that chunks of an array were read."""
         with self._lock:

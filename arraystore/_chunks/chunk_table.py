@@ -22,6 +22,8 @@ from arraystore.errors import InvalidInputError
 __all__ = ["DELETED_CHUNK", "ChunkReference", "ChunkTable"]
 
 _SPILL = 1 << 14
+_FEW = 16
+"""Cells that are looked up one by one: sorting what was put since the last look-up costs more."""
 _HEADROOM_LIMIT = 1 << 60
 
 Values = npt.NDArray[np.signedinteger[Any]]
@@ -108,6 +110,25 @@ class ChunkTable:
             if at < len(numbers) and numbers[at] == number:
                 return ChunkReference(*values[at].tolist())
         return None
+
+    def get_many(self, numbers: Int64s) -> tuple[npt.NDArray[np.bool_], Values]:
+        """Return which cells, by number, have a reference, and the references, shape (n, 3), zero for the others."""
+        known = np.zeros(len(numbers), dtype=bool)
+        values = np.zeros((len(numbers), 3), dtype=np.int64)
+        if len(numbers) <= _FEW:
+            for place, number in enumerate(numbers.tolist()):
+                entry = self.get(number)
+                if entry is not None:
+                    known[place], values[place] = True, entry
+            return known, values
+        self._spill()
+        self._sweep()
+        for run, references in reversed(self._runs):
+            at = np.minimum(run.searchsorted(numbers), len(run) - 1)
+            fresh = (run[at] == numbers) & ~known
+            values[fresh] = references[at[fresh]]
+            known |= fresh
+        return known, values
 
     def put_many(self, coords: Int64s, source: Int64s, offset: Int64s, length: Int64s) -> None:
         """Set many references, shape (n, d) and (n,); where a cell is repeated, the last one counts."""

@@ -18,7 +18,8 @@ import numpy as np
 from arraystore._chunks.chunk_table import ChunkReference
 from arraystore._environment import Environment
 from arraystore._format.ids import PackId, id_to_text
-from arraystore._format.pack import pack_seed, padded_size, trailer
+from arraystore._format.pack import pack_seed, padded_size, put_trailers, trailer
+from arraystore._format.types import Int64s
 from arraystore._runtime import submit
 from arraystore._runtime.values import dataclass
 from arraystore.storage.forking import renew_locks_after_fork
@@ -31,6 +32,9 @@ _NO_BUFFER = memoryview(b"")
 _SPARE_BYTES = 32 * MiB
 _WRITERS = 2
 """Threads that write to a local directory: two keep a disk and memory busy."""
+
+RowCopy = Callable[[memoryview, int, int, int, int], None]
+"""Copies chunks into a buffer: takes the buffer, an offset, the stride, and the range of numbers of the chunks."""
 
 _writers: ThreadPoolExecutor | None = None
 
@@ -123,6 +127,54 @@ class PackWriter:
         if self._waiting > self.settings.in_flight:
             self._wait_for_room()
         return where
+
+    def add_many(self, chunks: Sequence[memoryview]) -> Int64s:
+        """Take chunks smaller than an object of their own, like `add`; returns where each is, shape (n, 3)."""
+        where = np.empty((len(chunks), 3), dtype=np.int64)
+        with self._lock:
+            for i, data in enumerate(chunks):
+                where[i] = self._reserve(padded_size(len(data)))[0], self._used, len(data)
+                self._put(self._used, data)
+                self._used += padded_size(len(data))
+        if self._waiting > self.settings.in_flight:
+            self._wait_for_room()
+        return where
+
+    def add_rows(self, count: int, size: int, copy: RowCopy) -> Int64s:
+        """Take chunks of one size, smaller than an object of their own; returns where each is, shape (n, 3).
+
+        `copy` puts the chunks from one number up to another into a buffer, from an offset on and at one stride.  It is
+        called once for each pack, so that a run of chunks can be one strided copy.
+        """
+        where = np.empty((count, 3), dtype=np.int64)
+        where[:, 2] = size
+        padded = padded_size(size)
+        first = 0
+        while first < count:
+            with self._lock:
+                source, room = self._reserve(padded)
+                last = min(count, first + room // padded)
+                copy(self._buffer, self._used, padded, first, last)
+                offsets = self._used + padded * np.arange(last - first, dtype=np.int64)
+                put_trailers(self._seed, np.frombuffer(self._buffer, dtype=np.uint8), offsets.tolist(), size)
+                where[first:last, 0], where[first:last, 1] = source, offsets
+                self._used += padded * (last - first)
+            first = last
+            if self._waiting > self.settings.in_flight:
+                self._wait_for_room()
+        return where
+
+    @property
+    def open_source(self) -> int:
+        """Number of the pack that is being filled; negative for none."""
+        return self._open
+
+    def _reserve(self, padded: int) -> tuple[int, int]:
+        """Return the open pack and the bytes that are free in it, enough for a chunk; the lock is held."""
+        if self._used + padded > len(self._buffer):
+            self._seal()
+            self._open_buffer(padded)
+        return self._open, len(self._buffer) - self._used
 
     def replace(self, source: int, offset: int, length: int, data: memoryview) -> bool:
         """Overwrite a chunk in place where it still is in the open buffer and has the same size."""

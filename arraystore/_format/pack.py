@@ -14,6 +14,10 @@ import numpy as np
 from arraystore._format.ids import PackId
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
     from arraystore.storage.protocol import BytesLike
 
 CHECKSUM_BYTES = 4
@@ -49,6 +53,28 @@ def is_sound(seed: int, offset: int, framed: BytesLike) -> bool:
     readable = framed if type(framed) is bytes else _readable(framed)  # hot path
     placed = google_crc32c.extend(seed, offset.to_bytes(8, "little"))
     return bool(google_crc32c.extend(placed, readable) == _RESIDUE)
+
+
+def all_sound(
+    seed: int, start: int, data: npt.NDArray[np.uint8], offsets: Sequence[int], lengths: Sequence[int]
+) -> bool:
+    """Return whether chunks of a pack, of which `data` has the bytes from `start` on, are those written there."""
+    extend = google_crc32c.extend
+    for offset, length in zip(offsets, lengths, strict=True):
+        at = offset - start
+        framed = data[at : at + length + CHECKSUM_BYTES]
+        if extend(extend(seed, offset.to_bytes(8, "little")), framed) != _RESIDUE:
+            return False
+    return True
+
+
+def put_trailers(seed: int, buffer: npt.NDArray[np.uint8], offsets: Sequence[int], length: int) -> None:
+    """Put checksum and padding behind chunks of one length in the buffer of a pack."""
+    extend = google_crc32c.extend
+    end = padded_size(length)
+    for at in offsets:
+        checksum: int = extend(extend(seed, at.to_bytes(8, "little")), buffer[at : at + length])
+        buffer[at + length : at + end] = np.frombuffer(checksum.to_bytes(end - length, "little"), dtype=np.uint8)
 
 
 def _placed(seed: int, offset: int) -> int:

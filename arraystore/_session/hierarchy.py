@@ -141,6 +141,11 @@ class Hierarchy:
         """Return a node by its key."""
         return self.state.nodes.get(key) if self.changes is None else self.changes.node(key)
 
+    @property
+    def has_files(self) -> bool:
+        """True if there are files, whose keys may be those of chunks."""
+        return self._files
+
     def handle(self, node: Node) -> ArrayHandle:
         """Return the handle of an array or file."""
         handle = self._handles.get(node.key)

@@ -26,14 +26,17 @@ from arraystore._log.loading import Tip
 from arraystore._runtime import lazy_module, run, submit
 from arraystore._session.hierarchy import Hierarchy, check_key, join
 from arraystore._session.listing import list_dir, list_prefix, measure_prefix
+from arraystore._session.pipeline.target import PipelineStore
 from arraystore.errors import InvalidInputError, ObjectNotFoundError, ReadOnlyError
 
 if TYPE_CHECKING:
     from arraystore._history import missing_objects
     from arraystore._session import virtual_references
+    from arraystore._session.pipeline import installing
     from arraystore._session.virtual_references import VirtualChunkSpec
 else:
     missing_objects = lazy_module("arraystore._history.missing_objects")
+    installing = lazy_module("arraystore._session.pipeline.installing")
     virtual_references = lazy_module("arraystore._session.virtual_references")
 
 __all__ = ["ArrayStore", "StoreSession"]
@@ -91,11 +94,12 @@ class StoreSession(Protocol):
         ...
 
 
-class ArrayStore(Store, SyncMixin):
+class ArrayStore(PipelineStore, Store, SyncMixin):
     """A session as a Zarr store.
 
     Pass it to `zarr.open`, xarray or dask.  It stores Zarr v3 and v2 hierarchies, and implements zarr's synchronous
-    path (`get_sync`, `set_sync`, `delete_sync`), which the fused codec pipeline uses.
+    path (`get_sync`, `set_sync`, `delete_sync`), which the fused codec pipeline uses.  The first store of a process
+    installs a codec pipeline of this library in zarr's configuration; see `use_pipeline`.
 
     Parameters
     ----------
@@ -109,6 +113,7 @@ class ArrayStore(Store, SyncMixin):
         super().__init__(read_only=read_only or session.read_only)
         self._session: StoreSession = session
         self._is_open = False
+        installing.install_pipeline()
 
     # -- identity -------------------------------------------------------------------------------------------
 
@@ -193,6 +198,19 @@ class ArrayStore(Store, SyncMixin):
         except ObjectNotFoundError as error:
             await asyncio.wrap_future(submit(self._check_not_expired(error)))
             raise
+
+    def _pipeline_hierarchy(self, *, writing: bool) -> Hierarchy:
+        """Return the hierarchy, for the codec pipeline.
+
+        Raises
+        ------
+        ReadOnlyError
+            If it is to be written to and the store is read-only.
+        """
+        if writing:
+            self._check_writable()
+        self._is_open = True
+        return self._session.hierarchy
 
     # -- synchronous path -----------------------------------------------------------------------------------
 

@@ -132,6 +132,26 @@ class LocalStorage(Storage):
         handle, size = self._open(key)
         return self._read(handle, key, 0, size)
 
+    def get_range_into(self, key: str, start: int, buffer: memoryview) -> BytesLike:
+        """Return the byte range that fills a buffer, in the buffer."""
+        try:
+            handle = self._current(key)
+            if start >= 0 and os.preadv(handle.fd, [buffer], start) == len(buffer):
+                return buffer
+        except ObjectNotFoundError:
+            raise
+        except OSError as error:
+            self._fail("read", key, error)
+        return self.get_range_sync(key, start, start + len(buffer))
+
+    def _current(self, key: str) -> Handle:
+        """Return the open file of a key, opened again if it has no link: it was deleted or replaced."""
+        handle = self._handle(key)
+        if handle is None or not os.fstat(handle.fd).st_nlink:
+            handle = self._open_to_keep(key)
+        handle.used = True
+        return handle
+
     def get_range_sync(self, key: str, start: int, stop: int) -> BytesLike:
         """Return one byte range, synchronously."""
         handle = self._handle(key)

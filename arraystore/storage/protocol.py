@@ -171,6 +171,10 @@ class Storage(abc.ABC):
         """Return one byte range, synchronously."""
         return run(self.get_ranges(key, [(start, stop)]))[0]
 
+    def get_range_into(self, key: str, start: int, buffer: memoryview) -> BytesLike:
+        """Return the byte range that fills a buffer, in the buffer or, without a copy, in other memory."""
+        return self.get_range_sync(key, start, start + len(buffer))
+
     def get_source_range_sync(self, key: str, start: int, stop: int) -> tuple[BytesLike, ObjectInfo]:
         """Return one byte range and the state of the object, synchronously."""
         (data,), info = run(self.get_source_ranges(key, [(start, stop)]))

@@ -75,3 +75,22 @@ def test_forgetting_cells_does_not_rebuild_the_table_each_time() -> None:
         assert table.get(number) is None
     assert table._runs[0][0] is before
     assert table.columns()[0][:, 0].tolist() == list(range(1, 1000, 2))
+
+
+@pytest.mark.parametrize("count", [3, 400])
+def test_many_cells_are_looked_up_as_one_by_one(count: int) -> None:
+    generator = np.random.default_rng(count)
+    table = ChunkTable((1000,))
+    for _ in range(5):
+        cells = generator.integers(0, 1000, count)
+        table.put_many(cells[:, None], cells + 1, cells + 2, cells + 3)
+        for cell in generator.integers(0, 1000, count).tolist():
+            if generator.integers(2):
+                table.put(cell, ChunkReference(cell, 7, 7))
+            else:
+                table.forget(cell)
+        asked = generator.integers(0, 1000, count)
+        expected = [table.get(cell) for cell in asked.tolist()]
+        known, values = table.get_many(asked)
+        assert known.tolist() == [entry is not None for entry in expected]
+        assert values[known].tolist() == [list(entry) for entry in expected if entry is not None]

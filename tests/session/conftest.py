@@ -10,13 +10,16 @@ import pytest
 import zarr
 import zarr.core.codec_pipeline
 
-from arraystore import Repository, Session
+from arraystore import Repository, Session, use_pipeline
 from arraystore.storage import MemoryStorage, Storage, in_memory_storage, local_filesystem_storage, s3_storage
 from tests.s3server import S3Server
 
 NewStorage = Callable[[], Storage]
 
+use_pipeline()  # before any block sets another one, at the end of which zarr's own would be restored
+
 PIPELINES: dict[str, dict[str, object]] = {
+    "own": {"codec_pipeline.path": zarr.config.get("codec_pipeline.path")},
     "batched": {"codec_pipeline.path": "zarr.core.codec_pipeline.BatchedCodecPipeline"},
 }
 if hasattr(zarr.core.codec_pipeline, "FusedCodecPipeline"):  # older releases of zarr do not have it

@@ -1,0 +1,165 @@
+"""Blocks: neighbouring chunks of one place, read at once and verified.
+
+Locally a block is small enough to stay in the processor's cache between the system call that fills it, the checksum and
+the copy, and its memory is used again for the next one: 6.4 GB/s here.  A new buffer for each block costs twice as
+much, in pages that the kernel clears; a memory map of 8 MiB was as fast and one of 1 MiB three times slower, and a file
+truncated or unreadable under a map kills the process where `pread` returns an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore._chunks.reader import ChunkReader
+from arraystore._concurrency import bounded
+from arraystore._format.pack import CHECKSUM_BYTES, all_sound
+from arraystore._format.types import Int64s
+from arraystore._runtime import run
+from arraystore._runtime.values import dataclass
+from arraystore._session.hierarchy import Hierarchy
+from arraystore._session.pipeline.lookup import Located, Place
+from arraystore.storage.protocol import BytesLike
+
+KiB, MiB = 1 << 10, 1 << 20
+
+_LOCAL_BLOCK = 1 * MiB
+"""Of 256 KiB to 1 MiB all are equally fast; larger ones leave the cache."""
+
+_REMOTE_BLOCK = 4 * MiB
+"""Bytes of a request: beyond it, requests in parallel are faster than a longer one."""
+
+_REMOTE_WINDOW = 16
+"""Requests in parallel, and blocks in memory."""
+
+_LOCAL_GAP, _REMOTE_GAP = 4 * KiB, 64 * KiB
+"""Bytes that are cheaper to read and drop than to begin another read."""
+
+Bytes = npt.NDArray[np.uint8]
+_NOTHING = np.empty(0, dtype=np.uint8)
+
+
+class UnsoundBlockError(Exception):
+    """A chunk does not match its checksum; the general path reads it again and says which one it is."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Chunks of one place in order of their offsets."""
+
+    data: Bytes
+    """Bytes, valid until the next block is asked for."""
+    at: Int64s
+    """Positions of the chunks in the selection."""
+    offset: Int64s
+    """Offsets of the chunks in `data`."""
+    length: Int64s
+
+
+@dataclass(frozen=True)
+class _Span:
+    """Range of a place to read, and its chunks."""
+
+    place: Place
+    start: int
+    stop: int
+    at: Int64s
+
+
+def read_blocks(hierarchy: Hierarchy, located: Located) -> Iterator[Block]:
+    """Read chunks block by block, verified as the reader is set to; raises `UnsoundBlockError`."""
+    if hierarchy.reader.storage.cheap_probes:
+        return _read_local(hierarchy, located)
+    return _read_remote(hierarchy, located)
+
+
+def _read_local(hierarchy: Hierarchy, located: Located) -> Iterator[Block]:
+    storage, scratch = hierarchy.reader.storage, _NOTHING
+    for span in _spans(located, _LOCAL_BLOCK, _LOCAL_GAP):
+        data = _at_hand(hierarchy, span)
+        if data is None:
+            size = span.stop - span.start
+            if len(scratch) < size:
+                scratch = np.empty(size, dtype=np.uint8)
+            data = storage.get_range_into(span.place.key, span.start, memoryview(scratch)[:size])
+            yield _verified(hierarchy.reader, span, located, data)
+        else:
+            yield _block(span, located, data)
+
+
+def _read_remote(hierarchy: Hierarchy, located: Located) -> Iterator[Block]:
+    spans: list[_Span] = []
+    for span in _spans(located, _REMOTE_BLOCK, _REMOTE_GAP):
+        data = _at_hand(hierarchy, span)
+        if data is None:
+            spans.append(span)
+        else:
+            yield _block(span, located, data)
+    for first in range(0, len(spans), _REMOTE_WINDOW):
+        window = spans[first : first + _REMOTE_WINDOW]
+        for span, fetched in zip(window, _fetch(hierarchy.reader, window), strict=True):
+            yield _verified(hierarchy.reader, span, located, fetched)
+
+
+def _fetch(reader: ChunkReader, window: list[_Span]) -> list[BytesLike]:
+    """Read spans in parallel through the cache of blocks, which reads ahead."""
+
+    async def one(span: _Span) -> BytesLike:
+        return await reader.blocks.read(span.place.key, span.start, span.stop, max(span.stop, span.place.extent))
+
+    return run(bounded(one, window, _REMOTE_WINDOW))
+
+
+def _at_hand(hierarchy: Hierarchy, span: _Span) -> BytesLike | None:
+    """Return bytes that are in memory: inlined, or of a pack that waits for upload."""
+    if span.place.data is not None:
+        return span.place.data[span.start : span.stop]
+    if span.place.own < 0:
+        return None
+    assert hierarchy.changes is not None
+    return hierarchy.changes.packs.read(span.place.own, span.start, span.stop)
+
+
+def _spans(located: Located, limit: int, gap: int) -> Iterator[_Span]:
+    """Yield ranges of places with the chunks in them, in order of their offsets."""
+    for number, place in enumerate(located.places):
+        at = np.flatnonzero(located.place == number)
+        offset = located.offset[at]
+        if bool((offset[1:] < offset[:-1]).any()):
+            order = np.argsort(offset, kind="stable")
+            at, offset = at[order], offset[order]
+        stop = offset + located.length[at] + (CHECKSUM_BYTES if place.data is None else 0)
+        for first, last in _cuts(offset, stop, limit, gap):
+            reach = int(stop[first:last].max())
+            yield _Span(place, int(offset[first]), reach, at[first:last])
+
+
+def _cuts(start: Int64s, stop: Int64s, limit: int, gap: int) -> Iterator[tuple[int, int]]:
+    """Cut ascending ranges into runs without large gaps, of about `limit` bytes or one range."""
+    breaks = np.flatnonzero(start[1:] - np.maximum.accumulate(stop)[:-1] > gap) + 1
+    bounds = [0, *breaks.tolist(), len(start)]
+    for low, high in pairwise(bounds):
+        first = low
+        while first < high:
+            last = max(first + 1, low + int(stop[low:high].searchsorted(int(start[first]) + limit, "right")))
+            last = min(last, high)
+            yield first, last
+            first = last
+
+
+def _block(span: _Span, located: Located, data: BytesLike) -> Block:
+    return Block(
+        np.frombuffer(data, dtype=np.uint8), span.at, located.offset[span.at] - span.start, located.length[span.at]
+    )
+
+
+def _verified(reader: ChunkReader, span: _Span, located: Located, data: BytesLike) -> Block:
+    block = _block(span, located, data)
+    if reader.verify:
+        offsets = located.offset[span.at].tolist()
+        if not all_sound(span.place.seed, span.start, block.data, offsets, block.length.tolist()):
+            raise UnsoundBlockError(span.place.key)
+    return block

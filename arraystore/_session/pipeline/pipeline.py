@@ -1,0 +1,231 @@
+"""The codec pipeline: whole selections of arrays in sessions' stores; all else goes to the pipeline before it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from zarr.abc.codec import Codec, CodecPipeline
+from zarr.registry import register_pipeline
+
+from arraystore._runtime.values import dataclass
+from arraystore._session.hierarchy import ArrayHandle, Hierarchy
+from arraystore._session.pipeline.blocks import UnsoundBlockError
+from arraystore._session.pipeline.codecs import ChunkCodec, UndecodableError, chunk_codec
+from arraystore._session.pipeline.emptiness import FillValue
+from arraystore._session.pipeline.projection import Batch, Projection, project
+from arraystore._session.pipeline.reading import read_selection
+from arraystore._session.pipeline.target import PipelineStore
+from arraystore._session.pipeline.writing import SelectionWriter
+from arraystore.errors import ArrayStoreError
+
+_INLINE = 1 << 18
+"""Bytes below which a local selection is done before another thread could have begun it."""
+
+_PRESENT: Any = {"status": "present"}
+_MISSING: Any = {"status": "missing"}
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A selection of one array, ready to be read or written."""
+
+    hierarchy: Hierarchy
+    handle: ArrayHandle
+    codec: ChunkCodec
+    selection: Projection
+    values: np.ndarray[Any, Any]
+    """The user's array, with all axes."""
+    fill: FillValue
+
+    @property
+    def is_quick(self) -> bool:
+        """Tell whether a thread would cost more than the work."""
+        return self.hierarchy.reader.storage.cheap_probes and self.selection.count * self.codec.nbytes <= _INLINE
+
+
+class ArrayStoreCodecPipeline(CodecPipeline):
+    """Codec pipeline of sessions' stores.
+
+    Parameters
+    ----------
+    inner
+        Pipeline for what this one does not know: codecs, data types, selections, virtual chunks, and errors.
+    codec
+        Codec for many chunks; None if the chain of codecs is not known.
+    """
+
+    def __init__(self, inner: CodecPipeline, codec: ChunkCodec | None) -> None:
+        self.inner = inner
+        self.codec = codec
+
+    # -- construction -------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_codecs(cls, codecs: Iterable[Codec], **options: Any) -> Any:
+        """Return the pipeline configured before: inner codecs of shards, and arrays in other stores, have no other."""
+        return _previous().from_codecs(codecs, **options)
+
+    @classmethod
+    def from_array_metadata_and_store(cls, array_metadata: Any, store: Any) -> Any:
+        """Return a pipeline for an array in a session's store; for any other, the pipeline configured before."""
+        if not isinstance(store, PipelineStore):
+            return _previous().from_array_metadata_and_store(array_metadata=array_metadata, store=store)
+        return cls(_inner(array_metadata, store), chunk_codec(array_metadata))
+
+    def evolve_from_array_spec(self, array_spec: Any) -> ArrayStoreCodecPipeline:
+        """Return the pipeline for a specification of chunks."""
+        return type(self)(self.inner.evolve_from_array_spec(array_spec), self.codec)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ArrayStoreCodecPipeline) and (self.inner, self.codec) == (other.inner, other.codec)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    # -- what only the inner pipeline does ----------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Codec]:
+        return iter(self.inner)  # type: ignore[call-overload, no-any-return]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name in ("inner", "codec"):  # while it is being unpickled there is no `inner`
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+    @property
+    def supports_partial_decode(self) -> bool:
+        """Whether the inner pipeline decodes parts of chunks."""
+        return self.inner.supports_partial_decode
+
+    @property
+    def supports_partial_encode(self) -> bool:
+        """Whether the inner pipeline encodes parts of chunks."""
+        return self.inner.supports_partial_encode
+
+    def validate(self, **array: Any) -> None:
+        """Check that the codecs suit an array."""
+        self.inner.validate(**array)
+
+    def compute_encoded_size(self, byte_length: int, array_spec: Any) -> int:
+        """Return the size of an encoded chunk, if it is fixed."""
+        return self.inner.compute_encoded_size(byte_length, array_spec)
+
+    async def decode(self, chunk_bytes_and_specs: Any) -> Any:
+        """Decode chunks."""
+        return await self.inner.decode(chunk_bytes_and_specs)
+
+    async def encode(self, chunk_arrays_and_specs: Any) -> Any:
+        """Encode chunks."""
+        return await self.inner.encode(chunk_arrays_and_specs)
+
+    # -- selections ---------------------------------------------------------------------------------------------
+
+    async def read(self, batch_info: Iterable[Any], out: Any, drop_axes: tuple[int, ...] = ()) -> Any:
+        """Read the chunks of a selection into an array."""
+        batch = list(batch_info)
+        work = None if drop_axes else self._work(batch, out, writing=False)
+        if work is not None:
+            missing = _read(work) if work.is_quick else await asyncio.to_thread(_read, work)
+            if missing is not None:
+                return _statuses(missing)
+        return await self.inner.read(batch, out, drop_axes)
+
+    async def write(self, batch_info: Iterable[Any], value: Any, drop_axes: tuple[int, ...] = ()) -> None:
+        """Write values to the chunks of a selection."""
+        batch = list(batch_info)
+        work = None if drop_axes else self._work(batch, value, writing=True)
+        if work is not None and (_write(work) if work.is_quick else await asyncio.to_thread(_write, work)):
+            return
+        await self.inner.write(batch, value, drop_axes)
+
+    def _work(self, batch: Batch, values: Any, *, writing: bool) -> _Work | None:
+        """Return the work of a batch; None if it is not one that is known."""
+        codec, array = self.codec, values.as_ndarray_like()
+        if codec is None or not batch or not isinstance(array, np.ndarray):
+            return None
+        path, spec = batch[0][0], batch[0][1]
+        store = getattr(path, "store", None)
+        if not isinstance(store, PipelineStore) or spec.shape != codec.shape:
+            return None
+        hierarchy = store._pipeline_hierarchy(writing=writing)
+        handle = _handle(hierarchy, path.path, len(codec.shape))
+        if handle is None:
+            return None
+        selection = project(batch, handle.prefix, handle.separator, len(codec.shape))
+        if selection is None or any(int(a[-1]) >= b for a, b in zip(selection.axes, handle.grid, strict=True)):
+            return None
+        native = spec.dtype.to_native_dtype()
+        if writing and array.shape == ():
+            array = np.broadcast_to(array, selection.kept_shape)
+        with_axes = selection.with_all_axes(array)
+        if with_axes is None or array.dtype.newbyteorder("=") != native.newbyteorder("="):
+            return None
+        value = spec.dtype.default_scalar() if spec.fill_value is None else spec.fill_value
+        fill = FillValue(value, spec.config.write_empty_chunks, spec.prototype.nd_buffer)
+        return _Work(hierarchy, handle, codec, selection, with_axes, fill)
+
+
+register_pipeline(ArrayStoreCodecPipeline)
+
+
+def _handle(hierarchy: Hierarchy, key: str, dimensions: int) -> ArrayHandle | None:
+    """Return the array of a chunk key; None for one whose keys must be looked up one by one."""
+    target = None if hierarchy.has_files else hierarchy.chunk(key)
+    if target is None or not target[0].separator or len(target[0].grid) != dimensions:
+        return None
+    return target[0]
+
+
+def _read(work: _Work) -> np.ndarray[Any, Any] | None:
+    """Read a selection; None if the general path has to."""
+    try:
+        return read_selection(work.hierarchy, work.handle, work.codec, work.selection, work.values, work.fill.value)
+    except (UndecodableError, UnsoundBlockError, ArrayStoreError):
+        return None
+
+
+def _write(work: _Work) -> bool:
+    """Write a selection; False if the general path has to, for it cannot read the chunks that it changes."""
+    writer = SelectionWriter(work.hierarchy, work.handle, work.codec, work.fill)
+    try:
+        writer.write(work.selection, work.values)
+    except (UndecodableError, UnsoundBlockError):
+        return False
+    return True
+
+
+def _statuses(missing: np.ndarray[Any, Any]) -> tuple[Any, ...]:
+    if not missing.any():
+        return (_PRESENT,) * len(missing)
+    return tuple([_MISSING if absent else _PRESENT for absent in missing.tolist()])
+
+
+# -- the pipeline before this one -------------------------------------------------------------------------------
+
+_before: list[type[CodecPipeline]] = []
+
+
+def _previous() -> type[CodecPipeline]:
+    """Return the class of the pipeline configured before, or zarr's default."""
+    if _before:
+        return _before[-1]
+    from zarr.core.codec_pipeline import BatchedCodecPipeline
+
+    return BatchedCodecPipeline
+
+
+def remember_previous(previous: type[CodecPipeline]) -> None:
+    """Hand what this pipeline does not know to another one from now on."""
+    _before[:] = [previous]
+
+
+def _inner(metadata: Any, store: Any) -> CodecPipeline:
+    """Return the pipeline configured before, for an array."""
+    from zarr.core.array import create_codec_pipeline
+
+    try:
+        return _previous().from_array_metadata_and_store(array_metadata=metadata, store=store)
+    except NotImplementedError:
+        return create_codec_pipeline(metadata)  # through `from_codecs`

@@ -1,0 +1,189 @@
+"""Writes of whole selections: leave out empty chunks, encode, and copy runs of chunks into packs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore._chunks.chunk_table import ChunkReference
+from arraystore._format.references import tile_shape
+from arraystore._format.types import Int64s
+from arraystore._session.hierarchy import ArrayHandle, Hierarchy
+from arraystore._session.pipeline.codecs import ChunkCodec, UndecodableError
+from arraystore._session.pipeline.emptiness import FillValue
+from arraystore._session.pipeline.projection import GroupBox, Projection, boxes_of_run, whole_chunks
+from arraystore._session.pipeline.reading import read_selection
+from arraystore.errors import ArrayStoreError
+
+Array = npt.NDArray[Any]
+
+_SLAB = 16 << 20
+"""Bytes of chunks that are put together in memory at a time."""
+
+_SHORT_RUN = 4
+"""Average of chunks in a run below which one indexed copy of all is faster than one of each run."""
+
+_OBJECTS_AT_ONCE = 2
+"""Threads that write large chunks to a local directory: two keep a disk and memory busy."""
+
+
+class SelectionWriter:
+    """Writes values to the chunks of one selection.
+
+    Parameters
+    ----------
+    hierarchy, handle
+        The array.
+    codec
+        Its codec.
+    fill
+        Its fill value.
+    """
+
+    def __init__(self, hierarchy: Hierarchy, handle: ArrayHandle, codec: ChunkCodec, fill: FillValue) -> None:
+        self.hierarchy = hierarchy
+        self.handle = handle
+        self.codec = codec
+        self.fill = fill
+        self.changes = hierarchy.writable()
+
+    def write(self, selection: Projection, values: Array) -> None:
+        """Write values with all axes.
+
+        Raises `UndecodableError` or `UnsoundBlockError` if a chunk of which a part is kept cannot be read here.
+        """
+        for box in selection.boxes():
+            for low, high in _slabs(box, self._most_chunks(box)):
+                axes = [axis[a:b] for axis, a, b in zip(selection.axes, low, high, strict=True)]
+                items = box.items(low, high, values)
+                if not box.is_whole(self.codec.shape):
+                    items = self._merged(box, axes, items, selection.are_complete(low, high))
+                self._put(axes, items)
+
+    def _most_chunks(self, box: GroupBox) -> int:
+        """Return the chunks to put together at a time; no bound for those copied from the user's array into packs."""
+        size = self.codec.nbytes
+        own = size >= self.changes.packs.settings.own_object
+        direct = box.is_whole(self.codec.shape) and self.codec.zstd is None and not own
+        return box.count if direct else max(1, _SLAB // size)
+
+    def _merged(self, box: GroupBox, axes: list[Int64s], items: Array, complete: bool) -> Array:
+        """Return whole chunks: what is kept of them, or the fill value, with values put over it."""
+        counts = tuple(map(len, axes))
+        shape = tuple([count * side for count, side in zip(counts, self.codec.shape, strict=True)])
+        region = np.empty(shape, dtype=items.dtype)
+        whole = whole_chunks(axes, self.codec.shape)
+        if complete:
+            region[...] = self.fill.value
+        else:
+            try:
+                read_selection(self.hierarchy, self.handle, self.codec, whole, region, self.fill.value)
+            except ArrayStoreError as error:
+                raise UndecodableError from error
+        chunks = next(whole.boxes()).items((0,) * len(axes), counts, region)
+        chunks[(*[slice(None)] * len(axes), *box.within)] = items
+        return chunks
+
+    # -- putting chunks -----------------------------------------------------------------------------------------
+
+    def _put(self, axes: list[Int64s], chunks: Array) -> None:
+        """Write whole chunks: an axis of chunks for each dimension, then their items."""
+        counts = tuple(map(len, axes))
+        empty = self.fill.find(chunks, len(axes))
+        stored = self.codec.stored(chunks)
+        at = np.arange(math.prod(counts), dtype=np.int64)
+        if empty is not None:
+            self.changes.delete_chunks(self.handle.node, _numbered(axes, np.flatnonzero(empty)))
+            at = np.flatnonzero(~empty)
+        at = self._overwrite(stored, counts, at, _numbered(axes, at))
+        if len(at):
+            self.changes.put_chunks(self.handle.node, _numbered(axes, at), self._add(stored, counts, at))
+        self.handle.changes = self.changes.arrays.get(self.handle.node.id)
+
+    def _overwrite(self, stored: Array, counts: tuple[int, ...], at: Int64s, coords: Int64s) -> Int64s:
+        """Overwrite chunks that are still in the open pack and have the same size; returns the others."""
+        written, packs = self.handle.changes, self.changes.packs
+        if written is None or self.codec.zstd is not None or not len(at):
+            return at
+        with self.changes.lock:
+            known, entries = written.table.get_many(written.table.numbers(coords))
+            there = known & (entries[:, 0] >= 0) & (entries[:, 0] == packs.open_source)
+            for i in np.flatnonzero(there).tolist():
+                source, offset, length = entries[i].tolist()
+                chunk = _gathered(stored, counts, at[i : i + 1], self.codec)
+                there[i] = packs.replace(source, offset, length, chunk.reshape(-1).view(np.uint8).data)
+        others: Int64s = at[~there]
+        return others
+
+    def _add(self, stored: Array, counts: tuple[int, ...], at: Int64s) -> Int64s:
+        """Take chunks into packs; returns source, offset and length of each, shape (n, 3)."""
+        packs, size = self.changes.packs, self.codec.nbytes
+        if self.codec.zstd is not None:
+            return self._add_frames(self.codec.compress(_gathered(stored, counts, at, self.codec)))
+        if size <= packs.settings.inline or size >= packs.settings.own_object:
+            gathered = _gathered(stored, counts, at, self.codec).reshape(len(at), -1).view(np.uint8)
+            return self._add_frames([row.data for row in gathered])
+
+        def copy(buffer: memoryview, offset: int, stride: int, first: int, last: int) -> None:
+            _copy_rows(stored, counts, at[first:last], self.codec.rows(buffer, offset, last - first, stride))
+
+        return packs.add_rows(len(at), size, copy)
+
+    def _add_frames(self, frames: Sequence[memoryview]) -> Int64s:
+        """Take encoded chunks."""
+        packs = self.changes.packs
+        lengths = np.fromiter(map(len, frames), np.int64, len(frames))
+        if int(lengths.max()) >= packs.settings.own_object:
+            with ThreadPoolExecutor(_OBJECTS_AT_ONCE) as pool:
+                return np.array(list(pool.map(self._add_one, frames)), dtype=np.int64)
+        if int(lengths.min()) > packs.settings.inline:
+            return packs.add_many(frames)
+        return np.array([self._add_one(frame) for frame in frames], dtype=np.int64)
+
+    def _add_one(self, frame: memoryview) -> ChunkReference:
+        packs = self.changes.packs
+        return self.changes.put_inline(frame) if len(frame) <= packs.settings.inline else packs.add(frame)
+
+
+def _numbered(axes: list[Int64s], at: Int64s) -> Int64s:
+    """Return the coordinates of chunks by their positions, shape (n, d)."""
+    places = np.unravel_index(at, tuple(map(len, axes)))
+    return np.stack([axis[place] for axis, place in zip(axes, places, strict=True)], axis=1)
+
+
+def _slabs(box: GroupBox, most: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Cut a box of chunks into boxes of at most so many chunks."""
+    low, high = box.low, box.high
+    side = tile_shape(tuple([b - a for a, b in zip(low, high, strict=True)]), most)
+    steps = [range(a, b, step) for a, b, step in zip(low, high, side, strict=True)]
+    for first in itertools.product(*steps):
+        yield first, tuple([min(a + step, b) for a, b, step in zip(first, high, side, strict=True)])
+
+
+def _copy_rows(stored: Array, counts: tuple[int, ...], at: Int64s, rows: Array) -> None:
+    """Copy chunks by their ascending positions into rows: one strided copy for each box of a run of neighbours."""
+    cuts = np.flatnonzero(at[1:] != at[:-1] + 1) + 1
+    if len(at) < _SHORT_RUN * (len(cuts) + 1) and len(cuts):
+        rows[...] = stored[np.unravel_index(at, counts)]
+        return
+    bounds = [0, *cuts.tolist(), len(at)]
+    for first, last in itertools.pairwise(bounds):
+        done = first
+        for low, high in boxes_of_run(counts, int(at[first]), int(at[first]) + last - first):
+            part = stored[tuple([slice(a, b) for a, b in zip(low, high, strict=True)])]
+            count = math.prod(part.shape[: len(counts)])
+            rows[done : done + count].reshape(part.shape)[...] = part
+            done += count
+
+
+def _gathered(stored: Array, counts: tuple[int, ...], at: Int64s, codec: ChunkCodec) -> Array:
+    """Return chunks one after the other in memory."""
+    gathered = np.empty((len(at), *codec.stored_shape), dtype=codec.dtype)
+    _copy_rows(stored, counts, at, gathered)
+    return gathered
