@@ -9,12 +9,14 @@ import numpy as np
 
 from arraystore._commit.prepared import Prepared
 from arraystore._context import Context
-from arraystore._format.ids import NodeId
+from arraystore._format.ids import CheckpointId, NodeId
 from arraystore._format.transaction import TransactionLog
 from arraystore._format.types import Bools, Int64s
-from arraystore._history import detached_snapshots, three_way_merge
+from arraystore._history import detached_snapshots, pinning, three_way_merge
 from arraystore._history.detached_snapshots import write_detached
 from arraystore._log.loading import Tip
+from arraystore._log.state import SnapshotState
+from arraystore._maintenance.collection.collect import _Run  # pyright: ignore[reportPrivateUsage]
 from arraystore._maintenance.collection.trace import Trace
 from arraystore._session import rebase
 from tests.simulation.actors.workload import Workload
@@ -59,12 +61,31 @@ def _unique(workload: Workload) -> Workload:
     return replace(workload, unique=1.0, writers=6, think=0.0, solvers={"detector": 1.0})
 
 
+def _naming(workload: Workload) -> Workload:
+    """Have tags of what was flushed come and go, while garbage is collected."""
+    few = replace(workload, flushing=0.9, writers=3, readers=0, turns=(6, 9), arrays=1, operations={"write": 10.0})
+    return replace(few, referrers=1, operators=5, transplanters=0, expirers=0, collectors=3, compactors=0, think=0.5)
+
+
+async def _slow(context: Context, state: SnapshotState) -> CheckpointId:
+    identifier = await _announce(context, state)
+    await context.environment.sleep(4.0 * context.environment.random())
+    return identifier
+
+
+_announce = pinning.announce
+
+
 async def _without_changes(context: Context, base: Tip, prepared: Prepared) -> Tip:
     return await write_detached(context, base, replace(prepared, log=TransactionLog((), ())))
 
 
 async def _nothing(*_: Any) -> None:
     return None
+
+
+async def _always(*_: Any) -> bool:
+    return True
 
 
 async def _no_conflicts(*_: Any) -> list[Any]:
@@ -96,6 +117,16 @@ MUTATIONS = (
         ("lifecycle",),
         tuned=_forgetting,
         runs=(("lifecycle", 19),),
+        breaks="retention",
+    ),
+    Mutation(
+        "a record makes all snapshots",
+        "a collection does not keep what is announced of a snapshot on no branch whose base is shown",
+        lambda: [(_Run, "_is_made_by_record", _always)],
+        ("lifecycle",),
+        settings=lambda: [(pinning, "announce", _slow)],
+        tuned=_naming,
+        runs=(("lifecycle", 1),),
         breaks="retention",
     ),
     Mutation(
