@@ -49,7 +49,7 @@ _runtime.values
 _session.base _session.hierarchy _session.listing _session.move _session.pickling _session.session _session.store
 _session.pipeline.blocks _session.pipeline.codecs _session.pipeline.emptiness _session.pipeline.installing
 _session.pipeline.lookup _session.pipeline.pipeline _session.pipeline.projection _session.pipeline.reading
-_session.pipeline.target _session.pipeline.writing
+_session.pipeline.target _session.pipeline.threads _session.pipeline.writing
 errors
 storage.forking storage.keys storage.local storage.local_files storage.local_handles
 storage.local_sources storage.object_state storage.protocol storage.source_urls

@@ -7,7 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import zarr
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from numcodecs import Zstd
 from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, TransposeCodec, ZstdCodec
@@ -24,6 +24,7 @@ from zarr.core.sync import sync
 from zarr.storage import MemoryStore
 
 from arraystore import ChunkDamagedError, ReadOnlyError, Repository, RepositoryConfig, Session, in_memory_storage
+from arraystore._session.pipeline import pipeline
 from arraystore._session.pipeline.pipeline import ArrayStoreCodecPipeline
 from arraystore.storage import local_filesystem_storage
 from tests.session.conftest import FarMemory
@@ -145,7 +146,19 @@ async def _keys(store: Any) -> set[str]:
     return {key async for key in store.list() if not key.endswith((".json", ".zarray", ".zattrs", ".zgroup"))}
 
 
-@settings(max_examples=settings().max_examples * 3)
+@pytest.fixture(params=[1, pipeline._FEWEST], ids=["any", "many"])
+def fewest(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Have selections of any number of chunks handled as a whole, or of as many as usual."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pipeline, "_FEWEST", request.param)
+        yield
+
+
+@pytest.mark.usefixtures("fewest")
+@settings(
+    max_examples=settings().max_examples * 2,
+    suppress_health_check=[*settings().suppress_health_check, HealthCheck.function_scoped_fixture],
+)
 @given(layout=layouts(), far=st.booleans(), tiny=st.booleans(), serializable=st.booleans(), data=st.data())
 def test_any_array_and_selection_gives_what_the_memory_store_gives(
     layout: dict[str, Any], far: bool, tiny: bool, serializable: bool, data: st.DataObject
@@ -195,7 +208,7 @@ def test_any_array_and_selection_gives_what_the_memory_store_gives(
 # -- where it is used -------------------------------------------------------------------------------------------
 
 REGULAR: dict[str, Any] = {"raw": None, "zstd": ZstdCodec()}
-SELECTIONS = (..., slice(3, 17), (5, slice(None)), (slice(1, 19, 3), slice(2, None)), (slice(7, 8), 4))
+SELECTIONS = (..., slice(3, 17), (5, slice(None)), (slice(1, 19, 3), slice(2, None)), (slice(None), 4))
 
 
 def make_array(session: Session, compressors: Any, **more: Any) -> Any:

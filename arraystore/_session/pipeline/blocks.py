@@ -8,7 +8,7 @@ truncated or unreadable under a map kills the process where `pread` returns an e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -22,6 +22,7 @@ from arraystore._runtime import run
 from arraystore._runtime.values import dataclass
 from arraystore._session.hierarchy import Hierarchy
 from arraystore._session.pipeline.lookup import Located, Place
+from arraystore._session.pipeline.threads import share, thread_count
 from arraystore.storage.protocol import BytesLike
 
 KiB, MiB = 1 << 10, 1 << 20
@@ -51,7 +52,7 @@ class Block:
     """Chunks of one place in order of their offsets."""
 
     data: Bytes
-    """Bytes, valid until the next block is asked for."""
+    """Bytes, valid while the block is used."""
     at: Int64s
     """Positions of the chunks in the selection."""
     offset: Int64s
@@ -69,39 +70,60 @@ class _Span:
     at: Int64s
 
 
-def read_blocks(hierarchy: Hierarchy, located: Located) -> Iterator[Block]:
-    """Read chunks block by block, verified as the reader is set to; raises `UnsoundBlockError`."""
+def for_each_block(hierarchy: Hierarchy, located: Located, use: Callable[[Block], None]) -> None:
+    """Read chunks block by block, verified as the reader is set to, and use each, in several threads.
+
+    Raises `UnsoundBlockError`, the errors of the storage, and those of the use.
+    """
     if hierarchy.reader.storage.cheap_probes:
-        return _read_local(hierarchy, located)
-    return _read_remote(hierarchy, located)
+        spans = list(_spans(located, _LOCAL_BLOCK, _LOCAL_GAP))
+        share(spans, lambda: _LocalReader(hierarchy, located, use), min(len(spans), thread_count()))
+    else:
+        _read_remote(hierarchy, located, use)
 
 
-def _read_local(hierarchy: Hierarchy, located: Located) -> Iterator[Block]:
-    storage, scratch = hierarchy.reader.storage, _NOTHING
-    for span in _spans(located, _LOCAL_BLOCK, _LOCAL_GAP):
-        data = _at_hand(hierarchy, span)
-        if data is None:
-            size = span.stop - span.start
-            if len(scratch) < size:
-                scratch = np.empty(size, dtype=np.uint8)
-            data = storage.get_range_into(span.place.key, span.start, memoryview(scratch)[:size])
-            yield _verified(hierarchy.reader, span, located, data)
-        else:
-            yield _block(span, located, data)
+class _LocalReader:
+    """Reads spans one after the other into the same memory."""
+
+    def __init__(self, hierarchy: Hierarchy, located: Located, use: Callable[[Block], None]) -> None:
+        self.hierarchy = hierarchy
+        self.located = located
+        self.use = use
+        self.scratch = _NOTHING
+
+    def __call__(self, span: _Span) -> None:
+        data = _at_hand(self.hierarchy, span)
+        if data is not None:
+            self.use(_block(span, self.located, data))
+            return
+        size = span.stop - span.start
+        if len(self.scratch) < size:
+            self.scratch = np.empty(size, dtype=np.uint8)
+        reader = self.hierarchy.reader
+        data = reader.storage.get_range_into(span.place.key, span.start, memoryview(self.scratch)[:size])
+        self.use(_verified(reader, span, self.located, data))
 
 
-def _read_remote(hierarchy: Hierarchy, located: Located) -> Iterator[Block]:
+def _read_remote(hierarchy: Hierarchy, located: Located, use: Callable[[Block], None]) -> None:
     spans: list[_Span] = []
     for span in _spans(located, _REMOTE_BLOCK, _REMOTE_GAP):
         data = _at_hand(hierarchy, span)
         if data is None:
             spans.append(span)
         else:
-            yield _block(span, located, data)
+            use(_block(span, located, data))
     for first in range(0, len(spans), _REMOTE_WINDOW):
         window = spans[first : first + _REMOTE_WINDOW]
-        for span, fetched in zip(window, _fetch(hierarchy.reader, window), strict=True):
-            yield _verified(hierarchy.reader, span, located, fetched)
+        _use_fetched(hierarchy.reader, located, list(zip(window, _fetch(hierarchy.reader, window), strict=True)), use)
+
+
+def _use_fetched(
+    reader: ChunkReader, located: Located, fetched: list[tuple[_Span, BytesLike]], use: Callable[[Block], None]
+) -> None:
+    def one(item: tuple[_Span, BytesLike]) -> None:
+        use(_verified(reader, item[0], located, item[1]))
+
+    share(fetched, lambda: one, thread_count())
 
 
 def _fetch(reader: ChunkReader, window: list[_Span]) -> list[BytesLike]:
@@ -125,16 +147,20 @@ def _at_hand(hierarchy: Hierarchy, span: _Span) -> BytesLike | None:
 
 def _spans(located: Located, limit: int, gap: int) -> Iterator[_Span]:
     """Yield ranges of places with the chunks in them, in order of their offsets."""
-    for number, place in enumerate(located.places):
-        at = np.flatnonzero(located.place == number)
-        offset = located.offset[at]
-        if bool((offset[1:] < offset[:-1]).any()):
-            order = np.argsort(offset, kind="stable")
-            at, offset = at[order], offset[order]
-        stop = offset + located.length[at] + (CHECKSUM_BYTES if place.data is None else 0)
-        for first, last in _cuts(offset, stop, limit, gap):
-            reach = int(stop[first:last].max())
-            yield _Span(place, int(offset[first]), reach, at[first:last])
+    there = np.flatnonzero(located.place >= 0)
+    there = there[np.lexsort((located.offset[there], located.place[there]))]
+    places = located.place[there]
+    bounds = [0, *(np.flatnonzero(places[1:] != places[:-1]) + 1).tolist(), len(there)]
+    for low, high in pairwise(bounds):
+        if low < high:
+            yield from _spans_of(located, located.places[int(places[low])], there[low:high], limit, gap)
+
+
+def _spans_of(located: Located, place: Place, at: Int64s, limit: int, gap: int) -> Iterator[_Span]:
+    offset = located.offset[at]
+    stop = offset + located.length[at] + (CHECKSUM_BYTES if place.data is None else 0)
+    for first, last in _cuts(offset, stop, limit, gap):
+        yield _Span(place, int(offset[first]), int(stop[first:last].max()), at[first:last])
 
 
 def _cuts(start: Int64s, stop: Int64s, limit: int, gap: int) -> Iterator[tuple[int, int]]:

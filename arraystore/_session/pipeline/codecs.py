@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +16,7 @@ from zarr.core.metadata.v3 import ArrayV3Metadata
 from arraystore._format.types import Int64s
 from arraystore._runtime.values import dataclass
 from arraystore._session.pipeline.blocks import Block
+from arraystore._session.pipeline.threads import thread_count
 
 Array = npt.NDArray[Any]
 
@@ -26,10 +26,8 @@ _KINDS = "biufcMm"
 _FEW = 64 << 10
 """Bytes for which threads cost more than they save."""
 
-_MOST_THREADS = 8
-
-_DECOMPRESSED = 8 << 20
-"""Bytes that are decompressed at a time: enough for all threads, and few enough to be copied from a cache."""
+_DECOMPRESSED = 2 << 20
+"""Bytes that are decompressed at a time: few enough to be copied from a cache."""
 
 
 class UndecodableError(Exception):
@@ -127,7 +125,7 @@ class ChunkCodec:
         try:
             frames = zstandard.BufferWithSegments(memoryview(block.data), segments.tobytes())
             chunks = zstandard.ZstdDecompressor().multi_decompress_to_buffer(
-                frames, decompressed_sizes=sizes.tobytes(), threads=_threads(count * size)
+                frames, decompressed_sizes=sizes.tobytes(), threads=0
             )
         except (zstandard.ZstdError, ValueError, TypeError) as error:
             raise UndecodableError from error
@@ -152,7 +150,7 @@ class ChunkCodec:
 
 def _threads(size: int) -> int:
     """Return the threads to use, 0 for this one."""
-    return 0 if size < _FEW else min(os.cpu_count() or 1, _MOST_THREADS)
+    return 0 if size < _FEW else thread_count()
 
 
 def _rows_of(chunks: Any, size: int) -> Iterator[tuple[int, npt.NDArray[np.uint8]]]:

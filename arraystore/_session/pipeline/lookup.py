@@ -49,6 +49,11 @@ class Located:
     length: npt.NDArray[np.int64]
     places: list[Place] = field(default_factory=list)
 
+    def number_places(self, source: Int64s) -> tuple[list[int], Int64s]:
+        """Return the distinct sources of chunks, and for each chunk the place that its source will have."""
+        distinct, each = np.unique(source, return_inverse=True)
+        return distinct.tolist(), len(self.places) + each
+
     def put(self, mask: Mask | Int64s, source: Int64s, offset: Int64s, length: Int64s) -> None:
         """Set the references of some chunks."""
         self.place[mask], self.offset[mask], self.length[mask] = source, offset, length
@@ -110,9 +115,9 @@ def _put_own(changes: ChangeSet, found: Located, at: Int64s, values: Int64s) -> 
     source = values[:, 0]
     place = np.where(source == DELETED, MISSING, OTHER)
     packs = (source >= 0) & (source < VIRTUAL)
-    for number in np.unique(source[packs]).tolist():
+    numbers, place[packs] = found.number_places(source[packs])
+    for number in numbers:
         pack = changes.packs.packs[number]
-        place[source == number] = len(found.places)
         found.places.append(Place(pack_key(pack), pack_seed(pack), own=number))
     inline = source == INLINE
     offset = values[:, 1].copy()
@@ -151,8 +156,9 @@ def _locate_in_layer(hierarchy: Hierarchy, layer: Layer, axes: Sequence[Int64s],
 def _put_committed(manifest: Manifest, found: Located, at: Int64s, rows: Int64s) -> None:
     source = manifest.source[rows].astype(np.int64)
     place = np.where(source == manifest.deleted_source, MISSING, OTHER)
-    for number in np.unique(source[source < manifest.pack_count]).tolist():
-        place[source == number] = len(found.places)
+    packs = source < manifest.pack_count
+    numbers, place[packs] = found.number_places(source[packs])
+    for number in numbers:
         extent = int(manifest.extents[number])
         found.places.append(Place(manifest.pack_keys[number], manifest.pack_seeds[number], extent))
     inline = source == manifest.inline_source

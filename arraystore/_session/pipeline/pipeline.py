@@ -24,6 +24,9 @@ from arraystore.errors import ArrayStoreError
 _INLINE = 1 << 18
 """Bytes below which a local selection is done before another thread could have begun it."""
 
+_FEWEST = 4
+"""Chunks for which a selection is handled as a whole: of fewer, making it one takes longer than a step for each."""
+
 _PRESENT: Any = {"status": "present"}
 _MISSING: Any = {"status": "missing"}
 
@@ -143,7 +146,7 @@ class ArrayStoreCodecPipeline(CodecPipeline):
     def _work(self, batch: Batch, values: Any, *, writing: bool) -> _Work | None:
         """Return the work of a batch; None if it is not one that is known."""
         codec, array = self.codec, values.as_ndarray_like()
-        if codec is None or not batch or not isinstance(array, np.ndarray):
+        if codec is None or len(batch) < _FEWEST or not isinstance(array, np.ndarray):
             return None
         path, spec = batch[0][0], batch[0][1]
         store = getattr(path, "store", None)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from arraystore._format.types import Int64s
 from arraystore._session.hierarchy import ArrayHandle, Hierarchy
-from arraystore._session.pipeline.blocks import read_blocks
+from arraystore._session.pipeline.blocks import Block, for_each_block
 from arraystore._session.pipeline.codecs import ChunkCodec, UndecodableError
 from arraystore._session.pipeline.lookup import MISSING, OTHER, Located, locate
 from arraystore._session.pipeline.projection import GroupBox, Projection, boxes_of_run
@@ -42,9 +42,12 @@ def read_located(
     scatter = _Scatter(selection, out)
     if bool(missing.any()):
         scatter.put_scalar(np.flatnonzero(missing), fill)
-    for block in read_blocks(hierarchy, located):
+
+    def use(block: Block) -> None:
         for decoded in codec.decode(block):
             scatter.put(block.at[decoded.first : decoded.first + len(decoded.chunks)], decoded.chunks)
+
+    for_each_block(hierarchy, located, use)
     return missing
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from arraystore._session.pipeline.codecs import ChunkCodec, UndecodableError
 from arraystore._session.pipeline.emptiness import FillValue
 from arraystore._session.pipeline.projection import GroupBox, Projection, boxes_of_run, whole_chunks
 from arraystore._session.pipeline.reading import read_selection
+from arraystore._session.pipeline.threads import share, thread_count
 from arraystore.errors import ArrayStoreError
 
 Array = npt.NDArray[Any]
@@ -29,8 +29,8 @@ _SLAB = 16 << 20
 _SHORT_RUN = 4
 """Average of chunks in a run below which one indexed copy of all is faster than one of each run."""
 
-_OBJECTS_AT_ONCE = 2
-"""Threads that write large chunks to a local directory: two keep a disk and memory busy."""
+_PIECE = 1 << 20
+"""Bytes that a thread copies at a time; fewer cost less than handing them over."""
 
 
 class SelectionWriter:
@@ -131,7 +131,12 @@ class SelectionWriter:
             return self._add_frames([row.data for row in gathered])
 
         def copy(buffer: memoryview, offset: int, stride: int, first: int, last: int) -> None:
-            _copy_rows(stored, counts, at[first:last], self.codec.rows(buffer, offset, last - first, stride))
+            rows = self.codec.rows(buffer, offset, last - first, stride)
+
+            def part(piece: tuple[int, int]) -> None:
+                _copy_rows(stored, counts, at[first + piece[0] : first + piece[1]], rows[piece[0] : piece[1]])
+
+            share(_pieces(last - first, size), lambda: part, thread_count())
 
         return packs.add_rows(len(at), size, copy)
 
@@ -140,11 +145,20 @@ class SelectionWriter:
         packs = self.changes.packs
         lengths = np.fromiter(map(len, frames), np.int64, len(frames))
         if int(lengths.max()) >= packs.settings.own_object:
-            with ThreadPoolExecutor(_OBJECTS_AT_ONCE) as pool:
-                return np.array(list(pool.map(self._add_one, frames)), dtype=np.int64)
+            return self._add_objects(frames)
         if int(lengths.min()) > packs.settings.inline:
             return packs.add_many(frames)
         return np.array([self._add_one(frame) for frame in frames], dtype=np.int64)
+
+    def _add_objects(self, frames: Sequence[memoryview]) -> Int64s:
+        """Take chunks of which some become objects, written in several threads."""
+        entries = np.empty((len(frames), 3), dtype=np.int64)
+
+        def one(number: int) -> None:
+            entries[number] = self._add_one(frames[number])
+
+        share(range(len(frames)), lambda: one, thread_count())
+        return entries
 
     def _add_one(self, frame: memoryview) -> ChunkReference:
         packs = self.changes.packs
@@ -180,6 +194,12 @@ def _copy_rows(stored: Array, counts: tuple[int, ...], at: Int64s, rows: Array) 
             count = math.prod(part.shape[: len(counts)])
             rows[done : done + count].reshape(part.shape)[...] = part
             done += count
+
+
+def _pieces(count: int, size: int) -> list[tuple[int, int]]:
+    """Cut a number of chunks into pieces for several threads."""
+    step = max(1, _PIECE // size)
+    return [(first, min(first + step, count)) for first in range(0, count, step)]
 
 
 def _gathered(stored: Array, counts: tuple[int, ...], at: Int64s, codec: ChunkCodec) -> Array:
