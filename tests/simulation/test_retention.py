@@ -56,7 +56,7 @@ def _left_by(seed: int) -> Left:
     """Run a seed, and keep what the checker gets."""
     kept: list[Left] = []
 
-    def look(objects: dict[str, bytes], notes: Observations, *, events: Any, gone: dict[str, bytes], lag: float) -> Any:
+    def look(objects: dict[str, bytes], notes: Observations, _: Any, *, events: Any, gone: Any, lag: float) -> Any:
         kept.append(Left(dict(objects), dict(gone), list(events), notes))
         return []
 
