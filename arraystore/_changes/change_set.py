@@ -29,9 +29,6 @@ from arraystore._runtime.values import dataclass
 from arraystore.errors import SessionStateError
 from arraystore.storage.forking import renew_locks_after_fork
 
-__all__ = ["ArrayChanges", "ChangeSet"]
-
-
 _UNCUT = 1 << 62
 """Bound of a grid that holds every chunk."""
 

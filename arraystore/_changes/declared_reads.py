@@ -21,8 +21,6 @@ from arraystore._format.zarr_metadata import array_info
 from arraystore._log.state import SnapshotState
 from arraystore.errors import FormatError, InvalidInputError
 
-__all__ = ["declared_reads"]
-
 _MOST_LISTED = 1 << 16
 """A selection with gaps counts as one without where it touches more chunks than this."""
 

@@ -14,8 +14,6 @@ from arraystore._format.zarr_metadata import array_info
 from arraystore._log.state import SnapshotState, taken_along
 from arraystore.errors import InvalidInputError
 
-__all__ = ["append_mark", "append_of", "axis_of", "dimension_name", "node_changes"]
-
 
 def axis_of(documents: Documents, dimension: str) -> int | None:
     """Return which dimension of an array has a name, after its metadata; None if none has."""

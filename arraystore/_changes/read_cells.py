@@ -14,9 +14,6 @@ from arraystore._format.types import Bools, Int64s
 from arraystore._format.wire import read_tuple
 from arraystore.errors import FormatError
 
-__all__ = ["MAX_BOXES", "MAX_CELLS", "ReadCells"]
-
-
 MAX_CELLS = 1 << 16
 """Most blocks of one array; where there were more, blocks twice as long along each axis take their place."""
 

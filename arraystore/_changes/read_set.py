@@ -24,8 +24,6 @@ from arraystore._log.state import SnapshotState
 from arraystore.errors import FormatError
 from arraystore.storage.forking import renew_locks_after_fork
 
-__all__ = ["MAX_ENTRIES", "MAX_TOTAL_CELLS", "ReadSet"]
-
 MAX_ENTRIES = 100_000
 """Most keys, listings and arrays; where more were read, everything counts as read."""
 

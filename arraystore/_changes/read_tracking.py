@@ -14,8 +14,6 @@ from arraystore._log.state import SnapshotState
 if TYPE_CHECKING:
     from arraystore._changes.read_set import ReadSet
 
-__all__ = ["moved_below", "note_document", "note_missing", "places_beneath", "speaks_of"]
-
 
 def speaks_of(layers: Sequence[Layer], coords: tuple[int, ...], reader: ChunkReader) -> bool:
     """Tell whether a chunk was written or deleted by layers that are in memory: those that a fork's session put on."""

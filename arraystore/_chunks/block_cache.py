@@ -15,8 +15,6 @@ from arraystore._chunks.single_flight import AbandonedError, SharedLoad
 from arraystore._runtime.values import dataclass
 from arraystore.storage.protocol import BytesLike, Storage
 
-__all__ = ["BlockCache"]
-
 KiB, MiB = 1 << 10, 1 << 20
 
 _GAP = 64 * KiB

@@ -14,9 +14,6 @@ from arraystore._format.types import Bools, Int64s
 from arraystore._runtime.values import dataclass
 from arraystore.errors import FormatError
 
-__all__ = ["Cells", "any_shared", "cells_of", "shared"]
-
-
 _PAIRS_AT_ONCE = 1 << 22
 """Most pairs of boxes that are compared in one step; it bounds the memory of the comparison."""
 

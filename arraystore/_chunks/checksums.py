@@ -6,8 +6,6 @@ from arraystore._format.pack import CHECKSUM_BYTES, is_sound
 from arraystore.errors import ChunkDamagedError
 from arraystore.storage.protocol import BytesLike
 
-__all__ = ["CHECKSUM_BYTES", "checked", "read_whole", "sound_part"]
-
 _LARGEST_WHOLE = 1 << 16
 """Bytes that cost less than the request that brings them, half a millisecond's worth."""
 

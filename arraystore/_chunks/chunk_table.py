@@ -19,8 +19,6 @@ from arraystore._format.references import DELETED
 from arraystore._format.types import Bools, Int64s
 from arraystore.errors import InvalidInputError
 
-__all__ = ["DELETED_CHUNK", "ChunkReference", "ChunkTable"]
-
 _SPILL = 1 << 14
 _FEW = 16
 """Cells that are looked up one by one: sorting what was put since the last look-up costs more."""

@@ -14,8 +14,6 @@ from arraystore._format.manifest import Manifest
 from arraystore._format.references import References, overlay
 from arraystore._format.types import Bools, Int64s
 
-__all__ = ["find_visible", "references_at", "visible_packs"]
-
 
 async def references_at(
     manifests: ManifestCache, layers: Sequence[Layer], coords: Int64s, gate: asyncio.Semaphore

@@ -16,8 +16,6 @@ from arraystore._format.refs import branch_prefix
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.storage.protocol import Storage
 
-__all__ = ["ManifestCache"]
-
 MiB = 1 << 20
 
 _OVERHEAD, _PER_PACK = 2048, 128

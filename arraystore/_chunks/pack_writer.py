@@ -25,8 +25,6 @@ from arraystore._runtime.values import dataclass
 from arraystore.storage.forking import renew_locks_after_fork
 from arraystore.storage.protocol import Storage
 
-__all__ = ["PackSettings", "PackWriter", "pack_key"]
-
 MiB = 1 << 20
 _NO_BUFFER = memoryview(b"")
 _SPARE_BYTES = 32 * MiB

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from arraystore._chunks.block_cache import BlockCache
-from arraystore._chunks.checksums import CHECKSUM_BYTES, checked, read_whole, sound_part
+from arraystore._chunks.checksums import checked, read_whole, sound_part
 from arraystore._chunks.manifest_cache import ManifestCache
 from arraystore._format.box import Box
 from arraystore._format.layer import Layer
 from arraystore._format.locations import NO_LOCATIONS, Locations
 from arraystore._format.manifest import Manifest
+from arraystore._format.pack import CHECKSUM_BYTES
 from arraystore._format.references import References, overlay
 from arraystore._runtime import lazy_module
 from arraystore.errors import ChunkDamagedError
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from arraystore._chunks.virtual_source import VirtualSource
 else:
     virtual_source = lazy_module("arraystore._chunks.virtual_source")
-
-__all__ = ["ChunkReader", "ReferencePosition", "Window", "sole_reference", "whole_chunk"]
 
 Window = Callable[[int], tuple[int, int]]
 """From the length of a chunk to the first byte wanted and the byte after the last."""

@@ -9,8 +9,6 @@ from typing import Generic, TypeVar
 
 from arraystore._runtime.values import dataclass
 
-__all__ = ["AbandonedError", "SharedLoad"]
-
 T = TypeVar("T")
 
 

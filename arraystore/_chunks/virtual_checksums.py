@@ -15,8 +15,6 @@ from arraystore._runtime import run
 from arraystore.errors import InvalidInputError, ObjectNotFoundError, StorageError, VirtualReferenceError
 from arraystore.storage.object_state import modified_us
 
-__all__ = ["FROM_SOURCE", "Checksum", "FromSource", "SourceState", "checksum_state", "read_source_states"]
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LONGEST_ETAG = 1024
 _AT_ONCE = 32

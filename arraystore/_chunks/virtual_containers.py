@@ -8,8 +8,6 @@ from arraystore.errors import InvalidInputError, VirtualReferenceError
 from arraystore.storage.protocol import Storage
 from arraystore.storage.source_urls import path_problem, url_problem
 
-__all__ = ["VirtualContainers"]
-
 
 class VirtualContainers:
     """Storages by URL prefix, which ends with a slash; keys are the rest of a URL.

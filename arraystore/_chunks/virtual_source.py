@@ -9,8 +9,6 @@ from arraystore.errors import ObjectNotFoundError, SourceChangedError, StorageEr
 from arraystore.storage.object_state import describe_expected, describe_info, is_unchanged
 from arraystore.storage.protocol import ByteRange, BytesLike, ObjectInfo, Storage
 
-__all__ = ["VirtualSource"]
-
 
 @dataclass(frozen=True)
 class VirtualSource:

@@ -12,8 +12,6 @@ from arraystore._format.zarr_changes import same_shape, with_length
 from arraystore._format.zarr_metadata import array_info
 from arraystore._log.state import SnapshotState
 
-__all__ = ["adapt_node_change", "adapt_node_changes"]
-
 
 def adapt_node_changes(prepared: Prepared, before: SnapshotState, after: SnapshotState) -> list[NodeChange] | None:
     """Return changes of nodes that fit a snapshot in which arrays were appended to; None if they fit as they are.

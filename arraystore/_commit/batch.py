@@ -14,8 +14,6 @@ from arraystore._log.loading import Passed, Step, Tip
 from arraystore._log.state import Resolved, StateBuilder
 from arraystore.errors import ArrayStoreError, InvalidInputError
 
-__all__ = ["Batch"]
-
 _ROOM = MAX_BODY - 256
 """Bytes of a record's body for its transactions and refusals."""
 

@@ -25,8 +25,6 @@ from arraystore._format.zarr_metadata import array_info
 from arraystore._log.footprint import Footprint, NodeFootprint
 from arraystore._log.state import SnapshotState, taken_along
 
-__all__ = ["Ours", "detect", "keeps_shape"]
-
 _MOVE = ConflictType.MoveOperationCannotBeRebased
 
 

@@ -34,8 +34,6 @@ from arraystore._format.zarr_changes import reads_alike, same_shape
 from arraystore._format.zarr_metadata import node_type
 from arraystore._log.state import SnapshotState, taken_along
 
-__all__ = ["RewriteContext", "resolve", "saved_by_others"]
-
 T = ConflictType
 _METADATA = (T.ZarrMetadataDoubleUpdate, T.ZarrMetadataUpdateOfUpdatedChunks)
 _OF_DELETED = (

@@ -29,8 +29,6 @@ from arraystore._format.zarr_metadata import array_info
 from arraystore._log.state import SnapshotState
 from arraystore.storage.protocol import BytesLike
 
-__all__ = ["RefusedError", "longer", "merge_edge_chunks", "only_chunk", "open_in_memory", "shape_of_ours"]
-
 Shape = tuple[int, ...]
 
 

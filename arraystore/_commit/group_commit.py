@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 else:
     intent_queue = lazy_module("arraystore._commit.intent_queue")
 
-__all__ = ["GroupCommitter"]
-
 _MOST_REFUSALS = 100
 """Records in a row that a storage may refuse as existing without showing one."""
 

@@ -7,8 +7,6 @@ from arraystore._commit.prepared import Prepared
 from arraystore._commit.rebase_step import PendingTransaction
 from arraystore._format.intent import Proposal
 
-__all__ = ["proposal_of", "read_proposal"]
-
 
 def proposal_of(transaction: PendingTransaction) -> Proposal:
     """Return what others have to know of a transaction whose change log is not an object of its own."""

@@ -51,8 +51,6 @@ from arraystore._log.loading import Step, Tip, steps_to
 from arraystore._log.state import Resolved
 from arraystore.errors import ArrayStoreError, FormatError, ObjectNotFoundError, StorageError
 
-__all__ = ["IntentQueue"]
-
 _MOST_TAKEN = 256
 """Intents that a leader looks at for one record."""
 

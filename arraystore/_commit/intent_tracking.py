@@ -16,16 +16,6 @@ from arraystore._format.record import read_record_key
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Passed, Tip, steps_to
 
-__all__ = [
-    "PASSED_OVER",
-    "IntentListing",
-    "Pace",
-    "TrackedIntent",
-    "TrackedProposal",
-    "rebase_proposal",
-    "still_proposed",
-]
-
 PASSED_OVER = 2
 """Records that left an intent undecided, and still nobody leads: its owner is gone, or it cannot be read."""
 

@@ -7,8 +7,6 @@ from typing import Any
 from arraystore._format.record import MAX_MESSAGE, MAX_METADATA, encode_note
 from arraystore.errors import InvalidInputError
 
-__all__ = ["check_note"]
-
 _DEEPEST = 32
 """Levels to which JSON values of the metadata may be nested."""
 

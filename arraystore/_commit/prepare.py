@@ -39,8 +39,6 @@ from arraystore._format.transaction import (
 from arraystore._log.branch_log import transaction_key
 from arraystore.storage.protocol import Storage
 
-__all__ = ["Placing", "final_references", "join_packs", "prepare", "upload"]
-
 _UNKNOWN_RECORD = EnclosingRecord("", 0)
 
 

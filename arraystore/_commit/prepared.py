@@ -10,8 +10,6 @@ from arraystore._format.record import MAX_NOTE_IN_BODY, Transaction
 from arraystore._format.transaction import AppendMark, ChunkChange, TransactionLog
 from arraystore._runtime.values import dataclass
 
-__all__ = ["Prepared"]
-
 
 @dataclass(frozen=True)
 class Prepared:

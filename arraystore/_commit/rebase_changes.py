@@ -19,8 +19,6 @@ from arraystore._format.types import Int64s
 from arraystore._format.zarr_changes import dimension_of
 from arraystore._log.state import SnapshotState, StateBuilder
 
-__all__ = ["put_nodes", "put_references", "rebase_changes"]
-
 
 async def rebase_changes(
     changes: ChangeSet, prepared: Prepared, base: SnapshotState, reader: ChunkReader, packs: PackWriter

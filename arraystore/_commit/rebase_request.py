@@ -23,8 +23,6 @@ else:
     intent_tracking = lazy_module("arraystore._commit.intent_tracking")
     rewrite = lazy_module("arraystore._commit.rewrite")
 
-__all__ = ["Passages", "check_recorded", "find_own", "rebase_request", "rebase_uncommitted"]
-
 
 class Passages:
     """Records since each base, up to a tip; read once for all who are based on the same snapshot."""

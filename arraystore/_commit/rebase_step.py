@@ -40,19 +40,6 @@ else:
     append_adaptation = lazy_module("arraystore._commit.append_adaptation")
     conflict_detection = lazy_module("arraystore._commit.conflict_detection")
 
-__all__ = [
-    "Conflicts",
-    "Invalid",
-    "OnTop",
-    "Passage",
-    "PendingTransaction",
-    "admission_error",
-    "find_conflicts",
-    "is_guarded",
-    "rebase_over",
-    "step",
-]
-
 
 @dataclass(frozen=True, eq=False)
 class PendingTransaction:

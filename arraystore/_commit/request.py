@@ -16,8 +16,6 @@ from arraystore._runtime.values import dataclass
 if TYPE_CHECKING:
     from arraystore._conflicts import Conflict
 
-__all__ = ["Committed", "Obstacle", "Outstanding", "Request"]
-
 
 @dataclass(frozen=True)
 class Committed:

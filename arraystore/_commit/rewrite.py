@@ -13,8 +13,6 @@ from arraystore._format.manifest import Manifest
 from arraystore._format.transaction import ChunkChange, NodeChange
 from arraystore.storage.protocol import Storage
 
-__all__ = ["rewrite_in_memory", "rewrite_nodes", "rewrite_transaction"]
-
 
 async def rewrite_transaction(
     prepared: Prepared,

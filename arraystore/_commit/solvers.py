@@ -13,16 +13,6 @@ import numpy.typing as npt
 from arraystore._conflicts import Conflict, ConflictType, VersionSelection
 from arraystore.errors import InvalidInputError
 
-__all__ = [
-    "BasicConflictSolver",
-    "ConflictDetector",
-    "ConflictSolver",
-    "Solution",
-    "Versions",
-    "answer_of",
-    "check_solver",
-]
-
 S = TypeVar("S")
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from arraystore._forks.uncommitted import UncommittedView
     from arraystore._format.fork_payload import ForkChanges
 
-__all__ = ["ForkLedger", "IssuedFork", "warn_of_unmerged"]
-
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 

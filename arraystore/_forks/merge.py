@@ -33,17 +33,6 @@ from arraystore._format.zarr_changes import dimension_of
 from arraystore._format.zarr_metadata import array_info
 from arraystore.errors import FormatError, InvalidInputError, MergeConflictError
 
-__all__ = [
-    "OnOverlap",
-    "PayloadOrigin",
-    "apply_payloads",
-    "check_overlap",
-    "collect",
-    "combine_payloads",
-    "decode_payload",
-]
-
-
 OnOverlap = Literal["error", "last"]
 """The policy for chunks that two forks wrote: an error, or the later one wins."""
 

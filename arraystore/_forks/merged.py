@@ -13,8 +13,6 @@ from arraystore._format.types import Int32s, Int64s
 from arraystore._format.zarr_metadata import array_info
 from arraystore._runtime.values import dataclass
 
-__all__ = ["CellLog", "Merged", "grid_of"]
-
 
 class CellLog(ChunkTable):
     """The last change of each chunk of an array: its epoch, and its owner, a number of a fork or 0 for the session."""

@@ -12,8 +12,6 @@ from arraystore._format.node import Node, NodeKind, node_key
 from arraystore._format.transaction import NodeChange, Operation
 from arraystore.errors import FormatError, MergeConflictError
 
-__all__ = ["apply_node", "check_nodes", "check_siblings"]
-
 _ALLOWED = (Operation.CREATED, Operation.UPDATED, Operation.DELETED)
 
 

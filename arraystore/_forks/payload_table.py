@@ -19,9 +19,6 @@ from arraystore._format.references import DELETED, INLINE, VIRTUAL, References, 
 from arraystore._format.types import Bools, Int64s
 from arraystore.errors import FormatError
 
-__all__ = ["PAYLOAD", "PayloadTable", "Writers", "gather_payloads", "sorted_cells"]
-
-
 PAYLOAD = "change payload of a fork"
 
 

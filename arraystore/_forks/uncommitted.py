@@ -26,8 +26,6 @@ from arraystore._log.state import SnapshotState
 from arraystore.errors import FormatError, SessionStateError
 from arraystore.storage.protocol import BytesLike
 
-__all__ = ["UncommittedView", "UnsentReader", "build_uncommitted_view", "with_uncommitted"]
-
 _NAME = "uncommitted changes"
 _MOST_CUT = 1 << 22
 """Largest count of cells deleted by a shrink without looking up which of them have a chunk."""

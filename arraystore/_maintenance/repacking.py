@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from arraystore._chunks.checksums import CHECKSUM_BYTES, checked
+from arraystore._chunks.checksums import checked
 from arraystore._chunks.pack_writer import PackSettings, pack_key
 from arraystore._chunks.reader import ChunkReader
 from arraystore._commit.prepare import upload
@@ -21,7 +21,7 @@ from arraystore._format.ids import NodeId, PackId, find_ids, ids_of
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest
 from arraystore._format.node import Node
-from arraystore._format.pack import pack_seed, padded_size, trailer
+from arraystore._format.pack import CHECKSUM_BYTES, pack_seed, padded_size, trailer
 from arraystore._format.references import REFERENCES_PER_MANIFEST, References, to_manifests
 from arraystore._format.types import IdColumn, Int64s
 from arraystore._log.state import SnapshotState

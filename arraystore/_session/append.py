@@ -21,8 +21,6 @@ from arraystore._session.hierarchy import Hierarchy
 from arraystore._session.rebase import Unique
 from arraystore.errors import InvalidInputError, NodeNotFoundError, SessionStateError
 
-__all__ = ["append", "append_async", "appending", "unique_of", "with_unique"]
-
 
 @dataclass(frozen=True)
 class _Part:

@@ -44,8 +44,6 @@ else:
     read_set = lazy_module("arraystore._changes.read_set")
     rearrange = lazy_module("arraystore._session.rearrange")
 
-__all__ = ["Isolation", "SessionBase", "SessionState", "isolation_number", "pack_writer"]
-
 Isolation = Literal["snapshot", "serializable"]
 ISOLATIONS: tuple[Isolation, Isolation] = ("snapshot", "serializable")
 

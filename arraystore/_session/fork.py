@@ -25,16 +25,6 @@ from arraystore._session.base import Isolation, SessionBase, SessionState, pack_
 from arraystore._session.pickling import SnapshotLocator
 from arraystore.errors import InvalidInputError, SessionStateError
 
-__all__ = [
-    "ForkSession",
-    "PickledFork",
-    "SessionOnlyError",
-    "collect_payloads",
-    "forks_in",
-    "issue_fork",
-    "merge_forks",
-]
-
 _AT_ONCE = 64
 """Count of forks that upload at the same time."""
 

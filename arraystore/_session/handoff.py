@@ -10,8 +10,6 @@ from arraystore._session.pickling import SnapshotLocator, forget_live, keep_live
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError, SessionStateError
 
-__all__ = ["SessionHandoff", "hand_off"]
-
 
 @dataclass(frozen=True)
 class SessionHandoff:

@@ -33,8 +33,6 @@ from arraystore.storage.protocol import BytesLike
 if TYPE_CHECKING:
     from arraystore._changes.read_set import ReadSet
 
-__all__ = ["ArrayHandle", "Hierarchy", "check_key", "join", "split_document"]
-
 _MAKES_NODE = ("zarr.json", ".zarray", ".zgroup")
 
 

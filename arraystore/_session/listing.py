@@ -20,8 +20,6 @@ from arraystore._session.hierarchy import Hierarchy, join
 if TYPE_CHECKING:
     from arraystore._changes.read_set import ReadSet
 
-__all__ = ["all_nodes", "list_dir", "list_prefix", "measure_prefix", "present_chunks", "visible_nodes"]
-
 
 def all_nodes(hierarchy: Hierarchy) -> Iterator[Node]:
     """Iterate over the current nodes."""

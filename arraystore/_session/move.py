@@ -12,8 +12,6 @@ from arraystore._log.status import check_allowed
 from arraystore._session.hierarchy import Hierarchy, check_key
 from arraystore.errors import InvalidInputError, NodeNotFoundError
 
-__all__ = ["check_moves", "move_node"]
-
 
 async def check_moves(log: RepositoryLog, changes: Iterable[NodeChange]) -> None:
     """Check, with one request if changes include moves, that the repository allows them."""

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 else:
     missing_objects = lazy_module("arraystore._history.missing_objects")
 
-__all__ = ["SnapshotLocator", "forget_live", "keep_live", "live_session"]
-
 
 class LiveSession(Protocol):
     """A writable session, as the registry sees it."""

@@ -21,8 +21,6 @@ from arraystore._format.zarr_metadata import array_info
 from arraystore._session.hierarchy import Hierarchy
 from arraystore.errors import InvalidInputError, NodeNotFoundError, SessionStateError
 
-__all__ = ["DELETE", "ChunkFunction", "Deletion", "load_places", "plan_reindex", "plan_shift", "rearrange"]
-
 ChunkFunction = Callable[[Any], Any]
 """A function from the grid coordinates of a chunk, or of many, to new ones."""
 Keep = Callable[[Node], Awaitable[None]]

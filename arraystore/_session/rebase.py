@@ -46,8 +46,6 @@ from arraystore._session.base import SessionBase
 from arraystore._session.hierarchy import Hierarchy
 from arraystore.errors import InvalidInputError, RebaseFailedError
 
-__all__ = ["Unique", "open_view", "rebase_prepared", "resolve_conflicts"]
-
 _BUILT_IN = (ConflictDetector, BasicConflictSolver)
 """Solvers that read nothing but the conflict, so they need no thread."""
 

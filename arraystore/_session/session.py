@@ -57,8 +57,6 @@ else:
     fork = lazy_module("arraystore._session.fork")
     rebase = lazy_module("arraystore._session.rebase")
 
-__all__ = ["Session"]
-
 
 @dataclass
 class _Attempt:

@@ -39,8 +39,6 @@ else:
     installing = lazy_module("arraystore._session.pipeline.installing")
     virtual_references = lazy_module("arraystore._session.virtual_references")
 
-__all__ = ["ArrayStore", "StoreSession"]
-
 _WRITE_REFUSED = "store was opened in read-only mode and does not support writing"
 
 

@@ -21,8 +21,6 @@ from arraystore._session.hierarchy import Hierarchy
 from arraystore.errors import InvalidInputError, VirtualReferenceError
 from arraystore.storage.source_urls import all_paths_plain, object_path, url_problem
 
-__all__ = ["Checksums", "VirtualChunkSpec", "checksum_of", "write_virtual_references"]
-
 Row = TypeVar("Row", bound=Hashable)
 
 _States: TypeAlias = SourceState | list[SourceState | None] | None

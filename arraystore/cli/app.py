@@ -21,8 +21,6 @@ from arraystore.cli import (
 from arraystore.cli.group import Commands
 from arraystore.cli.options import CHANGE, CONFIGURE, INSPECT, MAINTENANCE, TRANSFER
 
-__all__ = ["command", "make_app"]
-
 _ABOUT = """Versioned, transactional arrays on object storage.
 
 A repository is located by a URL: s3://bucket/prefix, gs://bucket/prefix, az://account/container/prefix, or a directory.

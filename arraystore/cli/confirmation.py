@@ -6,8 +6,6 @@ import sys
 
 from arraystore.errors import ArrayStoreError
 
-__all__ = ["NotConfirmedError", "confirm"]
-
 
 class NotConfirmedError(ArrayStoreError):
     """Operation was not confirmed."""

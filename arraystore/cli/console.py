@@ -15,24 +15,6 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-__all__ = [
-    "add_row",
-    "bytes_text",
-    "count_text",
-    "literal",
-    "make_console",
-    "make_table",
-    "plain",
-    "print_json",
-    "print_note",
-    "print_pairs",
-    "print_report",
-    "print_result",
-    "print_table",
-    "stream_json",
-    "time_text",
-]
-
 _WIDTH_WITHOUT_TERMINAL = 140
 """Width of tables in files and pipes, where rich assumes 80 columns."""
 

@@ -10,8 +10,6 @@ from typing import Any
 
 from arraystore.errors import ArrayStoreError
 
-__all__ = ["EXIT_ERROR", "EXIT_INTERRUPTED", "EXIT_USAGE", "print_error", "print_usage_error", "redact"]
-
 EXIT_ERROR = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130

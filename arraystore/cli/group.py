@@ -13,8 +13,6 @@ from typer.core import TyperGroup
 
 from arraystore.cli.failures import EXIT_ERROR, EXIT_INTERRUPTED, EXIT_USAGE, print_error, print_usage_error
 
-__all__ = ["Commands"]
-
 
 class Commands(TyperGroup):
     """Group of commands that ends with an exit status, never with a traceback."""

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from arraystore import Diff, Repository, SnapshotInfo
     from arraystore._history.operations_log import Update
 
-__all__ = ["diff", "log", "ops", "show"]
-
-
 _DRAWN = 100
 """Default number of snapshots in a graph."""
 

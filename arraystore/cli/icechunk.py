@@ -10,8 +10,6 @@ from arraystore.errors import InvalidInputError
 if TYPE_CHECKING:
     import icechunk
 
-__all__ = ["icechunk_storage"]
-
 _STRINGS = {"region", "endpoint_url"}
 _FLAGS = {"allow_http", "anonymous", "force_path_style"}
 

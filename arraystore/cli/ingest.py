@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from arraystore.ingest import IngestPlan, IngestReport
     from arraystore.ingest.model import ArrayPlan
 
-__all__ = ["ingest", "show_plan", "show_report"]
-
 Sources = Annotated[list[str], typer.Argument(metavar="SOURCE…", help="Files, or directories or URLs of Zarr groups.")]
 Repo = Annotated[
     str, typer.Option("--repo", metavar="URL", help="URL or path of the repository; created if it does not exist.")

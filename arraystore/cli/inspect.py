@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from arraystore.cli.nodes import NodeView
 
-__all__ = ["ls", "tree"]
-
 Quick = Annotated[bool, typer.Option("--quick", help="Do not count initialised chunks, which may need requests.")]
 
 

@@ -25,8 +25,6 @@ from arraystore.cli.sizes import parse_size
 from arraystore.cli.times import TIME_HELP, parse_duration, parse_time
 from arraystore.errors import InvalidInputError
 
-__all__ = ["compact", "expire", "gc", "maintain", "retention"]
-
 OlderThan = Annotated[
     str,
     typer.Option(

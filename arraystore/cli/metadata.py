@@ -16,8 +16,6 @@ from arraystore.cli.resolve import open_repository
 from arraystore.cli.settings import pair
 from arraystore.errors import InvalidInputError
 
-__all__ = ["flags", "metadata"]
-
 metadata = typer.Typer(cls=Commands, help="List and change the metadata of the repository: JSON values by name.")
 flags = typer.Typer(cls=Commands, help="List and change the operations that the repository allows.")
 

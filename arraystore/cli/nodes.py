@@ -15,8 +15,6 @@ from arraystore._runtime import run
 from arraystore._session.listing import present_chunks, visible_nodes
 from arraystore.errors import NodeNotFoundError
 
-__all__ = ["NodeView", "children", "nodes_below"]
-
 _AT_ONCE = 8
 """Number of arrays whose references are in memory at a time."""
 

@@ -8,26 +8,6 @@ import typer
 
 from arraystore.cli.times import TIME_HELP
 
-__all__ = [
-    "CHANGE",
-    "CONFIGURE",
-    "INSPECT",
-    "MAINTENANCE",
-    "TRANSFER",
-    "AsOf",
-    "Branch",
-    "DryRun",
-    "Json",
-    "Limit",
-    "Message",
-    "Path",
-    "Ref",
-    "RefOption",
-    "Snapshot",
-    "Url",
-    "Yes",
-]
-
 INSPECT = "Inspect"
 CHANGE = "Change"
 MAINTENANCE = "Maintain"

@@ -8,8 +8,6 @@ from typing import Any
 
 from arraystore.cli.console import make_console
 
-__all__ = ["Progress", "progress_bar"]
-
 Progress = Callable[..., None]
 """Callback for progress: optional stage, completed count and optional total; or an object with ``stage`` and
 ``objects``."""

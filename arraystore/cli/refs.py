@@ -16,8 +16,6 @@ from arraystore.errors import ConflictError
 if TYPE_CHECKING:
     from arraystore import Repository, SnapshotInfo
 
-__all__ = ["branches", "cherry_pick", "reset", "revert", "tags"]
-
 branches = typer.Typer(cls=Commands, help="List, create and delete branches.")
 tags = typer.Typer(cls=Commands, help="List, create and delete tags: immutable names of snapshots.")
 

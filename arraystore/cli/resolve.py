@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from arraystore import Repository, Session, SnapshotInfo
     from arraystore.storage import Storage
 
-__all__ = ["ResolvedRef", "newest_of", "open_repository", "open_session", "open_storage", "resolve"]
-
 KINDS = ("branch", "tag", "snapshot")
 
 _AT_ONCE = 16

@@ -18,8 +18,6 @@ from arraystore.errors import InvalidInputError
 if TYPE_CHECKING:
     from arraystore import RepositoryConfig
 
-__all__ = ["config", "init", "pair", "status"]
-
 config = typer.Typer(cls=Commands, help="List and change the configuration of the repository.")
 
 Settings = Annotated[

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from arraystore._maintenance.verification.statistics import RepositoryStatistics
 
-__all__ = ["stat"]
-
 _MOST_ARRAYS = 50
 
 

@@ -7,8 +7,6 @@ from datetime import UTC, datetime, timedelta
 
 from arraystore.errors import InvalidInputError
 
-__all__ = ["TIME_HELP", "parse_duration", "parse_time"]
-
 TIME_HELP = "30s, 15m, 12h, 30d or 8w ago, or a date such as 2026-11-01 or 2026-11-01T12:00 (UTC by default)"
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}

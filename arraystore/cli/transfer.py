@@ -15,8 +15,6 @@ from arraystore.cli.progress import progress_bar
 from arraystore.cli.resolve import open_repository, open_storage, resolve
 from arraystore.errors import InvalidInputError
 
-__all__ = ["clone", "copy", "export", "imports"]
-
 imports = typer.Typer(cls=Commands, help="Import plain Zarr hierarchies, or Icechunk repositories with their history.")
 
 Group = Annotated[str, typer.Option("--group", "-g", metavar="PATH", help="Group; the root by default.")]

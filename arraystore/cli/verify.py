@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from arraystore._maintenance.verification.findings import VerifyReport
     from arraystore._maintenance.verification.repair import RepairReport
 
-__all__ = ["repair", "verify"]
-
 
 class Level(StrEnum):
     """Depth of a verification."""

@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from arraystore._chunks.checksums import CHECKSUM_BYTES, checked
+from arraystore._chunks.checksums import checked
 from arraystore._chunks.reader import ChunkReader
 from arraystore._format.ids import id_to_text
 from arraystore._format.manifest import Manifest
 from arraystore._format.node import NodeKind
+from arraystore._format.pack import CHECKSUM_BYTES
 from arraystore._format.references import References, to_manifests
 from arraystore._format.types import Int64s
 from arraystore._maintenance.verification.decoding import Decoder, open_decoder
