@@ -362,7 +362,7 @@ MUTATIONS = (
         ("clocks",),
         settings=all_outside,
         tuned=_pressed,
-        runs=(("clocks", 38), ("clocks", 53)),
+        runs=(("clocks", 18),),
         breaks="liveness",
     ),
     Mutation(
