@@ -81,8 +81,9 @@ async def _check_admitted(context: Context, base: SnapshotState, prepared: Prepa
         await check_kept(context, base)
     except SnapshotExpiredError as error:
         raise SessionExpiredError(
-            f"{error}. This session is based on it, so what it takes from there may be deleted already. Nothing was "
-            "written. Open a new session and write the changes again."
+            f"branch {base.branch!r} has lost snapshot {id_to_text(base.snapshot)}, on which this session is based: "
+            "it has expired, or the branch was reset or deleted, so what the session takes from it may be deleted "
+            "already. Nothing was written. Open a new session and write the changes again."
         ) from error
 
 

@@ -128,6 +128,6 @@ def test_a_snapshot_on_no_branch_is_refused_where_what_it_is_based_on_was_collec
         repository.delete_branch("other")
     repository.garbage_collect(now(), full=True)
     put("g/a", 1, 20)(session)
-    with pytest.raises(SessionExpiredError, match="is based on it"):
+    with pytest.raises(SessionExpiredError, match="on which this session is based"):
         session.flush("late")
     assert Repository.open(repository.storage).verify(level="chunks").ok

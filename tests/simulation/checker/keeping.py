@@ -132,16 +132,19 @@ def _late(logs: Logs, lifetimes: Lifetimes, transaction: Transaction, error: str
         return
     if error == "ReadOnlyError" and _closed(lifetimes, transaction.attempts[-1].began - lifetimes.lag, ended):
         return
-    if error == "SessionExpiredError" and _refuses_flushes(lifetimes, transaction, ended):
+    if error == "SessionExpiredError" and _may_lose_base(lifetimes, transaction, ended):
         return
     yield Violation(_RULE, f"it was refused with {error}, for which there is no reason", transaction.label)
 
 
-def _refuses_flushes(lifetimes: Lifetimes, transaction: Transaction, ended: float) -> bool:
-    """Tell whether what a flush takes from its base may have been collected."""
+def _may_lose_base(lifetimes: Lifetimes, transaction: Transaction, ended: float) -> bool:
+    """Tell whether what a flush takes from its base may have been collected: what its branch does not show, may be."""
     if not transaction.flushes:
         return False
-    return _was_collected(lifetimes, transaction, ended) or _has_lost_base(lifetimes, transaction, ended)
+    opened = transaction.began - lifetimes.lag
+    moved = any(opened <= at <= ended for at, _ in _moves(lifetimes.logs, lifetimes, transaction.branch))
+    gone = id_bytes(transaction.base) not in lifetimes.at(ended).shown
+    return moved or gone or _was_collected(lifetimes, transaction, ended)
 
 
 def _was_collected(lifetimes: Lifetimes, transaction: Transaction, ended: float) -> bool:
@@ -149,11 +152,6 @@ def _was_collected(lifetimes: Lifetimes, transaction: Transaction, ended: float)
     log = lifetimes.logs.branches[transaction.branch]
     known = log.lives[lifetimes.newest(transaction.branch, transaction.began - lifetimes.lag)].fence
     return lifetimes.table(ended).watermark > known
-
-
-def _has_lost_base(lifetimes: Lifetimes, transaction: Transaction, ended: float) -> bool:
-    """Tell whether the snapshot that a session was opened on was in no history any more when its flush was refused."""
-    return id_bytes(transaction.base) not in lifetimes.at(ended).shown
 
 
 def _closed(lifetimes: Lifetimes, began: float, ended: float) -> bool:
