@@ -35,8 +35,8 @@ METHODS = [
     name
     for name, _ in inspect.getmembers(Storage, inspect.isfunction)
     if not name.startswith("_")
-    # A put_if_absent, of which a storage may know more, and puts, of which one may make less work.
-    and name not in ("put_new", "put_parts", "put_parts_sync")
+    # A put_if_absent, of which a storage may know more, and puts and a read, of which one may make less work.
+    and name not in ("put_new", "put_parts", "put_parts_sync", "get_range_into")
 ]
 
 
@@ -107,6 +107,12 @@ async def test_each_call_counts_once(operation: str) -> None:
     await use(storage, operation)
     assert storage.counts.requests == {counted_as(operation): 1}
     assert {name for name, _ in storage.log} == {counted_as(operation)}
+
+
+def test_a_range_read_into_a_buffer_counts_once() -> None:
+    storage = CountingStorage(filled())
+    assert bytes(storage.get_range_into("k/1", 1, memoryview(bytearray(2)))) == b"23"
+    assert storage.counts.requests == {"get_ranges": 1}
 
 
 async def test_bytes_and_log_are_kept() -> None:
