@@ -154,12 +154,8 @@ class LocalStorage(Storage):
 
     def get_range_sync(self, key: str, start: int, stop: int) -> BytesLike:
         """Return one byte range, synchronously."""
-        handle = self._handle(key)
         try:
-            # A file without a link was deleted or replaced, perhaps by another process.
-            if handle is None or not os.fstat(handle.fd).st_nlink:
-                handle = self._open_to_keep(key)
-            handle.used = True
+            handle = self._current(key)
             if 0 <= start < stop:
                 data = os.pread(handle.fd, stop - start, start)
                 if len(data) == stop - start:
