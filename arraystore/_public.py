@@ -6,7 +6,53 @@ from typing import TYPE_CHECKING
 
 from arraystore._runtime import lazy_names
 
-if TYPE_CHECKING:
+if not TYPE_CHECKING:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "arraystore._chunks.virtual_checksums": "FROM_SOURCE FromSource",
+            "arraystore._commit.solvers": "BasicConflictSolver ConflictDetector ConflictSolver Solution Versions",
+            "arraystore._config": "RepositoryConfig",
+            "arraystore._conflicts": "Conflict ConflictType VersionSelection",
+            "arraystore._history.diff": "Diff",
+            "arraystore._history.graph": "AncestryGraph",
+            "arraystore._history.operations_log": "Update UpdateType",
+            "arraystore._log.status": "FeatureFlag RepoAvailability RepoStatus",
+            "arraystore._maintenance.collection.summary": "GCSummary",
+            "arraystore._maintenance.compact": "CompactionSummary DamagedPack",
+            "arraystore._maintenance.retention_policy": "KeepRule RetentionPolicy",
+            "arraystore._maintenance.verification.findings": "Finding Severity VerifyReport",
+            "arraystore._maintenance.verification.repair": "RepairReport",
+            "arraystore._maintenance.verification.statistics": "RepositoryStatistics",
+            "arraystore._repository.maintenance": "MaintenanceReport UpkeepOptions",
+            "arraystore._repository.repository": "Repository",
+            "arraystore._repository.snapshots": "SnapshotInfo",
+            "arraystore._repository.verification": "ChunkStorageStats",
+            "arraystore._session.fork": "ForkSession",
+            "arraystore._session.pipeline.installing": "use_pipeline",
+            "arraystore._session.rearrange": "DELETE",
+            "arraystore._session.session": "Session",
+            "arraystore._session.store": "ArrayStore",
+            "arraystore._session.virtual_references": "VirtualChunkSpec",
+            "arraystore.distributed": "extract_session merge_sessions",
+            "arraystore.errors": (
+                "AlreadyExistsError ArrayStoreError ChunkDamagedError ConflictError FormatError InvalidInputError "
+                "InvalidKeyError MergeConflictError NodeNotFoundError NotFoundError ObjectNotFoundError ReadOnlyError "
+                "RebaseFailedError RefNotFoundError RepositoryNotFoundError SessionExpiredError SessionStateError "
+                "SnapshotExpiredError SnapshotNotFoundError SourceChangedError StorageError StreamRestartedError "
+                "UnmergedForksWarning UnsupportedStorageError VirtualReferenceError"
+            ),
+            "arraystore.storage": (
+                "ByteRange BytesLike CountingStorage Counts DeleteFailure Fault FaultyStorage FsspecStorage "
+                "GcsBearerCredential InjectedFaultError Latency LatencyStorage LocalStorage MemoryStorage ObjectInfo "
+                "ObstoreStorage S3StaticCredentials Storage StorageConcurrencySettings StorageRequest "
+                "StorageRetriesSettings StorageSettings StorageTimeoutSettings WrapperStorage azure_storage "
+                "fsspec_storage gcs_storage in_memory_storage local_filesystem_storage r2_storage s3_storage "
+                "storage_from_url"
+            ),
+        },
+    )
+else:  # the reference pages take what stands under a plain TYPE_CHECKING for no part of the module
     from arraystore._chunks.virtual_checksums import FROM_SOURCE, FromSource
     from arraystore._commit.solvers import BasicConflictSolver, ConflictDetector, ConflictSolver, Solution, Versions
     from arraystore._config import RepositoryConfig
@@ -92,52 +138,6 @@ if TYPE_CHECKING:
         r2_storage,
         s3_storage,
         storage_from_url,
-    )
-else:
-    __getattr__ = lazy_names(
-        __name__,
-        {
-            "arraystore._chunks.virtual_checksums": "FROM_SOURCE FromSource",
-            "arraystore._commit.solvers": "BasicConflictSolver ConflictDetector ConflictSolver Solution Versions",
-            "arraystore._config": "RepositoryConfig",
-            "arraystore._conflicts": "Conflict ConflictType VersionSelection",
-            "arraystore._history.diff": "Diff",
-            "arraystore._history.graph": "AncestryGraph",
-            "arraystore._history.operations_log": "Update UpdateType",
-            "arraystore._log.status": "FeatureFlag RepoAvailability RepoStatus",
-            "arraystore._maintenance.collection.summary": "GCSummary",
-            "arraystore._maintenance.compact": "CompactionSummary DamagedPack",
-            "arraystore._maintenance.retention_policy": "KeepRule RetentionPolicy",
-            "arraystore._maintenance.verification.findings": "Finding Severity VerifyReport",
-            "arraystore._maintenance.verification.repair": "RepairReport",
-            "arraystore._maintenance.verification.statistics": "RepositoryStatistics",
-            "arraystore._repository.maintenance": "MaintenanceReport UpkeepOptions",
-            "arraystore._repository.repository": "Repository",
-            "arraystore._repository.snapshots": "SnapshotInfo",
-            "arraystore._repository.verification": "ChunkStorageStats",
-            "arraystore._session.fork": "ForkSession",
-            "arraystore._session.pipeline.installing": "use_pipeline",
-            "arraystore._session.rearrange": "DELETE",
-            "arraystore._session.session": "Session",
-            "arraystore._session.store": "ArrayStore",
-            "arraystore._session.virtual_references": "VirtualChunkSpec",
-            "arraystore.distributed": "extract_session merge_sessions",
-            "arraystore.errors": (
-                "AlreadyExistsError ArrayStoreError ChunkDamagedError ConflictError FormatError InvalidInputError "
-                "InvalidKeyError MergeConflictError NodeNotFoundError NotFoundError ObjectNotFoundError ReadOnlyError "
-                "RebaseFailedError RefNotFoundError RepositoryNotFoundError SessionExpiredError SessionStateError "
-                "SnapshotExpiredError SnapshotNotFoundError SourceChangedError StorageError StreamRestartedError "
-                "UnmergedForksWarning UnsupportedStorageError VirtualReferenceError"
-            ),
-            "arraystore.storage": (
-                "ByteRange BytesLike CountingStorage Counts DeleteFailure Fault FaultyStorage FsspecStorage "
-                "GcsBearerCredential InjectedFaultError Latency LatencyStorage LocalStorage MemoryStorage ObjectInfo "
-                "ObstoreStorage S3StaticCredentials Storage StorageConcurrencySettings StorageRequest "
-                "StorageRetriesSettings StorageSettings StorageTimeoutSettings WrapperStorage azure_storage "
-                "fsspec_storage gcs_storage in_memory_storage local_filesystem_storage r2_storage s3_storage "
-                "storage_from_url"
-            ),
-        },
     )
 
 __all__ = [

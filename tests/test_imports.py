@@ -122,12 +122,11 @@ def test_a_storage_is_imported_when_it_is_asked_for() -> None:
 
 @cache
 def _blocks(name: str) -> tuple[tuple[list[ast.stmt], list[ast.stmt]], ...]:
-    """Return the bodies of `if TYPE_CHECKING` in a module, with those of their `else`."""
-    return tuple(
-        (node.body, node.orelse)
-        for node in ast.walk(modules_of(ROOT)[name])
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-    )
+    """Return what `if TYPE_CHECKING` shows type checkers in a module, with what it keeps from them."""
+    conditions = [node for node in ast.walk(modules_of(ROOT)[name]) if isinstance(node, ast.If)]
+    plain = [(node.body, node.orelse) for node in conditions if ast.unparse(node.test) == "TYPE_CHECKING"]
+    negated = [(node.orelse, node.body) for node in conditions if ast.unparse(node.test) == "not TYPE_CHECKING"]
+    return (*plain, *negated)
 
 
 def _shown(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:

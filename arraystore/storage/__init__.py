@@ -6,26 +6,7 @@ from typing import TYPE_CHECKING
 
 from arraystore._runtime import lazy_names
 
-if TYPE_CHECKING:
-    from arraystore.storage.constructors import azure_storage, gcs_storage, r2_storage, s3_storage
-    from arraystore.storage.counting import CountingStorage, Counts
-    from arraystore.storage.credentials import GcsBearerCredential, S3StaticCredentials
-    from arraystore.storage.faults import Fault, FaultyStorage, InjectedFaultError
-    from arraystore.storage.filesystem import FsspecStorage
-    from arraystore.storage.latency import Latency, LatencyStorage
-    from arraystore.storage.local import LocalStorage, local_filesystem_storage
-    from arraystore.storage.memory import MemoryStorage, in_memory_storage
-    from arraystore.storage.objectstore import ObstoreStorage
-    from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage
-    from arraystore.storage.settings import (
-        StorageConcurrencySettings,
-        StorageRetriesSettings,
-        StorageSettings,
-        StorageTimeoutSettings,
-    )
-    from arraystore.storage.urls import fsspec_storage, storage_from_url
-    from arraystore.storage.wrapper import StorageRequest, WrapperStorage
-else:
+if not TYPE_CHECKING:
     __getattr__ = lazy_names(
         __name__,
         {
@@ -46,6 +27,25 @@ else:
             "arraystore.storage.wrapper": "StorageRequest WrapperStorage",
         },
     )
+else:  # the reference pages take what stands under a plain TYPE_CHECKING for no part of the module
+    from arraystore.storage.constructors import azure_storage, gcs_storage, r2_storage, s3_storage
+    from arraystore.storage.counting import CountingStorage, Counts
+    from arraystore.storage.credentials import GcsBearerCredential, S3StaticCredentials
+    from arraystore.storage.faults import Fault, FaultyStorage, InjectedFaultError
+    from arraystore.storage.filesystem import FsspecStorage
+    from arraystore.storage.latency import Latency, LatencyStorage
+    from arraystore.storage.local import LocalStorage, local_filesystem_storage
+    from arraystore.storage.memory import MemoryStorage, in_memory_storage
+    from arraystore.storage.objectstore import ObstoreStorage
+    from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage
+    from arraystore.storage.settings import (
+        StorageConcurrencySettings,
+        StorageRetriesSettings,
+        StorageSettings,
+        StorageTimeoutSettings,
+    )
+    from arraystore.storage.urls import fsspec_storage, storage_from_url
+    from arraystore.storage.wrapper import StorageRequest, WrapperStorage
 
 __all__ = [
     "ByteRange",
