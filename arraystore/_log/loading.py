@@ -93,21 +93,28 @@ async def load_tip(
     Of a record with several transactions, the snapshot is the last one by default. Raises `RefNotFoundError` if there
     is no such branch, and `LogHoleError` if records are lost.
     """
-    sequence = at if at is not None else await log.tip(None if hint is None else hint.sequence)
-    if at is None and hint is not None and hint.sequence > sequence:
+    if at is not None:
+        return await _load(log, _start_of(hint, at), at, snapshot)
+    sequence = await log.tip(None if hint is None else hint.sequence)
+    if hint is not None and hint.sequence > sequence:
         await _check_hinted(log, hint, sequence)
-    start = None
-    if hint is not None and hint.sequence <= sequence:
-        start = CheckpointRef(hint.sequence, hint.checkpoint)
-    try:
-        tip = await _load(log, start, sequence, snapshot)
-    except ObjectNotFoundError:
-        if at is None:
+    while True:
+        try:
+            tip = await _load(log, _start_of(hint, sequence), sequence, snapshot)
+        except ObjectNotFoundError:
+            newest = await log.tip(sequence)
+            if newest > sequence:  # a collection may have deleted what only the record before was read from
+                sequence = newest
+                continue
             log.check_holes(-1)
-        raise
-    if at is None:
+            raise
         log.check_holes(tip.state.life.expired)
-    return tip
+        return tip
+
+
+def _start_of(hint: Hint | None, sequence: int) -> CheckpointRef | None:
+    """Return the checkpoint that a hint names, if it is not of a later record."""
+    return None if hint is None or hint.sequence > sequence else CheckpointRef(hint.sequence, hint.checkpoint)
 
 
 async def _check_hinted(log: BranchLog, hint: Hint, newest: int) -> None:

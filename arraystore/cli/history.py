@@ -60,7 +60,7 @@ def log(
     if as_json:
         stream_json(map(plain, shown))
     else:
-        _print_lines(f"{'snapshot':<20}  {'written (UTC)':<19}  message", map(_snapshot_line, shown))
+        print_history(shown)
 
 
 def _start(repository: Repository, ref: str, branch: str | None, tag: str | None) -> ResolvedRef:
@@ -84,6 +84,11 @@ def _print_lines(header: str, lines: Iterable[Text]) -> None:
     console.print(literal(header, "bold dim"), soft_wrap=True)
     for line in lines:
         console.print(line, soft_wrap=True)
+
+
+def print_history(snapshots: Iterable[SnapshotInfo]) -> None:
+    """Print snapshots one by one."""
+    _print_lines(f"{'snapshot':<20}  {'written (UTC)':<19}  message", map(_snapshot_line, snapshots))
 
 
 def _snapshot_line(snapshot: SnapshotInfo) -> Text:

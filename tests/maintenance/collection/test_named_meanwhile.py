@@ -9,6 +9,7 @@ import pytest
 import zarr
 
 from arraystore import Repository, Session, SessionExpiredError, SnapshotNotFoundError, in_memory_storage
+from arraystore.storage import Storage
 from tests.history.worlds import commit, put, world
 from tests.maintenance.collection.test_moved_and_reverted import now
 from tests.maintenance.worlds import Meanwhile
@@ -131,3 +132,31 @@ def test_a_snapshot_on_no_branch_is_refused_where_what_it_is_based_on_was_collec
     with pytest.raises(SessionExpiredError, match="on which this session is based"):
         session.flush("late")
     assert Repository.open(repository.storage).verify(level="chunks").ok
+
+
+def reset_and_collected(storage: Storage) -> Callable[[], None]:
+    """Return what takes away all that the first record of a branch is read from, and leaves the branch elsewhere."""
+
+    def happens() -> None:
+        fresh = Repository.open(storage)
+        fresh.reset_branch("other", fresh.lookup_branch("main"))
+        fresh.expire_snapshots(now())
+        fresh.garbage_collect(now(), full=True)
+
+    return happens
+
+
+@pytest.mark.parametrize("use", ["opened", "expired"])
+def test_a_branch_that_moves_on_and_is_collected_while_its_newest_record_is_read_is_read_again(use: str) -> None:
+    storage = in_memory_storage()
+    repository = world(storage)
+    repository.create_branch("other", commit(repository, put("g/a", 0, 10)))
+    commit(repository, put("g/a", 0, 11))
+    meanwhile = Meanwhile(storage, "get", "/branch/other/000000000000", reset_and_collected(storage))
+    outdated = Repository.open(meanwhile)
+    if use == "expired":
+        outdated.expire_snapshots(now())
+    else:
+        assert values(outdated.readonly_session("other")) == [11, 2, 3, 4, 5, 6]
+    assert meanwhile.happened
+    assert values(Repository.open(storage).readonly_session("other")) == [11, 2, 3, 4, 5, 6]
