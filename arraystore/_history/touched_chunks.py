@@ -14,10 +14,11 @@ from itertools import pairwise
 from arraystore._chunks.cells import Cells
 from arraystore._format.ids import NodeId, SnapshotId
 from arraystore._format.record import Commit, Rewrite
+from arraystore._format.transaction import Operation, TransactionLog
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.footprint import Footprint
 from arraystore._log.loading import Passed, load_checkpoint, passed_between
-from arraystore._log.state import Resolved, SnapshotState
+from arraystore._log.state import Resolved, SnapshotState, follows
 from arraystore.errors import ObjectNotFoundError, SessionExpiredError
 
 LogOf = Callable[[str], BranchLog]
@@ -33,6 +34,10 @@ class _Stretch:
     newer: SnapshotState
 
 
+class _UnrelatedError(Exception):
+    """The records between two snapshots do not lead from one to the other, as where one of them is on no branch."""
+
+
 async def cells_touched(log_of: LogOf, before: SnapshotState, after: SnapshotState) -> dict[NodeId, list[Cells]]:
     """Return the cells written between two snapshots, by id of nodes with compacted chunks.
 
@@ -45,7 +50,7 @@ async def cells_touched(log_of: LogOf, before: SnapshotState, after: SnapshotSta
         if not moved:
             return {}
         footprints = await asyncio.gather(*map(_footprint, stretches))
-    except (ObjectNotFoundError, SessionExpiredError):  # expired: every difference of references counts
+    except (ObjectNotFoundError, SessionExpiredError, _UnrelatedError):  # every difference of references counts
         return {}
     touched: dict[NodeId, list[Cells]] = {identifier: [] for identifier in sorted(moved)}
     for footprint in footprints:
@@ -119,9 +124,24 @@ async def _footprint(stretch: _Stretch) -> Footprint:
     first, last = stretch.older.sequence, stretch.newer.sequence
     passed = await passed_between(stretch.log, first - 1, last)
     footprint = Footprint()
-    for transaction, log, _ in _between(passed, stretch.older.snapshot, stretch.newer.snapshot):
+    snapshot, parent = stretch.older.snapshot, stretch.older.parent
+    for transaction, log, _ in _between(passed, snapshot, stretch.newer.snapshot):
+        if (
+            not follows(transaction, snapshot, parent)
+            or not _changed(log) <= stretch.older.keys.keys() | footprint.nodes.keys()
+        ):
+            raise _UnrelatedError
         footprint.add(stretch.older, transaction.id, log)
+        snapshot, parent = transaction.id, transaction.parent
+    if snapshot != stretch.newer.snapshot:
+        raise _UnrelatedError
     return footprint
+
+
+def _changed(log: TransactionLog) -> set[NodeId]:
+    """Return the nodes that a transaction changes, and does not create."""
+    created = {change.id for change in log.nodes if change.operation == Operation.CREATED}
+    return ({change.id for change in log.nodes} | {chunk.node for chunk in log.chunks}) - created
 
 
 def _between(passed: Sequence[Passed], older: SnapshotId, newer: SnapshotId) -> list[Resolved]:

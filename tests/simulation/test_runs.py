@@ -63,8 +63,9 @@ def test_what_once_failed_does_not(profile: str, seed: int) -> None:
 
 
 FAILED_SINCE = {
-    "lifecycle": [42, 5002, 300012],
+    "lifecycle": [42, 5002, 300012, 3001048, 3001053],
     "mixed": [1795363261],
+    "proxied": [4000533],
     "amends": [300009, 300017],
     "virtual": [1325],
 }
