@@ -209,7 +209,7 @@ def _still_named(
     """Check that no branch or tag is at what expires, unless it came there since the expiry began."""
     if not causes:
         return
-    began = min(cause.began for cause in causes)
+    began = min(cause.began for cause in causes) - lifetimes.lag
     earlier = [lifetimes.at(each) for each in (began, *lifetimes.between(began, at))]
     for what, root in shown.roots.items():
         befores = [held.roots.get(what) for held in earlier]  # one that was deleted came back since
