@@ -92,7 +92,10 @@ def wrong_ancestries(logs: Logs, notes: Observations, lifetimes: Lifetimes) -> I
 
 
 def _wrong_ancestry(expected: list[Snapshot], seen: Ancestry, lapsed: Mapping[bytes, float]) -> str | None:
-    """Return what is wrong with a list of ancestors: it may leave out those that have expired by then."""
+    """Return what is wrong with a list of ancestors: it may leave out those that have expired by then.
+
+    Of a snapshot that has expired itself, nothing leads on to what is left of its history.
+    """
     parents = [*[identifier for identifier, _, _ in seen.entries[1:]], None]
     gone = {each.id for each in expected if lapsed.get(each.id, inf) <= seen.ended}
     left = iter(expected)
@@ -109,5 +112,7 @@ def _wrong_ancestry(expected: list[Snapshot], seen: Ancestry, lapsed: Mapping[by
             return f"{identifier} as ancestor {at}, not {forgotten[0]}"
         if (parent, message) != (after, found.message):
             return f"parent {parent} and message {message!r} of ancestor {at}, not {after} and {found.message!r}"
+    if id_bytes(seen.snapshot) in gone:
+        return None
     forgotten = [id_text(each.id) for each in left if each.id not in gone]
     return f"no ancestor {len(seen.entries)}, which is {forgotten[0]}" if forgotten else None
