@@ -233,7 +233,7 @@ def _becomes_ready(server: S3Server, process: subprocess.Popen[bytes]) -> bool:
 
     limit = time.monotonic() + START_SECONDS
     while process.poll() is None and time.monotonic() < limit:
-        if _accepts_connections(server):
+        if accepts_connections(server):
             try:
                 bucket = server.new_bucket("ready")
                 server.client().put_object(Bucket=bucket, Key="ready", Body=b"ready")
@@ -245,7 +245,7 @@ def _becomes_ready(server: S3Server, process: subprocess.Popen[bytes]) -> bool:
     return False
 
 
-def _accepts_connections(server: S3Server) -> bool:
+def accepts_connections(server: S3Server) -> bool:
     port = int(server.endpoint_url.rpartition(":")[2])
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()

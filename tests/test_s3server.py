@@ -75,10 +75,10 @@ def test_a_killed_run_leaves_no_server_behind(tmp_path: Path) -> None:
     assert owner.stdout is not None
     endpoint_url, run = owner.stdout.readline().split()
     server = S3Server(s3server.SEAWEEDFS, endpoint_url, "", "")
-    assert s3server._accepts_connections(server)
+    assert s3server.accepts_connections(server)
     owner.send_signal(signal.SIGKILL)
     owner.communicate()
     limit = time.monotonic() + 15
-    while s3server._accepts_connections(server) or (Path(run) / "seaweedfs").exists():
+    while s3server.accepts_connections(server) or (Path(run) / "seaweedfs").exists():
         assert time.monotonic() < limit, "the server outlived its run"
         time.sleep(0.05)

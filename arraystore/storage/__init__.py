@@ -10,6 +10,8 @@ if not TYPE_CHECKING:
     __getattr__ = lazy_names(
         __name__,
         {
+            "arraystore.storage.cache_usage": "CacheUsage",
+            "arraystore.storage.cached": "CachedStorage",
             "arraystore.storage.constructors": "azure_storage gcs_storage r2_storage s3_storage",
             "arraystore.storage.counting": "CountingStorage Counts",
             "arraystore.storage.credentials": "GcsBearerCredential S3StaticCredentials",
@@ -21,13 +23,16 @@ if not TYPE_CHECKING:
             "arraystore.storage.objectstore": "ObstoreStorage",
             "arraystore.storage.protocol": "ByteRange BytesLike DeleteFailure ObjectInfo Storage",
             "arraystore.storage.settings": (
-                "StorageConcurrencySettings StorageRetriesSettings StorageSettings StorageTimeoutSettings"
+                "StorageConcurrencySettings StorageHedgingSettings StorageRetriesSettings StorageSettings "
+                "StorageTimeoutSettings"
             ),
             "arraystore.storage.urls": "fsspec_storage storage_from_url",
             "arraystore.storage.wrapper": "StorageRequest WrapperStorage",
         },
     )
 else:  # the reference pages take what stands under a plain TYPE_CHECKING for no part of the module
+    from arraystore.storage.cache_usage import CacheUsage
+    from arraystore.storage.cached import CachedStorage
     from arraystore.storage.constructors import azure_storage, gcs_storage, r2_storage, s3_storage
     from arraystore.storage.counting import CountingStorage, Counts
     from arraystore.storage.credentials import GcsBearerCredential, S3StaticCredentials
@@ -40,6 +45,7 @@ else:  # the reference pages take what stands under a plain TYPE_CHECKING for no
     from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage
     from arraystore.storage.settings import (
         StorageConcurrencySettings,
+        StorageHedgingSettings,
         StorageRetriesSettings,
         StorageSettings,
         StorageTimeoutSettings,
@@ -50,6 +56,8 @@ else:  # the reference pages take what stands under a plain TYPE_CHECKING for no
 __all__ = [
     "ByteRange",
     "BytesLike",
+    "CacheUsage",
+    "CachedStorage",
     "CountingStorage",
     "Counts",
     "DeleteFailure",
@@ -67,6 +75,7 @@ __all__ = [
     "S3StaticCredentials",
     "Storage",
     "StorageConcurrencySettings",
+    "StorageHedgingSettings",
     "StorageRequest",
     "StorageRetriesSettings",
     "StorageSettings",

@@ -17,7 +17,7 @@ __all__ = ["CountingStorage", "Counts"]
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Counters of requests and bytes of a storage; subtract two to count the requests in between.
+    """Counters of requests and bytes of a storage; subtract two to count the requests in between, add those of several.
 
     Parameters
     ----------
@@ -39,6 +39,11 @@ class Counts:
 
     def __getitem__(self, operation: str) -> int:
         return self.requests.get(operation, 0)
+
+    def __add__(self, other: Counts) -> Counts:
+        names = [*self.requests, *(name for name in other.requests if name not in self.requests)]
+        requests = {name: self[name] + other[name] for name in names}
+        return Counts(requests, self.bytes_read + other.bytes_read, self.bytes_written + other.bytes_written)
 
     def __sub__(self, earlier: Counts) -> Counts:
         requests = {name: count - earlier[name] for name, count in self.requests.items() if count != earlier[name]}

@@ -5,22 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import threading
 import time
-import weakref
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from arraystore._concurrency import bounded
 from arraystore.errors import ObjectNotFoundError, StorageError, UnsupportedStorageError
 from arraystore.storage import obstore_module as native
+from arraystore.storage.bucket_client import BucketClient, client_of
 from arraystore.storage.forking import leak, renew_locks_after_fork
 from arraystore.storage.keys import check_key, check_range, merge_ranges
 from arraystore.storage.listing_order import Reorder, beyond, safe_offset
 from arraystore.storage.object_state import info_of
-from arraystore.storage.obstore_config import Client, ObstoreConfig, build_client
-from arraystore.storage.obstore_errors import ErrorKind, classify_error, first_line, refused_at_once, remedy
+from arraystore.storage.obstore_config import ObstoreConfig
+from arraystore.storage.obstore_errors import ErrorKind, classify_error, first_line, is_refusal, remedy
+from arraystore.storage.part_stream import AbandonedUploadError, PartStream
 from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage
 
 __all__ = ["ObstoreStorage"]
@@ -53,16 +54,11 @@ class ObstoreStorage(Storage):
         self._prefix = config.prefix + "/" if config.prefix else ""
         self._settings = config.settings
         self.listing_lag = config.settings.listing_lag
-        self._built: Client | None = None
-        self._slots: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
-            weakref.WeakKeyDictionary()
-        )
-        self._lock = threading.Lock()
+        self._built: BucketClient | None = None
         renew_locks_after_fork(self)
 
     def renew_locks(self) -> None:
-        """Replace the lock and drop the parent's client, in a forked child."""
-        self._lock = threading.Lock()
+        """Drop the parent's client, in a forked child."""
         if self._built is not None:
             leak(self._built)
             self._built = None
@@ -83,48 +79,42 @@ class ObstoreStorage(Storage):
     def __reduce__(self) -> tuple[Any, ...]:
         return (ObstoreStorage, (self._config,), {"listing_lag": self.listing_lag})
 
-    def _client(self) -> Client:
+    def _client(self) -> BucketClient:
         client = self._built
-        if client is not None and client.generation == native.generation:
-            return client
-        with self._lock:
-            client = self._built
-            if client is None or client.generation != native.generation:
-                client = self._built = build_client(self._config)
-            return client
+        if client is None or client.generation != native.generation:
+            client = self._built = client_of(self._config)
+        return client
 
     # Attempts
 
     async def _attempt(
-        self, action: str, key: str, request: Callable[[Client], Awaitable[T]], *, conditional: bool = False
+        self,
+        action: str,
+        key: str,
+        request: Callable[[BucketClient], Awaitable[T]],
+        *,
+        conditional: bool = False,
+        send: Callable[..., Awaitable[T]] = BucketClient.send,
     ) -> T:
         """Send a request, retry transient failures, and translate errors into those of this package."""
         client = self._client()
         retry = _RetryState(self, client, conditional)
         while True:
             try:
-                async with self._slot():
-                    return await request(client)
+                return await send(client, request, again=retry.failed)
             except Exception as error:  # noqa: BLE001 - every error is classified
                 delay = retry.delay_after(error, action, key)
             await asyncio.sleep(delay)
 
-    def _attempt_sync(self, action: str, key: str, request: Callable[[Client], T]) -> T:
+    def _attempt_sync(self, action: str, key: str, request: Callable[[BucketClient], T], *, timed: bool = True) -> T:
         client = self._client()
         retry = _RetryState(self, client)
         while True:
             try:
-                return request(client)
+                return client.send_sync(request, timed=timed, again=retry.failed)
             except Exception as error:  # noqa: BLE001 - every error is classified
                 delay = retry.delay_after(error, action, key)
             time.sleep(delay)
-
-    def _slot(self) -> asyncio.Semaphore:
-        loop = asyncio.get_running_loop()
-        slot = self._slots.get(loop)
-        if slot is None:
-            slot = self._slots.setdefault(loop, asyncio.Semaphore(self._settings.concurrency.max_requests))
-        return slot
 
     def _path(self, key: str) -> str:
         check_key(key)
@@ -136,11 +126,11 @@ class ObstoreStorage(Storage):
         """Return a whole object."""
         path = self._path(key)
 
-        async def request(client: Client) -> BytesLike:
+        async def request(client: BucketClient) -> BytesLike:
             result = await client.module.get_async(client.store, path)
             return memoryview(await result.bytes_async())
 
-        return await self._attempt("read", key, request)
+        return await self._attempt("read", key, request, send=BucketClient.read)
 
     def get_sync(self, key: str) -> BytesLike:
         """Return a whole object, synchronously."""
@@ -157,12 +147,13 @@ class ObstoreStorage(Storage):
         starts = [ranges[index][0] for index in wanted]
         ends = [ranges[index][1] for index in wanted]
 
-        async def request(client: Client) -> Any:
+        async def request(client: BucketClient) -> Any:
             if len(wanted) == 1:
                 return [await client.module.get_range_async(client.store, path, start=starts[0], end=ends[0])]
             return await client.module.get_ranges_async(client.store, path, starts=starts, ends=ends)
 
-        for index, data in zip(wanted, await self._attempt("read", key, request), strict=True):
+        send = partial(BucketClient.read, size=sum(ends) - sum(starts))
+        for index, data in zip(wanted, await self._attempt("read", key, request, send=send), strict=True):
             parts[index] = self._check_length(key, ranges[index], data)
         return parts
 
@@ -201,12 +192,13 @@ class ObstoreStorage(Storage):
             return [b""] * len(ranges), await self.head(key)
 
         async def read(span: ByteRange) -> tuple[memoryview, ObjectInfo]:
-            async def request(client: Client) -> tuple[memoryview, ObjectInfo]:
+            async def request(client: BucketClient) -> tuple[memoryview, ObjectInfo]:
                 result = await client.module.get_async(client.store, path, options={"range": span})
                 info = _info(key, result.meta)
                 return memoryview(await result.bytes_async()), info
 
-            return await self._attempt("read", key, request)
+            send = partial(BucketClient.read, size=span[1] - span[0])
+            return await self._attempt("read", key, request, send=send)
 
         responses = await asyncio.gather(*[read(span) for span in wanted])
         infos = {(info.etag, info.modified, info.size): info for _, info in responses}
@@ -228,7 +220,7 @@ class ObstoreStorage(Storage):
             meta = self._attempt_sync("look up", key, lambda client: client.module.head(client.store, path))
             return b"", _info(key, meta)
 
-        def request(client: Client) -> tuple[memoryview, ObjectInfo]:
+        def request(client: BucketClient) -> tuple[memoryview, ObjectInfo]:
             result = client.module.get(client.store, path, options={"range": (start, stop)})
             info = _info(key, result.meta)
             return memoryview(result.bytes()), info
@@ -238,10 +230,18 @@ class ObstoreStorage(Storage):
 
     # Writing
 
-    def _put_options(self, data: BytesLike) -> dict[str, Any]:
-        large = len(data) > self._settings.minimum_size_for_multipart_upload
+    @property
+    def part_bytes(self) -> int:  # type: ignore[override]  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Size of the parts of an upload, from the settings."""
+        return self._settings.multipart_part_size
+
+    def _in_parts(self, data: BytesLike) -> bool:
+        """Return whether an object is uploaded in parts, several of them at a time."""
+        return len(data) > self._settings.minimum_size_for_multipart_upload
+
+    def _part_options(self) -> dict[str, Any]:
         return {
-            "use_multipart": large,
+            "use_multipart": True,
             "chunk_size": self._settings.multipart_part_size,
             "max_concurrency": self._settings.concurrency.max_parts,
         }
@@ -249,14 +249,50 @@ class ObstoreStorage(Storage):
     async def put(self, key: str, data: BytesLike) -> None:
         """Write an object; durable on return."""
         path = self._path(key)
-        options = self._put_options(data)
-        await self._attempt("write", key, lambda client: client.module.put_async(client.store, path, data, **options))
+
+        async def in_one(client: BucketClient) -> None:
+            await client.module.put_async(client.store, path, data, use_multipart=False)
+
+        async def in_parts(client: BucketClient) -> None:
+            await self._upload(client, path, PartStream.of(data, self.part_bytes))
+
+        if self._in_parts(data):
+            await self._attempt("write", key, in_parts, send=partial(BucketClient.send, timed=False))
+        else:
+            await self._attempt("write", key, in_one)
+
+    async def put_stream(self, key: str, parts: PartStream) -> None:
+        """Write an object while its parts come; a part that fails is sent again, the whole is not."""
+        path, client = self._path(key), self._client()
+        try:
+            await self._upload(client, path, parts)
+        except AbandonedUploadError:
+            raise
+        except Exception as error:  # noqa: BLE001 - every error is classified
+            raise _RetryState(self, client).final_error(error, "write", key) from None
+
+    async def _upload(self, client: BucketClient, path: str, parts: PartStream) -> None:
+        """Upload in parts; when cancelled, abort while parts are left to send, so that the service forgets them."""
+        upload = asyncio.ensure_future(client.module.put_async(client.uploads, path, parts, **self._part_options()))
+        try:
+            await asyncio.shield(upload)
+        except asyncio.CancelledError:
+            parts.abandon()
+            upload.add_done_callback(_retrieve_error)
+            raise
 
     def put_sync(self, key: str, data: BytesLike) -> None:
         """Write an object, synchronously."""
         path = self._path(key)
-        options = self._put_options(data)
-        self._attempt_sync("write", key, lambda client: client.module.put(client.store, path, data, **options))
+        in_parts, options = self._in_parts(data), self._part_options()
+
+        def request(client: BucketClient) -> None:
+            if in_parts:
+                client.module.put(client.uploads, path, data, **options)
+            else:
+                client.module.put(client.store, path, data, use_multipart=False)
+
+        self._attempt_sync("write", key, request, timed=not in_parts)
 
     async def put_if_absent(self, key: str, data: BytesLike) -> bool:
         """Write an object unless one of this key exists."""
@@ -270,14 +306,14 @@ class ObstoreStorage(Storage):
         path = self._path(key)
         attempts = 0
 
-        async def request(client: Client) -> bool:
+        async def request(client: BucketClient) -> bool:
             nonlocal attempts
             attempts += 1
             try:
                 await client.module.put_async(client.store, path, data, mode="create", use_multipart=False)
                 return True
             except client.module.exceptions.AlreadyExistsError as error:
-                if new and attempts == 1 and refused_at_once(error):
+                if new and attempts == 1 and is_refusal(error):
                     return False
                 # Written by another writer, or by an attempt of ours whose response was lost; or two writers
                 # collided (409), and possibly neither succeeded.
@@ -296,12 +332,11 @@ class ObstoreStorage(Storage):
         return failures
 
     async def _delete_batch(self, keys: Sequence[str]) -> list[DeleteFailure]:
-        client = self._client()
+        paths = [self._prefix + key for key in keys]
         try:
-            async with self._slot():
-                await client.module.delete_async(client.store, [self._prefix + key for key in keys])
+            await self._attempt("delete", keys[0], lambda client: client.module.delete_async(client.store, paths))
             return []
-        except Exception:  # noqa: BLE001 - each key is retried by itself
+        except (StorageError, ObjectNotFoundError):
             # The error of a batch does not tell which keys failed, nor whether one was merely missing.
             results = await bounded(self._delete_one, keys, _SINGLE_DELETES)
             return [failure for failure in results if failure is not None]
@@ -329,7 +364,8 @@ class ObstoreStorage(Storage):
                 client.store, path, offset=self._prefix + offset if offset else None, chunk_size=_PAGE
             )
             try:
-                async for page in stream:
+                while (page := await client.send(partial(_next_page, stream), again=retry.failed)) is not None:
+                    retry = _RetryState(self, client)  # each page has all its attempts
                     infos = [
                         ObjectInfo(str(meta["path"])[cut:], int(meta["size"]), meta["last_modified"].timestamp())
                         for meta in page
@@ -372,17 +408,24 @@ class ObstoreStorage(Storage):
 class _RetryState:
     """Failed attempts of one request, and the delay before the next attempt."""
 
-    def __init__(self, storage: ObstoreStorage, client: Client, conditional: bool = False) -> None:
+    def __init__(self, storage: ObstoreStorage, client: BucketClient, conditional: bool = False) -> None:
         self._conditional = conditional
         self._location = storage.location
         self._retries = storage.config.settings.retries
         self._exceptions = client.module.exceptions
-        self._started = time.monotonic()
+        self._first_failure = 0.0
         self._failures = 0
 
+    @property
+    def failed(self) -> bool:
+        """True once an attempt has failed."""
+        return self._failures > 0
+
     def _pause(self) -> float | None:
+        if not self._failures:  # what was waited for a slot before counts for nothing
+            self._first_failure = time.monotonic()
         self._failures += 1
-        return self._retries.pause(self._failures, time.monotonic() - self._started, _random)
+        return self._retries.pause(self._failures, time.monotonic() - self._first_failure, _random)
 
     def delay_after(self, error: Exception, action: str, key: str) -> float:
         """Return the seconds to wait before the next attempt, or raise the final error."""
@@ -396,9 +439,17 @@ class _RetryState:
             if delay is not None:
                 return delay
         # Without the client's error as the cause: its message contains whole URLs, signatures included.
-        raise StorageError(
-            f"{self._location}: cannot {action} {key!r}: {first_line(error)}; {remedy(error, self._exceptions)}"
-        ) from None
+        raise self.final_error(error, action, key) from None
+
+    def final_error(self, error: Exception, action: str, key: str) -> StorageError:
+        """Return the error to raise when nothing is tried any more."""
+        return StorageError(
+            f"{self._location}: cannot {action} {key!r}{self._attempts()}: {first_line(error)}; "
+            f"{remedy(error, self._exceptions)}"
+        )
+
+    def _attempts(self) -> str:
+        return f" after {self._failures} attempts" if self._failures > 1 else ""
 
     def _delay_after_conflict(self, key: str) -> float:
         """Return the seconds to wait after a conditional write was refused although no object exists."""
@@ -409,6 +460,17 @@ class _RetryState:
                 "missing; try again later"
             ) from None
         return delay
+
+
+def _retrieve_error(upload: asyncio.Future[Any]) -> None:
+    """Keep asyncio from reporting the error of an upload that nobody waits for any more."""
+    if not upload.cancelled():
+        upload.exception()
+
+
+async def _next_page(stream: AsyncIterator[Sequence[Any]], _: BucketClient) -> Sequence[Any] | None:
+    """Return the next page of a listing, None after the last one."""
+    return await anext(stream, None)
 
 
 def _info(key: str, meta: Any) -> ObjectInfo:

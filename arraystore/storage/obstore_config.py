@@ -8,12 +8,11 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from arraystore.errors import StorageError
-from arraystore.storage import obstore_module as native
 from arraystore.storage.credentials import CredentialProvider, SecretCredentials
 from arraystore.storage.secret import Secret
 from arraystore.storage.settings import StorageSettings
 
-__all__ = ["Client", "ObstoreConfig", "build_client"]
+__all__ = ["ObstoreConfig", "build_store"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,26 +70,18 @@ def _with_secrets(plain: dict[str, Any], revealed: dict[str, Any]) -> ObstoreCon
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Client:
-    """Object store client of this process."""
+def build_store(config: ObstoreConfig, module: Any, *, retries: bool) -> Any:
+    """Build a store of the native module; raises `StorageError` if it rejects the configuration.
 
-    module: Any
-    """Native module, whose functions take `store`."""
-    store: Any
-    generation: int
-
-
-def build_client(config: ObstoreConfig) -> Client:
-    """Build the client of `config`; raises `StorageError` if obstore rejects the configuration."""
-    module = native.obstore_module()
+    With `retries` the store repeats failed requests by itself, which hides them from whoever sends.
+    """
     classes = {"s3": "S3Store", "gcs": "GCSStore", "azure": "AzureStore"}
     options: dict[str, Any] = dict(config.options)
     options.update((name, secret.reveal()) for name, secret in config.secret_options)
     arguments: dict[str, Any] = {
         "config": options,
         "client_options": _client_options(config),
-        "retry_config": _retry_config(config.settings),
+        "retry_config": _retry_config(config.settings, retries),
     }
     if config.get_credentials is not None or config.credentials is not None:
         credentials = config.credentials
@@ -98,13 +89,12 @@ def build_client(config: ObstoreConfig) -> Client:
             config.get_credentials, None if credentials is None else credentials.reveal()
         )
     try:
-        store = getattr(module._store, classes[config.kind])(config.bucket, **arguments)
+        return getattr(module._store, classes[config.kind])(config.bucket, **arguments)
     except Exception as error:  # noqa: BLE001 - the client's own error repeats the options, secrets included
         raise StorageError(
             f"{config.location}: the client rejects this configuration ({type(error).__name__}); check the names "
             f"and values of {sorted(options)} and of the credentials"
         ) from None
-    return Client(module, store, native.generation)
 
 
 def _client_options(config: ObstoreConfig) -> dict[str, Any]:
@@ -121,10 +111,10 @@ def _client_options(config: ObstoreConfig) -> dict[str, Any]:
     return options
 
 
-def _retry_config(settings: StorageSettings) -> dict[str, Any]:
+def _retry_config(settings: StorageSettings, enabled: bool) -> dict[str, Any]:
     retries = settings.retries
     return {
-        "max_retries": retries.max_tries - 1,
+        "max_retries": retries.max_tries - 1 if enabled else 0,
         "retry_timeout": timedelta(seconds=retries.total),
         "backoff": {
             "init_backoff": timedelta(seconds=retries.initial_backoff),

@@ -6,10 +6,13 @@ import enum
 import re
 from typing import Any
 
-__all__ = ["ErrorKind", "classify_error", "first_line", "refused_at_once", "remedy"]
+__all__ = ["ErrorKind", "classify_error", "first_line", "is_refusal", "is_throttled", "remedy"]
 
 _URL_QUERY = re.compile(r"\?[^\s)\"']+")
-_TRUNCATED = re.compile(r"HTTP error|RequestTimeout|response body")
+_TRANSIENT = re.compile(
+    r"HTTP error|RequestTimeout|response body|error response|non-2xx status code: (?:408|429|5(?!01|05)\d\d)"
+)
+_THROTTLED = re.compile(r"non-2xx status code: (?:429|503)|<Code>SlowDown<")
 _RETRIES_EXHAUSTED = re.compile(r"after \d+ retries")
 
 
@@ -19,7 +22,7 @@ class ErrorKind(enum.Enum):
     MISSING = "missing"
     EXISTS = "exists"
     TRANSIENT = "transient"
-    """Worth a retry that the client itself has not made."""
+    """Worth a retry."""
     FINAL = "final"
 
 
@@ -30,19 +33,27 @@ def first_line(error: BaseException) -> str:
     return " ".join(_URL_QUERY.sub("?…", text.partition("\n\nDebug source")[0]).split())[:600]
 
 
+def _message(error: BaseException) -> str:
+    return str(error).partition("\n\nDebug source")[0]
+
+
 def classify_error(error: BaseException, exceptions: Any) -> ErrorKind:
     """Classify an error of the client, given its exception classes, which differ for a copy of the client."""
-    text = str(error).partition("\n\nDebug source")[0]
+    text = _message(error)
     if isinstance(error, FileNotFoundError):
         return ErrorKind.FINAL if "NoSuchBucket" in text or "ContainerNotFound" in text else ErrorKind.MISSING
     if isinstance(error, exceptions.AlreadyExistsError):
         return ErrorKind.EXISTS
-    # The client itself retries server errors and connection errors, but neither a conditional write without a response
-    # nor a truncated response.
+    # The client retries uploads in parts by itself, and nothing else.
     transient = (
-        isinstance(error, exceptions.GenericError) and _TRUNCATED.search(text) and not _RETRIES_EXHAUSTED.search(text)
+        isinstance(error, exceptions.GenericError) and _TRANSIENT.search(text) and not _RETRIES_EXHAUSTED.search(text)
     )
     return ErrorKind.TRANSIENT if transient else ErrorKind.FINAL
+
+
+def is_throttled(error: BaseException) -> bool:
+    """Return whether the service asked to slow down."""
+    return not isinstance(error, FileNotFoundError) and bool(_THROTTLED.search(_message(error)))
 
 
 _REMEDIES = (
@@ -55,13 +66,15 @@ _REMEDIES = (
     ("without LOCATION", "pass the region of the bucket"),
     ("AuthorizationHeaderMalformed", "pass the region of the bucket"),
     (
-        "416",
+        "status code: 416",
         "the object is shorter than the reference requires: it is not the object that the reference was written for",
     ),
     ("not supported", "use another backend or another endpoint"),
     ("URL scheme is not allowed", "use an https endpoint, or pass allow_http=True"),
     ("credential", "check the credentials: pass keys, get_credentials, from_env=True or anonymous=True"),
     ("error sending request", "check the endpoint, the network and the timeouts"),
+    ("status code: 5", "try again later, or raise the limits in StorageSettings"),
+    ("status code: 429", "try again later, or raise the limits in StorageSettings"),
     ("after ", "try again later, or raise the limits in StorageSettings"),
 )
 
@@ -82,15 +95,12 @@ def remedy(error: BaseException, exceptions: Any) -> str:
     return "check the endpoint, the bucket and the credentials"
 
 
-_NO_RETRY = re.compile(r"\n\s+retries: 0,\n")
 _REFUSED = re.compile(r"\n\s+status: 412,\n")
 
 
-def refused_at_once(error: Exception) -> bool:
-    """Return whether a conditional write was refused with 412 by the response to the first attempt.
+def is_refusal(error: Exception) -> bool:
+    """Return whether a conditional write was answered with 412, not with a conflict of two writers (409).
 
-    The client retries by itself, and after a lost response a 412 may be due to its own first attempt.  Only the error
-    message tells; if its wording differs, this is False, and the object must be read.
+    Only the error message tells; if its wording differs, this is False, and the object must be read.
     """
-    text = str(error)
-    return bool(_NO_RETRY.search(text) and _REFUSED.search(text))
+    return bool(_REFUSED.search(str(error)))

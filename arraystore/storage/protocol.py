@@ -9,9 +9,14 @@ import abc
 import math
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from arraystore._runtime import run
 from arraystore.errors import InvalidInputError
+from arraystore.storage.cache_usage import CacheUsage
+
+if TYPE_CHECKING:
+    from arraystore.storage.part_stream import PartStream
 
 __all__ = ["ByteRange", "BytesLike", "DeleteFailure", "ObjectInfo", "Storage", "check_listing_lag", "holds"]
 
@@ -67,6 +72,9 @@ class Storage(abc.ABC):
     """Maximum time in seconds for which a listing may miss new objects; 0 for consistent listings, as of S3, GCS and
     Azure."""
 
+    part_bytes: int = 0
+    """Size of the parts in which objects can be uploaded while they are written, by `put_stream`; 0 if they cannot."""
+
     @property
     @abc.abstractmethod
     def location(self) -> str:
@@ -108,6 +116,14 @@ class Storage(abc.ABC):
     async def put_parts(self, key: str, parts: Sequence[BytesLike]) -> None:
         """Write an object that consists of several parts, one after the other, like `put`."""
         await self.put(key, b"".join(parts))
+
+    async def put_stream(self, key: str, parts: PartStream) -> None:
+        """Write an object while its parts come, each but the last one of `part_bytes`; atomic like `put`.
+
+        Nobody sees the object before its last part; if it is abandoned before, nobody ever does.  A failure is not
+        repeated as a whole, since the parts are gone.
+        """
+        await self.put(key, b"".join([part async for part in parts]))
 
     @abc.abstractmethod
     async def put_if_absent(self, key: str, data: BytesLike) -> bool:
@@ -160,6 +176,21 @@ class Storage(abc.ABC):
 
     async def sync(self) -> None:  # noqa: B027 - object stores are durable as they are
         """Return once every earlier `put` through this object, in this process, is durable."""
+
+    # Caches in front of a storage.
+
+    @property
+    def origin(self) -> Storage:
+        """The storage past caches, for whoever has to see what is really there."""
+        return self
+
+    @property
+    def disk_usage(self) -> CacheUsage:
+        """What a cache on disk holds, and how often it helped; all 0 without one."""
+        return CacheUsage()
+
+    def forget(self, key: str) -> None:  # noqa: B027 - most storages cache nothing
+        """Drop what is cached of an object, which turned out to be damaged."""
 
     # The chunk data path, without an event loop of the caller.
 

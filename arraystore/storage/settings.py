@@ -10,6 +10,7 @@ from arraystore.storage.protocol import check_listing_lag
 
 __all__ = [
     "StorageConcurrencySettings",
+    "StorageHedgingSettings",
     "StorageRetriesSettings",
     "StorageSettings",
     "StorageTimeoutSettings",
@@ -92,17 +93,43 @@ class StorageConcurrencySettings:
     Parameters
     ----------
     max_requests
-        Maximum number of asynchronous requests of one storage in flight, per event loop.  Synchronous requests are
-        limited by the number of calling threads.
+        Maximum number of requests of one process to one bucket in flight, from all threads and event loops.
+    min_requests
+        Number of requests that may be in flight however much the service throttles.
     max_parts
-        Maximum number of parts of one multipart upload in flight.
+        Maximum number of parts of one multipart upload in flight; they count as one request.
     """
 
     max_requests: int = 256
+    min_requests: int = 4
     max_parts: int = 8
 
     def __post_init__(self) -> None:
-        _check_positive(max_requests=self.max_requests, max_parts=self.max_parts)
+        _check_positive(max_requests=self.max_requests, min_requests=self.min_requests, max_parts=self.max_parts)
+
+
+@dataclass(frozen=True, slots=True)
+class StorageHedgingSettings:
+    """Hedged reads: an asynchronous read that is late is sent a second time, and the first answer wins.
+
+    Parameters
+    ----------
+    budget
+        Maximum fraction of reads that are sent twice; 0 disables hedging.
+    multiple
+        Multiple of the 95th percentile of recent reads of similar size after which a read is late.
+    minimum_delay
+        Time in seconds before which no read is late.
+    """
+
+    budget: float = 0.02
+    multiple: float = 3.0
+    minimum_delay: float = 0.05
+
+    def __post_init__(self) -> None:
+        _check_positive(multiple=self.multiple, minimum_delay=self.minimum_delay)
+        if not 0 <= self.budget <= 1:
+            raise InvalidInputError(f"storage setting budget={self.budget!r} must be >= 0 and <= 1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +147,8 @@ class StorageSettings:
     listing_lag
         Maximum time in seconds for which a listing may miss new objects; 0 for consistent listings, as of S3, GCS and
         Azure.
+    hedging
+        Settings of reads that are sent twice, see the class.
     """
 
     timeouts: StorageTimeoutSettings = field(default_factory=StorageTimeoutSettings)
@@ -128,6 +157,7 @@ class StorageSettings:
     minimum_size_for_multipart_upload: int = 64 * MiB
     multipart_part_size: int = 16 * MiB
     listing_lag: float = 0.0
+    hedging: StorageHedgingSettings = field(default_factory=StorageHedgingSettings)
 
     def __post_init__(self) -> None:
         check_listing_lag(self.listing_lag)

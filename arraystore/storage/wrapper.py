@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Seque
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from arraystore.storage.cache_usage import CacheUsage
 from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage
 
 __all__ = ["StorageRequest", "WrapperStorage"]
@@ -60,6 +61,21 @@ class WrapperStorage(Storage):
     def location(self) -> str:
         """URL of the inner storage."""
         return self._inner.location
+
+    @property
+    def origin(self) -> Storage:
+        """The storage past caches: this one, unless it wraps a cache."""
+        origin = self._inner.origin
+        return self if origin is self._inner else origin
+
+    @property
+    def disk_usage(self) -> CacheUsage:
+        """What a cache on disk of the inner storage holds."""
+        return self._inner.disk_usage
+
+    def forget(self, key: str) -> None:
+        """Drop what the inner storage has cached of an object."""
+        self._inner.forget(key)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._inner!r})"

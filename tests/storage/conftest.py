@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from arraystore.simulation.loop import SimulatedLoop
 from arraystore.storage import (
     CountingStorage,
     FaultyStorage,
@@ -26,6 +27,14 @@ from arraystore.storage import (
 from tests.s3server import S3Server
 
 Request = pytest.FixtureRequest
+
+
+@pytest.fixture
+def loop() -> Iterator[SimulatedLoop]:
+    """An event loop in virtual time."""
+    made = SimulatedLoop()
+    yield made
+    made.close()
 
 
 def obstore_on(server: S3Server, **options: Any) -> ObstoreStorage:

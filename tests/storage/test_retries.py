@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Iterator
@@ -35,15 +34,16 @@ class ScriptedServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(self, handler: type[BaseHTTPRequestHandler] | None = None) -> None:
+        super().__init__(("127.0.0.1", 0), handler or Handler)
         self.objects: dict[str, bytes] = {}
         self.script: dict[str, list[Answer]] = {}
         self.requests: list[str] = []
+        self.connections: set[int] = set()
         self.lock = threading.Lock()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: ScriptedServer
 
@@ -52,6 +52,7 @@ class _Handler(BaseHTTPRequestHandler):
         server = self.server
         with server.lock:
             server.requests.append(self.command)
+            server.connections.add(self.client_address[1])
             script = server.script.get(self.command, [])
             told = script.pop(0) if script else None
             status, data = told if told is not None and told != HANG else self._do(body)
@@ -173,6 +174,9 @@ async def test_server_errors_pass_when_they_do(server: ScriptedServer, scripted:
     assert (await scripted.head("a")).size == 4
     server.script = {"PUT": [SLOW_DOWN, SLOW_DOWN]}
     assert await scripted.put_if_absent("b", b"data")
+    server.script = {"GET": [SLOW_DOWN, SLOW_DOWN], "PUT": [(502, b""), (429, b"")]}
+    scripted.put_sync("c", b"data")
+    assert bytes(scripted.get_sync("c")) == b"data"
 
 
 async def test_server_errors_that_stay_are_reported(server: ScriptedServer, scripted: ObstoreStorage) -> None:
@@ -211,6 +215,52 @@ async def test_final_errors_come_at_once_and_say_what_to_do(
         assert "very-secret-text" not in str(caught.value)
 
 
+async def test_a_batch_is_deleted_again_as_a_whole_when_the_service_throttles(
+    server: ScriptedServer, scripted: ObstoreStorage
+) -> None:
+    deleted = b"".join(b"<Deleted><Key>p/%s</Key></Deleted>" % key for key in (b"a", b"b"))
+    server.script = {"POST": [SLOW_DOWN, (200, b"<DeleteResult>" + deleted + b"</DeleteResult>")]}
+    assert await scripted.delete(["a", "b"]) == []
+    assert server.requests == ["POST", "POST"]
+
+
+async def test_a_listing_goes_on_when_the_service_throttles(server: ScriptedServer, scripted: ObstoreStorage) -> None:
+    page = b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>"
+    server.script = {"GET": [SLOW_DOWN, (500, b""), (200, page)]}
+    assert [info async for page in scripted.list("a") for info in page] == []
+    assert server.requests == ["GET"] * 3
+
+
+def page_of(first: int, last: bool) -> Answer:
+    keys = b"".join(
+        b"<Contents><Key>p/%08d</Key><Size>1</Size><LastModified>2026-01-01T00:00:00Z</LastModified></Contents>"
+        % number
+        for number in range(first, first + 1000)
+    )
+    more = b"" if last else b"<NextContinuationToken>%d</NextContinuationToken>" % first
+    return 200, b"<ListBucketResult>" + keys + more + b"</ListBucketResult>"
+
+
+async def test_each_page_of_a_listing_has_all_its_attempts(server: ScriptedServer, scripted: ObstoreStorage) -> None:
+    failures = [SLOW_DOWN] * (QUICK.retries.max_tries - 1)
+    pages = [page_of(1000 * number, last=number == 3) for number in range(4)]
+    server.script["GET"] = [answer for page in pages for answer in (*failures, page)]
+    keys = [info.key async for page in scripted.list("") for info in page]
+    assert keys == [f"{number:08}" for number in range(4000)]
+    assert len(server.requests) == 4 * QUICK.retries.max_tries
+    server.script["GET"] = [*failures, SLOW_DOWN, page_of(0, last=True)]
+    with pytest.raises(StorageError, match="503"):
+        await anext(aiter(scripted.list("")))
+
+
+async def test_a_batch_with_a_missing_key_is_deleted_key_by_key(
+    server: ScriptedServer, scripted: ObstoreStorage
+) -> None:
+    server.script = {"POST": [(404, error("NoSuchKey"))] * 3}
+    assert await scripted.delete(["a", "b"]) == []
+    assert server.requests == ["POST"] * 3
+
+
 async def test_what_could_not_be_deleted_is_named(server: ScriptedServer, scripted: ObstoreStorage) -> None:
     server.script = {"POST": [(403, error("AccessDenied"))] * 100}
     failures = await scripted.delete(["a", "b"])
@@ -229,35 +279,6 @@ async def test_an_unreachable_endpoint_is_reported(server: ScriptedServer) -> No
     )
     with pytest.raises(StorageError, match="check the endpoint"):
         await storage.put_if_absent("a", b"")
-
-
-def test_requests_in_flight_are_bounded(server: ScriptedServer) -> None:
-    from dataclasses import replace
-
-    from arraystore.storage import StorageConcurrencySettings
-
-    storage = s3_storage(
-        bucket="b",
-        region="us-east-1",
-        endpoint_url=f"http://127.0.0.1:{server.server_port}",
-        allow_http=True,
-        anonymous=True,
-        settings=replace(QUICK, concurrency=StorageConcurrencySettings(max_requests=3)),
-    )
-    server.objects["/b/a"] = b"x"
-    most = 0
-
-    async def run() -> None:
-        nonlocal most
-        tasks = [asyncio.ensure_future(storage.get("a")) for _ in range(20)]
-        while not all(task.done() for task in tasks):
-            slot = storage._slot()
-            most = max(most, 3 - slot._value)
-            await asyncio.sleep(0)
-        assert [bytes(task.result()) for task in tasks] == [b"x"] * 20
-
-    asyncio.run(run())
-    assert most == 3
 
 
 def test_pauses_grow_within_their_bounds_and_end() -> None:
